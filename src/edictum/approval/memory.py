@@ -1,0 +1,81 @@
+"""InMemoryApprovalBackend: for tests, and for programs that decide elsewhere in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, Literal
+
+from edictum.approval.port import ApprovalDecision, ApprovalRequest, ApprovalStatus
+
+Answer = bool | ApprovalDecision | Callable[[ApprovalRequest], "bool | ApprovalDecision"] | None
+
+
+class InMemoryApprovalBackend:
+    """Keeps requests until somebody calls ``decide``; ``answer`` decides at once (True, False, a decision, or a function)."""
+
+    def __init__(self, answer: Answer = None) -> None:
+        self._answer = answer
+        self._lock = threading.Lock()
+        self._waiting: dict[str, tuple[ApprovalRequest, Future[ApprovalDecision]]] = {}
+        self.requests: list[ApprovalRequest] = []
+        self.withdrawn: list[str] = []
+
+    async def request_approval(
+        self,
+        tool_name: str,
+        tool_args: Mapping[str, Any],
+        message: str,
+        *,
+        timeout: int = 300,
+        timeout_effect: Literal["deny", "allow"] = "deny",
+        principal: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+    ) -> ApprovalRequest:
+        metadata = metadata or {}
+        request = ApprovalRequest(
+            str(uuid.uuid4()), tool_name, tool_args, message, timeout, timeout_effect, principal, metadata,
+            session_id=session_id, digest=metadata.get("digest", ""),
+        )  # fmt: skip
+        with self._lock:
+            self.requests.append(request)
+            self._waiting[request.approval_id] = (request, Future())
+        if self._answer is not None:
+            answer = self._answer(request) if callable(self._answer) else self._answer
+            self.decide(request.approval_id, answer)
+        return request
+
+    @property
+    def pending(self) -> list[ApprovalRequest]:
+        with self._lock:
+            return [request for request, future in self._waiting.values() if not future.done()]
+
+    def decide(self, approval_id: str, answer: bool | ApprovalDecision, *, approver: str | None = None, reason: str | None = None) -> None:
+        """Answer a pending request; KeyError when there is none of that id."""
+        with self._lock:
+            request, future = self._waiting[approval_id]
+        if isinstance(answer, bool):
+            status = ApprovalStatus.APPROVED if answer else ApprovalStatus.DENIED
+            answer = ApprovalDecision(answer, approver, reason, status, digest=request.digest)
+        if not future.done():
+            future.set_result(answer)
+
+    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision:
+        with self._lock:
+            _, future = self._waiting[approval_id]
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout)
+        except TimeoutError:
+            return ApprovalDecision(False, status=ApprovalStatus.TIMEOUT)
+        finally:
+            with self._lock:
+                self._waiting.pop(approval_id, None)
+
+    async def withdraw(self, approval_id: str) -> None:
+        with self._lock:
+            self._waiting.pop(approval_id, None)
+            self.withdrawn.append(approval_id)

@@ -1,0 +1,72 @@
+"""The approval port: ask a person, wait for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from edictum.core.freeze import EMPTY
+
+
+class ApprovalStatus(StrEnum):
+    PENDING = "pending"
+    APPROVED = "approved"
+    DENIED = "denied"
+    TIMEOUT = "timeout"
+    WITHDRAWN = "withdrawn"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """What a person is asked. ``digest`` binds the answer to this tool, these arguments, this principal and this policy."""
+
+    approval_id: str
+    tool_name: str
+    tool_args: Mapping[str, Any]
+    message: str
+    timeout: int
+    timeout_effect: Literal["deny", "allow"] = "deny"
+    principal: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] = EMPTY
+    created_at: datetime = field(default_factory=_now)
+    session_id: str | None = None
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalDecision:
+    """The answer. A backend that keeps requests elsewhere returns their digest, so that it is checked."""
+
+    approved: bool
+    approver: str | None = None
+    reason: str | None = None
+    status: ApprovalStatus = ApprovalStatus.PENDING
+    timestamp: datetime = field(default_factory=_now)
+    digest: str | None = None
+
+
+@runtime_checkable
+class ApprovalBackend(Protocol):
+    """Where approvals are asked for. A backend may also have ``withdraw(approval_id)``, for when nobody waits any more."""
+
+    async def request_approval(
+        self,
+        tool_name: str,
+        tool_args: Mapping[str, Any],
+        message: str,
+        *,
+        timeout: int = 300,
+        timeout_effect: Literal["deny", "allow"] = "deny",
+        principal: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+    ) -> ApprovalRequest: ...
+
+    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision: ...

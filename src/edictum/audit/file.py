@@ -1,0 +1,92 @@
+"""FileAuditSink: events as JSON lines in a file that stays open, with rotation and, if asked, fsync."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import IO
+
+from edictum.audit.stdout import event_line
+from edictum.core.events import AuditEvent
+from edictum.core.redaction import RedactionPolicy
+from edictum.errors import BackendError, EdictumConfigError
+
+
+class FileAuditSink:
+    """Appends one JSON line per event. The parent directory is created; the file is private to its owner.
+
+    ``max_bytes`` rotates: the file becomes ``<name>.1``, that one ``<name>.2``, and so on up to ``keep`` old files.
+    ``fsync=True`` makes each event durable before its call goes on.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        redaction: RedactionPolicy | None = None,
+        *,
+        max_bytes: int | None = None,
+        keep: int = 5,
+        fsync: bool = False,
+    ) -> None:
+        if max_bytes is not None and max_bytes < 1:
+            raise EdictumConfigError(f"FileAuditSink: max_bytes is {max_bytes}.", hint="Use 1 or more, or None for no rotation.")
+        if keep < 1:
+            raise EdictumConfigError(f"FileAuditSink: keep is {keep}.", hint="Use 1 or more old files.")
+        self.path = Path(path)
+        self._redaction = redaction
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._fsync = fsync
+        self._lock = threading.Lock()
+        self._file: IO[bytes] | None = None
+        self._pid = 0
+
+    def emit(self, event: AuditEvent) -> None:
+        line = event_line(event, self._redaction).encode() + b"\n"
+        with self._lock:
+            try:
+                self._write(line)
+            except OSError as exc:
+                self._close()
+                raise BackendError(
+                    f"The audit file {self.path} cannot be written: {exc}.", hint="Check the path, its rights and the disk."
+                ) from exc
+
+    def _write(self, line: bytes) -> None:
+        file = self._file if self._file is not None and self._pid == os.getpid() else self._open()
+        if self._max_bytes is not None and file.tell() > 0 and file.tell() + len(line) > self._max_bytes:
+            self._rotate()
+            file = self._open()
+        file.write(line)  # one write of a whole line to a file opened for appending: lines of several processes do not mix
+        if self._fsync:
+            os.fsync(file.fileno())
+
+    def _open(self) -> IO[bytes]:
+        self._close()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._file = os.fdopen(descriptor, "ab", buffering=0)
+        self._file.seek(0, os.SEEK_END)
+        self._pid = os.getpid()
+        return self._file
+
+    def _rotate(self) -> None:
+        self._close()
+        for number in range(self._keep - 1, 0, -1):
+            older = self._numbered(number)
+            if older.exists():
+                older.replace(self._numbered(number + 1))
+        self.path.replace(self._numbered(1))
+
+    def _numbered(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}")
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()

@@ -1,0 +1,191 @@
+"""Contract and Verdict, and the decorators that make contracts from Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Literal, overload
+
+from edictum.core.freeze import EMPTY, freeze_args
+from edictum.errors import EdictumConfigError
+
+Mode = Literal["enforce", "observe"]
+Effect = Literal["deny", "approve", "warn", "redact"]
+MESSAGE_MAX_CHARS = 500
+
+
+class Kind(StrEnum):
+    """When a contract is asked, and what it is shown."""
+
+    PRE = "pre"  # the call, before it runs
+    SANDBOX = "sandbox"  # the call, before it runs: is it inside its bounds?
+    SESSION = "session"  # the session's counters, before it runs
+    POST = "post"  # the call and its result
+
+
+RECORD_TYPES = {
+    Kind.PRE: "precondition",
+    Kind.SANDBOX: "sandbox",
+    Kind.SESSION: "session_contract",
+    Kind.POST: "postcondition",
+}
+EFFECTS: dict[Kind, tuple[Effect, ...]] = {
+    Kind.PRE: ("deny", "approve"),
+    Kind.SANDBOX: ("deny", "approve"),
+    Kind.SESSION: ("deny",),
+    Kind.POST: ("warn", "redact", "deny"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A contract's answer. ``Verdict.pass_()`` is one shared value, so that agreeing costs nothing."""
+
+    passed: bool
+    message: str | None = None
+    metadata: Mapping[str, Any] = EMPTY
+
+    @staticmethod
+    def pass_() -> Verdict:
+        return PASS
+
+    @staticmethod
+    def fail(message: str, **metadata: Any) -> Verdict:
+        return Verdict(False, bounded(message), freeze_args(metadata))
+
+    @property
+    def policy_error(self) -> bool:
+        return bool(self.metadata.get("policy_error"))
+
+
+PASS = Verdict(True)
+SKIPPED = Verdict(True, "not asked: its `when` did not hold")
+
+Check = Callable[..., Verdict | Awaitable[Verdict]]
+
+
+def bounded(message: str) -> str:
+    text = message if isinstance(message, str) else str(message)
+    return text if len(text) <= MESSAGE_MAX_CHARS else text[: MESSAGE_MAX_CHARS - 3] + "..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """One rule. ``check`` gets the call (pre, sandbox), the session (session), or the call and the result (post).
+
+    A contract can be called like the function it was made from, which is how people test theirs. ``fuse`` makes one function
+    of many contracts that a compiler produced: it asks them all and returns the answers that are not a plain pass.
+    """
+
+    id: str
+    kind: Kind
+    check: Check
+    tools: tuple[str, ...] = ("*",)
+    effect: Effect = "deny"
+    mode: Mode | None = None
+    source: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = EMPTY
+    timeout: int = 300
+    timeout_effect: Literal["deny", "allow"] = "deny"
+    redact: Callable[[Any], Any] | None = None
+    shadow: bool = False
+    fuse: Callable[[tuple[Contract, ...]], Callable[[Any], list[tuple[Contract, Any]]]] | None = None
+
+    def __post_init__(self) -> None:
+        where = f"contract {self.id!r}"
+        if not isinstance(self.id, str) or not self.id:
+            raise EdictumConfigError(f"A contract needs an id; got {self.id!r}.", hint="Give it a short name, e.g. id='no-rm'.")
+        if not callable(self.check):
+            raise EdictumConfigError(f"{where}: check is not callable: {self.check!r}.", hint="Pass a function.")
+        if not self.tools or not all(isinstance(tool, str) and tool for tool in self.tools):
+            raise EdictumConfigError(f"{where}: tools must be non-empty names or globs, got {self.tools!r}.", hint="'*' means all.")
+        if self.effect not in EFFECTS[self.kind]:
+            allowed = ", ".join(EFFECTS[self.kind])
+            raise EdictumConfigError(f"{where}: effect {self.effect!r} is not for a {self.kind} contract.", hint=f"Use one of: {allowed}.")
+        check_mode(self.mode, where, optional=True)
+        if self.timeout_effect not in ("deny", "allow"):
+            raise EdictumConfigError(f"{where}: timeout_effect is {self.timeout_effect!r}.", hint="Use 'deny' or 'allow'.")
+        if not self.source:
+            object.__setattr__(self, "source", RECORD_TYPES[self.kind])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.check(*args, **kwargs)
+
+    @property
+    def __name__(self) -> str:
+        return self.id
+
+    @property
+    def record_type(self) -> str:
+        return RECORD_TYPES[self.kind]
+
+    def observed(self, guard_mode: Mode) -> bool:
+        """A contract that only observes reports what it would have done and changes nothing."""
+        return guard_mode == "observe" or self.mode == "observe" or self.shadow
+
+
+def check_mode(mode: object, where: str, *, optional: bool = False) -> None:
+    if mode in ("enforce", "observe") or (optional and mode is None):
+        return
+    raise EdictumConfigError(f"{where}: mode is {mode!r}.", hint="Use 'enforce' or 'observe'.")
+
+
+def _only_when(check: Check, when: Callable[[Any], bool]) -> Check:
+    def guarded(call: Any, *rest: Any) -> Verdict | Awaitable[Verdict]:
+        return check(call, *rest) if when(call) else SKIPPED
+
+    return guarded
+
+
+def _decorator(
+    kind: Kind, tool: str | Iterable[str], when: Callable[[Any], bool] | None, options: dict[str, Any]
+) -> Callable[[Check], Contract]:
+    label = f"@{RECORD_TYPES[kind]}"
+    if callable(tool):
+        raise EdictumConfigError(f"{label} was used without a tool.", hint=f'Write {label}("tool_name"), or {label}("*") for all tools.')
+    if when is not None and not callable(when):
+        raise EdictumConfigError(f"{label}: `when` is not callable: {when!r}.", hint="Pass a function of the call.")
+    tools = (tool,) if isinstance(tool, str) else tuple(tool)
+
+    def make(function: Check) -> Contract:
+        if not callable(function):
+            raise EdictumConfigError(f"{label} decorates functions, not {type(function).__name__}.", hint="Put it above a def.")
+        settings = {"id": getattr(function, "__name__", "anonymous")} | options
+        check = function if when is None else _only_when(function, when)
+        return Contract(kind=kind, check=check, tools=tools, **settings)
+
+    return make
+
+
+def precondition(tool: str | Iterable[str], when: Callable[[Any], bool] | None = None, **options: Any) -> Callable[[Check], Contract]:
+    """Make a contract of ``function(call) -> Verdict`` that is asked before ``tool`` (a name, a glob, or several) runs.
+
+    Options: ``id``, ``effect`` ("deny" or "approve"), ``mode``, ``tags``, ``metadata``, ``timeout``, ``timeout_effect``.
+    """
+    return _decorator(Kind.PRE, tool, when, options)
+
+
+def postcondition(tool: str | Iterable[str], when: Callable[[Any], bool] | None = None, **options: Any) -> Callable[[Check], Contract]:
+    """Make a contract of ``function(call, result) -> Verdict`` that is asked after ``tool`` ran.
+
+    Options: ``id``, ``effect`` ("warn", "redact" or "deny", which suppresses the output), ``mode``, ``tags``, ``metadata``,
+    ``redact`` (a function from the result to the result that may be shown).
+    """
+    return _decorator(Kind.POST, tool, when, {"effect": "warn"} | options)
+
+
+@overload
+def session_contract(function: Check, /) -> Contract: ...
+@overload
+def session_contract(function: None = None, /, **options: Any) -> Callable[[Check], Contract]: ...
+def session_contract(function: Check | None = None, /, **options: Any) -> Contract | Callable[[Check], Contract]:
+    """Make a contract of ``function(session) -> Verdict``. Used bare or with options, as ``@session_contract(mode="observe")``."""
+    make = _decorator(Kind.SESSION, "*", None, options)
+    return make if function is None else make(function)
+
+
+def with_mode(contract: Contract, default: Mode | None) -> Contract:
+    """The contract with its mode filled in from a default, when it has none of its own."""
+    return contract if contract.mode is not None or default is None else replace(contract, mode=default)

@@ -1,0 +1,205 @@
+"""decide_before and decide_after: ask every contract, keep every answer, decide once.
+
+There is no early return: a denial does not hide the other contracts that object, and an approval cannot skip a denial.
+An error inside a contract is an answer too: it denies, marked ``policy_error``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from edictum.core._draft import record
+from edictum.core.call import SideEffect, ToolCall
+from edictum.core.contract import PASS, Contract, Mode, Verdict
+from edictum.core.decision import Answer, Decision, HookAnswer, Objection, Raised, all_answers
+from edictum.core.hooks import HookDecision, HookRegistration, HookResult
+
+
+def ask(contracts: Iterable[Contract], subject: Any) -> list[tuple[Contract, Any]]:
+    """Ask each contract; keep what is not a plain pass. An answer may still be an awaitable, which the lifecycle settles."""
+    special: list[tuple[Contract, Any]] = []
+    for contract in contracts:
+        try:
+            verdict = contract.check(subject)
+        except Exception as exc:
+            special.append((contract, Raised(exc)))
+        else:
+            if verdict is not PASS:
+                special.append((contract, verdict))
+    return special
+
+
+def asker(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
+    """A function that asks all these contracts about a call; neighbours that a compiler can fuse are asked in one go."""
+    runs = [(fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)]
+    parts = [fuse(run) if fuse is not None else partial(ask, run) for fuse, run in runs]
+    if len(parts) == 1:
+        return parts[0]
+    return lambda call: [answer for part in parts for answer in part(call)]
+
+
+def ask_after(contracts: Iterable[Contract], call: ToolCall, result: Any) -> list[tuple[Contract, Any]]:
+    """As ``ask``, for postconditions, which see the result as well."""
+    special: list[tuple[Contract, Any]] = []
+    for contract in contracts:
+        try:
+            verdict = contract.check(call, result)
+        except Exception as exc:
+            verdict = Raised(exc)
+        if verdict is not PASS:
+            special.append((contract, verdict))
+    return special
+
+
+def ask_hooks(hooks: Iterable[HookRegistration], call: ToolCall) -> list[tuple[HookRegistration, Any]]:
+    """Run each before-hook whose ``when`` holds; answers may still be awaitables."""
+    raw: list[tuple[HookRegistration, Any]] = []
+    for hook in hooks:
+        try:
+            if hook.when is None or hook.when(call):
+                raw.append((hook, hook.callback(call)))
+        except Exception as exc:
+            raw.append((hook, Raised(exc)))
+    return raw
+
+
+def as_answer(contract: Contract, raw: Any, mode: Mode) -> Answer:
+    """A settled raw answer as an Answer; whatever is not a Verdict is an error in the contract."""
+    if type(raw) is not Verdict:
+        kind = contract.record_type.replace("_", " ").capitalize()
+        raw = Verdict.fail(f"{kind} error: {_complaint(raw, 'Verdict.pass_() or Verdict.fail(...)')}", policy_error=True)
+    return Answer(contract, raw, observed=contract.observed(mode) and not raw.passed)
+
+
+def as_hook_answer(hook: HookRegistration, raw: Any) -> HookAnswer:
+    if isinstance(raw, HookDecision):
+        return HookAnswer(hook, raw)
+    complaint = _complaint(raw, "HookDecision.allow() or HookDecision.deny(...)")
+    return HookAnswer(hook, HookDecision.deny(f"Hook error: {complaint}"), policy_error=True)
+
+
+def _complaint(raw: Any, wanted: str) -> str:
+    if isinstance(raw, Raised):
+        return describe(raw.error)
+    return f"it returned {type(raw).__name__}; return {wanted}"
+
+
+def describe(error: BaseException) -> str:
+    """An exception as text; ``str()`` of a broken exception may itself raise."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be shown)"
+    return text or type(error).__name__
+
+
+def decide_before(asked: tuple[Contract, ...], answers: Sequence[Answer], hooks: Sequence[HookAnswer], mode: Mode) -> Decision:
+    """One decision from all answers: any denial denies, else any approval asks, else the call is allowed."""
+    failed = [answer for answer in answers if not answer.verdict.passed]
+    refusals = [hook.objection() for hook in hooks if hook.decision.result is HookResult.DENY]
+    waived = [answer.objection() for answer in failed if answer.observed]
+    objecting = [answer for answer in failed if not answer.observed]
+    if mode == "observe":
+        waived, refusals = refusals + waived, []
+    refusals += [a.objection() for a in objecting if a.contract.effect == "deny" or a.verdict.policy_error]
+    common: dict[str, Any] = {"asked": asked, "exceptions": tuple(answers), "hooks": tuple(hooks), "waived": tuple(waived)}
+    if refusals:
+        return _refused(refusals, common)
+    if objecting:
+        return _asking(objecting, common)
+    return Decision(**common)
+
+
+def _refused(refusals: list[Objection], common: dict[str, Any]) -> Decision:
+    first = refusals[0]
+    policy_error = any(refusal.policy_error for refusal in refusals)
+    return Decision(effect="deny", reason=first.reason, source=first.source, name=first.name, policy_error=policy_error, **common)
+
+
+def _asking(objecting: list[Answer], common: dict[str, Any]) -> Decision:
+    """Ask a person once, for all contracts that want it, on the strictest of their terms."""
+    first = objecting[0]
+    return Decision(
+        effect="approve",
+        reason=first.verdict.message,
+        source=first.contract.source,
+        name=first.contract.id,
+        timeout=min(answer.contract.timeout for answer in objecting),
+        timeout_effect="deny" if any(answer.contract.timeout_effect == "deny" for answer in objecting) else "allow",
+        **common,
+    )
+
+
+@record
+class AfterDecision:
+    """What comes out after a call ran: the value that may be shown, and what the contracts had to say about it."""
+
+    value: Any
+    passed: bool = True
+    policy_error: bool = False
+    suppressed: bool = False
+    asked: tuple[Contract, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def all_answers(self) -> list[Answer]:
+        return all_answers(self.asked, self.answers)
+
+
+def decide_after(
+    asked: tuple[Contract, ...], answers: Sequence[Answer], call: ToolCall, value: Any, redact: Callable[[Any], Any]
+) -> AfterDecision:
+    """Apply every objection to the value, in order: redact replaces inside it, deny puts a notice in its place, warn only says so."""
+    warnings: list[str] = []
+    suppressed = False
+    objections = [answer for answer in answers if not answer.verdict.passed]
+    for answer in objections:
+        contract, message = answer.contract, answer.verdict.message
+        if answer.observed:
+            warnings.append(f"[observe] {message}")
+        elif contract.effect == "warn":
+            warnings.append(f"{message} {_advice(call)}")
+        elif contract.effect == "redact" and not suppressed and (redacted := _redacted(contract.redact or redact, value)) is not None:
+            value = redacted.value
+            warnings.append(f"Content redacted by {contract.id}.{_happened(call)}")
+        else:
+            # A redaction that fails, or that changes nothing, has not removed what the contract objected to.
+            value, suppressed = f"[OUTPUT SUPPRESSED] {message}", True
+            warnings.append(f"Output suppressed by {contract.id}.{_happened(call)}")
+    return AfterDecision(
+        value=value,
+        passed=not objections,
+        policy_error=any(answer.verdict.policy_error for answer in objections),
+        suppressed=suppressed,
+        asked=asked,
+        answers=tuple(answers),
+        warnings=tuple(warnings),
+    )
+
+
+@record
+class _Redacted:
+    value: Any
+
+
+def _redacted(redact: Callable[[Any], Any], value: Any) -> _Redacted | None:
+    try:
+        redacted = redact(value)
+        return None if redacted == value else _Redacted(redacted)
+    except Exception:
+        return None
+
+
+def _safe_to_repeat(call: ToolCall) -> bool:
+    return call.side_effect in (SideEffect.PURE, SideEffect.READ)
+
+
+def _advice(call: ToolCall) -> str:
+    return "Consider retrying." if _safe_to_repeat(call) else "Tool already executed - assess before proceeding."
+
+
+def _happened(call: ToolCall) -> str:
+    return "" if _safe_to_repeat(call) else " The tool has already executed."

@@ -1,0 +1,100 @@
+"""Decision and what it is made of: every answer that was given about one call, and the one thing that follows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from edictum.core._draft import record
+from edictum.core.contract import PASS, SKIPPED, Contract, Verdict
+from edictum.core.hooks import HookDecision, HookRegistration
+
+
+@record
+class Raised:
+    """An effect, contract or hook ended in an exception, carried as a value."""
+
+    error: BaseException
+
+
+@record
+class Answer:
+    """One contract's verdict on one call."""
+
+    contract: Contract
+    verdict: Verdict
+    observed: bool = False
+
+    def objection(self) -> Objection:
+        return Objection(self.contract.source, self.contract.id, self.verdict.message or "", self.verdict.policy_error)
+
+    def as_record(self) -> dict[str, Any]:
+        """The entry of ``contracts_evaluated`` in the audit."""
+        entry: dict[str, Any] = {
+            "name": self.contract.id,
+            "type": self.contract.record_type,
+            "passed": self.verdict.passed,
+            "message": self.verdict.message,
+        }
+        if self.contract.tags:
+            entry["tags"] = list(self.contract.tags)
+        if metadata := {**self.contract.metadata, **self.verdict.metadata}:
+            entry["metadata"] = metadata
+        if self.observed:
+            entry["observed"] = True
+        return entry
+
+
+@record
+class HookAnswer:
+    """One before-hook's decision on one call."""
+
+    hook: HookRegistration
+    decision: HookDecision
+    policy_error: bool = False
+
+    def objection(self) -> Objection:
+        return Objection("hook", self.hook.name, self.decision.reason or "", self.policy_error)
+
+    def as_record(self) -> dict[str, Any]:
+        return {"name": self.hook.name, "result": self.decision.result.value, "reason": self.decision.reason}
+
+
+@record
+class Objection:
+    """Why a call is, or in observe mode would be, refused."""
+
+    source: str
+    name: str
+    reason: str
+    policy_error: bool = False
+
+
+@record
+class Decision:
+    """What comes out before a call runs, with all reasons.
+
+    ``exceptions`` are the answers that are not a plain pass; ``waived`` are objections that only observe.
+    """
+
+    effect: Literal["allow", "deny", "approve"] = "allow"
+    reason: str | None = None
+    source: str | None = None
+    name: str | None = None
+    policy_error: bool = False
+    asked: tuple[Contract, ...] = ()
+    exceptions: tuple[Answer, ...] = ()
+    hooks: tuple[HookAnswer, ...] = ()
+    timeout: int = 300
+    timeout_effect: Literal["deny", "allow"] = "deny"
+    waived: tuple[Objection, ...] = ()
+
+    def answers(self) -> list[Answer]:
+        """All contracts that were asked, with their answers, in order."""
+        return all_answers(self.asked, self.exceptions)
+
+
+def all_answers(asked: tuple[Contract, ...], exceptions: tuple[Answer, ...]) -> list[Answer]:
+    """An answer for each contract: the exceptions, and a pass for the rest; contracts whose `when` did not hold are left out."""
+    special = {id(answer.contract): answer for answer in exceptions}
+    answers = [special.get(id(contract)) or Answer(contract, PASS) for contract in asked]
+    return [answer for answer in answers if answer.verdict is not SKIPPED]

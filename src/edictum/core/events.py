@@ -1,0 +1,219 @@
+"""AuditEvent, and one constructor per action.
+
+A call writes an opening event (allowed, denied, approval requested ...) and, when it ran, one closing event. Writing down has
+two steps, so that a call pays little for what nobody may read: the lifecycle makes an ``Entry``, which only refers to the
+call's frozen parts; ``entry.event()`` makes the redacted ``AuditEvent``, at once for sinks that write, on first reading for
+the in-memory one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from edictum.core._draft import record
+from edictum.core.call import ToolCall
+from edictum.core.contract import Mode
+from edictum.core.decide import AfterDecision
+from edictum.core.decision import Decision, Objection
+from edictum.core.limits import NO_COUNTERS, Counters
+from edictum.core.redaction import RedactionPolicy
+from edictum.success import SuccessVerdict
+
+
+class AuditAction(StrEnum):
+    CALL_DENIED = "call_denied"
+    CALL_WOULD_DENY = "call_would_deny"
+    CALL_ALLOWED = "call_allowed"
+    CALL_EXECUTED = "call_executed"
+    CALL_FAILED = "call_failed"
+    POSTCONDITION_WARNING = "postcondition_warning"
+    CALL_APPROVAL_REQUESTED = "call_approval_requested"
+    CALL_APPROVAL_GRANTED = "call_approval_granted"
+    CALL_APPROVAL_DENIED = "call_approval_denied"
+    CALL_APPROVAL_TIMEOUT = "call_approval_timeout"
+    CALL_APPROVAL_WITHDRAWN = "call_approval_withdrawn"
+
+
+@dataclass(slots=True)
+class AuditEvent:
+    """One line of the audit. All texts and structures in it are redacted and bounded."""
+
+    schema_version: str = "0.4.0"
+    timestamp: datetime = field(default_factory=lambda: datetime.fromtimestamp(0, UTC))
+    run_id: str = ""
+    call_id: str = ""
+    call_index: int = 0
+    parent_call_id: str | None = None
+    tool_name: str = ""
+    tool_args: dict[str, Any] = field(default_factory=dict)
+    side_effect: str = ""
+    environment: str = ""
+    principal: dict[str, Any] | None = None
+    action: AuditAction = AuditAction.CALL_DENIED
+    decision_source: str | None = None
+    decision_name: str | None = None
+    reason: str | None = None
+    hooks_evaluated: list[dict[str, Any]] = field(default_factory=list)
+    contracts_evaluated: list[dict[str, Any]] = field(default_factory=list)
+    tool_success: bool | None = None
+    postconditions_passed: bool | None = None
+    duration_ms: int = 0
+    error: str | None = None
+    result_summary: str | None = None
+    session_attempt_count: int = 0
+    session_execution_count: int = 0
+    mode: str = "enforce"
+    policy_version: str | None = None
+    policy_error: bool = False
+    session_id: str = ""
+    outcome: str | None = None
+    success_source: str | None = None
+    success_reason: str | None = None
+    approval_id: str | None = None
+    approver: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as JSON-ready data."""
+        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        data["timestamp"] = self.timestamp.isoformat()
+        data["action"] = self.action.value
+        return data
+
+
+@record
+class Context:
+    """What all events of a guard have in common."""
+
+    mode: Mode
+    policy_version: str | None
+    redaction: RedactionPolicy
+
+
+@record
+class Closing:
+    """What is known once a call has ended."""
+
+    outcome: str
+    verdict: SuccessVerdict | None = None
+    after: AfterDecision | None = None
+    duration_ms: int = 0
+    error: str | None = None
+    summary: str | None = None
+
+
+@record
+class Approval:
+    approval_id: str
+    approver: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """An event in the making: references to frozen parts, stamped with the time by the driver."""
+
+    context: Context
+    action: AuditAction
+    call: ToolCall
+    decision: Decision
+    counters: Counters = NO_COUNTERS
+    closing: Closing | None = None
+    about: Objection | None = None  # for would-deny events: the one objection that was waived
+    approval: Approval | None = None
+    reason: str | None = None
+    at: float = 0.0
+    _event: AuditEvent | None = None
+
+    def event(self) -> AuditEvent:
+        """The redacted event; made once."""
+        if self._event is None:
+            self._event = _event(self)
+        return self._event
+
+
+def allowed(context: Context, call: ToolCall, decision: Decision, counters: Counters) -> Entry:
+    return Entry(context, AuditAction.CALL_ALLOWED, call, decision, counters)
+
+
+def denied(context: Context, call: ToolCall, decision: Decision, counters: Counters) -> Entry:
+    return Entry(context, AuditAction.CALL_DENIED, call, decision, counters, Closing("denied"))
+
+
+def would_deny(context: Context, call: ToolCall, decision: Decision, counters: Counters, about: Objection) -> Entry:
+    return Entry(context, AuditAction.CALL_WOULD_DENY, call, decision, counters, about=about)
+
+
+def closed(context: Context, call: ToolCall, decision: Decision, counters: Counters, closing: Closing) -> Entry:
+    executed = closing.outcome in ("executed", "artifact")
+    action = AuditAction.CALL_EXECUTED if executed else AuditAction.CALL_FAILED
+    return Entry(context, action, call, decision, counters, closing)
+
+
+def postcondition_warning(context: Context, call: ToolCall, decision: Decision, counters: Counters, closing: Closing) -> Entry:
+    return Entry(context, AuditAction.POSTCONDITION_WARNING, call, decision, counters, closing)
+
+
+def approval(context: Context, action: AuditAction, call: ToolCall, decision: Decision, counters: Counters,
+             about: Approval, reason: str | None = None) -> Entry:  # fmt: skip
+    """An approval event; one that ends the call is its closing event."""
+    ends = action in (AuditAction.CALL_APPROVAL_DENIED, AuditAction.CALL_APPROVAL_WITHDRAWN)
+    return Entry(context, action, call, decision, counters, Closing("denied") if ends else None, approval=about, reason=reason)
+
+
+def _event(entry: Entry) -> AuditEvent:
+    context, call, decision, closing = entry.context, entry.call, entry.decision, entry.closing
+    redact = context.redaction
+    event = AuditEvent(
+        timestamp=datetime.fromtimestamp(entry.at, UTC),
+        run_id=call.run_id,
+        call_id=call.call_id,
+        call_index=call.call_index,
+        parent_call_id=call.parent_call_id,
+        tool_name=call.tool_name,
+        tool_args=redact.redact_args(call.args),
+        side_effect=call.side_effect.value,
+        environment=call.environment,
+        principal=redact.redact_args(call.principal.as_dict()) if call.principal else None,
+        action=entry.action,
+        session_attempt_count=entry.counters.attempts,
+        session_execution_count=entry.counters.executions,
+        mode=context.mode,
+        policy_version=context.policy_version,
+        session_id=call.run_id,
+        hooks_evaluated=redact.redact_value([answer.as_record() for answer in decision.hooks]),
+    )
+    _describe_decision(event, entry)
+    if closing is not None:
+        _describe_closing(event, closing, redact)
+    if entry.approval is not None:
+        event.approval_id, event.approver = entry.approval.approval_id, entry.approval.approver
+    return event
+
+
+def _describe_decision(event: AuditEvent, entry: Entry) -> None:
+    redact, decision, about = entry.context.redaction, entry.decision, entry.about
+    event.contracts_evaluated = redact.redact_args([answer.as_record() for answer in decision.answers()])
+    if about is not None:
+        event.decision_source, event.decision_name, event.mode = about.source, about.name, "observe"
+        event.policy_error = about.policy_error
+        reason: str | None = about.reason
+    else:
+        event.decision_source, event.decision_name, event.policy_error = decision.source, decision.name, decision.policy_error
+        reason = entry.reason or decision.reason
+    event.reason = redact.redact_text(reason) if reason else None
+
+
+def _describe_closing(event: AuditEvent, closing: Closing, redact: RedactionPolicy) -> None:
+    event.outcome, event.duration_ms = closing.outcome, closing.duration_ms
+    event.error, event.result_summary = closing.error, closing.summary
+    if closing.verdict is not None:
+        event.tool_success = closing.verdict.success
+        event.success_source = closing.verdict.source
+        event.success_reason = redact.redact_text(closing.verdict.reason) or None
+        event.policy_error = event.policy_error or closing.verdict.policy_error
+    if closing.after is not None:
+        event.postconditions_passed = closing.after.passed
+        event.policy_error = event.policy_error or closing.after.policy_error
+        event.contracts_evaluated += redact.redact_args([answer.as_record() for answer in closing.after.all_answers()])

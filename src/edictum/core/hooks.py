@@ -1,0 +1,59 @@
+"""Hooks: functions that watch a call, and may refuse it before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal
+
+from edictum.core.contract import bounded
+from edictum.errors import EdictumConfigError
+
+
+class HookResult(Enum):
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class HookDecision:
+    """A before-hook's answer."""
+
+    result: HookResult
+    reason: str | None = None
+
+    @classmethod
+    def allow(cls) -> HookDecision:
+        return ALLOW
+
+    @classmethod
+    def deny(cls, reason: str) -> HookDecision:
+        return cls(HookResult.DENY, bounded(reason))
+
+
+ALLOW = HookDecision(HookResult.ALLOW)
+
+
+@dataclass(frozen=True, slots=True)
+class HookRegistration:
+    """``callback(call) -> HookDecision`` before the tool, or ``callback(call, result)`` after it; for tools that match ``tool``."""
+
+    phase: Literal["before", "after"]
+    tool: str
+    callback: Callable[..., Any]
+    when: Callable[[Any], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.phase not in ("before", "after"):
+            raise EdictumConfigError(f"hook {self.name!r}: phase is {self.phase!r}.", hint="Use 'before' or 'after'.")
+        if not isinstance(self.tool, str) or not self.tool:
+            raise EdictumConfigError(f"hook {self.name!r}: tool is {self.tool!r}.", hint="Use a tool's name, a glob, or '*'.")
+        if not callable(self.callback):
+            raise EdictumConfigError(f"hook for {self.tool!r}: callback is not callable: {self.callback!r}.", hint="Pass a function.")
+        if self.when is not None and not callable(self.when):
+            raise EdictumConfigError(f"hook {self.name!r}: `when` is not callable: {self.when!r}.", hint="Pass a function of the call.")
+
+    @property
+    def name(self) -> str:
+        return getattr(self.callback, "__name__", "anonymous")

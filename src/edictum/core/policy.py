@@ -1,0 +1,226 @@
+"""Policy: everything that is decided from, compiled once, immutable, indexed by tool.
+
+A call asks ``policy.plan(tool_name)`` and gets the contracts, hooks, limits and table entry that can apply to that tool, in
+the order in which they were registered. Plans are cached; the cache is bounded, because tool names come from a model and a
+model can invent any number of them.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from edictum.core._draft import record
+from edictum.core.call import SideEffect, ToolCall, check_tool_name
+from edictum.core.contract import Contract, Kind
+from edictum.core.decide import asker
+from edictum.core.decision import Decision
+from edictum.core.hooks import HookRegistration
+from edictum.core.limits import Limit, OperationLimits, limits_for, scopes_for
+from edictum.errors import EdictumConfigError
+
+MAX_CACHED_PLANS = 1024
+_GLOB = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolEntry:
+    """What is known about a tool. The defaults are the worst case: it changes the world and cannot be repeated."""
+
+    side_effect: SideEffect = SideEffect.IRREVERSIBLE
+    idempotent: bool = False
+    timeout_s: float | None = None
+    run_in: Literal["inline", "thread"] = "inline"
+    retry_on_timeout: bool = True
+    retry_on_failure: bool = True
+
+
+UNKNOWN_TOOL = ToolEntry()
+
+
+@record
+class SuccessRule:
+    """Decides for the tools it names whether a result is a failure; ``judge`` returns a reason, or None for "no opinion"."""
+
+    tools: tuple[str, ...]
+    judge: Callable[[Any, Any], str | None]
+    name: str
+
+
+@record
+class Plan:
+    """What applies to one tool."""
+
+    tool: str
+    entry: ToolEntry
+    hooks_before: tuple[HookRegistration, ...]
+    hooks_after: tuple[HookRegistration, ...]
+    before: tuple[Contract, ...]
+    session: tuple[Contract, ...]
+    after: tuple[Contract, ...]
+    limits: tuple[Limit, ...]
+    scopes: tuple[str, ...]
+    success_rules: tuple[SuccessRule, ...]
+    passed: Decision  # the shared answer when every contract agrees
+    ask_before: Callable[[ToolCall], list[tuple[Contract, Any]]] | None
+
+
+class ToolIndex:
+    """Items by tool: exact names in a dict, globs in a list; ``matching`` keeps the order of registration."""
+
+    __slots__ = ("_always", "_exact", "_globs")
+
+    def __init__(self, items: Iterable[tuple[Sequence[str], Any]]) -> None:
+        self._exact: dict[str, list[tuple[int, Any]]] = {}
+        self._globs: list[tuple[int, re.Pattern[str], Any]] = []
+        self._always: list[tuple[int, Any]] = []
+        for position, (patterns, item) in enumerate(items):
+            self._add(position, patterns, item)
+
+    def _add(self, position: int, patterns: Sequence[str], item: Any) -> None:
+        for pattern in dict.fromkeys(patterns):
+            if pattern == "*":
+                self._always.append((position, item))
+            elif _GLOB.search(pattern):
+                self._globs.append((position, re.compile(fnmatch.translate(pattern)), item))
+            else:
+                self._exact.setdefault(pattern, []).append((position, item))
+
+    def matching(self, tool: str) -> list[Any]:
+        found = dict(self._always)
+        found.update(self._exact.get(tool, ()))
+        found.update((position, item) for position, glob, item in self._globs if glob.match(tool))
+        return [found[position] for position in sorted(found)]
+
+
+class Policy:
+    """An immutable set of contracts, hooks, limits and tool entries."""
+
+    __slots__ = ("_after", "_before", "_hooks", "_limits", "_plans", "_session", "_success", "_tools",
+                 "contracts", "hooks", "limits", "session_limits", "success_rules", "tools", "version")  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        contracts: Sequence[Contract] = (),
+        hooks: Sequence[HookRegistration] = (),
+        limits: OperationLimits | None = None,
+        session_limits: Sequence[Limit] = (),
+        tools: Mapping[str, ToolEntry] | None = None,
+        success_rules: Sequence[SuccessRule] = (),
+        version: str | None = None,
+    ) -> None:
+        self.contracts = tuple(contracts)
+        self.hooks = tuple(hooks)
+        self.limits = limits if limits is not None else OperationLimits()
+        self.session_limits = tuple(session_limits)
+        self.tools = dict(tools or {})
+        self.success_rules = tuple(success_rules)
+        self.version = version
+        self._before = self._index(Kind.PRE, Kind.SANDBOX)
+        self._session = self._index(Kind.SESSION)
+        self._after = self._index(Kind.POST)
+        self._hooks = ToolIndex(((hook.tool,), hook) for hook in self.hooks)
+        self._tools = ToolIndex(((name,), entry) for name, entry in self.tools.items())
+        self._success = ToolIndex((rule.tools, rule) for rule in self.success_rules)
+        self._limits = self.limits.compiled() + self.session_limits
+        self._plans: dict[str, Plan] = {}
+
+    def _index(self, *kinds: Kind) -> ToolIndex:
+        # Sorted by kind, so that preconditions are asked before sandboxes whatever the order of registration.
+        chosen = [contract for kind in kinds for contract in self.contracts if contract.kind is kind]
+        return ToolIndex((contract.tools, contract) for contract in chosen)
+
+    def plan(self, tool: str) -> Plan:
+        try:
+            return self._plans[tool]
+        except (KeyError, TypeError):  # TypeError: not even hashable, so not a name
+            return self._new_plan(tool)
+
+    def _new_plan(self, tool: str) -> Plan:
+        check_tool_name(tool)
+        plans = self._plans
+        while len(plans) >= MAX_CACHED_PLANS:
+            plans.pop(next(iter(plans), ""), None)
+        plan = plans[tool] = self._build(tool)
+        return plan
+
+    def _build(self, tool: str) -> Plan:
+        hooks = self._hooks.matching(tool)
+        limits = limits_for(tool, self._limits)
+        before = tuple(self._before.matching(tool))
+        return Plan(
+            tool=tool,
+            entry=self.entry(tool),
+            hooks_before=tuple(hook for hook in hooks if hook.phase == "before"),
+            hooks_after=tuple(hook for hook in hooks if hook.phase == "after"),
+            before=before,
+            session=tuple(self._session.matching(tool)),
+            after=tuple(self._after.matching(tool)),
+            limits=limits,
+            scopes=scopes_for(tool, limits),
+            success_rules=tuple(self._success.matching(tool)),
+            passed=Decision(asked=before),
+            ask_before=asker(before) if before else None,
+        )
+
+    def entry(self, tool: str) -> ToolEntry:
+        """The tool's own entry, else that of the first glob that matches, else the worst case."""
+        if tool in self.tools:
+            return self.tools[tool]
+        matching = self._tools.matching(tool)
+        return matching[0] if matching else UNKNOWN_TOOL
+
+
+TOOL_KEYS = tuple(ToolEntry.__slots__)
+
+
+def tool_entry(name: str, settings: Mapping[str, Any]) -> ToolEntry:
+    """A ToolEntry from a user's dict, with errors that say what is wrong with which key."""
+    if not isinstance(name, str) or not name:
+        raise EdictumConfigError(f"tools: {name!r} is not a tool name.", hint="Use a name or a glob as the key.")
+    if isinstance(settings, ToolEntry):
+        return settings
+    if not isinstance(settings, Mapping):
+        raise EdictumConfigError(f"tools[{name!r}] is {settings!r}.", hint='Use a dict such as {"side_effect": "read"}.')
+    if unknown := [key for key in settings if key not in TOOL_KEYS]:
+        raise EdictumConfigError(f"tools[{name!r}]: unknown key {unknown[0]!r}.", hint=f"Known keys: {', '.join(TOOL_KEYS)}.")
+    values = {key: value for key, value in settings.items() if value is not None}
+    for key, value in values.items():
+        _check_entry_value(name, key, value)
+    if "side_effect" in values:
+        values["side_effect"] = SideEffect(values["side_effect"])
+    return ToolEntry(**values)
+
+
+def _check_entry_value(name: str, key: str, value: Any) -> None:
+    choices: tuple[Any, ...]
+    if key == "timeout_s":
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise EdictumConfigError(f"tools[{name!r}]: timeout_s is {value!r}.", hint="Use seconds, more than 0.")
+        return
+    if key == "side_effect":
+        choices = tuple(effect.value for effect in SideEffect)
+    elif key == "run_in":
+        choices = ("inline", "thread")
+    else:
+        choices = (True, False)
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
+        raise EdictumConfigError(f"tools[{name!r}]: {key} is {value!r}.", hint=f"Use one of: {', '.join(map(str, choices))}.")
+
+
+def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
+    """The more careful of two descriptions of one tool."""
+    severity = list(SideEffect)
+    timeouts = [entry.timeout_s for entry in (first, second) if entry.timeout_s is not None]
+    return ToolEntry(
+        side_effect=max(first.side_effect, second.side_effect, key=severity.index),
+        idempotent=first.idempotent and second.idempotent,
+        timeout_s=min(timeouts, default=None),
+        run_in="thread" if "thread" in (first.run_in, second.run_in) else "inline",
+        retry_on_timeout=first.retry_on_timeout and second.retry_on_timeout,
+        retry_on_failure=first.retry_on_failure and second.retry_on_failure,
+    )

@@ -1,0 +1,108 @@
+"""SessionView: a session's counters as a session contract sees them, at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edictum.core.limits import NO_COUNTERS, Counters, SessionSnapshot
+
+
+class Count(int):
+    """A number that can also be called and awaited, as ``await session.consecutive_failures()``, the older way to read it."""
+
+    def __call__(self) -> Count:
+        return self
+
+    def __await__(self):  # type: ignore[no-untyped-def]
+        return int(self)
+        yield
+
+
+class SessionReading:
+    """The counters of a session under their names. Subclasses say where the numbers come from."""
+
+    def _totals(self) -> Counters:
+        raise AssertionError("a subclass answers this")
+
+    def _tools(self) -> Mapping[str, Counters]:
+        raise AssertionError("a subclass answers this")
+
+    @property
+    def attempts(self) -> int:
+        return self._totals().attempts
+
+    @property
+    def executions(self) -> int:
+        """Calls that ran, including, for a session contract, those that are running now."""
+        return self._totals().executions
+
+    @property
+    def successes(self) -> int:
+        return self._totals().successes
+
+    @property
+    def failures(self) -> int:
+        return self._totals().failures
+
+    @property
+    def consecutive_failures(self) -> Count:
+        return Count(self._totals().consecutive_failures)
+
+    @property
+    def in_flight(self) -> int:
+        return self._totals().in_flight
+
+    @property
+    def per_tool(self) -> dict[str, int]:
+        """Executions by tool."""
+        return {tool: counters.executions for tool, counters in self._tools().items()}
+
+    @property
+    def successes_per_tool(self) -> dict[str, int]:
+        return {tool: counters.successes for tool, counters in self._tools().items()}
+
+    async def attempt_count(self) -> int:
+        return self.attempts
+
+    async def execution_count(self) -> int:
+        return self.executions
+
+    async def tool_execution_count(self, tool: str) -> int:
+        return self.per_tool.get(tool, 0)
+
+
+class SessionView(SessionReading):
+    """What a session contract receives. Other calls in flight count as executed: they will be, and a limit must hold then too.
+
+    ``own_tool`` is the tool of the call that is being judged, when it already holds a slot: it does not count against itself.
+    """
+
+    __slots__ = ("_per_tool", "_sum", "session_id")
+
+    def __init__(self, snapshot: SessionSnapshot, own_tool: str | None) -> None:
+        self.session_id = snapshot.session_id
+        self._sum = _without_own(snapshot.totals, own_tool is not None)
+        self._per_tool = {tool: _without_own(counters, tool == own_tool) for tool, counters in snapshot.per_tool.items()}
+
+    def _totals(self) -> Counters:
+        return self._sum
+
+    def _tools(self) -> Mapping[str, Counters]:
+        return self._per_tool
+
+
+def _without_own(counters: Counters, holds: bool) -> Counters:
+    others = counters.in_flight - holds
+    if not others and not holds:
+        return counters
+    return Counters(
+        counters.attempts,
+        counters.executions + others,
+        counters.successes,
+        counters.failures,
+        counters.consecutive_failures,
+        others,
+    )
+
+
+EMPTY_SNAPSHOT = SessionSnapshot("", NO_COUNTERS, {})

@@ -1,0 +1,42 @@
+"""EvaluationResult: what ``guard.evaluate`` says about a call that is not made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from edictum.core.decision import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class ContractResult:
+    """One contract's answer in an evaluation."""
+
+    contract_id: str
+    contract_type: str
+    passed: bool
+    message: str | None = None
+    tags: list[str] = field(default_factory=list)
+    observed: bool = False
+    effect: str = "warn"
+    policy_error: bool = False
+
+    @classmethod
+    def of(cls, answer: Answer) -> ContractResult:
+        contract, verdict = answer.contract, answer.verdict
+        return cls(contract.id, contract.record_type, verdict.passed, verdict.message, list(contract.tags),
+                   answer.observed, contract.effect, verdict.policy_error)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """``verdict`` is what would happen: "deny" (also when a person would be asked), "warn" (a postcondition objects), or "allow"."""
+
+    verdict: Literal["allow", "deny", "warn"]
+    tool_name: str
+    contracts: list[ContractResult] = field(default_factory=list)
+    deny_reasons: list[str] = field(default_factory=list)
+    warn_reasons: list[str] = field(default_factory=list)
+    contracts_evaluated: int = 0
+    policy_error: bool = False
+    needs_approval: bool = False

@@ -1,0 +1,64 @@
+"""Findings: what postconditions had to say about a result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edictum.core.decide import AfterDecision
+from edictum.core.freeze import EMPTY
+
+_WORD = re.compile(r"[a-z]+")
+FINDING_WORDS = {
+    "pii_detected": {"pii", "ssn", "patient", "dob"},
+    "secret_detected": {"secret", "secrets", "token", "key", "keys", "credential", "credentials", "password", "passwords"},
+    "limit_exceeded": {"session", "limit", "limits", "budget"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One objection of a postcondition. ``type`` is one of pii_detected, secret_detected, limit_exceeded, policy_violation."""
+
+    type: str
+    contract_id: str
+    field: str
+    message: str
+    metadata: Mapping[str, Any] = EMPTY
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"type": self.type, "contract_id": self.contract_id, "field": self.field,
+                "message": self.message, "metadata": dict(self.metadata)}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PostCallResult:
+    """A governed call's result as adapters hand it to ``on_postcondition_warn``."""
+
+    result: Any
+    postconditions_passed: bool = True
+    findings: list[Finding] = field(default_factory=list)
+    output_suppressed: bool = False
+
+
+def classify_finding(contract_id: str, message: str) -> str:
+    """The type of a finding, by the words of the contract's id and message ("filename" is not the word "name")."""
+    words = set(_WORD.findall(f"{contract_id} {message}".lower()))
+    return next((kind for kind, hints in FINDING_WORDS.items() if words & hints), "policy_violation")
+
+
+def build_findings(decision: AfterDecision) -> tuple[Finding, ...]:
+    """One finding per postcondition that objected, observed ones included."""
+    return tuple(
+        Finding(
+            type=answer.contract.metadata.get("finding_type") or classify_finding(answer.contract.id, answer.verdict.message or ""),
+            contract_id=answer.contract.id,
+            field=answer.verdict.metadata.get("field", "output"),
+            message=answer.verdict.message or "",
+            metadata={**answer.contract.metadata, **answer.verdict.metadata},
+        )
+        for answer in decision.answers
+        if not answer.verdict.passed
+    )

@@ -1,0 +1,5 @@
+"""Limits of a session."""
+
+from edictum.core.limits import OperationLimits
+
+__all__ = ["OperationLimits"]

@@ -1,0 +1,227 @@
+"""Typed outcomes: every tool call ends as exactly one of five frozen values.
+
+``ToolOutcome`` is a closed union, so a ``match`` over it is checked for completeness by the type checker::
+
+    match outcome:
+        case ToolExecutionResult(): ...    # it ran and succeeded
+        case ToolArtifactReference(): ...  # it ran and succeeded; the output is too large for a message and was stored
+        case ToolFailure(): ...            # it ran and counts as failed
+        case ToolTimeout(): ...            # its time ran out
+        case ToolDenied(): ...             # it did not run
+
+What stands behind the fields of the published design is keyword-only and has defaults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeAlias, assert_never
+
+from edictum.core._draft import draft_of, seal
+from edictum.core.jsonable import dumps, jsonable
+from edictum.findings import Finding
+
+TOOL_MESSAGE_MAX_CHARS: Final = 12_000
+SCHEMA_VERSION: Final = 1
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "<unset>"
+
+
+UNSET: Final = _Unset()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolExecutionResult:
+    """The tool ran and succeeded. ``output`` is what the model reads; ``value`` is what the tool returned, after redaction."""
+
+    call_id: str
+    tool_name: str
+    output: dict[str, Any]
+    elapsed_ms: int
+    was_coerced: bool = False
+    value: Any = field(default=UNSET, kw_only=True)
+    findings: tuple[Finding, ...] = field(default=(), kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.value is UNSET:
+            object.__setattr__(self, "value", self.output)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTimeout:
+    """The call's time ran out. ``deadline_s`` is the absolute deadline on the process's monotonic clock."""
+
+    call_id: str
+    tool_name: str
+    deadline_s: float
+    elapsed_ms: int
+    retryable: bool = True
+    body_may_be_running: bool = field(default=False, kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFailure:
+    """The tool ran and its call counts as failed: it raised, or success detection judged its result a failure."""
+
+    call_id: str
+    tool_name: str
+    error: str
+    retryable: bool = True
+    elapsed_ms: int = 0
+    value: Any = field(default=None, kw_only=True)
+    exception: BaseException | None = field(default=None, kw_only=True, compare=False, repr=False)
+    success_source: str = field(default="", kw_only=True)
+    success_reason: str = field(default="", kw_only=True)
+    policy_error: bool = field(default=False, kw_only=True)
+    findings: tuple[Finding, ...] = field(default=(), kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDenied:
+    """The call was refused; the tool's body did not run.
+
+    ``reason`` names the gate: "contract", "limit", "pre_hook", "write_denied" (an approval was refused or never came),
+    "duplicate", "blocked", "validation", "deadline", or "policy_error" (a part of the gate itself failed).
+    """
+
+    call_id: str
+    tool_name: str
+    reason: str
+    details: str = ""
+    decision_source: str | None = field(default=None, kw_only=True)
+    decision_name: str | None = field(default=None, kw_only=True)
+    policy_error: bool = field(default=False, kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolArtifactReference:
+    """The tool ran and succeeded, but its output is too large for a message and was stored."""
+
+    call_id: str
+    tool_name: str
+    artifact_id: str
+    summary: str
+    size_bytes: int = 0
+    elapsed_ms: int = field(default=0, kw_only=True)
+    was_coerced: bool = field(default=False, kw_only=True)
+    findings: tuple[Finding, ...] = field(default=(), kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+ToolOutcome: TypeAlias = ToolExecutionResult | ToolTimeout | ToolFailure | ToolDenied | ToolArtifactReference
+
+OUTCOME_KINDS: Final[dict[type[Any], str]] = {
+    ToolExecutionResult: "executed",
+    ToolTimeout: "timeout",
+    ToolFailure: "failed",
+    ToolDenied: "denied",
+    ToolArtifactReference: "artifact",
+}
+
+_ResultDraft = draft_of(ToolExecutionResult)
+
+
+def execution_result(call_id: str, tool_name: str, value: Any, elapsed_ms: int, findings: tuple[Finding, ...] = ()) -> ToolExecutionResult:
+    """A successful result from whatever a tool returned; a value that is not a dict is shown under the key ``result``."""
+    draft = _ResultDraft()
+    draft.call_id = call_id
+    draft.tool_name = tool_name
+    draft.output = value if type(value) is dict else {"result": value}
+    draft.elapsed_ms = elapsed_ms
+    draft.was_coerced = False
+    draft.value = value
+    draft.findings = findings
+    draft.notes = ()
+    return seal(draft, ToolExecutionResult)
+
+
+def outcome_kind(outcome: ToolOutcome) -> str:
+    """One word for the type: executed, failed, timeout, denied, artifact."""
+    return OUTCOME_KINDS[type(outcome)]
+
+
+def outcome_to_model_content(outcome: ToolOutcome) -> str:
+    """The JSON text of the tool-role message that the model reads. It never raises, whatever the tool returned."""
+    match outcome:
+        case ToolExecutionResult():
+            return dumps(outcome.output)
+        case ToolTimeout():
+            content = {"status": "error", "error": _timeout_text(outcome), "timed_out": True, "retryable": outcome.retryable}
+        case ToolFailure():
+            content = {"status": "error", "error": outcome.error, "retryable": outcome.retryable}
+        case ToolDenied():
+            content = _denied_content(outcome)
+        case ToolArtifactReference():
+            hint = "The output is too large for a message. Use read_file with this reference to retrieve the full content."
+            content = {"artifact_reference": outcome.artifact_id, "summary": outcome.summary, "hint": hint}
+        case _:
+            assert_never(outcome)
+    return dumps(content)
+
+
+def _timeout_text(outcome: ToolTimeout) -> str:
+    text = f"Tool '{outcome.tool_name}' timed out after {outcome.elapsed_ms} ms."
+    return f"{text} It may still be running." if outcome.body_may_be_running else text
+
+
+def _denied_content(outcome: ToolDenied) -> dict[str, Any]:
+    match outcome.reason:
+        case "duplicate":
+            return {"warning": "duplicate_tool_call", "skipped": True}
+        case "blocked":
+            return {"warning": "non_retryable_tool_failure", "skipped": True}
+        case "validation":
+            hint = "Correct the arguments so that they match the tool's parameters, then call it again."
+            return {"error": "argument_validation_failed", "details": outcome.details, "hint": hint}
+        case "deadline":
+            return {"error": "Turn deadline expired; cannot execute tool.", "timed_out": True}
+        case _:
+            return {"error": f"Blocked: {outcome.details or outcome.reason}", "blocked": True}
+
+
+def outcome_is_error(outcome: ToolOutcome) -> bool:
+    """True for a timeout or a failure. A denial is not an error: nothing went wrong with the tool."""
+    return isinstance(outcome, (ToolTimeout, ToolFailure))
+
+
+def outcome_is_retryable(outcome: ToolOutcome) -> bool:
+    """True if the outcome says that the same call may be tried again."""
+    return isinstance(outcome, (ToolTimeout, ToolFailure)) and outcome.retryable
+
+
+def outcome_blocks_tool(outcome: ToolOutcome) -> bool:
+    """True if the tool should be blocked for the rest of the turn: it failed, or ran out of time, in a way that will not heal."""
+    return isinstance(outcome, (ToolTimeout, ToolFailure)) and not outcome.retryable
+
+
+def outcome_to_dict(outcome: ToolOutcome) -> dict[str, Any]:
+    """The outcome as plain JSON data with its kind and a schema version; exceptions are left out."""
+    body = {item.name: getattr(outcome, item.name) for item in fields(outcome) if item.name != "exception"}
+    if "findings" in body:
+        body["findings"] = [finding.as_dict() for finding in body["findings"]]
+    return {"schema_version": SCHEMA_VERSION, "kind": outcome_kind(outcome), **{key: jsonable(value) for key, value in body.items()}}
+
+
+def outcome_from_dict(data: dict[str, Any]) -> ToolOutcome:
+    """The outcome that ``outcome_to_dict`` wrote. Unknown fields of a later minor version are ignored."""
+    version, kind = data.get("schema_version"), data.get("kind")
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"outcome_from_dict: schema_version is {version!r}; this version of edictum reads {SCHEMA_VERSION}")
+    by_kind = {name: cls for cls, name in OUTCOME_KINDS.items()}
+    if kind not in by_kind:
+        raise ValueError(f"outcome_from_dict: kind is {kind!r}; expected one of {', '.join(by_kind)}")
+    cls = by_kind[kind]
+    body = {item.name: data[item.name] for item in fields(cls) if item.name in data}
+    if "findings" in body:
+        body["findings"] = tuple(Finding(**finding) for finding in body["findings"])
+    if "notes" in body:
+        body["notes"] = tuple(body["notes"])
+    outcome: ToolOutcome = cls(**body)
+    return outcome

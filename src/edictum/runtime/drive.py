@@ -1,0 +1,165 @@
+"""Drivers: they take a lifecycle from effect to effect and get what it asks for.
+
+``Walk.step`` is the one loop. It goes on until something must be waited for, the tool must be run, or the call has ended. The
+asynchronous and the synchronous driver differ only in how they wait, and a ticket stops at RunTool and lets its host run the tool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from edictum.core._draft import record
+from edictum.core.decision import Raised
+from edictum.core.effects import Ran, RunTool
+from edictum.core.lifecycle import Flow
+from edictum.core.limits import Reservation, Settlement
+from edictum.execution.body import needs_await, run_async, run_sync
+from edictum.outcomes import ToolOutcome
+from edictum.runtime.perform import Ports
+from edictum.runtime.portal import PORTAL
+
+# A ledger operation that has been sent must be seen through, or nobody would know whether the slot was taken.
+NOT_TO_BE_CUT = frozenset({Reservation, Settlement})
+
+
+@record
+class Wait:
+    """Something must be awaited before the walk can go on."""
+
+    kind: type[Any]
+    awaitable: Awaitable[Any]
+
+
+class Walk:
+    """One call under way."""
+
+    __slots__ = ("_flow", "_handlers", "_may_wait", "interrupted")
+
+    def __init__(self, flow: Flow, ports: Ports) -> None:
+        self._flow = flow
+        self._handlers = ports.handlers
+        self._may_wait = ports.may_wait
+        self.interrupted: BaseException | None = None
+
+    def step(self, value: Any = None) -> RunTool | Wait | ToolOutcome:
+        """Answer the last effect, then perform effects until one needs waiting for, is RunTool, or the outcome is there."""
+        send, handlers, may_wait = self._flow.send, self._handlers, self._may_wait
+        try:
+            while True:
+                effect = send(value)
+                kind = type(effect)
+                if kind is RunTool:
+                    if self.interrupted is None:
+                        return effect  # type: ignore[return-value]
+                    value = Raised(self.interrupted)
+                    continue
+                try:
+                    value = handlers[kind](effect)
+                except Exception as exc:
+                    value = Raised(exc)
+                    continue
+                if kind in may_wait and needs_await(value):
+                    return Wait(kind, value)
+        except StopIteration as end:
+            outcome: ToolOutcome = end.value
+            return outcome
+
+    def ended(self, outcome: ToolOutcome) -> ToolOutcome:
+        """Hand over the outcome; an interruption of the caller goes on to where it was meant, now that the call is closed."""
+        if self.interrupted is not None:
+            raise self.interrupted
+        return outcome
+
+
+async def settle_async(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | ToolOutcome:
+    """Take a walk to its next RunTool or to its end."""
+    while type(step) is Wait:
+        step = walk.step(await _wait_async(walk, step))
+    return step  # type: ignore[return-value]
+
+
+async def _wait_async(walk: Walk, wait: Wait) -> Any:
+    try:
+        if wait.kind in NOT_TO_BE_CUT:
+            return await _see_through(walk, wait.awaitable)
+        return await wait.awaitable
+    except Exception as exc:
+        return Raised(exc)
+    except asyncio.CancelledError as exc:
+        if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+            walk.interrupted = walk.interrupted or exc
+        return Raised(exc)
+
+
+async def _see_through(walk: Walk, awaitable: Awaitable[Any]) -> Any:
+    """Wait to the end, however often the caller is cancelled meanwhile; the cancellation is remembered."""
+    task = asyncio.ensure_future(awaitable)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as exc:
+            if not task.done():
+                walk.interrupted = walk.interrupted or exc
+        except Exception:
+            break
+    return task.result()
+
+
+async def drive_async(flow: Flow, ports: Ports) -> ToolOutcome:
+    """Drive a call for an asynchronous caller."""
+    walk = Walk(flow, ports)
+    try:
+        step = walk.step()
+        while True:
+            kind = type(step)
+            if kind is RunTool:
+                ran = await run_async(step)  # type: ignore[arg-type]
+                if ran.cancelled:
+                    walk.interrupted = ran.error
+                    if type(ran.error) is GeneratorExit:
+                        _finish_without_waiting(walk, ran)
+                step = walk.step(ran)
+            elif kind is Wait:
+                step = walk.step(await _wait_async(walk, step))  # type: ignore[arg-type]
+            else:
+                return walk.ended(step)  # type: ignore[arg-type]
+    finally:
+        flow.close()
+
+
+def _finish_without_waiting(walk: Walk, ran: Ran) -> None:
+    """The caller's coroutine is being thrown away, and may not await any more: close the call with what answers at once."""
+    step = walk.step(ran)
+    while type(step) is Wait:
+        if hasattr(step.awaitable, "close"):
+            step.awaitable.close()
+        step = walk.step(Raised(RuntimeError("the event loop is gone")))
+    raise GeneratorExit
+
+
+def settle_sync(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | ToolOutcome:
+    """As ``settle_async``, for a synchronous caller."""
+    while type(step) is Wait:
+        try:
+            value = PORTAL.run(step.awaitable)
+        except (Exception, asyncio.CancelledError) as exc:
+            value = Raised(exc)
+        except KeyboardInterrupt as exc:
+            walk.interrupted = walk.interrupted or exc
+            value = Raised(exc)
+        step = walk.step(value)
+    return step  # type: ignore[return-value]
+
+
+def drive_sync(flow: Flow, ports: Ports) -> ToolOutcome:
+    """Drive a call for a synchronous caller, inside or outside a running event loop."""
+    walk = Walk(flow, ports)
+    step = settle_sync(walk, walk.step())
+    while type(step) is RunTool:
+        ran = run_sync(step, PORTAL.run)
+        if ran.cancelled:
+            walk.interrupted = ran.error
+        step = settle_sync(walk, walk.step(ran))
+    return walk.ended(step)  # type: ignore[arg-type]

@@ -1,0 +1,155 @@
+"""From effect to port: one handler per effect.
+
+A handler returns the answer or an awaitable of it; an exception becomes ``Raised``. What a failing port means for a call is
+decided by the lifecycle, and written down in one table, which the documentation prints.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any
+
+from edictum.core.decide import describe
+from edictum.core.effects import Ask, AwaitDecision, Effect, Notify, ReadSession, Settle, Withdraw
+from edictum.core.events import Entry
+from edictum.core.limits import Reservation, Settlement
+from edictum.errors import BackendError
+from edictum.runtime.wiring import Wiring
+
+logger = logging.getLogger("edictum")
+
+PORT_FAILURES: dict[str, str] = {
+    "ledger, before the tool": "The call is denied (`policy_error`); the tool does not run.",
+    "ledger, after the tool": "The result is kept; the outcome's notes and the closing event say that the call could not be counted.",
+    "audit, before the tool": "The call is denied (`policy_error`), its slots are given back. A sink with `required = False` is skipped.",
+    "audit, after the tool": "The result is kept; the outcome's notes and the log say that it could not be written.",
+    "approval backend": "The call is denied (`policy_error`). No backend, no answer and a late answer mean no.",
+    "principal resolver": "The call is denied (`policy_error`).",
+    "contract, hook or selector": "The call is denied (`policy_error`); in observe mode the denial is only reported.",
+    "success check": "The call counts as failed (`policy_error`); the result stays in the audit.",
+    "postcondition": "It counts as an objection: warn warns, redact and deny suppress the output.",
+    "callback (`on_allow`, `on_deny`, after-hook)": "Logged; nothing else changes.",
+    "telemetry": "Ignored.",
+}
+
+Handler = Callable[[Any], Any]
+
+
+class Ports:
+    """The handlers for one wiring, and which of them may answer with an awaitable."""
+
+    __slots__ = ("_approval", "_local", "_now", "_sinks", "handlers", "may_wait", "wiring")
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        self._now = wiring.clock.now
+        self._local = wiring.local_sink
+        self._sinks = wiring.sinks
+        self._approval = wiring.approval_backend
+        ledger = wiring.ledger
+        self.handlers: dict[type[Any], Handler] = {
+            Reservation: ledger.reserve,
+            Settlement: ledger.settle,
+            ReadSession: lambda effect: ledger.snapshot(effect.session_id),
+            Entry: self._record if self._sinks else self._record_locally,
+            Settle: lambda effect: effect.awaitable,
+            Ask: self._ask,
+            AwaitDecision: self._await_decision,
+            Withdraw: self._withdraw,
+            Notify: self._notify,
+        }
+        self.may_wait: frozenset[type[Any]] = frozenset(
+            {Settle, Ask, AwaitDecision, Withdraw, Notify}
+            | ({Reservation, Settlement, ReadSession} if iscoroutinefunction(ledger.reserve) or not _is_plain(ledger) else set())
+            | ({Entry} if self._sinks else set())
+        )
+
+    def _record_locally(self, entry: Entry) -> None:
+        entry.at = self._now()
+        self._local.take(entry)
+
+    def _record(self, entry: Entry) -> Awaitable[None] | None:
+        """Every sink is tried; what failed is raised together, unless the sink says that it is not required."""
+        self._record_locally(entry)
+        event = entry.event()
+        failures: list[tuple[Any, Exception]] = []
+        waiting: list[tuple[Any, Awaitable[None]]] = []
+        for sink in self._sinks:
+            try:
+                emitted = sink.emit(event)
+            except Exception as exc:
+                failures.append((sink, exc))
+            else:
+                if isawaitable(emitted):
+                    waiting.append((sink, emitted))
+        if waiting:
+            return _emit_rest(waiting, failures)
+        _report(failures)
+        return None
+
+    def _ask(self, effect: Ask) -> Any:
+        call, decision = effect.call, effect.decision
+        return self._approval.request_approval(  # type: ignore[union-attr]
+            tool_name=call.tool_name,
+            tool_args=call.args,
+            message=decision.reason or "",
+            timeout=decision.timeout,
+            timeout_effect=decision.timeout_effect,
+            principal=call.principal.as_dict() if call.principal else None,
+            metadata={"digest": effect.digest, "contract": decision.name, "call_id": call.call_id},
+            session_id=call.run_id,
+        )
+
+    def _await_decision(self, effect: AwaitDecision) -> Any:
+        return self._approval.wait_for_decision(approval_id=effect.request.approval_id, timeout=effect.timeout)  # type: ignore[union-attr]
+
+    def _withdraw(self, effect: Withdraw) -> Any:
+        withdraw = getattr(self._approval, "withdraw", None)
+        return withdraw(effect.request.approval_id) if withdraw is not None else None
+
+    def _notify(self, effect: Notify) -> Any:
+        try:
+            told = effect.callback(*effect.args)
+        except Exception:
+            logger.exception("%s raised; the call goes on", effect.what)
+            return None
+        return _listen(told, effect.what) if isawaitable(told) else None
+
+
+def _is_plain(ledger: Any) -> bool:
+    """Whether the ledger is known to answer at once."""
+    return not any(iscoroutinefunction(getattr(ledger, verb)) for verb in ("reserve", "settle", "snapshot"))
+
+
+async def _listen(told: Awaitable[Any], what: str) -> None:
+    try:
+        await told
+    except Exception:
+        logger.exception("%s raised; the call goes on", what)
+
+
+async def _emit_rest(waiting: list[tuple[Any, Awaitable[None]]], failures: list[tuple[Any, Exception]]) -> None:
+    for sink, emitted in waiting:
+        try:
+            await emitted
+        except Exception as exc:
+            failures.append((sink, exc))
+    _report(failures)
+
+
+def _report(failures: list[tuple[Any, Exception]]) -> None:
+    for sink, exc in failures:
+        logger.error("audit sink %s failed: %s", type(sink).__name__, describe(exc))
+    required = [(sink, exc) for sink, exc in failures if getattr(sink, "required", True)]
+    if required:
+        named = "; ".join(f"{type(sink).__name__}: {describe(exc)}" for sink, exc in required)
+        raise BackendError(named) from required[0][1]
+
+
+def handled_effects() -> frozenset[type[Any]]:
+    """Every effect that a driver must be able to perform, RunTool aside."""
+    import typing
+
+    return frozenset(typing.get_args(Effect))

@@ -1,0 +1,78 @@
+"""The portal: one event loop in a daemon thread, for synchronous hosts with asynchronous ports or tools.
+
+``portal.run(awaitable)`` waits for it from any thread, also from inside another running loop. It is started when it is first
+needed and again after a fork. A call from the portal's own thread gets a loop of its own, since that thread cannot wait for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+from collections.abc import Awaitable
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def _as_coroutine(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+class Portal:
+    """Runs awaitables for threads that cannot await."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+
+    def run(self, awaitable: Awaitable[T], timeout: float | None = None) -> T:
+        """The awaitable's result. At the timeout it is cancelled and TimeoutError is raised."""
+        loop = self._running_loop()
+        if self._thread is threading.current_thread():
+            return Portal().run(awaitable, timeout)
+        context = contextvars.copy_context()
+        outside: Future[T] = Future()
+        loop.call_soon_threadsafe(self._start, loop, awaitable, context, outside)
+        try:
+            return outside.result(timeout)
+        except (FutureTimeout, KeyboardInterrupt):
+            if not outside.done():
+                outside.cancel()
+            raise
+        except CancelledError as exc:  # the tool cancelled itself; for a thread that is an ordinary failure
+            raise asyncio.CancelledError from exc
+
+    @staticmethod
+    def _start(loop: asyncio.AbstractEventLoop, awaitable: Awaitable[Any], context: contextvars.Context, outside: Future[Any]) -> None:
+        task = loop.create_task(_as_coroutine(awaitable), context=context)
+
+        def finish(done: asyncio.Task[Any]) -> None:
+            if outside.cancelled():
+                return
+            if done.cancelled():
+                outside.cancel()
+            elif (error := done.exception()) is not None:
+                outside.set_exception(error)
+            else:
+                outside.set_result(done.result())
+
+        task.add_done_callback(finish)
+        outside.add_done_callback(lambda f: loop.call_soon_threadsafe(task.cancel) if f.cancelled() else None)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._pid = os.getpid()
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="edictum-portal", daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+PORTAL = Portal()

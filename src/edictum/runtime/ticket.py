@@ -1,0 +1,149 @@
+"""Tickets: a call paused at RunTool, for frameworks that offer a hook before the tool and one after it.
+
+The host opens a ticket before the tool, runs the tool itself with ``ticket.args``, and finishes the ticket with what happened.
+Between the two the call holds its slots. A ticket must be finished exactly once; one that never is (the framework forgot the
+call) is closed as cancelled when its time is over, so that its slots come back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from typing import Any
+
+from edictum.core.call import ToolCall
+from edictum.core.effects import Ran, RunTool
+from edictum.core.freeze import thaw_args
+from edictum.errors import EdictumInputError, TicketError
+from edictum.outcomes import ToolDenied, ToolOutcome
+from edictum.runtime.drive import Walk, settle_async, settle_sync
+
+MAX_OPEN = 10_000
+MAX_AGE_S = 3_600.0
+
+
+class Ticket:
+    """One call between its before- and its after-hook."""
+
+    __slots__ = ("_lock", "_opened", "_outcome", "_walk", "call")
+
+    def __init__(self, call: ToolCall, walk: Walk, step: RunTool | ToolOutcome) -> None:
+        self._walk = walk
+        self._lock = threading.Lock()
+        self._opened = time.perf_counter()
+        self.call = step.call if isinstance(step, RunTool) else call
+        self._outcome: ToolOutcome | None = None if isinstance(step, RunTool) else step
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the host may run the tool."""
+        return self._outcome is None
+
+    @property
+    def denied(self) -> ToolDenied | None:
+        return self._outcome if isinstance(self._outcome, ToolDenied) else None
+
+    @property
+    def outcome(self) -> ToolOutcome | None:
+        return self._outcome
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """A fresh copy of the arguments that were checked: run the tool with these."""
+        return thaw_args(self.call.args)  # type: ignore[arg-type]
+
+    @property
+    def age_s(self) -> float:
+        return time.perf_counter() - self._opened
+
+    async def finish(self, value: Any) -> ToolOutcome:
+        """The tool returned ``value``."""
+        return await self._close(Ran(value, None, self.age_s))
+
+    async def fail(self, error: BaseException) -> ToolOutcome:
+        """The tool raised."""
+        return await self._close(Ran(None, error, self.age_s))
+
+    async def timed_out(self, deadline_s: float) -> ToolOutcome:
+        """The host gave up waiting; ``deadline_s`` on the monotonic clock."""
+        return await self._close(Ran(None, None, self.age_s, deadline_s, body_may_be_running=True))
+
+    async def cancel(self) -> ToolOutcome:
+        """The host stopped the call while the tool ran."""
+        return await self._close(self._cancelled())
+
+    def finish_sync(self, value: Any) -> ToolOutcome:
+        return self._close_sync(Ran(value, None, self.age_s))
+
+    def fail_sync(self, error: BaseException) -> ToolOutcome:
+        return self._close_sync(Ran(None, error, self.age_s))
+
+    def timed_out_sync(self, deadline_s: float) -> ToolOutcome:
+        return self._close_sync(Ran(None, None, self.age_s, deadline_s, body_may_be_running=True))
+
+    def cancel_sync(self) -> ToolOutcome:
+        return self._close_sync(self._cancelled())
+
+    def _cancelled(self) -> Ran:
+        return Ran(None, TicketError(f"The call {self.call.call_id} of {self.call.tool_name} was cancelled."), self.age_s, cancelled=True)
+
+    def _take(self) -> Walk:
+        with self._lock:
+            walk = self._walk
+            if walk is None or self._outcome is not None:
+                raise TicketError(
+                    f"The ticket of call {self.call.call_id} ({self.call.tool_name}) is closed already.",
+                    hint="Finish a ticket once, and only when it was allowed.",
+                )
+            self._walk = None  # type: ignore[assignment]
+            return walk
+
+    async def _close(self, ran: Ran) -> ToolOutcome:
+        walk = self._take()
+        self._outcome = await settle_async(walk, walk.step(ran))  # type: ignore[assignment]
+        return walk.ended(self._outcome)  # type: ignore[arg-type]
+
+    def _close_sync(self, ran: Ran) -> ToolOutcome:
+        walk = self._take()
+        self._outcome = settle_sync(walk, walk.step(ran))  # type: ignore[assignment]
+        return walk.ended(self._outcome)  # type: ignore[arg-type]
+
+
+class TicketTable:
+    """Open tickets by the framework's call id; bounded, and swept of tickets that nobody finished."""
+
+    def __init__(self, max_open: int = MAX_OPEN, max_age_s: float = MAX_AGE_S) -> None:
+        self._max_open = max_open
+        self._max_age_s = max_age_s
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, Ticket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def put(self, call_id: str, ticket: Ticket) -> None:
+        """Keep a ticket until its after-hook comes. A second open ticket under one id would mix up two calls, and is refused."""
+        with self._lock:
+            duplicate = call_id in self._open
+            if not duplicate:
+                self._open[call_id] = ticket
+        for stale in self._overdue():
+            stale.cancel_sync()
+        if duplicate:
+            ticket.cancel_sync()
+            raise EdictumInputError(f"A call with the id {call_id!r} is already open.", hint="Give each call an id of its own.")
+
+    def take(self, call_id: str) -> Ticket | None:
+        with self._lock:
+            return self._open.pop(call_id, None)
+
+    def _overdue(self) -> list[Ticket]:
+        overdue: list[Ticket] = []
+        with self._lock:
+            while self._open:
+                oldest = next(iter(self._open.values()))
+                if len(self._open) <= self._max_open and oldest.age_s <= self._max_age_s:
+                    break
+                overdue.append(self._open.popitem(last=False)[1])
+        return overdue

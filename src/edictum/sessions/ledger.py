@@ -1,0 +1,35 @@
+"""The Ledger port: where counters live, and what every ledger promises.
+
+Each operation is atomic. ``edictum.testing.LedgerConformance`` is the executable form of this text; a ledger that passes it
+can be given to a guard as ``backend=``. Methods may be ordinary or ``async`` functions, all of one kind.
+
+* ``reserve`` counts the attempt, checks every limit and, if none that is enforced is full, takes the call's slots: all in one
+  step. Nothing is taken when it refuses, and all full limits are named either way. Repeating it with the same call id
+  (a retry after a lost answer) changes nothing and gives the same answer.
+* ``settle`` ends a held call. Success and failure count an execution; release gives every slot back. Repeating it changes
+  nothing. A call whose lease has run out is still counted when it ends.
+* ``renew`` extends a lease; False means that there is no such lease any more.
+* ``snapshot`` reads all counters of a session at one moment; ``reset`` forgets the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Protocol, runtime_checkable
+
+from edictum.core.limits import Counters, Grant, Reservation, SessionSnapshot, Settlement
+
+
+@runtime_checkable
+class Ledger(Protocol):
+    """Atomic counters with reservations. See the module's text for what each operation promises."""
+
+    def reserve(self, reservation: Reservation, /) -> Grant | Awaitable[Grant]: ...
+
+    def settle(self, settlement: Settlement, /) -> Counters | Awaitable[Counters]: ...
+
+    def renew(self, session_id: str, call_id: str, lease_s: float, /) -> bool | Awaitable[bool]: ...
+
+    def snapshot(self, session_id: str, /) -> SessionSnapshot | Awaitable[SessionSnapshot]: ...
+
+    def reset(self, session_id: str, /) -> Awaitable[None] | None: ...

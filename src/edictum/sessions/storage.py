@@ -1,0 +1,200 @@
+"""StorageBackend, the older port with four verbs, and the ledger that makes one exact.
+
+A storage can only add to a number and tell the new value. That is enough: a slot is taken by adding one and comparing; who
+went over the limit takes its one back. An overshoot lasts a moment, so a call that was refused while others were giving back
+looks again before it believes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Protocol
+
+from edictum.core.limits import RESERVED, WHOLE_SESSION, Breach, Counters, Grant, Limit, Metric, Reservation, SessionSnapshot, Settlement
+from edictum.errors import EdictumConfigError
+
+MAX_LOOKS = 50
+
+
+class StorageBackend(Protocol):
+    """Text values and atomic numbers under keys."""
+
+    async def get(self, key: str) -> str | None: ...
+
+    async def set(self, key: str, value: str) -> None: ...
+
+    async def delete(self, key: str) -> None: ...
+
+    async def increment(self, key: str, amount: float = 1) -> float: ...
+
+
+class MemoryBackend:
+    """A StorageBackend in this process; safe for threads and any number of event loops."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[str, str] = {}
+
+    async def get(self, key: str) -> str | None:
+        with self._lock:
+            return self._values.get(key)
+
+    async def set(self, key: str, value: str) -> None:
+        with self._lock:
+            self._values[key] = value
+
+    async def delete(self, key: str) -> None:
+        with self._lock:
+            self._values.pop(key, None)
+
+    async def increment(self, key: str, amount: float = 1) -> float:
+        with self._lock:
+            value = float(self._values.get(key, 0)) + amount
+            self._values[key] = str(int(value)) if value.is_integer() else str(value)
+            return value
+
+
+def is_storage(backend: object) -> bool:
+    return all(callable(getattr(backend, verb, None)) for verb in ("get", "set", "delete", "increment"))
+
+
+# The keys of the older library, so that existing stores keep their counts. A slot that is held is counted at once.
+COUNTED = {Metric.ATTEMPTS: "attempts", Metric.EXECUTIONS: "execs", Metric.SUCCESSES: "succ", Metric.FAILURES: "fail",
+           Metric.CONSECUTIVE_FAILURES: "consec_fail"}  # fmt: skip
+SLOTS = (Metric.EXECUTIONS, Metric.SUCCESSES, Metric.FAILURES)
+
+
+def _key(session_id: str, scope: str, metric: Metric) -> str:
+    if scope == WHOLE_SESSION:
+        return f"s:{session_id}:{COUNTED[metric]}"
+    if metric is Metric.EXECUTIONS:
+        return f"s:{session_id}:tool:{scope}"
+    return f"s:{session_id}:tool:{scope}:{COUNTED[metric]}"
+
+
+class StorageLedger:
+    """A Ledger on top of any StorageBackend. Leases do not run out, and limits with a window are refused: four verbs cannot keep time."""
+
+    name = "storage"
+    default_lease_s: float | None = None
+
+    def __init__(self, storage: StorageBackend) -> None:
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._held: dict[tuple[str, str], Grant] = {}
+        self._tools: dict[str, set[str]] = {}
+
+    async def reserve(self, reservation: Reservation) -> Grant:
+        held = self._held.get((reservation.session_id, reservation.call_id))
+        if held is not None:
+            return held
+        if any(limit.window_s is not None for limit in reservation.limits):
+            raise EdictumConfigError(
+                "A StorageBackend cannot keep limits with a window.", hint="Use a ledger: memory, sqlite, redis or postgresql."
+            )
+        attempts = await self._count_attempt(reservation)
+        for _ in range(MAX_LOOKS):
+            grant = await self._try(reservation, attempts)
+            if grant.granted or await self._still_full(reservation, grant):
+                break
+        if grant.granted and reservation.hold:
+            self._remember(reservation, grant)
+        return grant
+
+    def _remember(self, reservation: Reservation, grant: Grant) -> None:
+        with self._lock:
+            self._held[(reservation.session_id, reservation.call_id)] = grant
+            self._tools.setdefault(reservation.session_id, set()).update(reservation.scopes)
+
+    async def _count_attempt(self, reservation: Reservation) -> int:
+        key = _key(reservation.session_id, WHOLE_SESSION, Metric.ATTEMPTS)
+        return int(await self._storage.increment(key)) if reservation.count_attempt else await self._number(key)
+
+    async def _try(self, reservation: Reservation, attempts: int) -> Grant:
+        """Take every slot, compare, and give all back if one was too many."""
+        sid = reservation.session_id
+        values = {(scope, metric): int(await self._storage.increment(_key(sid, scope, metric))) - 1
+                  for scope in reservation.scopes for metric in SLOTS}  # fmt: skip
+        breaches = [breach for limit in reservation.limits if (breach := await self._judge(reservation, limit, values, attempts))]
+        granted = not (reservation.enforce and any(breach.limit.enforce for breach in breaches))
+        if not granted or not reservation.hold:
+            await self._add(sid, reservation.scopes, SLOTS, -1)
+        executions = values[(WHOLE_SESSION, Metric.EXECUTIONS)]
+        counters = Counters(attempts=attempts, executions=executions)
+        return Grant(granted, counters, tuple(breaches))
+
+    async def _judge(self, reservation: Reservation, limit: Limit, values: dict[tuple[str, Metric], int], attempts: int) -> Breach | None:
+        if limit.metric is Metric.ATTEMPTS:
+            return Breach(limit, attempts, 0) if reservation.count_attempt and attempts > limit.maximum else None
+        if limit.metric in RESERVED:
+            used = values[(limit.scope, limit.metric)]
+        else:
+            used = await self._number(_key(reservation.session_id, limit.scope, limit.metric))
+        return Breach(limit, used, 0) if used >= limit.maximum else None
+
+    async def _still_full(self, reservation: Reservation, grant: Grant) -> bool:
+        """After giving back: is an enforced limit really full, or was it another call's moment of overshoot?"""
+        for breach in grant.breaches:
+            limit = breach.limit
+            if not limit.enforce:
+                continue
+            if limit.metric not in RESERVED:
+                return True
+            if await self._number(_key(reservation.session_id, limit.scope, limit.metric)) >= limit.maximum:
+                return True
+        return False
+
+    async def settle(self, settlement: Settlement) -> Counters:
+        with self._lock:
+            known = self._held.pop((settlement.session_id, settlement.call_id), None)
+        if known is not None:
+            await self._settle(settlement)
+        return await self._counters(settlement.session_id, WHOLE_SESSION)
+
+    async def _settle(self, settlement: Settlement) -> None:
+        sid, scopes = settlement.session_id, settlement.scopes
+        if settlement.result == "release":
+            await self._add(sid, scopes, SLOTS, -1)
+            return
+        success = settlement.result == "success"
+        await self._add(sid, scopes, (Metric.FAILURES if success else Metric.SUCCESSES,), -1)
+        for scope in scopes:
+            key = _key(sid, scope, Metric.CONSECUTIVE_FAILURES)
+            await (self._storage.delete(key) if success else self._storage.increment(key))
+
+    async def _add(self, session_id: str, scopes: Iterable[str], metrics: Iterable[Metric], amount: int) -> None:
+        for scope in scopes:
+            for metric in metrics:
+                await self._storage.increment(_key(session_id, scope, metric), amount)
+
+    async def renew(self, session_id: str, call_id: str, lease_s: float) -> bool:
+        return (session_id, call_id) in self._held
+
+    async def snapshot(self, session_id: str) -> SessionSnapshot:
+        """The session's counters; tools are those this process has seen."""
+        tools = sorted(self._tools.get(session_id, set()) - {WHOLE_SESSION})
+        per_tool = {tool: await self._counters(session_id, tool) for tool in tools}
+        return SessionSnapshot(session_id, await self._counters(session_id, WHOLE_SESSION), per_tool)
+
+    async def _counters(self, session_id: str, scope: str) -> Counters:
+        values = {metric: await self._number(_key(session_id, scope, metric)) for metric in Metric}
+        # Each held call was added to executions, successes and failures at once; a finished one to two of the three.
+        in_flight = max(0, values[Metric.SUCCESSES] + values[Metric.FAILURES] - values[Metric.EXECUTIONS])
+        return Counters(
+            attempts=values[Metric.ATTEMPTS],
+            executions=values[Metric.EXECUTIONS] - in_flight,
+            successes=values[Metric.SUCCESSES] - in_flight,
+            failures=values[Metric.FAILURES] - in_flight,
+            consecutive_failures=values[Metric.CONSECUTIVE_FAILURES],
+            in_flight=in_flight,
+        )
+
+    async def _number(self, key: str) -> int:
+        return int(float(await self._storage.get(key) or 0))
+
+    async def reset(self, session_id: str) -> None:
+        scopes = {WHOLE_SESSION} | self._tools.pop(session_id, set())
+        for scope in scopes:
+            for metric in Metric:
+                await self._storage.delete(_key(session_id, scope, metric))
