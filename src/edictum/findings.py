@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edictum.core.decide import AfterDecision
+from edictum.core.decision import Answer
 from edictum.core.freeze import EMPTY
 
 _WORD = re.compile(r"[a-z]+")
@@ -49,16 +49,13 @@ def classify_finding(contract_id: str, message: str) -> str:
     return next((kind for kind, hints in FINDING_WORDS.items() if words & hints), "policy_violation")
 
 
-def build_findings(decision: AfterDecision) -> tuple[Finding, ...]:
-    """One finding per postcondition that objected, observed ones included."""
-    return tuple(
-        Finding(
-            type=answer.contract.metadata.get("finding_type") or classify_finding(answer.contract.id, answer.verdict.message or ""),
-            contract_id=answer.contract.id,
-            field=answer.verdict.metadata.get("field", "output"),
-            message=answer.verdict.message or "",
-            metadata={**answer.contract.metadata, **answer.verdict.metadata},
-        )
-        for answer in decision.answers
-        if not answer.verdict.passed
+def finding(answer: Answer) -> Finding:
+    """The finding for a postcondition's objection."""
+    contract, verdict = answer.contract, answer.verdict
+    return Finding(
+        type=contract.metadata.get("finding_type") or classify_finding(contract.id, verdict.message or ""),
+        contract_id=contract.id,
+        field=verdict.metadata.get("field", "output"),
+        message=verdict.message or "",
+        metadata={**contract.metadata, **verdict.metadata},
     )

@@ -185,8 +185,8 @@ class Edictum:
     def _ticket(self, tool_name: str, args: Mapping[str, Any], flag: Flag | None, options: dict[str, Any]) -> tuple[ToolCall, Walk]:
         state = self._state
         plan = state.policy.plan(tool_name)
-        call, run = self._call(state, plan, args, None, options)
-        return call, Walk(lifecycle(call, plan, state.terms, run, flag), state.ports)
+        run = self._call(state, plan, args, None, options)
+        return run.call, Walk(lifecycle(run, plan, state.terms, flag), state.ports)
 
     def _flow(
         self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], flag: Flag | None, options: dict[str, Any]
@@ -195,18 +195,18 @@ class Edictum:
             raise EdictumInputError(f"The tool {tool_name!r} is {fn!r}, not a function.", hint="Pass the function that does the work.")
         state = self._state
         plan = state.policy.plan(tool_name)
-        call, run = self._call(state, plan, args, fn, options)
-        return lifecycle(call, plan, state.terms, run, flag), state.ports
+        return lifecycle(self._call(state, plan, args, fn, options), plan, state.terms, flag), state.ports
 
     def _call(
         self, state: State, plan: Plan, args: Mapping[str, Any], fn: Callable[..., Any] | None, options: dict[str, Any]
-    ) -> tuple[ToolCall, RunTool]:
+    ) -> RunTool:
         """The call as it will be judged, counted, run and recorded: snapshotted here, once."""
         wiring, entry = state.wiring, plan.entry
+        key = wiring.clock.new_id()
         call = new_call(
             plan.tool,
             snapshot(plan.tool, args),
-            wiring.clock.new_id(),
+            key,
             self._session_id,
             wiring.clock.now(),
             wiring.environment,
@@ -215,9 +215,8 @@ class Edictum:
             wiring.principal,
             self._next_index(),
         )
-        if not options:
-            return call, RunTool(call, fn, entry.timeout_s, entry.run_in)
-        return _with_options(call, fn, entry, options)
+        run = RunTool(call, key, fn, entry.timeout_s, entry.run_in)
+        return _with_options(run, options) if options else run
 
     # --- Looking without calling --------------------------------------------------------------------------------------------
 
@@ -244,7 +243,7 @@ class Edictum:
             options["environment"] = environment
         if session_id is not None:
             options["session_id"] = session_id
-        call, _ = self._call(state, plan, args, None, options)
+        call = self._call(state, plan, args, None, options).call
         return dry_run(call, plan, state.wiring, output=output, with_session=session_id is not None, resolve=principal is None)
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
@@ -355,7 +354,7 @@ CALL_OPTIONS = frozenset({"principal", "environment", "call_id", "parent_call_id
 RUN_OPTIONS = frozenset({"session_id", "metadata", "timeout_s", "run_in", "timestamp"})
 
 
-def _with_options(call: ToolCall, fn: Callable[..., Any] | None, entry: ToolEntry, options: dict[str, Any]) -> tuple[ToolCall, RunTool]:
+def _with_options(run: RunTool, options: dict[str, Any]) -> RunTool:
     if unknown := set(options) - CALL_OPTIONS - RUN_OPTIONS:
         known = ", ".join(sorted(CALL_OPTIONS | RUN_OPTIONS))
         raise TypeError(f"unknown option {min(unknown)!r}; known options: {known}")
@@ -368,11 +367,11 @@ def _with_options(call: ToolCall, fn: Callable[..., Any] | None, entry: ToolEntr
     if options.get("timestamp") is not None:
         changes["started_at"] = options["timestamp"].timestamp()
     changes["metadata"] = freeze_args(options.get("metadata") or EMPTY)
-    changed = new_call(**{**_fields(call), **{_SHORT.get(name, name): value for name, value in changes.items()}})
-    timeout_s = options.get("timeout_s", entry.timeout_s)
-    run_in = options.get("run_in") or entry.run_in
+    changed = new_call(**{**_fields(run.call), **{_SHORT.get(name, name): value for name, value in changes.items()}})
+    timeout_s = options.get("timeout_s", run.timeout_s)
+    run_in = options.get("run_in") or run.run_in
     _check_run(timeout_s, run_in)
-    return changed, RunTool(changed, fn, timeout_s, run_in)
+    return RunTool(changed, run.key, run.body, timeout_s, run_in)
 
 
 _SHORT = {"run_id": "session_id"}

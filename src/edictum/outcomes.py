@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias, assert_never
 
-from edictum.core._draft import draft_of, seal
+from edictum.core._draft import draft_of
 from edictum.core.jsonable import dumps, jsonable
 from edictum.findings import Finding
 
@@ -139,7 +139,8 @@ def execution_result(call_id: str, tool_name: str, value: Any, elapsed_ms: int, 
     draft.value = value
     draft.findings = findings
     draft.notes = ()
-    return seal(draft, ToolExecutionResult)
+    draft.__class__ = ToolExecutionResult
+    return draft  # type: ignore[no-any-return]
 
 
 def outcome_kind(outcome: ToolOutcome) -> str:

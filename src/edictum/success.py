@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Mapping
-from inspect import iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from edictum.core._draft import record
@@ -162,6 +162,10 @@ def truth(answer: Any) -> bool:
     """The truth value of a checker's answer; None and things without one are mistakes, not failures."""
     if answer is None:
         raise TypeError("it returned None; return True or False")
+    if isawaitable(answer):  # an asynchronous check inside a combination
+        if hasattr(answer, "close"):
+            answer.close()
+        raise TypeError("it returned something to await; give an asynchronous check to the guard alone")
     return bool(answer)
 
 
@@ -214,6 +218,15 @@ def verdict_from_check(check: SuccessCheck, tool_name: str, answer: Any) -> Succ
     if truth(answer):
         return SuccessVerdict(True, "success_check")
     return SuccessVerdict(False, "success_check", f"{getattr(check, '__name__', 'success_check')} returned False")
+
+
+def verdict_from_problem(problem: Any) -> SuccessVerdict:
+    """The verdict of a ``Checker`` from the problem it found."""
+    if problem is None:
+        return SuccessVerdict(True, "success_check")
+    if not isinstance(problem, str):
+        raise TypeError(f"the problem it found is {type(problem).__name__}; it must be a text, or None when all is well")
+    return SuccessVerdict(False, "success_check", problem)
 
 
 def verdict_by_default(tool_name: str, result: Any) -> SuccessVerdict:

@@ -16,59 +16,69 @@ class MarkEvictedError(EdictumError):
 
 
 class CollectingAuditSink:
-    """Keeps the newest ``max_events`` events. It takes entries as they are and makes events of them when they are read."""
+    """Keeps the newest ``max_events`` events. It takes entries as they are and makes events of them when they are read.
+
+    Appending to a deque is atomic, so taking an entry needs no lock; what exceeds the size is cut off in batches.
+    """
 
     def __init__(self, max_events: int = 50_000) -> None:
         if max_events < 1:
             raise ValueError(f"max_events is {max_events}; use 1 or more")
-        self._ring: deque[Entry | AuditEvent] = deque(maxlen=max_events)
+        self._max_events = max_events
+        self._trim_at = max_events + min(max_events, 1_024)
+        self._ring: deque[Entry | AuditEvent] = deque()
         self._lock = threading.Lock()
-        self._total = 0
+        self._dropped = 0
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: Entry | AuditEvent) -> None:
         """The fast way in: the event is made when somebody reads it."""
-        with self._lock:
-            self._ring.append(entry)
-            self._total += 1
+        ring = self._ring
+        ring.append(entry)
+        if len(ring) > self._trim_at:
+            self._trim()
 
     async def emit(self, event: AuditEvent) -> None:
+        self.take(event)
+
+    def _trim(self) -> None:
         with self._lock:
-            self._ring.append(event)
-            self._total += 1
+            while len(self._ring) > self._max_events:
+                self._ring.popleft()
+                self._dropped += 1
+
+    def _kept(self) -> tuple[int, list[Entry | AuditEvent]]:
+        """The position of the oldest event that is kept, and all that are."""
+        self._trim()
+        with self._lock:
+            return self._dropped, list(self._ring)
 
     @property
     def events(self) -> list[AuditEvent]:
-        with self._lock:
-            kept = list(self._ring)
-        return [_event(item) for item in kept]
+        return [_event(item) for item in self._kept()[1]]
 
     def mark(self) -> int:
         """A position; ``since_mark`` gives what came after it."""
-        return self._total
+        oldest, kept = self._kept()
+        return oldest + len(kept)
 
     def since_mark(self, mark: int) -> list[AuditEvent]:
-        with self._lock:
-            oldest = self._total - len(self._ring)
-            if mark > self._total or mark < 0:
-                raise ValueError(f"mark {mark} is not from this sink: {self._total} events have been collected")
-            if mark < oldest:
-                raise MarkEvictedError(
-                    f"mark {mark} is too old: the buffer starts at event {oldest}.", hint="Raise max_events or read sooner."
-                )
-            kept = list(self._ring)[mark - oldest :]
-        return [_event(item) for item in kept]
+        oldest, kept = self._kept()
+        if mark < 0 or mark > oldest + len(kept):
+            raise ValueError(f"mark {mark} is not from this sink: {oldest + len(kept)} events have been collected")
+        if mark < oldest:
+            raise MarkEvictedError(f"mark {mark} is too old: the buffer starts at event {oldest}.", hint="Raise max_events or read sooner.")
+        return [_event(item) for item in kept[mark - oldest :]]
 
     def last(self) -> AuditEvent:
         """The newest event; IndexError when there is none."""
-        with self._lock:
-            item = self._ring[-1]
-        return _event(item)
+        return _event(self._ring[-1])
 
     def filter(self, action: AuditAction | str) -> list[AuditEvent]:
         return [event for event in self.events if event.action == action]
 
     def clear(self) -> None:
         with self._lock:
+            self._dropped += len(self._ring)
             self._ring.clear()
 
 

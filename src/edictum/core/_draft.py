@@ -5,7 +5,7 @@ fields on the machine where this was measured, against 0.2 us for plain slots), 
 
 * ``record`` is for values that never leave the library: frozen to the type checker, plain slots to the interpreter.
 * ``draft_of`` is for public values, which must be frozen at run time too: fill in a mutable twin that has the same slots,
-  then turn it into the frozen class with ``seal``.
+  then set its ``__class__`` to the frozen class. From there on it *is* one.
 """
 
 from dataclasses import dataclass
@@ -28,10 +28,3 @@ def draft_of(frozen: type[T]) -> type[Any]:
     """A mutable class with the slots of ``frozen``."""
     slots = frozen.__slots__  # type: ignore[attr-defined]
     return type(f"{frozen.__name__}Draft", (), {"__slots__": slots, "__doc__": f"A {frozen.__name__} being filled in."})
-
-
-def seal(draft: Any, frozen: type[T]) -> T:
-    """Freeze a filled-in draft: from here on it *is* a ``frozen``."""
-    draft.__class__ = frozen
-    sealed: T = draft
-    return sealed

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from edictum.core._draft import draft_of, seal
-from edictum.core.freeze import EMPTY, FrozenDict, freeze_args
+from edictum.core._draft import draft_of
+from edictum.core.freeze import EMPTY, SCALARS, FrozenDict, freeze, freeze_args
 from edictum.errors import EdictumInputError
 
 SHELL_TOOLS = frozenset({"bash", "shell", "sh", "exec", "run_command", "run_shell_command"})
@@ -132,7 +132,8 @@ def new_call(
     draft.tool_use_id = tool_use_id
     draft.principal = principal
     draft.metadata = metadata
-    return seal(draft, ToolCall)
+    draft.__class__ = ToolCall
+    return draft  # type: ignore[no-any-return]
 
 
 def check_tool_name(name: object) -> None:
@@ -158,18 +159,23 @@ def check_session_id(session_id: object) -> None:
 
 def snapshot(tool_name: str, args: object) -> FrozenDict:
     """The frozen copy of a call's arguments; anything but a mapping with text keys is refused."""
-    if not isinstance(args, Mapping):
+    if type(args) is not dict and not isinstance(args, Mapping):
         raise EdictumInputError(
             f"Invalid arguments for {tool_name!r}: expected a mapping of names to values, got {type(args).__name__}.",
             hint="Pass a dict, {} when the tool takes none.",
         )
-    for key in args:
+    flat = True
+    for key, value in args.items():
         if type(key) is not str:
             raise EdictumInputError(
                 f"Invalid arguments for {tool_name!r}: the key {key!r:.80} is {type(key).__name__}, not text.",
                 hint="Argument names are strings.",
             )
+        if type(value) not in SCALARS:
+            flat = False
+    if flat:
+        return FrozenDict(args)
     try:
-        return freeze_args(args)
+        return FrozenDict({key: freeze(value) for key, value in args.items()})
     except (ValueError, RecursionError) as exc:
         raise EdictumInputError(f"Invalid arguments for {tool_name!r}: {exc}.", hint="Pass plain, finite data.") from exc

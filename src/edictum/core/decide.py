@@ -16,6 +16,7 @@ from edictum.core.call import SideEffect, ToolCall
 from edictum.core.contract import PASS, Contract, Mode, Verdict
 from edictum.core.decision import Answer, Decision, HookAnswer, Objection, Raised, all_answers
 from edictum.core.hooks import HookDecision, HookRegistration, HookResult
+from edictum.findings import Finding, finding
 
 
 def ask(contracts: Iterable[Contract], subject: Any) -> list[tuple[Contract, Any]]:
@@ -36,8 +37,8 @@ def asker(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contrac
     """A function that asks all these contracts about a call; neighbours that a compiler can fuse are asked in one go."""
     runs = [(fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)]
     parts = [fuse(run) if fuse is not None else partial(ask, run) for fuse, run in runs]
-    if len(parts) == 1:
-        return parts[0]
+    if len(parts) <= 1:
+        return parts[0] if parts else lambda call: []
     return lambda call: [answer for part in parts for answer in part(call)]
 
 
@@ -144,6 +145,7 @@ class AfterDecision:
     asked: tuple[Contract, ...] = ()
     answers: tuple[Answer, ...] = ()
     warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()  # one per postcondition that objected, observed ones included
 
     def all_answers(self) -> list[Answer]:
         return all_answers(self.asked, self.answers)
@@ -177,6 +179,7 @@ def decide_after(
         asked=asked,
         answers=tuple(answers),
         warnings=tuple(warnings),
+        findings=tuple(finding(answer) for answer in objections),
     )
 
 

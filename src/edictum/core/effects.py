@@ -65,9 +65,14 @@ class Notify:
 
 @record
 class RunTool:
-    """Run the tool's body with a fresh copy of the checked arguments. Answered with a Ran."""
+    """Run the tool's body with a fresh copy of the checked arguments. Answered with a Ran.
+
+    ``key`` names the reservation. It is the guard's own, because a call id that comes from a framework or a model may be used
+    twice, and two calls must never share a slot.
+    """
 
     call: ToolCall
+    key: str
     body: Callable[..., Any] | None
     timeout_s: float | None
     run_in: Literal["inline", "thread"]

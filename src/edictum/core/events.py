@@ -19,7 +19,7 @@ from edictum.core.contract import Mode
 from edictum.core.decide import AfterDecision
 from edictum.core.decision import Decision, Objection
 from edictum.core.limits import NO_COUNTERS, Counters
-from edictum.core.redaction import RedactionPolicy
+from edictum.core.redaction import MAX_SUMMARY, RedactionPolicy, shorten
 from edictum.success import SuccessVerdict
 
 
@@ -35,6 +35,10 @@ class AuditAction(StrEnum):
     CALL_APPROVAL_DENIED = "call_approval_denied"
     CALL_APPROVAL_TIMEOUT = "call_approval_timeout"
     CALL_APPROVAL_WITHDRAWN = "call_approval_withdrawn"
+
+
+# Looking a member up on its enum costs as much as making the rest of an entry.
+CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED = AuditAction.CALL_ALLOWED, AuditAction.CALL_EXECUTED, AuditAction.CALL_FAILED
 
 
 @dataclass(slots=True)
@@ -101,7 +105,7 @@ class Closing:
     after: AfterDecision | None = None
     duration_ms: int = 0
     error: str | None = None
-    summary: str | None = None
+    sketch: str | None = None  # of the result, not redacted yet
 
 
 @record
@@ -133,22 +137,12 @@ class Entry:
         return self._event
 
 
-def allowed(context: Context, call: ToolCall, decision: Decision, counters: Counters) -> Entry:
-    return Entry(context, AuditAction.CALL_ALLOWED, call, decision, counters)
-
-
 def denied(context: Context, call: ToolCall, decision: Decision, counters: Counters) -> Entry:
     return Entry(context, AuditAction.CALL_DENIED, call, decision, counters, Closing("denied"))
 
 
 def would_deny(context: Context, call: ToolCall, decision: Decision, counters: Counters, about: Objection) -> Entry:
     return Entry(context, AuditAction.CALL_WOULD_DENY, call, decision, counters, about=about)
-
-
-def closed(context: Context, call: ToolCall, decision: Decision, counters: Counters, closing: Closing) -> Entry:
-    executed = closing.outcome in ("executed", "artifact")
-    action = AuditAction.CALL_EXECUTED if executed else AuditAction.CALL_FAILED
-    return Entry(context, action, call, decision, counters, closing)
 
 
 def postcondition_warning(context: Context, call: ToolCall, decision: Decision, counters: Counters, closing: Closing) -> Entry:
@@ -207,7 +201,8 @@ def _describe_decision(event: AuditEvent, entry: Entry) -> None:
 
 def _describe_closing(event: AuditEvent, closing: Closing, redact: RedactionPolicy) -> None:
     event.outcome, event.duration_ms = closing.outcome, closing.duration_ms
-    event.error, event.result_summary = closing.error, closing.summary
+    event.error = closing.error
+    event.result_summary = None if closing.sketch is None else shorten(redact.redact_text(closing.sketch), MAX_SUMMARY)
     if closing.verdict is not None:
         event.tool_success = closing.verdict.success
         event.success_source = closing.verdict.source

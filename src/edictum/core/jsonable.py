@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 MAX_DEPTH = 100
+MAX_INT_BITS = 14_000
 TOO_DEEP = "[nested too deeply]"
 CIRCULAR = "[circular reference]"
 
@@ -43,14 +44,16 @@ def show(value: Any) -> str:
 
 def _convert(value: Any, parents: tuple[int, ...]) -> Any:
     kind = type(value)
-    if value is None or kind in (str, int, bool):
+    if value is None or kind in (str, bool):
         return value
     if isinstance(value, Enum):
         return _convert(value.value, parents)
     if isinstance(value, float):
         return float(value) if value - value == 0 else str(value)
-    if isinstance(value, (str, int)):
-        return str(value) if isinstance(value, str) else int(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value) if value.bit_length() < MAX_INT_BITS else hex(value)  # Python refuses to print more decimal digits
     if id(value) in parents:
         return CIRCULAR
     if len(parents) >= MAX_DEPTH:

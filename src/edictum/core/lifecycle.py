@@ -40,28 +40,29 @@ from edictum.core.decide import (
 )
 from edictum.core.decision import Decision, Objection, Raised
 from edictum.core.effects import Ask, AwaitDecision, Effect, Notify, Ran, ReadSession, RunTool, Settle, Withdraw
-from edictum.core.events import Approval, AuditAction, Closing, Context
+from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED, Approval, AuditAction, Closing, Context, Entry
 from edictum.core.jsonable import dumps, jsonable
-from edictum.core.limits import NO_COUNTERS, Counters, Grant, Reservation, Settlement
+from edictum.core.limits import NO_COUNTERS, Counters, Grant, Reservation, SessionSnapshot, Settlement
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
 from edictum.core.session import SessionView
-from edictum.findings import build_findings
 from edictum.outcomes import (
+    OUTCOME_KINDS,
     TOOL_MESSAGE_MAX_CHARS,
     ToolDenied,
     ToolFailure,
     ToolOutcome,
     ToolTimeout,
     execution_result,
-    outcome_kind,
 )
-from edictum.success import Checker, SuccessCheck, SuccessVerdict, verdict_by_default, verdict_from_check
+from edictum.success import Checker, SuccessCheck, SuccessVerdict, verdict_by_default, verdict_from_check, verdict_from_problem
 
 Flow: TypeAlias = Generator[Effect, Any, ToolOutcome]
 Flag: TypeAlias = Callable[[Any], str | None]
 
 NOT_ASKED = AfterDecision(value=None)
+IRREVERSIBLE = SideEffect.IRREVERSIBLE
+NOT_YET: list[Any] = [None]  # the contracts have not been asked yet
 # Which gate a denial came from, for ToolDenied.reason.
 REASONS = {"hook": "pre_hook", "operation_limit": "limit", "attempt_limit": "limit", "yaml_session": "limit"}
 
@@ -77,6 +78,7 @@ class Terms:
     on_allow: Callable[..., Any] | None = None
     can_ask: bool = False
     lease_s: float | None = None
+    enforcing: bool = True
 
     @property
     def mode(self) -> Mode:
@@ -92,61 +94,112 @@ class Admission:
     counters: Counters
     gate: str | None = None  # for denials that ToolDenied.reason names otherwise than by their source
     announced: bool = False  # an event that says so is already written
+    holds: bool = False  # slots are held, and must be given back if the call does not run
 
 
-def lifecycle(call: ToolCall, plan: Plan, terms: Terms, run: RunTool, flag: Flag | None = None) -> Flow:
-    """Govern one call. ``flag`` is the framework's own way to say that a result is a failure."""
-    admission = yield from _admit(call, plan, terms)
-    call, decision = admission.call, admission.decision
-    for objection in decision.waived:
-        yield events.would_deny(terms.context, call, decision, admission.counters, objection)
-    if decision.effect != "allow":
-        return (yield from _refuse(admission, terms))
-    if not admission.announced:
-        problem = yield events.allowed(terms.context, call, decision, admission.counters)
+def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None) -> Flow:
+    """Govern one call. ``flag`` is the framework's own way to say that a result is a failure.
+
+    Nearly every call takes the straight road through here: no contract objects, no limit is full, nothing has to be waited for.
+    It is written without helpers, because it is the price of every call; whatever is unusual is handed to a function below.
+    """
+    call, context = run.call, terms.context
+    decision = plan.passed
+    special = plan.ask_before(call) if plan.straight and terms.principal_resolver is None else NOT_YET
+    grant = None if special else (yield _reservation(run, call, plan, terms))
+    if type(grant) is Grant and not grant.breaches:
+        counters = grant.counters
+        problem = yield Entry(context, CALL_ALLOWED, call, decision, counters)
         if problem is not None:
-            yield _settlement(call, plan, "release")
-            return (yield from _refuse(_unrecorded(admission, problem), terms))
+            return (yield from _stop(run, plan, terms, _unrecorded(Admission(call, decision, counters, holds=True), problem)))
+    else:
+        admission = _granted(call, decision, grant) if grant is not None else (yield from _admit(run, plan, terms, special))
+        admission = yield from _announce(admission, terms)
+        call, decision, counters = admission.call, admission.decision, admission.counters
+        if decision.effect != "allow":
+            return (yield from _stop(run, plan, terms, admission))
     if terms.on_allow is not None:
         yield Notify(terms.on_allow, (call,), "on_allow")
     ran = yield (run if call is run.call else replace(run, call=call))
-    if isinstance(ran, Raised):
-        yield _settlement(call, plan, "release")
-        return (yield from _refuse(_not_started(admission), terms))
-    return (yield from _close(admission, plan, terms, ran, flag))
+    if type(ran) is Raised:
+        return (yield from _stop(run, plan, terms, _not_started(Admission(call, decision, counters, holds=True))))
+
+    # From here on the tool has run: the call is counted and its result is kept, whatever else goes wrong.
+    verdict = _verdict(call, plan, ran, flag, terms.success_check)
+    if verdict is None:
+        verdict = yield from _custom_verdict(terms.success_check, call.tool_name, ran.value)  # type: ignore[arg-type]
+    after = (yield from _review(call, plan, terms, ran)) if plan.reviewed else NOT_ASKED
+    value = after.value if plan.reviewed else ran.value
+    outcome: ToolOutcome
+    if verdict.success:
+        outcome = execution_result(call.call_id, call.tool_name, value, int(ran.elapsed_s * 1000), after.findings)
+        settled = yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "success")
+    else:
+        outcome = _failed(call, plan, context, ran, verdict, value, after)
+        settled = yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "failure")
+    if type(settled) is not Counters:
+        outcome, settled = _with_note(outcome, "The call could not be counted", settled), counters
+    closing = _closing(plan, context, ran, verdict, value, after, outcome)
+    if not after.passed:
+        yield events.postcondition_warning(context, call, decision, settled, closing)
+    problem = yield Entry(context, CALL_EXECUTED if verdict.success else CALL_FAILED, call, decision, settled, closing)
+    return outcome if problem is None else _with_note(outcome, "The result could not be written to the audit", problem)
+
+
+def _announce(admission: Admission, terms: Terms) -> Generator[Effect, Any, Admission]:
+    """Write down what was waived, and that the call is allowed. What cannot be written down does not start."""
+    for objection in admission.decision.waived:
+        yield events.would_deny(terms.context, admission.call, admission.decision, admission.counters, objection)
+    if admission.decision.effect != "allow" or admission.announced:
+        return admission
+    problem = yield Entry(terms.context, CALL_ALLOWED, admission.call, admission.decision, admission.counters)
+    return admission if problem is None else _unrecorded(admission, problem)
+
+
+def _stop(run: RunTool, plan: Plan, terms: Terms, admission: Admission) -> Flow:
+    """End a call that does not run; what it held is given back first, so that the next call finds it free."""
+    if admission.holds:
+        yield Settlement(admission.call.run_id, run.key, plan.scopes, plan.limits, "release")
+    return (yield from _refuse(admission, terms))
 
 
 # --- Before the tool runs -------------------------------------------------------------------------------------------------
 
 
-def _admit(call: ToolCall, plan: Plan, terms: Terms) -> Generator[Effect, Any, Admission]:
+def _admit(run: RunTool, plan: Plan, terms: Terms, special: Any) -> Generator[Effect, Any, Admission]:
     """Everything up to a held reservation, or the reason why there is none."""
+    call = run.call
     if terms.principal_resolver is not None:
         identified = yield from _identify(call, terms.principal_resolver)
         if isinstance(identified, Decision):
-            return (yield from _count_refused(call, plan, terms, identified))
+            return (yield from _count_refused(run, call, plan, terms, identified))
         call = identified
-    hooks = ask_hooks(plan.hooks_before, call) if plan.hooks_before else ()
-    special = plan.ask_before(call) if plan.ask_before is not None else None
-    decision = (yield from _settle_before(plan, special or (), hooks, terms.mode)) if special or hooks else plan.passed
+    hooks = ask_hooks(plan.hooks_before, call)
+    if special is NOT_YET:
+        special = plan.ask_before(call)
+    decision = (yield from _settle_before(plan, special, hooks, terms.mode)) if special or hooks else plan.passed
     if decision.effect == "deny":
-        return (yield from _count_refused(call, plan, terms, decision))
+        return (yield from _count_refused(run, call, plan, terms, decision))
     if decision.effect == "approve":
-        return (yield from _admit_with_approval(call, plan, terms, decision))
-    return (yield from _reserve(call, plan, terms, decision))
+        return (yield from _admit_with_approval(run, call, plan, terms, decision))
+    return (yield from _reserve(run, call, plan, terms, decision))
 
 
 def _identify(call: ToolCall, resolver: Callable[..., Any]) -> Generator[Effect, Any, ToolCall | Decision]:
     principal = yield from _answer(lambda: resolver(call.tool_name, call.args))
     if principal is None or isinstance(principal, Principal):
         return replace(call, principal=principal)
-    problem = describe(principal.error) if isinstance(principal, Raised) else f"it returned {type(principal).__name__}, not a Principal"
-    return _error("principal_resolver", "principal_resolver", f"The principal could not be resolved: {problem}")
+    return _error("principal_resolver", "principal_resolver", f"The principal could not be resolved: {_why(principal)}")
 
 
 def _error(source: str, name: str, reason: str, base: Decision | None = None) -> Decision:
     """A denial because a part of the gate itself failed."""
     return replace(base or Decision(), effect="deny", reason=reason, source=source, name=name, policy_error=True)
+
+
+def _why(answer: Any) -> str:
+    """What is wrong with a port's answer: it raised, or it is not what the port promises."""
+    return describe(answer.error) if isinstance(answer, Raised) else f"it answered with {type(answer).__name__}"
 
 
 def _answer(ask_for: Callable[[], Any]) -> Generator[Effect, Any, Any]:
@@ -172,46 +225,47 @@ def _settle_before(plan: Plan, special: Any, hooks: Any, mode: Mode) -> Generato
     return decide_before(plan.before, answers, [as_hook_answer(hook, raw) for hook, raw in settled_hooks], mode)
 
 
-def _reservation(call: ToolCall, plan: Plan, terms: Terms, *, count_attempt: bool = True, hold: bool = True) -> Reservation:
+def _reservation(
+    run: RunTool, call: ToolCall, plan: Plan, terms: Terms, count_attempt: bool = True, hold: bool = True
+) -> Reservation:
     return Reservation(
         call.run_id,
-        call.call_id,
+        run.key,
         plan.scopes,
         plan.limits,
         count_attempt,
         hold,
-        terms.context.mode == "enforce",
+        terms.enforcing,
         terms.lease_s,
-        call.side_effect is SideEffect.IRREVERSIBLE,
+        call.side_effect is IRREVERSIBLE,
     )
 
 
-def _settlement(call: ToolCall, plan: Plan, result: Literal["success", "failure", "release"]) -> Settlement:
-    return Settlement(call.run_id, call.call_id, plan.scopes, plan.limits, result)
-
-
-def _count_refused(call: ToolCall, plan: Plan, terms: Terms, decision: Decision) -> Generator[Effect, Any, Admission]:
+def _count_refused(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, decision: Decision) -> Generator[Effect, Any, Admission]:
     """Count the attempt of a call that a contract or hook has refused."""
-    grant = yield _reservation(call, plan, terms, hold=False)
-    counters = NO_COUNTERS if isinstance(grant, Raised) else grant.counters
-    return Admission(call, decision, counters)
+    grant = yield _reservation(run, call, plan, terms, True, False)
+    return Admission(call, decision, grant.counters if isinstance(grant, Grant) else NO_COUNTERS)
 
 
 def _reserve(
-    call: ToolCall, plan: Plan, terms: Terms, decision: Decision, *, count_attempt: bool = True, hold: bool = True
+    run: RunTool, call: ToolCall, plan: Plan, terms: Terms, decision: Decision, *, count_attempt: bool = True, hold: bool = True
 ) -> Generator[Effect, Any, Admission]:
     """Take the call's slots, all or none, then ask the session contracts with the slots held: a race cannot slip between."""
-    grant = yield _reservation(call, plan, terms, count_attempt=count_attempt, hold=hold)
-    if isinstance(grant, Raised):
-        reason = f"The session ledger could not be asked: {describe(grant.error)}"
+    grant = yield _reservation(run, call, plan, terms, count_attempt, hold)
+    admission = _granted(call, decision, grant)
+    if not hold:
+        admission = replace(admission, holds=False)
+    if plan.session and admission.decision.effect != "deny":
+        return replace(admission, decision=(yield from _ask_session(admission, plan, terms)))
+    return admission
+
+
+def _granted(call: ToolCall, decision: Decision, grant: Grant | Raised) -> Admission:
+    """The ledger's answer, taken into the decision."""
+    if not isinstance(grant, Grant):
+        reason = f"The session ledger could not be asked: {_why(grant)}"
         return Admission(call, _error("ledger", "ledger", reason, decision), NO_COUNTERS)
-    if grant.breaches:
-        decision = _with_breaches(decision, grant)
-    if plan.session and decision.effect != "deny":
-        decision = yield from _ask_session(call, plan, terms, decision, holding=hold)
-        if decision.effect == "deny" and hold:
-            yield _settlement(call, plan, "release")
-    return Admission(call, decision, grant.counters)
+    return Admission(call, _with_breaches(decision, grant) if grant.breaches else decision, grant.counters, holds=grant.granted)
 
 
 def _with_breaches(decision: Decision, grant: Grant) -> Decision:
@@ -224,11 +278,18 @@ def _with_breaches(decision: Decision, grant: Grant) -> Decision:
     return replace(decision, effect="deny", reason=first.reason, source=first.source, name=first.name, waived=decision.waived + waived)
 
 
-def _ask_session(call: ToolCall, plan: Plan, terms: Terms, decision: Decision, *, holding: bool) -> Generator[Effect, Any, Decision]:
+def _ask_session(admission: Admission, plan: Plan, terms: Terms) -> Generator[Effect, Any, Decision]:
+    """Ask the session contracts, with the totals as they were when this call took its slot.
+
+    That moment puts calls in an order: of fifty that start at once the third sees two before it and the fourth three. Counters
+    read later would show every call all the others, and all could be refused.
+    """
+    call, decision = admission.call, admission.decision
     snapshot = yield ReadSession(call.run_id)
-    if isinstance(snapshot, Raised):
-        return _error("ledger", "ledger", f"The session could not be read: {describe(snapshot.error)}", decision)
-    view = SessionView(snapshot, own_tool=call.tool_name if holding else None)
+    if not isinstance(snapshot, SessionSnapshot):
+        return _error("ledger", "ledger", f"The session could not be read: {_why(snapshot)}", decision)
+    seen = SessionSnapshot(snapshot.session_id, admission.counters, snapshot.per_tool)
+    view = SessionView(seen, own_tool=call.tool_name if admission.holds else None)
     settled = yield from _settle_all(ask(plan.session, view))
     answers = [as_answer(contract, raw, terms.mode) for contract, raw in settled]
     judged = decide_before(plan.session, answers, (), terms.mode)
@@ -246,19 +307,18 @@ def _ask_session(call: ToolCall, plan: Plan, terms: Terms, decision: Decision, *
 # --- Approval: asked only when nothing denies ---------------------------------------------------------------------------
 
 
-def _admit_with_approval(call: ToolCall, plan: Plan, terms: Terms, decision: Decision) -> Generator[Effect, Any, Admission]:
+def _admit_with_approval(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, decision: Decision) -> Generator[Effect, Any, Admission]:
     """Look first, so that nobody is asked for a call that a limit refuses; hold nothing while a person thinks; then reserve."""
-    looked = yield from _reserve(call, plan, terms, decision, hold=False)
+    looked = yield from _reserve(run, call, plan, terms, decision, hold=False)
     if looked.decision.effect == "deny":
         return looked
     approved = yield from _approve(looked, terms)
     if approved.decision.effect == "deny":
         return approved
-    admission = yield from _reserve(call, plan, terms, approved.decision, count_attempt=False)
-    # Waived objections of the first look are repeated by the second; one report of each is enough.
-    waived = tuple({(o.source, o.name): o for o in admission.decision.waived}.values())
-    allowed = admission.decision.effect == "allow"
-    return replace(admission, decision=replace(admission.decision, waived=waived), announced=allowed)
+    # From the decision as it was before the look: the session is asked again, and says its objections once.
+    granted = replace(decision, effect="allow", reason=None, source=None, name=None)
+    admission = yield from _reserve(run, call, plan, terms, granted, count_attempt=False)
+    return replace(admission, announced=admission.decision.effect == "allow")
 
 
 def _approve(admission: Admission, terms: Terms) -> Generator[Effect, Any, Admission]:
@@ -267,7 +327,7 @@ def _approve(admission: Admission, terms: Terms) -> Generator[Effect, Any, Admis
         reason = f"Approval required but no approval backend configured: {decision.reason}"
         return replace(admission, decision=replace(decision, effect="deny", reason=reason), gate="write_denied")
     request = yield Ask(call, decision, approval_digest(call, terms.context.policy_version))
-    if isinstance(request, Raised):
+    if not hasattr(request, "approval_id"):
         return _no_answer(admission, "could not be asked", request)
     about = Approval(request.approval_id)
     problem = yield events.approval(terms.context, AuditAction.CALL_APPROVAL_REQUESTED, call, decision, counters, about)
@@ -275,12 +335,12 @@ def _approve(admission: Admission, terms: Terms) -> Generator[Effect, Any, Admis
         yield Withdraw(request)
         return _unrecorded(admission, problem)
     answer = yield AwaitDecision(request, decision.timeout)
-    if isinstance(answer, Raised):
+    if not hasattr(answer, "approved"):
         yield Withdraw(request)
-        if isinstance(answer.error, Exception):
+        if not isinstance(answer, Raised) or isinstance(answer.error, Exception):
             return _no_answer(admission, "did not answer", answer)
         return (yield from _end_approval(admission, terms, AuditAction.CALL_APPROVAL_WITHDRAWN, about, "The caller was cancelled."))
-    about = Approval(request.approval_id, answer.approver)
+    about = Approval(request.approval_id, getattr(answer, "approver", None))
     action, granted, reason = _read_answer(answer, request, decision)
     return (yield from _end_approval(admission, terms, action, about, reason, granted=granted))
 
@@ -293,16 +353,17 @@ def approval_digest(call: ToolCall, policy_version: str | None) -> str:
 
 
 def _read_answer(answer: Any, request: Any, decision: Decision) -> tuple[AuditAction, bool, str | None]:
-    """An ApprovalDecision as (event, may it run, why not)."""
-    if answer.status == "timeout":
+    """An ApprovalDecision, possibly of an older backend, as (event, may it run, why not)."""
+    status, reason, digest = (getattr(answer, name, None) for name in ("status", "reason", "digest"))
+    if status == "timeout":
         return AuditAction.CALL_APPROVAL_TIMEOUT, decision.timeout_effect == "allow", "Nobody decided in time."
-    if answer.status == "withdrawn":
-        return AuditAction.CALL_APPROVAL_WITHDRAWN, False, answer.reason or "The request was withdrawn."
-    if answer.digest is not None and answer.digest != request.digest:
+    if status == "withdrawn":
+        return AuditAction.CALL_APPROVAL_WITHDRAWN, False, reason or "The request was withdrawn."
+    if digest is not None and digest != getattr(request, "digest", digest):
         return AuditAction.CALL_APPROVAL_DENIED, False, "The approval is for another call."
-    if answer.approved:
-        return AuditAction.CALL_APPROVAL_GRANTED, True, answer.reason
-    return AuditAction.CALL_APPROVAL_DENIED, False, answer.reason
+    if answer.approved is True:
+        return AuditAction.CALL_APPROVAL_GRANTED, True, reason
+    return AuditAction.CALL_APPROVAL_DENIED, False, reason
 
 
 def _end_approval(admission: Admission, terms: Terms, action: AuditAction, about: Approval, reason: str | None,
@@ -318,11 +379,11 @@ def _end_approval(admission: Admission, terms: Terms, action: AuditAction, about
         return replace(admission, decision=refused, gate="write_denied", announced=problem is None)
     if problem is not None:
         return _unrecorded(admission, problem)
-    return replace(admission, decision=replace(decision, effect="allow", reason=None, source=None, name=None))
+    return replace(admission, decision=replace(decision, effect="allow"))
 
 
-def _no_answer(admission: Admission, what: str, raised: Raised) -> Admission:
-    reason = f"The approval backend {what}: {describe(raised.error)}"
+def _no_answer(admission: Admission, what: str, answer: Any) -> Admission:
+    reason = f"The approval backend {what}: {_why(answer)}"
     return replace(admission, decision=_error("approval_backend", "approval_backend", reason, admission.decision), gate="write_denied")
 
 
@@ -345,7 +406,8 @@ def _refuse(admission: Admission, terms: Terms) -> Flow:
     notes: tuple[str, ...] = ()
     if not admission.announced:
         problem = yield events.denied(terms.context, call, decision, admission.counters)
-        notes = _note(problem, "The denial could not be written to the audit")
+        if problem is not None:
+            notes = (f"The denial could not be written to the audit: {describe(problem.error)}",)
     if terms.on_deny is not None:
         yield Notify(terms.on_deny, (call, decision.reason or "", decision.name), "on_deny")
     source = decision.source or ""
@@ -365,76 +427,62 @@ def _refuse(admission: Admission, terms: Terms) -> Flow:
 PORTS = frozenset({"ledger", "audit", "approval_backend", "principal_resolver"})
 
 
-def _note(problem: Any, what: str) -> tuple[str, ...]:
-    return () if problem is None else (f"{what}: {describe(problem.error)}",)
-
-
 # --- After the tool ran -------------------------------------------------------------------------------------------------
 
 
-def _close(admission: Admission, plan: Plan, terms: Terms, ran: Ran, flag: Flag | None) -> Flow:
-    call, context = admission.call, terms.context
-    verdict = yield from _judge(call, plan, terms, ran, flag)
-    after = (yield from _review(call, plan, terms, ran)) if plan.after or plan.hooks_after else NOT_ASKED
-    value = ran.value if after is NOT_ASKED else after.value
-    outcome = _outcome(call, plan, context, ran, verdict, value, after)
-    settled = yield _settlement(call, plan, "success" if verdict.success else "failure")
-    notes: tuple[str, ...] = ()
-    counters = settled
-    if isinstance(settled, Raised):
-        notes, counters = _note(settled, "The call could not be counted"), admission.counters
-    closing = Closing(
-        outcome=outcome_kind(outcome),
-        verdict=verdict,
-        after=after if plan.after else None,
-        duration_ms=int(ran.elapsed_s * 1000),
-        error=_error_text(outcome, notes),
-        summary=None if ran.error is not None or ran.deadline_s is not None else context.redaction.redact_result(value),
+def _with_note(outcome: ToolOutcome, what: str, problem: Any) -> ToolOutcome:
+    return replace(outcome, notes=(*outcome.notes, f"{what}: {_why(problem)}"))
+
+
+def _closing(
+    plan: Plan, context: Context, ran: Ran, verdict: SuccessVerdict, value: Any, after: AfterDecision, outcome: ToolOutcome
+) -> Closing:
+    return Closing(
+        OUTCOME_KINDS[type(outcome)],
+        verdict,
+        after if plan.after else None,
+        int(ran.elapsed_s * 1000),
+        None if verdict.success and not outcome.notes else _error_text(outcome),
+        context.redaction.sketch(value) if ran.error is None and ran.deadline_s is None else None,
     )
-    if not after.passed:
-        yield events.postcondition_warning(context, call, admission.decision, counters, closing)
-    problem = yield events.closed(context, call, admission.decision, counters, closing)
-    notes += _note(problem, "The result could not be written to the audit")
-    return replace(outcome, notes=notes) if notes else outcome
 
 
-def _judge(call: ToolCall, plan: Plan, terms: Terms, ran: Ran, flag: Flag | None) -> Generator[Effect, Any, SuccessVerdict]:
-    """Did the call succeed? A ``success_check`` replaces everything but the fact that the tool raised or ran out of time."""
-    if ran.cancelled:
-        return SuccessVerdict(False, "cancelled", "The caller was cancelled while the tool ran.")
-    if ran.deadline_s is not None:
-        return SuccessVerdict(False, "timeout", "The tool did not end by its deadline.")
-    if ran.error is not None:
-        return SuccessVerdict(False, "exception", f"{type(ran.error).__name__}: {describe(ran.error)}")
-    if terms.success_check is not None:
-        return (yield from _custom_verdict(terms.success_check, call.tool_name, ran.value))
+def _verdict(call: ToolCall, plan: Plan, ran: Ran, flag: Flag | None, check: SuccessCheck | None) -> SuccessVerdict | None:
+    """Did the call succeed? None: the user's ``success_check`` must be asked, which replaces all but the facts stated first."""
+    if ran.error is not None or ran.deadline_s is not None:
+        return _ended_badly(ran)
+    if check is not None:
+        return None
     try:
-        return _built_in_verdict(call, plan, ran.value, flag)
+        for rule in plan.success_rules:
+            if (reason := rule.judge(call, ran.value)) is not None:
+                return SuccessVerdict(False, f"success_rule:{rule.name}", reason)
+        if flag is not None and (reason := flag(ran.value)) is not None:
+            return SuccessVerdict(False, "framework", reason)
+        return verdict_by_default(call.tool_name, ran.value)
     except Exception as exc:
         return SuccessVerdict(False, "policy", f"Success detection failed: {describe(exc)}", policy_error=True)
 
 
-def _built_in_verdict(call: ToolCall, plan: Plan, value: Any, flag: Flag | None) -> SuccessVerdict:
-    for rule in plan.success_rules:
-        if (reason := rule.judge(call, value)) is not None:
-            return SuccessVerdict(False, f"success_rule:{rule.name}", reason)
-    if flag is not None and (reason := flag(value)) is not None:
-        return SuccessVerdict(False, "framework", reason)
-    return verdict_by_default(call.tool_name, value)
+def _ended_badly(ran: Ran) -> SuccessVerdict:
+    if ran.cancelled:
+        return SuccessVerdict(False, "cancelled", "The caller was cancelled while the tool ran.")
+    if ran.error is None:
+        return SuccessVerdict(False, "timeout", "The tool did not end by its deadline.")
+    return SuccessVerdict(False, "exception", f"{type(ran.error).__name__}: {describe(ran.error)}")
 
 
 def _custom_verdict(check: SuccessCheck, tool: str, value: Any) -> Generator[Effect, Any, SuccessVerdict]:
     try:
         if isinstance(check, Checker):
-            reason = check.problem(tool, value)
-            return SuccessVerdict(reason is None, "success_check", reason or "")
+            return verdict_from_problem(check.problem(tool, value))
         answer = check(tool, value)
         if isawaitable(answer):
             answer = yield Settle(answer)
-        if isinstance(answer, Raised):
-            raise answer.error
+        if type(answer) is Raised:  # also a cancellation of the caller: it goes on to where it was meant once the call is closed
+            raise RuntimeError(describe(answer.error)) from answer.error
         return verdict_from_check(check, tool, answer)
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:
         problem = f"success_check did not give an answer, so the call counts as failed: {describe(exc)}"
         return SuccessVerdict(False, "success_check", problem, policy_error=True)
 
@@ -451,13 +499,10 @@ def _review(call: ToolCall, plan: Plan, terms: Terms, ran: Ran) -> Generator[Eff
     return after
 
 
-def _outcome(
+def _failed(
     call: ToolCall, plan: Plan, context: Context, ran: Ran, verdict: SuccessVerdict, value: Any, after: AfterDecision
-) -> ToolOutcome:
+) -> ToolFailure | ToolTimeout:
     elapsed_ms = int(ran.elapsed_s * 1000)
-    findings = () if after.passed else build_findings(after)
-    if verdict.success:
-        return execution_result(call.call_id, call.tool_name, value, elapsed_ms, findings)
     if ran.deadline_s is not None:
         return ToolTimeout(
             call.call_id,
@@ -483,7 +528,7 @@ def _outcome(
         success_source=verdict.source,
         success_reason=verdict.reason,
         policy_error=verdict.policy_error,
-        findings=findings,
+        findings=after.findings,
     )
 
 
@@ -493,14 +538,14 @@ def _failure_text(value: Any, verdict: SuccessVerdict) -> str:
         return verdict.reason
     if isinstance(value, str) and value:
         return value
-    if isinstance(value, dict):
-        said = value.get("error") or value.get("message")
-        return said if isinstance(said, str) else dumps(value)
+    if type(value) is dict:
+        said = [value[key] for key in ("error", "message") if isinstance(value.get(key), str) and value[key]]
+        return said[0] if said else dumps(value)
     return verdict.reason if value is None else dumps(value)
 
 
-def _error_text(outcome: ToolOutcome, notes: tuple[str, ...]) -> str | None:
+def _error_text(outcome: ToolOutcome) -> str:
     texts = [outcome.error] if isinstance(outcome, ToolFailure) else []
     if isinstance(outcome, ToolTimeout):
         texts = [f"timed out after {outcome.elapsed_ms} ms"]
-    return shorten("; ".join([*texts, *notes]), 2_000) or None
+    return shorten("; ".join([*texts, *outcome.notes]), 2_000)

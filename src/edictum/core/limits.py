@@ -6,17 +6,21 @@ names. Each scope counts attempts, executions, successes, failures and consecuti
 A limit is never read and then acted on: one atomic ``reserve`` checks all limits of a call and takes its slots. A call in
 flight may turn out a success or a failure, so it holds a slot of executions, of successes and of failures; ``commit`` gives
 back the ones it did not use. ``max_consecutive_failures`` alone is a circuit breaker: it looks at finished calls only.
+
+Budgets use the same step: a call reserves the amount it expects to use, commits what it used, and the rest is given back.
+Amounts are kept as whole millionths, so that ten times 0.1 is exactly 1 in every ledger.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
 from edictum.core._draft import record
+from edictum.core.freeze import EMPTY
 from edictum.errors import EdictumConfigError
 
 WHOLE_SESSION = ""
@@ -28,9 +32,12 @@ class Metric(StrEnum):
     SUCCESSES = "successes"
     FAILURES = "failures"
     CONSECUTIVE_FAILURES = "consecutive_failures"
+    AMOUNT = "amount"
 
 
 RESERVED = frozenset({Metric.EXECUTIONS, Metric.SUCCESSES, Metric.FAILURES})  # a call in flight counts towards these
+# Looking a member up on its enum, or hashing one, costs as much as the rest of a comparison; ledgers ask thousands of times.
+ATTEMPTS = Metric.ATTEMPTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,24 @@ class Limit:
     source: str = "operation_limit"
     message: str | None = None
     contract_id: str | None = None
+    amount: str | None = None  # what is budgeted, for Metric.AMOUNT; ``maximum`` is then in millionths
+    counter: str = field(init=False, repr=False, default="")  # the metric as a plain attribute name
+    reserved: bool = field(init=False, repr=False, default=False)
+    plain: bool = field(init=False, repr=False, default=True)  # judged by a counter alone: neither a window nor an amount
+
+    def __post_init__(self) -> None:
+        if (self.metric is Metric.AMOUNT) is not (self.amount is not None):
+            raise EdictumConfigError(
+                f"Limit {self.name!r}: a budget names its amount.", hint="Use metric=Metric.AMOUNT with amount='cost'."
+            )
+        if self.metric is Metric.ATTEMPTS and self.scope != WHOLE_SESSION:
+            raise EdictumConfigError(f"Limit {self.name!r}: attempts are counted per session.", hint="Leave out its scope.")
+        if self.window_s is not None and (self.metric is Metric.CONSECUTIVE_FAILURES or not self.window_s > 0):
+            hint = "Use more than 0 seconds, for attempts, executions, successes, failures or an amount."
+            raise EdictumConfigError(f"Limit {self.name!r}: no window of {self.window_s!r} s for {self.metric.value}.", hint=hint)
+        object.__setattr__(self, "counter", self.metric.value if self.amount is None else f"amount:{self.amount}")
+        object.__setattr__(self, "reserved", self.metric in RESERVED)
+        object.__setattr__(self, "plain", self.window_s is None and self.amount is None)
 
     def reason(self, used: int, in_flight: int) -> str:
         """Why a call was refused, for the model and the audit."""
@@ -55,11 +80,34 @@ class Limit:
             return f"Attempt limit reached ({self.maximum}). Agent may be stuck in a retry loop. Stop and reassess."
         busy = f"; {in_flight} still running" if in_flight and self.metric in RESERVED else ""
         within = f" within {self.window_s:g} s" if self.window_s else ""
+        if self.amount is not None:
+            held = f"; {in_flight / MILLION:g} reserved by running calls" if in_flight else ""
+            where = f" of {self.scope}" if self.scope else ""
+            return f"Budget reached: {self.amount}{where} is {used / MILLION:g}{within} (limit: {self.maximum / MILLION:g}{held})."
         if self.scope:
             return f"Per-tool limit: {self.scope} has {used} {self.metric.replace('_', ' ')}{within} (limit: {self.maximum}{busy})."
         if self.metric is Metric.EXECUTIONS:
             return f"Execution limit reached ({self.maximum} calls{within}{busy}). Summarize progress and stop."
         return f"Limit reached: {used} {self.metric.replace('_', ' ')}{within} (limit: {self.maximum}{busy}). Summarize progress and stop."
+
+
+MILLION = 1_000_000
+MAX_AMOUNT = 10**12  # sums of a million of these still fit the 64-bit integers of every store
+NO_AMOUNTS: Mapping[str, int] = EMPTY
+
+
+def millionths(name: str, value: Any) -> int:
+    """An amount as the ledgers keep it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_AMOUNT:
+        raise EdictumConfigError(f"{name} is {value!r}.", hint=f"Use a number from 0 to {MAX_AMOUNT}.")
+    return round(value * MILLION)
+
+
+def amounts_in_millionths(what: str, amounts: Any) -> dict[str, int]:
+    """A user's ``{"cost": 0.12}`` as the ledgers keep it."""
+    if not isinstance(amounts, Mapping) or not all(isinstance(name, str) and name for name in amounts):
+        raise EdictumConfigError(f"{what} is {amounts!r}.", hint='Use a dict of names and numbers, such as {"cost": 0.12}.')
+    return {name: millionths(f"{what}[{name!r}]", value) for name, value in amounts.items()}
 
 
 def _whole(name: str, value: Any) -> int:
@@ -79,8 +127,14 @@ class OperationLimits:
     max_failures: int | None = None
     max_consecutive_failures: int | None = None
     max_successes_per_tool: Mapping[str, int] = field(default_factory=dict)
+    max_cost: float | None = None
+    max_amounts: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        amounts_in_millionths("OperationLimits: max_amounts", self.max_amounts)
+        object.__setattr__(self, "max_amounts", dict(self.max_amounts))
+        if self.max_cost is not None:
+            millionths("OperationLimits: max_cost", self.max_cost)
         for name in SESSION_FIELDS:
             if (value := getattr(self, name)) is not None:
                 _whole(name, value)
@@ -103,7 +157,16 @@ class OperationLimits:
         for name in TOOL_FIELDS:
             mine, theirs = getattr(self, name), getattr(other, name)
             merged[name] = {tool: min(t[tool] for t in (mine, theirs) if tool in t) for tool in {**mine, **theirs}}
+        budgets = (self.budgets(), other.budgets())
+        merged["max_amounts"] = {name: min(b[name] for b in budgets if name in b) for name in {**budgets[0], **budgets[1]}}
         return OperationLimits(**merged)
+
+    def budgets(self) -> dict[str, float]:
+        """``max_amounts``, with ``max_cost`` as its ``cost``; the smaller one when both name it."""
+        budgets = dict(self.max_amounts)
+        if self.max_cost is not None:
+            budgets["cost"] = min(self.max_cost, budgets.get("cost", self.max_cost))
+        return budgets
 
     def compiled(self) -> tuple[Limit, ...]:
         """One Limit per bound that is set, attempts first."""
@@ -113,6 +176,8 @@ class OperationLimits:
             limits += [
                 Limit(name=f"{name}:{tool}", metric=metric, maximum=bound, scope=tool) for tool, bound in getattr(self, name).items()
             ]
+        limits += [Limit(name="max_cost" if amount == "cost" else f"max_amounts:{amount}", metric=Metric.AMOUNT,
+                         maximum=millionths(amount, bound), amount=amount) for amount, bound in self.budgets().items()]  # fmt: skip
         return tuple(limits)
 
 
@@ -141,12 +206,43 @@ def scopes_for(tool: str, limits: tuple[Limit, ...]) -> tuple[str, ...]:
 
 
 @record
+class Window:
+    """When things happened, kept for the limits with a window on one counter of one scope."""
+
+    scope: str
+    counter: str
+    keep: int  # how many moments tell whether the largest of these limits is full; for amounts all are kept
+    span_s: float
+
+
+def windows_of(limits: tuple[Limit, ...]) -> tuple[Window, ...]:
+    """What must be remembered for these limits: each counter once, however many limits look at it."""
+    found: dict[tuple[str, str], Window] = {}
+    for limit in limits:
+        if limit.window_s is not None:
+            key = (limit.scope, limit.counter)
+            known = found.get(key, Window(limit.scope, limit.counter, 0, 0.0))
+            found[key] = Window(limit.scope, limit.counter, max(known.keep, limit.maximum + 1), max(known.span_s, limit.window_s))
+    return tuple(found.values())
+
+
+@record
+class Account:
+    """What one call states about its counting: the sessions above its own, what it expects to use, and how to tell what it used."""
+
+    parents: tuple[str, ...] = ()
+    amounts: Mapping[str, int] = NO_AMOUNTS
+    actual: Callable[[Any], Mapping[str, float]] | None = None
+
+
+@record
 class Reservation:
     """What a call asks of the ledger before it runs, in one atomic step.
 
     ``hold=False`` counts the attempt and looks, but takes no slot. ``enforce=False`` (a guard that observes) reports full
     limits and grants all the same. A lease that ends before the call does returns its slots, or, with ``expiry_counts``,
-    counts the call as a failed execution: for tools whose effect cannot be taken back.
+    counts the call as a failed execution: for tools whose effect cannot be taken back. ``amounts`` are what the call expects
+    to use, in millionths. ``parents`` are the sessions above this one, nearest first: the call is judged and counted in each.
     """
 
     session_id: str
@@ -158,17 +254,24 @@ class Reservation:
     enforce: bool = True
     lease_s: float | None = None
     expiry_counts: bool = False
+    amounts: Mapping[str, int] = NO_AMOUNTS
+    parents: tuple[str, ...] = ()
 
 
 @record
 class Settlement:
-    """How a held reservation ends: the call succeeded, it failed, or it never ran and everything is given back."""
+    """How a held reservation ends: the call succeeded, it failed, or it never ran and everything is given back.
+
+    ``amounts`` are what it used; a name that is missing was used as reserved.
+    """
 
     session_id: str
     call_id: str
     scopes: tuple[str, ...]
     limits: tuple[Limit, ...]
     result: Literal["success", "failure", "release"]
+    amounts: Mapping[str, int] = NO_AMOUNTS
+    parents: tuple[str, ...] = ()
 
 
 @record
@@ -209,9 +312,18 @@ class Grant:
 
 
 @record
+class Amount:
+    """What of a budget is used, and what running calls have reserved."""
+
+    spent: float = 0.0
+    reserved: float = 0.0
+
+
+@record
 class SessionSnapshot:
-    """All counters of a session: the whole, per tool, and how many calls are in flight."""
+    """All counters of a session: the whole, per tool, how many calls are in flight, and amounts by scope and name."""
 
     session_id: str
     totals: Counters
     per_tool: Mapping[str, Counters]
+    amounts: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)

@@ -65,7 +65,9 @@ class Plan:
     scopes: tuple[str, ...]
     success_rules: tuple[SuccessRule, ...]
     passed: Decision  # the shared answer when every contract agrees
-    ask_before: Callable[[ToolCall], list[tuple[Contract, Any]]] | None
+    ask_before: Callable[[ToolCall], list[tuple[Contract, Any]]]
+    straight: bool  # no hook and no session contract stands between the contracts and the reservation
+    reviewed: bool  # a postcondition or an after-hook looks at the result
 
 
 class ToolIndex:
@@ -142,29 +144,33 @@ class Policy:
 
     def _new_plan(self, tool: str) -> Plan:
         check_tool_name(tool)
-        plans = self._plans
-        while len(plans) >= MAX_CACHED_PLANS:
-            plans.pop(next(iter(plans), ""), None)
-        plan = plans[tool] = self._build(tool)
+        if len(self._plans) >= MAX_CACHED_PLANS:
+            self._plans.clear()  # as good as evicting one by one, and safe when several threads do it at once
+        plan = self._plans[tool] = self._build(tool)
         return plan
 
     def _build(self, tool: str) -> Plan:
         hooks = self._hooks.matching(tool)
+        hooks_before = tuple(hook for hook in hooks if hook.phase == "before")
+        hooks_after = tuple(hook for hook in hooks if hook.phase == "after")
+        session, after = tuple(self._session.matching(tool)), tuple(self._after.matching(tool))
         limits = limits_for(tool, self._limits)
         before = tuple(self._before.matching(tool))
         return Plan(
             tool=tool,
             entry=self.entry(tool),
-            hooks_before=tuple(hook for hook in hooks if hook.phase == "before"),
-            hooks_after=tuple(hook for hook in hooks if hook.phase == "after"),
+            hooks_before=hooks_before,
+            hooks_after=hooks_after,
             before=before,
-            session=tuple(self._session.matching(tool)),
-            after=tuple(self._after.matching(tool)),
+            session=session,
+            after=after,
             limits=limits,
             scopes=scopes_for(tool, limits),
             success_rules=tuple(self._success.matching(tool)),
             passed=Decision(asked=before),
-            ask_before=asker(before) if before else None,
+            ask_before=asker(before),
+            straight=not hooks_before and not session,
+            reviewed=bool(after or hooks_after),
         )
 
     def entry(self, tool: str) -> ToolEntry:

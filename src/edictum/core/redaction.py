@@ -198,11 +198,21 @@ class RedactionPolicy:
 
     def redact_result(self, result: Any, max_length: int = MAX_SUMMARY) -> str:
         """A result as a short text for the audit. Redacted before it is cut, so that a cut cannot bare half a secret."""
-        if result is None or result is True or result is False or type(result) in (int, float):
-            return str(result)
-        # Look a little beyond the cut: enough to see any secret whole, without reading a 10 MB answer.
-        text = result[: max_length + 8_192] if type(result) is str else self._sketch(result, [max_length + 1_024], 0)
-        return shorten(self.redact_text(text), max_length)
+        return shorten(self.redact_text(self.sketch(result, max_length)), max_length)
+
+    def sketch(self, result: Any, max_length: int = MAX_SUMMARY) -> str:
+        """Enough of a result to make its summary from, as text that cannot change any more.
+
+        It looks a little beyond the cut: enough to see any secret whole, without reading a 10 MB answer.
+        """
+        if type(result) is str:
+            return result[: max_length + 8_192]
+        if result is None or type(result) in (bool, int, float):
+            return show(result)
+        try:
+            return self._sketch(result, [max_length + 1_024], 0)
+        except Exception:  # a mapping or sequence whose own methods raise
+            return show(result)[: max_length + 8_192]
 
     def _sketch(self, value: Any, left: list[int], depth: int) -> str:
         """A bounded, JSON-like rendering: it stops looking once it has enough, so a huge value costs no more than a small one."""

@@ -25,13 +25,13 @@ class SystemClock:
         os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self._prefix = uuid.uuid4().hex[:20]
+        self._prefix = uuid.uuid4().hex[:20] + "-"
         self._next = itertools.count(1).__next__
 
     now = staticmethod(time.time)
 
     def new_id(self) -> str:
-        return f"{self._prefix}-{self._next():x}"
+        return self._prefix + str(self._next())
 
 
 SYSTEM = SystemClock()

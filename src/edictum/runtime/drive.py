@@ -100,7 +100,7 @@ async def _see_through(walk: Walk, awaitable: Awaitable[Any]) -> Any:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError as exc:
-            if not task.done():
+            if not task.cancelled():  # it is this task that was cancelled, perhaps in the moment in which the answer came
                 walk.interrupted = walk.interrupted or exc
         except Exception:
             break
@@ -125,8 +125,9 @@ async def drive_async(flow: Flow, ports: Ports) -> ToolOutcome:
                 step = walk.step(await _wait_async(walk, step))  # type: ignore[arg-type]
             else:
                 return walk.ended(step)  # type: ignore[arg-type]
-    finally:
+    except BaseException:
         flow.close()
+        raise
 
 
 def _finish_without_waiting(walk: Walk, ran: Ran) -> None:

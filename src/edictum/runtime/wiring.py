@@ -47,4 +47,5 @@ class Wiring:
             on_allow=self.on_allow,
             can_ask=self.approval_backend is not None,
             lease_s=getattr(self.ledger, "default_lease_s", None),
+            enforcing=self.mode == "enforce",
         )

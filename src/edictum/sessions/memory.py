@@ -1,22 +1,47 @@
-"""The in-memory ledger: exact for any number of threads and event loops of one process, and gone with it."""
+"""The in-memory ledger: exact for any number of threads and event loops of one process, and gone with it.
+
+It is also the reference: what it does is what every ledger does, and the SQLite ledger lets it do the counting.
+"""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from bisect import bisect_right, insort
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from edictum.core.limits import RESERVED, WHOLE_SESSION, Breach, Counters, Grant, Limit, Metric, Reservation, SessionSnapshot, Settlement
+from edictum.core.limits import (
+    ATTEMPTS,
+    MILLION,
+    NO_AMOUNTS,
+    WHOLE_SESSION,
+    Amount,
+    Breach,
+    Counters,
+    Grant,
+    Limit,
+    Metric,
+    Reservation,
+    SessionSnapshot,
+    Settlement,
+    Window,
+    windows_of,
+)
 
-MAX_ENDED = 10_000  # calls per session that are remembered as ended, so that a repeated settle changes nothing
+ENDED = {"success": Metric.SUCCESSES, "failure": Metric.FAILURES}
+COUNTED = "expired:counted "  # followed by the amounts that were counted
+MAX_VALUE = 2**63  # sorts after every amount that was stamped at the same moment
+MAX_ENDED = 5_000  # calls per session and generation that are remembered as ended, so that a repeated settle changes nothing
 
 
 @dataclass(slots=True)
 class Tally:
-    """The counters of one scope. ``held`` are calls in flight; ``times`` are kept only for limits with a window."""
+    """The counters of one scope. ``held`` are calls in flight; ``times`` are kept only for limits with a window.
+
+    ``amounts`` are ``[spent, reserved]`` by name; a moment in ``times`` carries what it counts for: 1, or an amount.
+    """
 
     attempts: int = 0
     executions: int = 0
@@ -24,16 +49,8 @@ class Tally:
     failures: int = 0
     consecutive_failures: int = 0
     held: int = 0
-    times: dict[Metric, list[float]] = field(default_factory=dict)
-
-    def count(self, success: bool) -> None:
-        self.executions += 1
-        if success:
-            self.successes += 1
-            self.consecutive_failures = 0
-        else:
-            self.failures += 1
-            self.consecutive_failures += 1
+    times: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+    amounts: dict[str, list[int]] = field(default_factory=dict)
 
     def correct_to_success(self) -> None:
         """A call that was counted as failed when its lease ran out has ended well after all."""
@@ -41,14 +58,33 @@ class Tally:
         self.successes += 1
         self.consecutive_failures = 0
 
-    def stamp(self, limit: Limit, at: float) -> None:
-        """Remember when, for a limit with a window; no more than it takes to tell that the limit is full."""
-        times = self.times.setdefault(limit.metric, [])
-        insort(times, at)
-        del times[: -(limit.maximum + 1)]
+    def stamp(self, window: Window, at: float, now: float, value: int = 1) -> None:
+        """Remember when, for limits with a window; no more than it takes to tell whether they are full."""
+        times = self.times.setdefault(window.counter, [])
+        insort(times, (at, value))
+        if window.counter.startswith("amount:"):
+            del times[: bisect_right(times, (now - window.span_s, MAX_VALUE))]
+        else:
+            del times[: -window.keep]
+
+    def within(self, limit: Limit, now: float) -> int:
+        """What a limit with a window has used: how often, or how much."""
+        times = self.times.get(limit.counter, [])
+        first = bisect_right(times, (now - (limit.window_s or 0), MAX_VALUE))
+        return len(times) - first if limit.amount is None else sum(value for _, value in times[first:])
+
+    def change(self, amount: str, spent: int, reserved: int) -> None:
+        entry = self.amounts.setdefault(amount, [0, 0])
+        entry[0] += spent
+        entry[1] += reserved
 
     def counters(self) -> Counters:
         return Counters(self.attempts, self.executions, self.successes, self.failures, self.consecutive_failures, self.held)
+
+
+def parent_key(session_id: str, call_id: str) -> str:
+    """What a call of ``session_id`` is called in the sessions above it."""
+    return f"{session_id}\x1f{call_id}"
 
 
 NOTHING = Tally()  # stands for a scope in which nothing has been counted yet; never changed
@@ -56,12 +92,13 @@ NOTHING = Tally()  # stands for a scope in which nothing has been counted yet; n
 
 @dataclass(slots=True)
 class Lease:
-    scopes: tuple[str, ...]
-    limits: tuple[Limit, ...]
+    """A call in flight: what it holds, since when, until when."""
+
+    held: Reservation | Settlement
     started: float
     expires: float | None
-    expiry_counts: bool
     grant: Grant
+    text: str | None = None  # how it was read from a file, to be written back as it is
 
 
 @dataclass(slots=True)
@@ -69,16 +106,28 @@ class SessionState:
     total: Tally = field(default_factory=Tally)
     tallies: dict[str, Tally] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
-    ended: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    ended: dict[str, str] = field(default_factory=dict)
+    ended_before: dict[str, str] = field(default_factory=dict)
     expiring: bool = False  # some lease can run out
+    touched: float = 0.0  # kept only when sessions are forgotten after a while
 
     def tally(self, scope: str) -> Tally:
         if scope == WHOLE_SESSION:
             return self.total
-        tally = self.tallies.get(scope)
-        if tally is None:
-            tally = self.tallies[scope] = Tally()
+        return self.tallies.get(scope) or self.new_tally(scope)
+
+    def new_tally(self, scope: str) -> Tally:
+        tally = self.tallies[scope] = Tally()
         return tally
+
+    def remember(self, call_id: str, how: str) -> None:
+        """How a call ended, for as long as it may be asked again: two generations, the older one forgotten whole."""
+        self.ended[call_id] = how
+        if len(self.ended) >= MAX_ENDED:
+            self.ended, self.ended_before = {}, self.ended
+
+    def recall(self, call_id: str) -> str | None:
+        return self.ended.get(call_id) or self.ended_before.get(call_id)
 
 
 class MemoryLedger:
@@ -87,116 +136,226 @@ class MemoryLedger:
     name = "memory"
     default_lease_s: float | None = None
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic, lease_s: float | None = None, ttl_s: float | None = None) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._sessions: dict[str, SessionState] = {}
+        self._ttl_s = ttl_s
+        self._swept = clock() if ttl_s is not None else 0.0
+        self.default_lease_s = lease_s
 
     def reserve(self, reservation: Reservation) -> Grant:
         with self._lock:
-            state = self._sessions.get(reservation.session_id)
-            if state is None:
-                state = self._sessions[reservation.session_id] = SessionState()
+            if self._ttl_s is not None:
+                self._touch(reservation.session_id, reservation.parents)
+            state = self._sessions.get(reservation.session_id) or self._new_session(reservation.session_id)
             if state.expiring:
                 self._expire(state)
             lease = state.leases.get(reservation.call_id)
-            return lease.grant if lease is not None else self._reserve(state, reservation)
+            if lease is not None:
+                return lease.grant
+            breaches = self._judge(state, reservation)
+            if reservation.parents:
+                breaches += self._judge_parents(reservation)
+            if breaches and reservation.enforce and any(breach.limit.enforce for breach in breaches):
+                return Grant(False, state.total.counters(), breaches)
+            if not reservation.hold:
+                return Grant(True, state.total.counters(), breaches)
+            if reservation.parents:
+                for key, parent in self._parents(reservation):
+                    self._hold(parent, reservation, key, breaches)
+            return self._hold(state, reservation, reservation.call_id, breaches)
 
-    def _reserve(self, state: SessionState, reservation: Reservation) -> Grant:
-        counts_attempt = reservation.count_attempt
+    def _parents(self, step: Reservation | Settlement) -> Iterator[tuple[str, SessionState]]:
+        """The sessions above a call's own, and the name the call has there: ids of calls are unique within one session only."""
+        for session_id in step.parents:
+            yield parent_key(step.session_id, step.call_id), self._sessions.get(session_id) or self._new_session(session_id)
+
+    def _judge_parents(self, reservation: Reservation) -> tuple[Breach, ...]:
+        breaches: tuple[Breach, ...] = ()
+        for _, parent in self._parents(reservation):
+            self._expire(parent)
+            breaches += self._judge(parent, reservation)
+        return breaches
+
+    def _touch(self, session_id: str, parents: tuple[str, ...]) -> None:
+        """Forget sessions that nobody has used for their time to live; calls in flight keep theirs."""
+        now, ttl_s = self._clock(), self._ttl_s or 0.0
+        for used in (session_id, *parents):
+            state = self._sessions.get(used) or self._new_session(used)
+            if state.touched and now - state.touched > ttl_s and self._idle(state):
+                state = self._new_session(used)
+            state.touched = now
+        if now - self._swept > ttl_s:
+            self._swept = now
+            for old in [sid for sid, state in self._sessions.items() if now - state.touched > ttl_s and self._idle(state)]:
+                del self._sessions[old]
+
+    def _idle(self, state: SessionState) -> bool:
+        self._expire(state)
+        return not state.leases
+
+    def _new_session(self, session_id: str) -> SessionState:
+        state = self._sessions[session_id] = SessionState()
+        return state
+
+    def _judge(self, state: SessionState, reservation: Reservation) -> tuple[Breach, ...]:
+        """Count the attempt, and name the limits that leave no room for this call."""
+        total, counts_attempt = state.total, reservation.count_attempt
         if counts_attempt:
-            state.total.attempts += 1
-        breaches: list[Breach] = []
-        refused = False
+            total.attempts += 1
+        breaches: tuple[Breach, ...] = ()
         for limit in reservation.limits:
-            metric = limit.metric
-            tally = state.total if limit.scope == "" else state.tallies.get(limit.scope, NOTHING)
-            used: int = getattr(tally, metric) if limit.window_s is None else self._in_window(tally, limit, counts_attempt)
-            if metric is Metric.ATTEMPTS:
+            tally = total if limit.scope == "" else state.tallies.get(limit.scope, NOTHING)
+            if not limit.plain:
+                breaches += self._judge_special(tally, limit, reservation)
+                continue
+            used: int = getattr(tally, limit.counter)
+            if limit.reserved:
+                used += tally.held
+            elif limit.metric is ATTEMPTS:
                 # The attempt itself is counted already, and is not judged twice when a call reserves after its approval.
-                full, held = counts_attempt and used > limit.maximum, 0
-            else:
-                held = tally.held if metric in RESERVED else 0
-                full = used + held >= limit.maximum
-            if full:
-                breaches.append(Breach(limit, used, held))
-                refused = refused or limit.enforce
-        granted = not (refused and reservation.enforce)
-        if granted and reservation.hold:
-            return self._hold(state, reservation, tuple(breaches))
-        return Grant(granted, state.total.counters(), tuple(breaches))
+                used = used - 1 if counts_attempt else -1
+            if used >= limit.maximum:
+                held = tally.held if limit.reserved else 0
+                breaches += (Breach(limit, used - held, held),)
+        return breaches
 
-    def _in_window(self, tally: Tally, limit: Limit, counts_attempt: bool) -> int:
+    def _judge_special(self, tally: Tally, limit: Limit, reservation: Reservation) -> tuple[Breach, ...]:
+        """A limit with a window, a budget, or both."""
         now = self._clock()
-        if limit.metric is Metric.ATTEMPTS and counts_attempt and tally is not NOTHING:
-            tally.stamp(limit, now)
-        times = tally.times.get(limit.metric, [])
-        return len(times) - bisect_right(times, now - (limit.window_s or 0))
+        if limit.amount is not None:
+            spent, held = tally.amounts.get(limit.amount, (0, 0))
+            used = spent if limit.window_s is None else tally.within(limit, now)
+            asked = reservation.amounts.get(limit.amount)
+            # Who does not say what it will use may go on while anything is left.
+            full = used + held >= limit.maximum if asked is None else used + held + asked > limit.maximum
+        elif limit.metric is ATTEMPTS:
+            self._stamp_attempt(tally, limit, reservation, now)
+            used, held = tally.within(limit, now), 0
+            full = reservation.count_attempt and used > limit.maximum
+        else:
+            used, held = tally.within(limit, now), tally.held
+            full = used + held >= limit.maximum
+        return (Breach(limit, used, held),) if full else ()
 
-    def _hold(self, state: SessionState, reservation: Reservation, breaches: tuple[Breach, ...]) -> Grant:
+    @staticmethod
+    def _stamp_attempt(tally: Tally, limit: Limit, reservation: Reservation, now: float) -> None:
+        """Once for all limits with a window on attempts: by the first of them."""
+        if reservation.count_attempt and limit is next(it for it in reservation.limits if it.metric is ATTEMPTS and not it.plain):
+            window = next(it for it in windows_of(reservation.limits) if it.counter == limit.counter)
+            tally.stamp(window, now, now)
+
+    def _hold(self, state: SessionState, reservation: Reservation, key: str, breaches: tuple[Breach, ...]) -> Grant:
+        tallies = state.tallies
+        state.total.held += 1
         for scope in reservation.scopes:
-            state.tally(scope).held += 1
-        grant = Grant(True, state.total.counters(), breaches)
+            if scope:
+                tally = tallies.get(scope) or state.new_tally(scope)
+                tally.held += 1
         now = self._clock()
-        expires = None if reservation.lease_s is None else now + reservation.lease_s
-        state.expiring = state.expiring or expires is not None
-        state.leases[reservation.call_id] = Lease(reservation.scopes, reservation.limits, now, expires, reservation.expiry_counts, grant)
+        expires = None
+        if reservation.lease_s is not None:
+            expires = now + reservation.lease_s
+            state.expiring = True
+        if reservation.amounts:
+            self._change_amounts(state, reservation.scopes, {}, reservation.amounts, 1)
+        grant = Grant(True, state.total.counters(), breaches)
+        state.leases[key] = Lease(reservation, now, expires, grant)
         return grant
+
+    @staticmethod
+    def _change_amounts(
+        state: SessionState, scopes: tuple[str, ...], spent: Mapping[str, int], reserved: Mapping[str, int], sign: int
+    ) -> None:
+        for scope in scopes:
+            for amount in {**spent, **reserved}:
+                state.tally(scope).change(amount, spent.get(amount, 0), sign * reserved.get(amount, 0))
 
     def settle(self, settlement: Settlement) -> Counters:
         with self._lock:
-            state = self._sessions.get(settlement.session_id)
-            if state is None:  # reset while the call ran: it still counts, in the new session
-                state = self._sessions[settlement.session_id] = SessionState()
-            lease = state.leases.pop(settlement.call_id, None)
-            if lease is not None:
-                self._end(state, lease, settlement.call_id, settlement.result)
-            else:
-                self._end_late(state, settlement)
+            # A session that was reset while the call ran is new now; the call still counts in it.
+            state = self._sessions.get(settlement.session_id) or self._new_session(settlement.session_id)
+            self._settle(state, settlement.call_id, settlement)
+            if settlement.parents:
+                for key, parent in self._parents(settlement):
+                    self._settle(parent, key, settlement)
             return state.total.counters()
 
-    def _end(self, state: SessionState, lease: Lease, call_id: str, result: str) -> None:
-        for scope in lease.scopes:
-            tally = state.tally(scope)
+    def _settle(self, state: SessionState, key: str, settlement: Settlement) -> None:
+        lease = state.leases.pop(key, None)
+        if lease is not None:
+            self._end(state, lease, key, settlement.result, settlement.amounts)
+        else:
+            self._end_late(state, key, settlement)
+
+    def _end(self, state: SessionState, lease: Lease, key: str, result: str, used: Mapping[str, int] = NO_AMOUNTS) -> None:
+        for scope in lease.held.scopes:
+            tally = state.tallies[scope] if scope else state.total
             tally.held -= 1
-            if result != "release":
-                tally.count(result == "success")
+            if result == "success":
+                tally.executions += 1
+                tally.successes += 1
+                tally.consecutive_failures = 0
+            elif result == "failure":
+                tally.executions += 1
+                tally.failures += 1
+                tally.consecutive_failures += 1
+        if used or lease.held.amounts:
+            used = {} if result == "release" else {**lease.held.amounts, **used}
+            self._change_amounts(state, lease.held.scopes, used, lease.held.amounts, -1)
         if result != "release":
-            self._stamp(state, lease, result == "success")
-        state.ended[call_id] = result
-        if len(state.ended) > MAX_ENDED:
-            state.ended.popitem(last=False)
+            for limit in lease.held.limits:
+                if limit.window_s is not None:
+                    self._stamp(state, lease, result, used)
+                    break
+        state.remember(key, result)
 
-    def _stamp(self, state: SessionState, lease: Lease, success: bool) -> None:
-        """For limits with a window: an execution counts from its start, a success or failure from its end."""
-        ended = Metric.SUCCESSES if success else Metric.FAILURES
-        for limit in lease.limits:
-            if limit.window_s is not None and limit.metric in (Metric.EXECUTIONS, ended):
-                state.tally(limit.scope).stamp(limit, lease.started if limit.metric is Metric.EXECUTIONS else self._clock())
+    def _stamp(self, state: SessionState, lease: Lease, result: str, used: Mapping[str, int]) -> None:
+        """For limits with a window: an execution and its amounts count from its start, a success or failure from its end."""
+        now = self._clock()
+        for window in windows_of(lease.held.limits):
+            if window.counter == Metric.EXECUTIONS:
+                state.tally(window.scope).stamp(window, lease.started, now)
+            elif window.counter == ENDED[result]:
+                state.tally(window.scope).stamp(window, now, now)
+            elif amount := used.get(window.counter.removeprefix("amount:")):
+                state.tally(window.scope).stamp(window, lease.started, now, amount)
 
-    def _end_late(self, state: SessionState, settlement: Settlement) -> None:
+    def _end_late(self, state: SessionState, key: str, settlement: Settlement) -> None:
         """A call that holds nothing any more: settled before, expired, or its session was reset while it ran."""
-        before = state.ended.get(settlement.call_id)
+        before = state.recall(key) or ""
         if settlement.result == "release" or before in ("success", "failure", "release"):
             return
-        if before == "expired:counted":
-            if settlement.result == "success":
-                for scope in settlement.scopes:
-                    state.tally(scope).correct_to_success()
-            state.ended[settlement.call_id] = settlement.result
+        if before.startswith(COUNTED):
+            self._correct(state, settlement, json.loads(before.removeprefix(COUNTED)))
+            state.remember(key, settlement.result)
             return
         for scope in settlement.scopes:
             state.tally(scope).held += 1
-        now = self._clock()
-        late = Lease(settlement.scopes, settlement.limits, now, None, False, Grant(True, state.total.counters()))
-        self._end(state, late, settlement.call_id, settlement.result)
+        self._change_amounts(state, settlement.scopes, {}, settlement.amounts, 1)
+        late = Lease(settlement, self._clock(), None, Grant(True, state.total.counters()))
+        self._end(state, late, key, settlement.result)
+
+    def _correct(self, state: SessionState, settlement: Settlement, counted: Mapping[str, int]) -> None:
+        """The call was counted as failed, with the amounts it had reserved, when its lease ran out. Now it is known better."""
+        more = {amount: used - counted.get(amount, 0) for amount, used in settlement.amounts.items()}
+        self._change_amounts(state, settlement.scopes, more, {}, 0)
+        if settlement.result == "success":
+            now = self._clock()
+            for scope in settlement.scopes:
+                state.tally(scope).correct_to_success()
+            for window in windows_of(settlement.limits):
+                if window.counter == Metric.SUCCESSES:
+                    state.tally(window.scope).stamp(window, now, now)
 
     def _expire(self, state: SessionState) -> None:
         now = self._clock()
         for call_id, lease in [(c, le) for c, le in state.leases.items() if le.expires is not None and le.expires <= now]:
             del state.leases[call_id]
-            self._end(state, lease, call_id, "failure" if lease.expiry_counts else "release")
-            state.ended[call_id] = "expired:counted" if lease.expiry_counts else "expired:released"
+            counts = isinstance(lease.held, Reservation) and lease.held.expiry_counts
+            self._end(state, lease, call_id, "failure" if counts else "release")
+            state.remember(call_id, COUNTED + json.dumps(dict(lease.held.amounts)) if counts else "expired:released")
         state.expiring = any(lease.expires is not None for lease in state.leases.values())
 
     def renew(self, session_id: str, call_id: str, lease_s: float) -> bool:
@@ -208,17 +367,36 @@ class MemoryLedger:
             lease = state.leases.get(call_id)
             if lease is None:
                 return False
-            lease.expires = self._clock() + lease_s
-            state.expiring = True
+            expires = self._clock() + lease_s
+            self._extend(state, lease, expires)
+            for key, parent in self._parents(lease.held):
+                if key in parent.leases:
+                    self._extend(parent, parent.leases[key], expires)
             return True
+
+    @staticmethod
+    def _extend(state: SessionState, lease: Lease, expires: float) -> None:
+        lease.expires = expires
+        state.expiring = True
 
     def snapshot(self, session_id: str) -> SessionSnapshot:
         with self._lock:
-            state = self._sessions.get(session_id)
-            if state is None:
-                return SessionSnapshot(session_id, Counters(), {})
-            self._expire(state)
-            return SessionSnapshot(session_id, state.total.counters(), {scope: t.counters() for scope, t in state.tallies.items()})
+            return self._snapshot(session_id)
+
+    def _snapshot(self, session_id: str) -> SessionSnapshot:
+        state = self._sessions.get(session_id)
+        if state is None:
+            return SessionSnapshot(session_id, Counters(), {})
+        self._expire(state)
+        tallies = {WHOLE_SESSION: state.total, **state.tallies}
+        amounts = {scope: {name: Amount(spent / MILLION, held / MILLION) for name, (spent, held) in tally.amounts.items()}
+                   for scope, tally in tallies.items() if tally.amounts}  # fmt: skip
+        return SessionSnapshot(session_id, state.total.counters(), {scope: t.counters() for scope, t in state.tallies.items()}, amounts)
+
+    def sessions(self, limit: int = 100) -> list[SessionSnapshot]:
+        """The newest sessions, with their counters."""
+        with self._lock:
+            return [self._snapshot(session_id) for session_id in list(reversed(self._sessions))[:limit]]
 
     def reset(self, session_id: str) -> None:
         with self._lock:

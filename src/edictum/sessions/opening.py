@@ -2,22 +2,147 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any, cast
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from edictum.errors import EdictumConfigError
+from edictum.core._draft import record
+from edictum.errors import BackendError, EdictumConfigError
+from edictum.runtime.portal import PORTAL
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.memory import MemoryLedger
 from edictum.sessions.storage import StorageBackend, StorageLedger, is_storage
 
+logger = logging.getLogger("edictum")
+
 VERBS = ("reserve", "settle", "renew", "snapshot", "reset")
+ENTRY_POINTS = "edictum.ledgers"
 
 
-def open(url: str) -> Ledger:
-    """The ledger that a URL names: ``memory:``."""
-    scheme = url.partition(":")[0]
-    if scheme == "memory":
-        return MemoryLedger()
-    raise EdictumConfigError(f"No session store for {scheme + ':'!r} in this version.", hint="Use 'memory:', or pass a Ledger object.")
+@record
+class Options:
+    """How a store is used. None for ``lease_s`` or ``wait_s``: the store's own default."""
+
+    lease_s: float | None = None
+    ttl_s: float | None = None
+    wait_s: float | None = None
+    allow_eviction: bool = False
+
+
+def open(url: str, *, lease_s: float | None = None, ttl_s: float | None = None, wait_s: float | None = None) -> Ledger:  # noqa: A001
+    """The ledger that a URL names.
+
+    ``memory:``, ``sqlite:///file.db`` (four slashes for an absolute path), ``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``,
+    ``postgresql://``, and every scheme that an installed package registers as an entry point in the group ``edictum.ledgers``.
+
+    ``lease_s`` is how long a crashed worker's slots stay taken, ``ttl_s`` after how long an unused session is forgotten (default:
+    never), ``wait_s`` how long a call waits for the store (default 2) before it is denied. All three may stand in the URL's query
+    as ``lease``, ``ttl`` and ``wait``. A store that does not answer now is tried again by the first call; one that answers and
+    must not be used as it is set up is refused here.
+    """
+    scheme = urlsplit(url).scheme
+    plain, options = _options(url, Options(lease_s, ttl_s, wait_s))
+    make = SCHEMES.get(scheme)
+    if make is not None:
+        return make(plain, options)
+    for entry in entry_points(group=ENTRY_POINTS, name=scheme):
+        return cast("Ledger", entry.load()(url, lease_s=options.lease_s, ttl_s=options.ttl_s, wait_s=options.wait_s))
+    hint = f"Known: {', '.join(SCHEMES)}, and entry points in the group {ENTRY_POINTS!r}. Or pass a Ledger object."
+    raise EdictumConfigError(f"No session store for {(scheme or url)!r}.", hint=hint)
+
+
+QUERY = {"lease": "lease_s", "ttl": "ttl_s", "wait": "wait_s"}
+
+
+def _options(url: str, given: Options) -> tuple[str, Options]:
+    """The URL without our own query options, and those options; a keyword beats the URL."""
+    parts = urlsplit(url)
+    rest: list[tuple[str, str]] = []
+    found: dict[str, Any] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name in QUERY:
+            found[QUERY[name]] = _seconds(name, value)
+        elif name == "allow_eviction":
+            found[name] = value == "1"
+        else:
+            rest.append((name, value))
+    for name in QUERY.values():
+        if (value := getattr(given, name)) is not None:
+            found[name] = _seconds(name, value)
+    query = urlencode(rest)
+    bare = url.partition("?")[0]  # not urlunsplit: it drops slashes of sqlite:////path
+    return (urlunsplit(parts._replace(query=query)) if query else bare), Options(**found)
+
+
+def _seconds(name: str, value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise EdictumConfigError(f"Session store: {name} is {value!r}.", hint="Use seconds, more than 0.")
+    return seconds
+
+
+def _memory(url: str, options: Options) -> Ledger:
+    return MemoryLedger(lease_s=options.lease_s, ttl_s=options.ttl_s)
+
+
+def _sqlite(url: str, options: Options) -> Ledger:
+    from edictum.sessions.sqlite import SqliteStore
+
+    path = url.removeprefix("sqlite:///")
+    if not path or path == url:
+        raise EdictumConfigError(f"{url!r} names no file.", hint="Write sqlite:///sessions.db, or sqlite:////var/lib/app/sessions.db.")
+    return _with_store(SqliteStore(path, ttl_s=options.ttl_s), options)
+
+
+def _redis(url: str, options: Options) -> Ledger:
+    try:
+        from edictum.sessions.redis import RedisStore
+    except ImportError as exc:
+        raise _not_installed("redis") from exc
+    return _with_store(RedisStore(url, ttl_s=options.ttl_s, wait_s=options.wait_s, allow_eviction=options.allow_eviction), options)
+
+
+def _postgres(url: str, options: Options) -> Ledger:
+    try:
+        from edictum.sessions.postgres import PostgresStore
+    except ImportError as exc:
+        raise _not_installed("postgres") from exc
+    return _with_store(PostgresStore(url, ttl_s=options.ttl_s, wait_s=options.wait_s), options)
+
+
+def _not_installed(extra: str) -> EdictumConfigError:
+    return EdictumConfigError(f"The {extra} session store is not installed.", hint=f"pip install 'edictum[{extra}]'")
+
+
+def _with_store(store: Any, options: Options) -> Ledger:
+    from edictum.sessions.store import DEFAULT_LEASE_S, DEFAULT_WAIT_S, StoreLedger
+
+    ledger = StoreLedger(store, wait_s=options.wait_s or DEFAULT_WAIT_S, lease_s=options.lease_s or DEFAULT_LEASE_S)
+    try:
+        PORTAL.run(ledger.ping())
+    except BackendError as exc:  # it may come up later; until then calls are denied
+        logger.warning("%s", exc)
+    except EdictumConfigError:
+        PORTAL.run(ledger.close())
+        raise
+    return ledger
+
+
+SCHEMES: dict[str, Callable[[str, Options], Ledger]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "redis": _redis,
+    "rediss": _redis,
+    "valkey": _redis,
+    "valkeys": _redis,
+    "postgresql": _postgres,
+    "postgres": _postgres,
+}
 
 
 def as_ledger(backend: Any) -> Ledger:

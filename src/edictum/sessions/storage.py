@@ -121,7 +121,8 @@ class StorageLedger:
         if not granted or not reservation.hold:
             await self._add(sid, reservation.scopes, SLOTS, -1)
         executions = values[(WHOLE_SESSION, Metric.EXECUTIONS)]
-        counters = Counters(attempts=attempts, executions=executions)
+        # Others in flight are counted as executed here; the call itself is the one in flight.
+        counters = Counters(attempts=attempts, executions=executions, in_flight=int(granted and reservation.hold))
         return Grant(granted, counters, tuple(breaches))
 
     async def _judge(self, reservation: Reservation, limit: Limit, values: dict[tuple[str, Metric], int], attempts: int) -> Breach | None:

@@ -1,0 +1,44 @@
+"""For tests of code that uses Edictum: fakes for every port, and the suites that a port's implementation must pass.
+
+Nothing here needs pytest. A suite is a class of test methods; subclass it beside your implementation::
+
+    class TestMySink(AuditConformance):
+        def make_sink(self): ...
+"""
+
+from typing import Any
+
+from edictum.testing.approval import ApprovalConformance
+from edictum.testing.audit import AuditConformance
+from edictum.testing.fakes import (
+    AsyncLedger,
+    FailingApprovalBackend,
+    FailingLedger,
+    FailingSink,
+    FakeClock,
+    RecordingSink,
+    ScriptedApprovalBackend,
+    audit_trail,
+)
+
+__all__ = [
+    "ApprovalConformance",
+    "AsyncLedger",
+    "AuditConformance",
+    "FailingApprovalBackend",
+    "FailingLedger",
+    "FailingSink",
+    "FakeClock",
+    "LedgerConformance",
+    "RecordingSink",
+    "ScriptedApprovalBackend",
+    "audit_trail",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LedgerConformance":  # on first use: it needs more of the library than the rest
+        from edictum.testing.ledger import LedgerConformance
+
+        return LedgerConformance
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,86 @@
+"""Messages with placeholders: ``{args.path}`` is filled in, ``{{`` and ``}}`` are braces.
+
+What is filled in comes from the model and goes to the model and to logs, so it is redacted, made one line, and bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edictum.contracts.expressions import Meaning
+from edictum.contracts.problems import Place
+from edictum.contracts.selectors import ROOTS, SelectorError, Subject, parse_selector, resolver
+from edictum.core.call import ToolCall
+from edictum.core.contract import Kind, bounded
+from edictum.core.jsonable import show
+from edictum.core.redaction import REDACTED, RedactionPolicy, shorten
+
+MAX_VALUE = 200
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[^{}]+|[{}]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+Message = Callable[[Subject], str]
+
+
+def check_message(text: str, place: Place, meaning: Meaning, kind: Kind) -> None:
+    """Placeholders that can never be filled in are reported; other text in braces is only warned about."""
+    for piece in _PIECE.finditer(text):
+        name = piece.group(1)
+        if name is None:
+            continue
+        if kind is Kind.SESSION:
+            meaning.problems.warn(place, f"'{{{name}}}' is not filled in: a session message is shown as it is", "Remove the placeholder.")
+        elif _looks_like_selector(name, meaning):
+            meaning.selector(name, place)
+        else:
+            hint = f"Write {{{{{name}}}}} for literal braces, or a selector such as {{args.path}}."
+            meaning.problems.warn(place, f"'{{{name}}}' in the message is not a selector and is shown as it is", hint)
+
+
+def _looks_like_selector(name: str, meaning: Meaning) -> bool:
+    root = re.split(r"[.\[]", name)[0]
+    return root in ROOTS or root in meaning.selectors or ("." in name and re.fullmatch(r"[\w.\[\]*\"'-]+", name) is not None)
+
+
+def compile_message(text: str, custom: Mapping[str, Callable[[ToolCall], Any]], redaction: RedactionPolicy) -> Message:
+    """A function from the subject to the finished message."""
+    pieces = [_piece(found, custom, redaction) for found in _PIECE.finditer(text)]
+    if all(isinstance(piece, str) for piece in pieces):
+        fixed = bounded("".join(str(piece) for piece in pieces))
+        return lambda subject: fixed
+
+    def message(subject: Subject) -> str:
+        return bounded("".join(piece if isinstance(piece, str) else piece(subject) for piece in pieces))
+
+    return message
+
+
+def _piece(found: re.Match[str], custom: Mapping[str, Callable[[ToolCall], Any]], redaction: RedactionPolicy) -> str | Message:
+    name = found.group(1)
+    if name is None:
+        return {"{{": "{", "}}": "}"}.get(found.group(), found.group())
+    try:
+        selector = parse_selector(name, custom)
+    except SelectorError:
+        return found.group()
+    resolve = resolver(selector, custom)
+    hidden = redaction.is_sensitive(selector.path[-1]) if selector.path else False
+
+    def fill(subject: Subject) -> str:
+        try:
+            value = resolve(subject)
+        except Exception:
+            return found.group()
+        if value is None:
+            return found.group()
+        return REDACTED if hidden else present(value, redaction)
+
+    return fill
+
+
+def present(value: Any, redaction: RedactionPolicy, limit: int = MAX_VALUE) -> str:
+    """A value as people may see it. Redacted before it is cut, so that a cut cannot bare half a secret."""
+    text = value if isinstance(value, str) else show(redaction.redact_value(value))
+    return shorten(_CONTROL.sub(" ", redaction.redact_text(text)), limit)

@@ -1,0 +1,277 @@
+"""From the tree to a Bundle. All problems are found before any is raised."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edictum.contracts import grammar
+from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec
+from edictum.contracts.expressions import All, Expression, Leaf, Meaning, leaves
+from edictum.contracts.load import MAX_BYTES, Map, Seq, Tree, load
+from edictum.contracts.messages import check_message
+from edictum.contracts.operators import Operator, check_custom_operators
+from edictum.contracts.problems import Problem, Problems
+from edictum.contracts.selectors import check_custom_selectors
+from edictum.contracts.shapes import WRONG
+from edictum.core.call import ToolCall
+from edictum.core.contract import Kind
+
+KINDS = {kind.value: kind for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The language as one guard speaks it: with its own operators and selectors."""
+
+    operators: Mapping[str, Operator] = field(default_factory=dict)
+    selectors: Mapping[str, Callable[[ToolCall], Any]] = field(default_factory=dict)
+    max_bytes: int = MAX_BYTES
+
+    @classmethod
+    def of(cls, operators: Mapping[str, Any] | None, selectors: Mapping[str, Any] | None, max_bytes: int = MAX_BYTES) -> Dialect:
+        return cls(check_custom_operators(operators), check_custom_selectors(selectors), max_bytes)
+
+
+PLAIN = Dialect()
+
+
+def parse(content: bytes | str, name: str = "<string>", dialect: Dialect = PLAIN) -> Bundle:
+    """The bundle that a text describes; raises BundleError with everything that is wrong with it."""
+    bundle, problems = examine(content, name, dialect)
+    problems.raise_if_any()
+    assert bundle is not None
+    return bundle
+
+
+def examine(content: bytes | str, name: str, dialect: Dialect = PLAIN) -> tuple[Bundle | None, Problems]:
+    """As ``parse``, with the problems returned instead of raised, as far as the text is YAML at all."""
+    tree, problems = load(content, name, max_bytes=dialect.max_bytes)
+    values = grammar.DOCUMENT.read(tree, problems)
+    if values is WRONG:
+        return None, problems
+    bundle = _Reader(tree, problems, dialect, name).bundle(values)
+    version = hashlib.sha256(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")).hexdigest()
+    return (None if problems.errors else _finished(bundle, version, problems.warnings)), problems
+
+
+def _finished(bundle: Bundle, version: str, warnings: list[Problem]) -> Bundle:
+    from dataclasses import replace
+
+    return replace(bundle, version=version, warnings=tuple(warnings))
+
+
+class _Reader:
+    """Reads what has the right shape, and looks at what it means."""
+
+    def __init__(self, tree: Map, problems: Problems, dialect: Dialect, source: str) -> None:
+        self.tree = tree
+        self.problems = problems
+        self.dialect = dialect
+        self.source = source
+        self.words = grammar.VOCABULARIES[tree.values["kind"].value]  # type: ignore[union-attr]
+
+    def bundle(self, values: Mapping[str, Any]) -> Bundle:
+        defaults = values.get("defaults", {})
+        contracts = tuple(self._contracts())
+        success = tuple(self._success())
+        bundle = Bundle(
+            name=values.get("metadata", {}).get("name", ""),
+            source=self.source,
+            mode=defaults.get("mode"),
+            unlisted_tools=defaults.get("unlisted_tools"),
+            contracts=contracts,
+            success=success,
+            tools=values.get("tools", {}),
+            observability=values.get("observability", {}),
+            observe_alongside=values.get("observe_alongside", False),
+        )
+        self._check_unlisted(bundle)
+        return bundle
+
+    def _meaning(self, stage: str) -> Meaning:
+        return Meaning(self.dialect.operators, self.dialect.selectors, self.problems, stage)
+
+    def _trees(self, key: str) -> Iterator[Map]:
+        listed = self.tree.values.get(key)
+        return (item for item in (listed.items if isinstance(listed, Seq) else ()) if isinstance(item, Map))
+
+    # --- Contracts ------------------------------------------------------------------------------------------------------------
+
+    def _contracts(self) -> Iterator[ContractSpec]:
+        shape = self.words.contract()
+        seen: dict[str, int] = {}
+        for tree in self._trees(self.words.contracts):
+            values = shape.read(tree, Problems(self.problems.source))  # its shape was reported before; here only the values count
+            if values is WRONG or "id" not in values:
+                continue
+            name, place = values["id"], tree.values["id"]
+            if name in seen:
+                self.problems.add(place, f"the id '{name}' is taken (line {seen[name]})", "Give each contract an id of its own.")
+            seen.setdefault(name, place.line)
+            if (contract := self._contract(tree, values)) is not None:
+                yield contract
+
+    def _contract(self, tree: Map, values: Mapping[str, Any]) -> ContractSpec | None:
+        kind = KINDS[values["type"]]
+        said: Mapping[str, Any] = values if kind is Kind.SANDBOX else values.get("then", {})
+        effect = said.get("outside", "deny") if kind is Kind.SANDBOX else said.get(self.words.effect)
+        raw = values.get("when")
+        when = self._meaning("post" if kind is Kind.POST else "pre").of(raw) if raw is not None else None
+        missing = kind in (Kind.PRE, Kind.POST) and when is None
+        self._check_message(tree, kind, said)
+        if missing or effect is None or "message" not in said:
+            return None
+        if when is not None:
+            self._check_when(tree, values, when, effect)
+        if kind is Kind.SESSION:
+            self._check_limits(tree)
+        tools = self._tools(values) if kind is not Kind.SESSION else ("*",)
+        return ContractSpec(
+            id=values["id"],
+            kind=kind,
+            effect=effect,
+            message=said["message"],
+            tools=tools,
+            mode=values.get("mode"),
+            enabled=values.get("enabled", True),
+            tags=said.get("tags", ()),
+            metadata=said.get("metadata", {}),
+            timeout=said.get("timeout", 300),
+            timeout_effect=said.get(self.words.timeout_effect, "deny"),
+            when=when,
+            limits=values.get("limits", {}),
+            bounds=_bounds(values) if kind is Kind.SANDBOX else {},
+            source=self.source,
+            place=tree.values["id"],
+        )
+
+    def _tools(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        return values["tools"] if "tools" in values else (values.get("tool", "*"),)
+
+    # --- What can be seen to be wrong ---------------------------------------------------------------------------------------
+
+    def _check_message(self, tree: Map, kind: Kind, said: Mapping[str, Any]) -> None:
+        holder = tree if kind is Kind.SANDBOX else tree.values.get("then")
+        place = holder.values.get("message") if isinstance(holder, Map) else None
+        if place is not None and "message" in said:
+            check_message(said["message"], place, self._meaning("post" if kind is Kind.POST else "pre"), kind)
+
+    def _check_when(self, tree: Map, values: Mapping[str, Any], when: Expression, effect: str) -> None:
+        for leaf in leaves(when):
+            if leaf.selector.root == "session" and effect != "deny":
+                hint = f"Use '{self.words.effect}: {self.words.deny}', or remove the condition on the session."
+                self.problems.add(leaf.place, f"'{leaf.selector.text}' cannot be combined with asking a person", hint)
+        self._check_negatives(when)
+        self._check_contradictions(when)
+        self._check_tool_name(values, when)
+
+    def _check_negatives(self, when: Expression) -> None:
+        found = list(leaves(when))
+        checked = {leaf.selector.text for leaf in found if leaf.operator.name in ("exists", "empty")}
+        for leaf in found:
+            if leaf.operator.negative and not leaf.if_missing and leaf.selector.text not in checked:
+                self.problems.warn(
+                    leaf.place,
+                    f"'{leaf.operator.name}' does not hold when '{leaf.selector.text}' is missing",
+                    f"Add '{leaf.selector.text}: {{exists: false}}' under any, or '{{exists: true}}' to say that this is meant.",
+                )
+
+    def _check_contradictions(self, when: Expression) -> None:
+        """Two conditions under ``all`` that cannot both hold make a contract that never fires."""
+        if not isinstance(when, All):
+            return
+        plain = [leaf for leaf in when.items if isinstance(leaf, Leaf) and not leaf.selector.wild]
+        for number, first in enumerate(plain):
+            for second in plain[number + 1 :]:
+                if first.selector == second.selector and _contradict(first, second):
+                    self.problems.warn(
+                        second.place,
+                        f"this contract can never fire: '{first}' and '{second}' cannot both hold",
+                        "Use 'any:', or remove one of them.",
+                    )
+
+    def _check_tool_name(self, values: Mapping[str, Any], when: Expression) -> None:
+        import fnmatch
+
+        tools = self._tools(values)
+        for leaf in when.items if isinstance(when, All) else (when,):
+            if isinstance(leaf, Leaf) and leaf.selector.root == "tool" and leaf.operator.name in ("equals", "in"):
+                names = leaf.value if leaf.operator.name == "in" else (leaf.value,)
+                if not any(fnmatch.fnmatchcase(str(name), tool) for name in names for tool in tools):
+                    message = f"this contract can never fire: it is for {', '.join(tools)}, and wants tool.name {leaf.value!r}"
+                    self.problems.warn(leaf.place, message, "Put the name under 'tool:'.")
+
+    def _check_limits(self, tree: Map) -> None:
+        limits = tree.values.get("limits")
+        if isinstance(limits, Map) and "per" in limits.values and "max_consecutive_failures" in limits.values:
+            self.problems.add(
+                limits.keys["max_consecutive_failures"],
+                "'max_consecutive_failures' cannot be counted per time",
+                "Failures in a row have no rate; put it in a contract without 'per', or use max_failures.",
+            )
+
+    def _check_unlisted(self, bundle: Bundle) -> None:
+        if bundle.unlisted_tools != "deny":
+            return
+        known = set(bundle.tools)
+        place = self._defaults_place("unlisted_tools")
+        if not known:
+            self.problems.warn(place, "no tool is listed, so every call is denied", "List the tools that may be called under 'tools:'.")
+            return
+        for contract in bundle.contracts:
+            if contract.kind is not Kind.SESSION and not any(_overlap(tool, known) for tool in contract.tools):
+                message = f"the contract '{contract.id}' is never asked: {', '.join(contract.tools)} is not listed under 'tools:'"
+                self.problems.warn(contract.place, message, "Unlisted tools are denied; list the tool, or remove the contract.")
+
+    def _defaults_place(self, key: str) -> Tree:
+        defaults = self.tree.values["defaults"]
+        return defaults.keys[key] if isinstance(defaults, Map) else defaults
+
+    # --- Success rules --------------------------------------------------------------------------------------------------------
+
+    def _success(self) -> Iterator[SuccessSpec]:
+        seen: dict[str, int] = {}
+        for number, tree in enumerate(self._trees("success")):
+            values = grammar.SUCCESS_RULE.read(tree, Problems(self.problems.source))
+            if values is WRONG or "failure_when" not in values:
+                continue
+            name = values.get("id", f"success[{number}]")
+            if name in seen:
+                self.problems.add(tree.values["id"], f"the id '{name}' is taken (line {seen[name]})", "Give each rule an id of its own.")
+            seen.setdefault(name, tree.line)
+            when = self._meaning("success").of(values["failure_when"])
+            if when is not None and values.get("enabled", True):
+                self._check_negatives(when)
+                self._check_contradictions(when)
+                yield SuccessSpec(id=name, tools=self._tools(values), failure_when=when)
+
+
+def _bounds(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    bounds = {name: values.get(name, ()) for name in ("within", "not_within")}
+    bounds |= {name: values.get("allows", {}).get(name, ()) for name in ("commands", "domains")}
+    return bounds | {"not_domains": values.get("not_allows", {}).get("domains", ())}
+
+
+def _overlap(tool: str, known: set[str]) -> bool:
+    import fnmatch
+
+    return any(fnmatch.fnmatchcase(name, tool) or fnmatch.fnmatchcase(tool, name) for name in known)
+
+
+def _contradict(first: Leaf, second: Leaf) -> bool:
+    """Whether no value satisfies both. Only what is certain is said."""
+    pair = {first.operator.name: first.value, second.operator.name: second.value}
+    if first.operator.name == second.operator.name:
+        return first.operator.name in ("equals", "exists", "empty") and first.value != second.value
+    if pair.get("exists") is False:
+        return "empty" not in pair and not first.if_missing | second.if_missing or pair.get("empty") is False
+    if "equals" in pair and "in" in pair:
+        return pair["equals"] not in pair["in"]
+    low = max((pair[name] for name in ("gt", "gte") if name in pair), default=None)
+    high = min((pair[name] for name in ("lt", "lte") if name in pair), default=None)
+    if low is None or high is None:
+        return False
+    return low > high or (low == high and not {"gte", "lte"} <= pair.keys())

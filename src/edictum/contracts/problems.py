@@ -1,0 +1,130 @@
+"""Problems of a bundle: where they are, what is wrong, what to write instead. All of them are collected before any is raised."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from edictum.errors import EdictumConfigError
+
+# What YAML counts as the end of a line; str.splitlines knows more of them, and then the numbers would not agree.
+_LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+MAX_SHOWN_LINE = 160
+MAX_SHOWN_PROBLEMS = 100
+
+Level = Literal["shape", "meaning", "warning"]
+
+
+class Source:
+    """The text that a bundle was read from, and the name by which people know it."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return _LINE_END.split(self.text)
+
+    def excerpt(self, line: int, column: int) -> str:
+        """The line with a caret under the column; long lines are shown around it."""
+        if not 1 <= line <= len(self.lines):
+            return ""
+        text = self.lines[line - 1].replace("\t", " ")
+        start = max(0, column - MAX_SHOWN_LINE // 2) if len(text) > MAX_SHOWN_LINE else 0
+        shown = "".join(char if char.isprintable() else "?" for char in text[start : start + MAX_SHOWN_LINE])
+        gutter = f"{line:>5} | "
+        return f"{gutter}{shown}\n{' ' * 5} | {' ' * (column - 1 - start)}^"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. ``level`` is "shape" (the JSON Schema sees it too), "meaning", or "warning" (the bundle still loads)."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    hint: str = ""
+    excerpt: str = ""
+    level: Level = "meaning"
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+    def __str__(self) -> str:
+        parts = [f"{self.where}: {self.message}", self.excerpt, f"  {self.hint}" if self.hint else ""]
+        return "\n".join(part for part in parts if part)
+
+
+class BundleError(EdictumConfigError):
+    """A bundle cannot be used. ``problems`` has all of its errors, in the order of the text."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(_report(self.problems))
+        self.hint = self.problems[0].hint if self.problems else ""
+
+
+def _report(problems: Sequence[Problem]) -> str:
+    if len(problems) == 1:
+        return str(problems[0])
+    shown = [str(problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
+    if len(problems) > MAX_SHOWN_PROBLEMS:
+        shown.append(f"... and {len(problems) - MAX_SHOWN_PROBLEMS} more")
+    return f"{len(problems)} problems:\n\n" + "\n\n".join(shown)
+
+
+class Place:
+    """Anything with a line and a column, counted from 1."""
+
+    __slots__ = ("column", "line")
+
+    def __init__(self, line: int, column: int) -> None:
+        self.line = line
+        self.column = column
+
+
+class Problems:
+    """The problems of one source, as they are found."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.found: list[Problem] = []
+
+    def add(self, place: Place, message: str, hint: str = "", level: Level = "meaning") -> None:
+        excerpt = self.source.excerpt(place.line, place.column)
+        self.found.append(Problem(self.source.name, place.line, place.column, message, hint, excerpt, level))
+
+    def shape(self, place: Place, message: str, hint: str = "") -> None:
+        self.add(place, message, hint, "shape")
+
+    def warn(self, place: Place, message: str, hint: str = "") -> None:
+        self.add(place, message, hint, "warning")
+
+    @property
+    def errors(self) -> list[Problem]:
+        return sorted((p for p in self.found if p.level != "warning"), key=lambda p: (p.line, p.column))
+
+    @property
+    def warnings(self) -> list[Problem]:
+        return [problem for problem in self.found if problem.level == "warning"]
+
+    def raise_if_any(self) -> None:
+        if self.errors:
+            raise BundleError(self.errors)
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """ " Did you mean 'effect'?", when there is something near."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"Did you mean '{near[0]}'? " if near else ""
+
+
+def listed(words: Iterable[str]) -> str:
+    return ", ".join(words)

@@ -1,0 +1,385 @@
+r"""Regular expressions that run in time linear in the text: google-re2, written as Python users expect.
+
+A pattern is translated before RE2 sees it, so that it means what it means to Python's ``re``:
+
+* ``\d \w \s`` and their opposites stand for Unicode classes, inside and outside brackets;
+* ``$`` also matches before a last newline; ``\Z`` is the end of the text; ``{,3}`` is ``{0,3}``;
+* ``\uXXXX``, ``\UXXXXXXXX``, ``\N{NAME}`` and ``(?#comment)`` work.
+
+What RE2 cannot do (look-around, back-references, atomic groups, possessive repetition, conditionals, verbose mode, repetition
+above 1,000) is refused by name. ``\b`` and ``\B`` look at ASCII letters only; next to another letter they are refused, because
+there they would be silently wrong.
+
+This is the only module that knows RE2. Without it patterns are refused, never run by another engine.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from edictum.errors import EdictumConfigError
+
+try:
+    import re2
+except ImportError as exc:
+    raise EdictumConfigError(
+        "YAML contracts need the packages PyYAML and google-re2.", hint="Install them with: pip install 'edictum[yaml]'."
+    ) from exc
+
+MAX_REPEAT = 1_000
+MAX_PROGRAM_MEMORY = 64 << 20
+REDACTED = "[REDACTED]"
+
+# The members of each class, as they are written inside brackets.
+_SPACE = r"\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
+_NOT_SPACE = (
+    r"\x{0}-\x{8}\x{e}-\x{1b}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}"
+    r"\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff}"
+)
+_MEMBERS = {"d": r"\p{Nd}", "D": r"\P{Nd}", "w": r"\p{L}\p{N}_", "s": _SPACE, "S": _NOT_SPACE}
+_GROUPS = {
+    "(?=": "look-ahead",
+    "(?!": "negative look-ahead",
+    "(?<=": "look-behind",
+    "(?<!": "negative look-behind",
+    "(?P=": "a back-reference",
+    "(?>": "an atomic group",
+    "(?(": "a conditional",
+}
+_FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]+))?([:)])")
+_REPEAT = re.compile(r"\{(\d*)(,?)(\d*)\}")
+_PLAIN = re.compile(r"[^\\.^$*+?{}\[\]|()]+")
+_HEX = {"x": 2, "u": 4, "U": 8}
+
+
+class PatternError(ValueError):
+    """A pattern that cannot be used; ``hint`` says what to write instead."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def translate(pattern: str) -> str:
+    """The pattern in RE2's words; raises PatternError and names the construct that RE2 does not have."""
+    return _Translation(pattern).run()
+
+
+class _Translation:
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.at = 0
+        self.out: list[str] = []
+        self.last = ""  # the kind of the token before: "repeat", "boundary", or ""
+
+    def run(self) -> str:
+        while self.at < len(self.pattern):
+            kind = self._step()
+            if kind != "comment":
+                self.last = kind
+        return "".join(self.out)
+
+    def _step(self) -> str:
+        char = self.pattern[self.at]
+        if char == "\\":
+            return self._escape()
+        if char == "[":
+            return self._brackets()
+        if char == "(":
+            return self._group()
+        if char in "*+?" or (char == "{" and _REPEAT.match(self.pattern, self.at)):
+            return self._repeat()
+        self.at += 1
+        if char == "$":
+            self.out.append(r"(?:$|\n\z)")
+            return "end"
+        if self.last == "boundary":
+            self._check_boundary(char)
+        self.out.append(char)
+        return "letter" if _beyond_ascii(char) else ""
+
+    def _take(self, text: str, output: str | None = None) -> None:
+        self.at += len(text)
+        self.out.append(text if output is None else output)
+
+    def _escape(self) -> str:
+        char = self.pattern[self.at + 1 : self.at + 2]
+        if not char:
+            raise PatternError("the pattern ends in a lone backslash", r"Write \\ for a backslash.")
+        if char in _MEMBERS or char == "W":
+            self._take("\\" + char, r"[^\p{L}\p{N}_]" if char == "W" else f"[{_MEMBERS[char]}]")
+            return ""
+        if char in "bB":
+            if self.last == "letter":
+                self._check_boundary(self.pattern[self.at - 1])
+            self._take("\\" + char)
+            return "boundary"
+        if char in "123456789":
+            raise PatternError(f"the back-reference \\{char} is not supported", "Back-references cannot be matched in linear time.")
+        if char in "CQE":
+            raise PatternError(f"\\{char} is not supported", "Write the characters themselves, escaped where needed.")
+        if char == "Z":
+            self._take("\\Z", r"\z")
+            return ""
+        text, output = self._character(char)
+        self._take(text, output)
+        return ""
+
+    def _character(self, char: str) -> tuple[str, str]:
+        """An escape that stands for one character: its text, and RE2's way to write it."""
+        rest = self.pattern[self.at :]
+        if char in _HEX:
+            return _hex_escape(rest, _HEX[char])
+        if char == "N":
+            return _named_escape(rest)
+        if char == "0":
+            octal = re.match(r"\\0[0-7]{0,2}", rest)
+            assert octal is not None
+            return octal.group(), f"\\x{{{int(octal.group()[1:], 8):x}}}"
+        if char == "p" or char == "P":
+            found = re.match(r"\\[pP](?:\{\^?\w+\}|\w)", rest)
+            if found is None:
+                raise PatternError(f"\\{char} needs a class name", r"Write for example \p{Greek}.")
+            return found.group(), found.group()
+        return "\\" + char, char if _beyond_ascii(char) or char == "_" else "\\" + char
+
+    def _brackets(self) -> str:
+        """A character class, its members translated one by one."""
+        self.at += 1
+        negated = self.pattern.startswith("^", self.at)
+        self.at += negated
+        members: list[str] = []
+        while True:
+            char = self.pattern[self.at : self.at + 1]
+            if not char:
+                raise PatternError("a character class is not closed", "Add the missing ']'.")
+            if char == "]" and members:
+                self.at += 1
+                break
+            members.append(self._member(char))
+        self.out.append(f"[{'^' if negated else ''}{''.join(members)}]")
+        return ""
+
+    def _member(self, char: str) -> str:
+        if char != "\\":
+            self.at += 1
+            posix = re.compile(r"\[:\^?\w+:\]").match(self.pattern, self.at - 1) if char == "[" else None
+            if posix is not None:
+                self.at = posix.end()
+                return posix.group()
+            return "\\" + char if char in "[]&~" else char
+        following = self.pattern[self.at + 1 : self.at + 2]
+        if following in _MEMBERS or following == "W":
+            self.at += 2
+            return _not_word() if following == "W" else _MEMBERS[following]
+        if following == "b":
+            self.at += 2
+            return r"\x{8}"
+        if following == "" or following in "BAZz123456789CQE":
+            raise PatternError(f"\\{following} is not allowed inside a character class", "Remove it.")
+        text, output = self._character(following)
+        self.at += len(text)
+        return output
+
+    def _group(self) -> str:
+        rest = self.pattern[self.at : self.at + 4]
+        for opening, name in _GROUPS.items():
+            if rest.startswith(opening):
+                raise PatternError(f"{name} '{opening}...)' is not supported", "It cannot be matched in linear time; use all/any/not instead.")
+        if rest.startswith("(?#"):
+            end = self.pattern.find(")", self.at)
+            if end < 0:
+                raise PatternError("a comment is not closed", "Add the missing ')'.")
+            self.at = end + 1
+            return "comment"
+        flags = _FLAGS.match(self.pattern, self.at)
+        if flags is None:
+            self._take("(")
+            return "open"
+        return self._flags(flags)
+
+    def _flags(self, flags: re.Match[str]) -> str:
+        for flag in flags.group(1) + (flags.group(2) or ""):
+            if flag not in "imsu":
+                raise PatternError(f"the flag '{flag}' in '{flags.group()}' is not supported", "Supported flags are i, m and s.")
+        on, off = flags.group(1).replace("u", ""), (flags.group(2) or "").replace("u", "")
+        if not on and not off:
+            self._take(flags.group(), "(?:" if flags.group(3) == ":" else "")
+        else:
+            self._take(flags.group(), f"(?{on}{'-' + off if off else ''}{flags.group(3)}")
+        return "open"
+
+    def _repeat(self) -> str:
+        found = _REPEAT.match(self.pattern, self.at)
+        text = found.group() if found else self.pattern[self.at]
+        if self.last == "repeat" and text == "+":
+            raise PatternError("possessive repetition '+' after a repetition is not supported", "Remove the second '+'.")
+        if found:
+            if found.group(1) == "" and found.group(3) == "":
+                self._take("{", r"\{")
+                return ""
+            counts = [int(number) for number in (found.group(1), found.group(3)) if number]
+            if max(counts) > MAX_REPEAT:
+                raise PatternError(f"the repetition {text} is above {MAX_REPEAT:,}", f"Use at most {MAX_REPEAT:,}, or '*' or '+'.")
+            self._take(text, f"{{{found.group(1) or '0'}{found.group(2)}{found.group(3)}}}")
+        else:
+            self._take(text)
+        # `a*?` is lazy, not a repetition of a repetition
+        return "lazy" if self.last == "repeat" and text == "?" else "repeat"
+
+    def _check_boundary(self, char: str) -> None:
+        if _beyond_ascii(char):
+            raise PatternError(
+                f"\\b next to {char!r} is not supported: it knows ASCII letters only", r"Write (?:^|[^\w]) before and (?:[^\w]|$) after the word."
+            )
+
+
+def _beyond_ascii(char: str) -> bool:
+    return ord(char) > 127
+
+
+def _hex_escape(rest: str, digits: int) -> tuple[str, str]:
+    if rest.startswith("\\x{"):
+        found = re.match(r"\\x\{[0-9a-fA-F]{1,6}\}", rest)
+    else:
+        found = re.match(r"\\.[0-9a-fA-F]{%d}" % digits, rest)
+    if found is None:
+        raise PatternError(f"{rest[:2]} needs {digits} hexadecimal digits", f"Write for example {rest[:2]}{'0' * (digits - 2)}e9.")
+    code = int(found.group()[2:].strip("{}"), 16)
+    if code > 0x10FFFF:
+        raise PatternError(f"{found.group()} is not a character", "The highest is 10ffff.")
+    return found.group(), f"\\x{{{code:x}}}"
+
+
+def _named_escape(rest: str) -> tuple[str, str]:
+    found = re.match(r"\\N\{([^}]*)\}", rest)
+    try:
+        if found is None:
+            raise KeyError
+        return found.group(), f"\\x{{{ord(unicodedata.lookup(found.group(1))):x}}}"
+    except KeyError:
+        raise PatternError(r"\N needs the name of a character", r"Write for example \N{EM DASH}.") from None
+
+
+@lru_cache(maxsize=1)
+def _not_word() -> str:
+    r"""The members of ``\W`` as ranges: RE2 cannot put the complement of several classes inside brackets."""
+    word = re.compile(r"\w")
+    ranges: list[list[int]] = []
+    for code in range(0x110000):
+        if not word.match(chr(code)):
+            if ranges and ranges[-1][1] == code - 1:
+                ranges[-1][1] = code
+            else:
+                ranges.append([code, code])
+    return "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in ranges)
+
+
+# --- Suspicions ---------------------------------------------------------------------------------------------------------
+
+_DOUBLED = re.compile(r"(?<!\\)(?:\\\\)+([bBdDsSwW.()\[\]{}*+?^$|/-])")
+_CERTAIN = re.compile(r"(?<!\\)(?:\\\\)+(?:[dDsSwW][+*?{]|b(?![A-Za-z0-9])|[.()\[\]])")
+
+
+def doubled_backslash(pattern: str) -> str | None:
+    """The doubled backslash that makes a pattern look for a backslash where a class or an escape was meant."""
+    found = _CERTAIN.search(pattern) or _DOUBLED.search(pattern)
+    return found.group() if found else None
+
+
+def never_matches(pattern: str) -> str | None:
+    """Why no text can match, for the mistakes that can be seen: text after ``$``, or text before ``^``."""
+    if "(?m" in pattern or "(?s" in pattern:
+        return None
+    bare = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)
+    if re.search(r"\$(?![$|)*?{]|\\[zZ]|$)", bare):
+        return "text follows '$', the end of the text"
+    if re.search(r"(?:^|[^|(*?}^])(?<!\(\?[ims])\^", bare.replace("(?i)", "").replace("(?P<", "(")) and not bare.startswith("^"):
+        return "text precedes '^', the start of the text"
+    return None
+
+
+# --- Patterns -------------------------------------------------------------------------------------------------------------
+
+
+def _options() -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_PROGRAM_MEMORY
+    return options
+
+
+def encoded(text: str) -> bytes:
+    """Text as RE2 takes it. A lone surrogate becomes '?': the rest of the text must still be searched."""
+    return text.encode("utf-8", "replace")
+
+
+class Pattern:
+    """One compiled pattern."""
+
+    __slots__ = ("_engine", "literal", "source")
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.literal = source if _PLAIN.fullmatch(source) else None
+        try:
+            self._engine = re2.compile(translate(source), _options())
+        except re2.error as exc:
+            detail = exc.args[0].decode("utf-8", "replace") if exc.args and isinstance(exc.args[0], bytes) else str(exc)
+            raise PatternError(f"not a valid pattern: {detail}", "See the list of supported syntax in docs/reference/language.md.") from exc
+
+    def search(self, text: str) -> bool:
+        if self.literal is not None:
+            return self.literal in text
+        return self._engine.search(encoded(text)) is not None
+
+    def redact(self, text: str) -> str:
+        """The text with every match replaced."""
+        return str(self._engine.sub(lambda _match: REDACTED, encoded(text).decode()))
+
+    def matches_nothing(self) -> bool:
+        """Whether the pattern also matches the empty text, and so matches everything."""
+        return self.search("")
+
+
+@lru_cache(maxsize=4_096)
+def compiled(source: str) -> Pattern:
+    return Pattern(source)
+
+
+class PatternSet:
+    """Many patterns searched for in one pass over the text. ``hits`` gives the numbers of those that match."""
+
+    __slots__ = ("_match",)
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        engine = re2.Set.SearchSet(_options())
+        # Pattern 0 matches everything. When it is not among the hits the engine has given up, and that must not look like "no match".
+        for pattern in ("(?:)", *(translate(pattern) for pattern in patterns)):
+            engine.Add(pattern)
+        engine.Compile()
+        self._match: Callable[[bytes], list[int] | None] = engine.Match
+
+    def hits(self, text: str) -> frozenset[int]:
+        found = self._match(encoded(text))
+        if not found or 0 not in found:
+            raise RuntimeError("the regular expression engine ran out of memory")
+        return frozenset(found)
+
+    def any(self, text: str) -> bool:
+        return len(self.hits(text)) > 1
+
+
+@lru_cache(maxsize=512)
+def pattern_set(patterns: tuple[str, ...]) -> PatternSet:
+    return PatternSet(patterns)
+
+
+def redact_all(patterns: Iterable[Pattern], text: str) -> str:
+    for pattern in patterns:
+        text = pattern.redact(text)
+    return text

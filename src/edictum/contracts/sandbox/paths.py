@@ -1,0 +1,249 @@
+"""Paths: which paths a text names, and whether they lie inside the bounds.
+
+A text is cut at the characters that may stand around a path (blanks, quotes, brackets, ``= : , @ < > | ; &``). Every piece that
+begins with ``/`` or ``~`` or climbs with ``..`` names a path; the text as a whole is a path too, so that a symbolic link with a plain
+name is followed. Each text is judged in several readings: as it is, percent-decoded, with escapes decoded, and with lookalike characters
+folded, because some tool behind the sandbox will read it that way. All readings must be inside.
+
+A path is inside when both its physical form (links followed, then ``..``) and its written form (``..`` removed, then links followed) are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from urllib.parse import unquote
+
+from edictum.contracts.sandbox.shell import ansi_text
+
+MAX_PATH = 4096
+MAX_CHECKS = 20_000
+# Devices that hold nothing: reading gives nothing of anyone's, writing keeps nothing.
+HARMLESS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+
+_AROUND = re.compile(r"[\s\"'`;|&<>(){}\[\],:=@!^#]+")
+_PATH_SIGN = re.compile(r"[/~%\\$\x80-\U0010ffff]|\.\.")
+_ATTACHED = re.compile(r"-[A-Za-z]{1,3}(?=[/~])|-[A-Za-z](?=\.\.)")
+_HOME_OF = re.compile(r"~[A-Za-z_+-]?[\w.-]*")
+_PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
+_ESCAPE = re.compile(r"\\[xuU0-7]")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_URL_END = re.compile(r"[\s\"'`<>|;,)\]}]")
+_DOT_WILDCARD = re.compile(r"\.[*?\[]")
+_WILDCARD = re.compile(r"[*?\[]")
+_CUTTING = " \t\"'`;|&<>(){}[],:=@!^#"
+_HIDE = {ord(character): 0xE000 + ord(character) for character in _CUTTING}
+_SHOW = {hidden: character for character, hidden in _HIDE.items()}
+_LOOKALIKES = str.maketrans({"\uff0f": "/", "\u2215": "/", "\u2044": "/", "\uff0e": ".", "\u2024": ".", "\u2025": "..", "\uff5e": "~"})
+
+
+class TooMany(ValueError):
+    """A call names more paths than can be looked at in a reasonable time."""
+
+
+def readings(text: str) -> list[str]:
+    """The text and every other way a tool may read it."""
+    found = [text]
+    decoded = text
+    for _ in range(3):
+        if not _PERCENT.search(decoded):
+            break
+        decoded = unquote(decoded, errors="replace")
+        found.append(decoded)
+    if _ESCAPE.search(text):
+        found.append(ansi_text(text))
+    if "..\\" in text or "\\.." in text:
+        found.append(text.replace("\\", "/"))
+    if not text.isascii():
+        found.append(text.translate(_LOOKALIKES))
+    return list(dict.fromkeys(found))
+
+
+def expanded(text: str) -> str:
+    """``$NAME`` and ``${NAME}`` filled in from the environment, for tools that do so with their arguments."""
+    return _VARIABLE.sub(lambda found: _environment(found.group(1) or found.group(2)), text)
+
+
+def _environment(name: str) -> str:
+    return os.path.expanduser("~") if name == "HOME" else os.environ.get(name, "")
+
+
+def without_urls(text: str) -> str:
+    """The text with network addresses blanked out. ``file:`` and ``scheme:///path`` stay: they name paths."""
+    if "://" not in text:
+        return text
+    kept, at = [], 0
+    while (mark := text.find("://", at)) >= 0:
+        start = _scheme_start(text, mark, at)
+        end = found.start() if (found := _URL_END.search(text, mark + 3)) else len(text)
+        local = text[start:mark].lower() == "file"
+        if local:
+            kept.append(text[at:start] + " " + _local_part(text[mark + 3 : end]))
+        elif text.startswith("/", mark + 3):
+            kept.append(text[at:start] + " " + text[mark + 3 : end])
+        else:
+            kept.append(text[at:start] + " ")
+        at = end
+    return "".join(kept) + text[at:]
+
+
+def _local_part(rest: str) -> str:
+    """``file://host/path`` is ``/path``."""
+    return rest[rest.find("/") :] if "/" in rest else f"/{rest}"
+
+
+def _scheme_start(text: str, mark: int, floor: int) -> int:
+    start = mark
+    while start > max(floor, mark - 32) and (text[start - 1].isalnum() or text[start - 1] in "+.-"):
+        start -= 1
+    return start
+
+
+def named_paths(text: str, spaced: Sequence[str] = ()) -> Iterator[str]:
+    """The pieces of a text that name a path which may lead out of the working directory.
+
+    ``spaced`` are allowed directories whose own names contain a cutting character: they are kept in one piece.
+    """
+    text = without_urls(text)
+    several = len(text.split(None, 1)) > 1
+    for root in spaced:
+        text = text.replace(root, root.translate(_HIDE))
+    for piece in _AROUND.split(text):
+        piece = piece.translate(_SHOW) if spaced else piece
+        if found := _ATTACHED.match(piece):
+            piece = piece[found.end() :]
+        if _leads_out(piece) and not (several and piece in ("/", "~")):
+            yield piece
+
+
+def _leads_out(piece: str) -> bool:
+    if piece.startswith("/"):
+        return True
+    if piece.startswith("~"):
+        return _HOME_OF.match(piece).end() in (len(piece), piece.find("/"))  # type: ignore[union-attr]
+    return ".." in piece and ".." in piece.split("/")
+
+
+class PathBounds:
+    """The directories that may be named and those that may not."""
+
+    def __init__(self, within: Iterable[str], not_within: Iterable[str], cwd: str | None) -> None:
+        self.cwd = cwd
+        self.within = tuple(dict.fromkeys(self._root(path) for path in within))
+        self.not_within = tuple(dict.fromkeys(self._root(path) for path in not_within))
+        self.spaced = [root for root in (*self.within, *within) if _AROUND.search(root)]
+        self.listed = ", ".join(self.within)
+
+    @property
+    def set(self) -> bool:
+        return bool(self.within or self.not_within)
+
+    def _root(self, path: str) -> str:
+        return os.path.realpath(os.path.join(self.base(), os.path.expanduser(os.path.expandvars(path))))
+
+    def base(self) -> str:
+        """The directory that relative paths start from."""
+        return os.path.realpath(self.cwd) if self.cwd else os.getcwd()
+
+    def looker(self) -> Looker:
+        return Looker(self)
+
+
+class Looker:
+    """Judges the texts of one call; it remembers what it has looked at and how much."""
+
+    def __init__(self, bounds: PathBounds) -> None:
+        self.bounds = bounds
+        self.seen: set[tuple[str, str]] = set()
+
+    def text(self, text: str, bases: Sequence[str], shown: str | None = None, *, expands: bool = False) -> str | None:
+        """The violation of any path that a text names, else None."""
+        if not _PATH_SIGN.search(text):
+            return self.plain(text, bases, shown)
+        for reading in readings(text):
+            for candidate in self.candidates(reading, expands=expands):
+                if problem := self.path(candidate, bases, shown or candidate):
+                    return problem
+        return None
+
+    def candidates(self, text: str, *, expands: bool) -> Iterator[str]:
+        """Relative paths as a whole, everything else piece by piece."""
+        if len(text) <= MAX_PATH and "\n" not in text and "://" not in text and not text.startswith(("/", "~", "-")):
+            yield text
+        yield from named_paths(text, self.bounds.spaced)
+        if expands and _DOT_WILDCARD.search(text):
+            *parents, last = text.split("/")
+            yield "/".join([*(".." if _is_parent_wildcard(piece) else piece for piece in parents), last])
+
+    def plain(self, text: str, bases: Sequence[str], shown: str | None = None) -> str | None:
+        """A text without any sign of a path can still be the name of a symbolic link."""
+        if not text or len(text) > 255 or "\n" in text:
+            return None
+        return self.path(text, bases, shown or text)
+
+    def whole(self, text: str, bases: Sequence[str]) -> str | None:
+        """The violation of a text that is one path, because its argument says so."""
+        for reading in dict.fromkeys((*readings(text), *readings(expanded(text)))):
+            local = without_urls(reading).strip() if "://" in reading else reading
+            if problem := self.path(local, bases, text) or self.text(reading, bases, text):
+                return problem
+        return None
+
+    def path(self, path: str, bases: Sequence[str], shown: str) -> str | None:
+        path = os.path.expanduser(path)
+        if "\0" in path or path.startswith("~"):
+            return f"Path {shown!r:.200} cannot be resolved, so it cannot be judged."
+        for base in bases if not path.startswith("/") else ("/",):
+            if (base, path) in self.seen:
+                continue
+            self.seen.add((base, path))
+            if len(self.seen) > MAX_CHECKS:
+                raise TooMany(f"The call names more than {MAX_CHECKS} paths, too many to judge.")
+            if problem := self.resolved(os.path.join(base, path), shown):
+                return problem
+        return None
+
+    def resolved(self, path: str, shown: str) -> str | None:
+        bounds = self.bounds
+        written = "/" + os.path.normpath(path).lstrip("/")
+        if _is_harmless(written) and not any(_inside(written, root) for root in bounds.not_within):
+            return None
+        for form in _forms(path, written):
+            for root in bounds.not_within:
+                if _inside(form, root) or _may_match(form, root):
+                    return f"Path {shown!r:.200} is inside the forbidden directory {root}."
+            if bounds.within and not any(_inside(form, root) for root in bounds.within):
+                return f"Path {shown!r:.200} is outside the allowed directories: {bounds.listed}."
+        return None
+
+
+def _forms(path: str, written: str) -> Iterator[str]:
+    """The path as the kernel resolves it and as a program that tidies it first does. What is too long to open is only tidied."""
+    if len(written) > MAX_PATH:
+        yield written
+        return
+    yield os.path.realpath(written)
+    if ".." in path and len(path) <= MAX_PATH:
+        yield os.path.realpath(path)
+
+
+def _inside(path: str, root: str) -> bool:
+    return path == root or path.startswith(root if root.endswith("/") else root + "/")
+
+
+def _is_harmless(path: str) -> bool:
+    return path in HARMLESS or (path.startswith("/dev/fd/") and path[8:].isdigit())
+
+
+def _is_parent_wildcard(piece: str) -> bool:
+    return bool(_DOT_WILDCARD.match(piece)) and len(piece) < 16 and fnmatchcase("..", piece)
+
+
+def _may_match(path: str, root: str) -> bool:
+    """Whether a path with wildcards can mean the forbidden directory."""
+    if not _WILDCARD.search(path):
+        return False
+    pieces, wanted = path.split("/"), root.split("/")
+    return len(pieces) >= len(wanted) and all(fnmatchcase(want, piece) for want, piece in zip(wanted, pieces, strict=False))

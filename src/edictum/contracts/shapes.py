@@ -1,0 +1,333 @@
+"""The shapes of a bundle: one description, read by the loader and printed as the JSON Schema.
+
+A shape says what it accepts (``read`` reports what is wrong, with its place, and returns plain values) and how that is said in
+JSON Schema (``schema``). Both stand beside each other, and a test holds them equal. What a value *means* is not decided here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from edictum.contracts.load import Map, Scalar, Seq, Tree, describe, to_plain
+from edictum.contracts.problems import Problems, closest, listed
+
+WRONG: Any = object()  # what ``read`` returns for a value that it has reported
+
+
+class Shape(Protocol):
+    def read(self, tree: Tree, problems: Problems) -> Any: ...
+    def schema(self) -> dict[str, Any]: ...
+
+
+def _wrong(tree: Tree, problems: Problems, wanted: str, hint: str = "") -> Any:
+    problems.shape(tree, f"expected {wanted}, got {describe(tree)}", hint)
+    return WRONG
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text of at least one character."""
+
+    max_length: int | None = None
+    pattern: str | None = None
+    rule: str = ""  # the pattern in words
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        if type(tree) is not Scalar or type(tree.value) is not str:
+            hint = "Put it in quotes." if isinstance(tree, Scalar) and tree.value is not None else "Write some text."
+            return _wrong(tree, problems, "text", hint)
+        value = tree.value
+        if not value:
+            problems.shape(tree, "this text is empty", "Write something, or remove the key.")
+        elif self.max_length is not None and len(value) > self.max_length:
+            problems.shape(tree, f"this text has {len(value)} characters", f"Use at most {self.max_length}.")
+        elif self.pattern is not None and not re.search(self.pattern, value):
+            problems.shape(tree, f"'{value:.60}' is not allowed here", f"Use {self.rule}.")
+        else:
+            return value
+        return WRONG
+
+    def schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "string", "minLength": 1}
+        if self.max_length is not None:
+            schema["maxLength"] = self.max_length
+        if self.pattern is not None:
+            schema["pattern"] = self.pattern
+        return schema
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words. ``words`` maps what is written to what is meant; ``others`` are words of the other vocabulary."""
+
+    words: Mapping[str, str]
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        value = tree.value if isinstance(tree, Scalar) else None
+        if isinstance(value, str) and value in self.words:
+            return self.words[value]
+        known = f"Use one of: {listed(self.words)}."
+        if isinstance(value, str) and value in self.others:
+            problems.shape(tree, f"'{value}' belongs to the other vocabulary", f"Here write '{self.others[value]}'.")
+        elif isinstance(value, str):
+            problems.shape(tree, f"'{value:.60}' is not one of the known words", closest(value, self.words) + known)
+        else:
+            problems.shape(tree, f"expected a word, got {describe(tree)}", known)
+        return WRONG
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": list(self.words)}
+
+
+def words(*names: str) -> Choice:
+    return Choice({name: name for name in names})
+
+
+@dataclass(frozen=True)
+class Flag:
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        if isinstance(tree, Scalar) and isinstance(tree.value, bool):
+            return tree.value
+        return _wrong(tree, problems, "true or false", "Write true or false, without quotes.")
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number; ``whole`` numbers have no fraction."""
+
+    whole: bool = False
+    at_least: float | None = None
+    above: float | None = None
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        value = tree.value if isinstance(tree, Scalar) else None
+        wanted = "a whole number" if self.whole else "a number"
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)) or not math.isfinite(value):
+            hint = "Write it without quotes." if isinstance(value, str) else f"Write {wanted}."
+            return _wrong(tree, problems, wanted, hint)
+        if self.at_least is not None and value < self.at_least:
+            problems.shape(tree, f"{value} is too small", f"Use {self.at_least:g} or more.")
+            return WRONG
+        if self.above is not None and value <= self.above:
+            problems.shape(tree, f"{value} is too small", f"Use more than {self.above:g}.")
+            return WRONG
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "integer" if self.whole else "number"}
+        if self.at_least is not None:
+            schema["minimum"] = self.at_least
+        if self.above is not None:
+            schema["exclusiveMinimum"] = self.above
+        return schema
+
+
+@dataclass(frozen=True)
+class Anything:
+    """Any value but nothing: a key without a value is a mistake."""
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        if isinstance(tree, Scalar) and tree.value is None:
+            return _wrong(tree, problems, "a value", "To ask whether a field is missing, write 'exists: false'.")
+        if isinstance(tree, Scalar) and isinstance(tree.value, float) and not math.isfinite(tree.value):
+            return _wrong(tree, problems, "a finite value", "Infinity and NaN compare with nothing.")
+        return to_plain(tree)
+
+    def schema(self) -> dict[str, Any]:
+        return {"not": {"type": "null"}}
+
+
+@dataclass(frozen=True)
+class ListOf:
+    item: Shape
+    one_will_do: bool = False  # a single item may stand without a list around it
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        if self.one_will_do and isinstance(tree, Scalar):
+            value = self.item.read(tree, problems)
+            return WRONG if value is WRONG else (value,)
+        if not isinstance(tree, Seq):
+            return _wrong(tree, problems, "a list", "Write it as [first, second].")
+        if not tree.items:
+            problems.shape(tree, "this list is empty", "Add at least one item, or remove the key.")
+            return WRONG
+        values = tuple(self.item.read(item, problems) for item in tree.items)
+        return WRONG if WRONG in values else values
+
+    def schema(self) -> dict[str, Any]:
+        many = {"type": "array", "items": self.item.schema(), "minItems": 1}
+        return {"anyOf": [self.item.schema(), many]} if self.one_will_do else many
+
+
+@dataclass(frozen=True)
+class MapOf:
+    """A mapping from names to values of one shape."""
+
+    value: Shape
+    may_be_empty: bool = False
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        if not isinstance(tree, Map):
+            return _wrong(tree, problems, "a mapping", "Write it as name: value.")
+        if not tree.values and not self.may_be_empty:
+            problems.shape(tree, "this mapping is empty", "Add at least one entry, or remove the key.")
+            return WRONG
+        values = {}
+        for name, item in tree.values.items():
+            if not name:
+                problems.shape(tree.keys[name], "this name is empty", "Write a name.")
+                continue
+            if (value := self.value.read(item, problems)) is not WRONG:
+                values[name] = value
+        return values
+
+    def schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "object", "additionalProperties": self.value.schema(), "propertyNames": {"minLength": 1}}
+        return schema if self.may_be_empty else schema | {"minProperties": 1}
+
+
+@dataclass(frozen=True)
+class Free:
+    """A free mapping: any names, any values."""
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        return to_plain(tree) if isinstance(tree, Map) else _wrong(tree, problems, "a mapping", "Write it as name: value.")
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object"}
+
+
+@dataclass(frozen=True)
+class Duration:
+    """Seconds as a number, or a number with a unit."""
+
+    PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d)$"
+    UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        value = tree.value if isinstance(tree, Scalar) else None
+        if isinstance(value, str) and (found := re.search(self.PATTERN, value)):
+            value = float(value[: found.start(2)]) * self.UNITS[found.group(2)]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            return _wrong(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
+        return float(value)
+
+    def schema(self) -> dict[str, Any]:
+        # A text such as "0s" has the right form and no length, so at least one digit is not zero.
+        text = {"type": "string", "pattern": self.PATTERN, "not": {"pattern": r"^[0.]+[a-z]+$"}}
+        return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, text]}
+
+
+@dataclass(frozen=True)
+class Field:
+    shape: Shape
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """A mapping with known keys. ``others`` are keys of the other vocabulary, with the word to use instead."""
+
+    fields: Mapping[str, Field]
+    one_of: tuple[tuple[str, ...], ...] = ()
+    any_of: tuple[tuple[str, ...], ...] = ()
+    needs: Mapping[str, str] = field(default_factory=dict)  # a key, and another that it only makes sense with
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        if not isinstance(tree, Map):
+            return _wrong(tree, problems, "a mapping", f"Write it as 'key: value'. Known keys: {listed(self.fields)}.")
+        values: dict[str, Any] = {}
+        for name, item in tree.values.items():
+            known = self.fields.get(name)
+            if known is None:
+                self._unknown(tree, name, problems)
+            elif (value := known.shape.read(item, problems)) is not WRONG:
+                values[name] = value
+        self._check_present(tree, problems)
+        return values
+
+    def _unknown(self, tree: Map, name: str, problems: Problems) -> None:
+        if name in self.others:
+            problems.shape(tree.keys[name], f"the key '{name}' belongs to the other vocabulary", f"Here write '{self.others[name]}'.")
+            return
+        hint = f"{closest(name, self.fields)}Known keys here: {listed(self.fields)}."
+        problems.shape(tree.keys[name], f"unknown key '{name}'", hint)
+
+    def _check_present(self, tree: Map, problems: Problems) -> None:
+        have = tree.values.keys()
+        misnamed = {self.others[name] for name in have if name in self.others}  # reported already
+        for name, known in self.fields.items():
+            if known.required and name not in have and name not in misnamed:
+                problems.shape(tree, f"the key '{name}' is missing", f"Add '{name}: ...'.")
+        for group in self.one_of:
+            if len(have & set(group)) != 1:
+                what = "are both given" if have & set(group) else "are missing"
+                problems.shape(tree, f"{' and '.join(map(repr, group))} {what}", f"Give exactly one of: {listed(group)}.")
+        for group in self.any_of:
+            if not have & set(group):
+                problems.shape(tree, f"at least one of {listed(group)} is needed", "Add one of them.")
+        for name, other in self.needs.items():
+            if name in have and other not in have:
+                problems.shape(tree.keys[name], f"'{name}' needs '{other}' as well", f"Add '{other}: [...]', or remove '{name}'.")
+
+    def schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {name: known.shape.schema() for name, known in self.fields.items()},
+        }
+        if required := [name for name, known in self.fields.items() if known.required]:
+            schema["required"] = required
+        if self.needs:
+            schema["dependentRequired"] = {name: [other] for name, other in self.needs.items()}
+        groups = [{"oneOf": [{"required": [name]} for name in group]} for group in self.one_of]
+        groups += [{"anyOf": [{"required": [name]} for name in group]} for group in self.any_of]
+        return schema | {"allOf": groups} if groups else schema
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A record whose other keys depend on the word under one of them."""
+
+    by: str
+    records: Mapping[str, Record]
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        if not isinstance(tree, Map):
+            return _wrong(tree, problems, "a mapping", f"Start it with '{self.by}: ...'.")
+        chosen = tree.values.get(self.by)
+        if chosen is None:
+            problems.shape(tree, f"the key '{self.by}' is missing", f"Add '{self.by}:' with one of: {listed(self.records)}.")
+            return WRONG
+        word = words(*self.records).read(chosen, problems)
+        return WRONG if word is WRONG else self.records[word].read(tree, problems)
+
+    def schema(self) -> dict[str, Any]:
+        cases = [
+            {"if": {"properties": {self.by: {"const": word}}, "required": [self.by]}, "then": record.schema()}
+            for word, record in self.records.items()
+        ]
+        return {"type": "object", "required": [self.by], "properties": {self.by: {"enum": list(self.records)}}, "allOf": cases}
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A shape with a reader of its own, defined elsewhere, and a named definition in the schema."""
+
+    reader: Callable[[Tree, Problems], Any]
+    reference: str
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        return self.reader(tree, problems)
+
+    def schema(self) -> dict[str, Any]:
+        return {"$ref": f"#/$defs/{self.reference}"}

@@ -1,0 +1,151 @@
+"""What a ledger's operations look like as JSON, for stores that do the counting themselves and for leases at rest.
+
+Times are whole microseconds and amounts whole millionths, so that no store and no language rounds them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edictum.core.limits import (
+    MILLION,
+    WHOLE_SESSION,
+    Amount,
+    Breach,
+    Counters,
+    Grant,
+    Limit,
+    Metric,
+    Reservation,
+    SessionSnapshot,
+    Settlement,
+    windows_of,
+)
+
+MAX_CACHED = 1_000
+_limits_cache: dict[int, tuple[tuple[Limit, ...], dict[str, Any]]] = {}
+
+
+def microseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * MILLION)
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON. Text that is not valid Unicode is refused here, where it hurts one call only."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text.encode()
+    return text
+
+
+def limits_as_json(limits: tuple[Limit, ...]) -> dict[str, Any]:
+    """A plan's limits and windows. A plan keeps one tuple for its life, so the answer is remembered by identity."""
+    known = _limits_cache.get(id(limits))
+    if known is not None and known[0] is limits:
+        return known[1]
+    if len(_limits_cache) >= MAX_CACHED:
+        _limits_cache.clear()
+    made = {
+        "limits": [[it.scope, it.counter, it.maximum, microseconds(it.window_s), it.enforce, it.reserved, it.amount] for it in limits],
+        "windows": [[it.scope, it.counter, it.keep, microseconds(it.span_s)] for it in windows_of(limits)],
+    }
+    _limits_cache[id(limits)] = (limits, made)
+    return made
+
+
+def reservation_as_json(step: Reservation) -> dict[str, Any]:
+    return {
+        "sid": step.session_id,
+        "call": step.call_id,
+        "parents": step.parents,
+        "scopes": step.scopes,
+        **limits_as_json(step.limits),
+        "attempt": step.count_attempt,
+        "hold": step.hold,
+        "enforce": step.enforce,
+        "lease": microseconds(step.lease_s),
+        "counts": step.expiry_counts,
+        "amounts": dict(step.amounts),
+    }
+
+
+def settlement_as_json(step: Settlement) -> dict[str, Any]:
+    return {
+        "sid": step.session_id,
+        "call": step.call_id,
+        "parents": step.parents,
+        "scopes": step.scopes,
+        "windows": limits_as_json(step.limits)["windows"],
+        "result": step.result,
+        "amounts": dict(step.amounts),
+    }
+
+
+def grant_from_json(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant:
+    """``breaches`` are [number of the limit, used, in flight]; numbers may come as text from languages without 64-bit integers."""
+    breaches = tuple(Breach(limits[int(index)], int(used), int(held)) for index, used, held in answer.get("breaches") or ())
+    return Grant(answer["granted"] is True, counters_from_json(answer["counters"]), breaches)
+
+
+def counters_from_json(values: Sequence[Any]) -> Counters:
+    """attempts, executions, successes, failures, consecutive failures, in flight."""
+    if len(values) != 6:
+        raise ValueError(f"{len(values)} counters instead of 6")
+    return Counters(*(int(value) for value in values))
+
+
+def snapshot_from_json(session_id: str, answer: Mapping[str, Any]) -> SessionSnapshot:
+    """``tallies`` are [scope, six counters ...], ``amounts`` are [scope, name, spent, reserved]."""
+    tallies = {scope: counters_from_json(values) for scope, *values in answer.get("tallies") or ()}
+    amounts: dict[str, dict[str, Amount]] = {}
+    for scope, name, spent, reserved in answer.get("amounts") or ():
+        amounts.setdefault(scope, {})[name] = Amount(int(spent) / MILLION, int(reserved) / MILLION)
+    totals = tallies.pop(WHOLE_SESSION, Counters())
+    return SessionSnapshot(session_id, totals, tallies, amounts)
+
+
+# --- Leases at rest, for the ledger that counts in Python ------------------------------------------------------------------
+
+LIMIT_FIELDS = ("name", "metric", "maximum", "scope", "window_s", "enforce", "source", "message", "contract_id", "amount")
+
+
+def _limit_row(limit: Limit) -> list[Any]:
+    return [getattr(limit, name) for name in LIMIT_FIELDS]
+
+
+def _limit(row: Sequence[Any]) -> Limit:
+    fields = dict(zip(LIMIT_FIELDS, row, strict=True))
+    return Limit(**{**fields, "metric": Metric(fields["metric"])})
+
+
+def lease_as_text(step: Reservation, grant: Grant) -> str:
+    """What a lease must know when it ends, and what is answered when its reservation is repeated."""
+    c = grant.counters
+    return dumps(
+        [
+            step.session_id,
+            step.call_id,
+            step.parents,
+            step.scopes,
+            [_limit_row(limit) for limit in step.limits if limit.window_s is not None],
+            step.expiry_counts,
+            dict(step.amounts),
+            [c.attempts, c.executions, c.successes, c.failures, c.consecutive_failures, c.in_flight],
+            [[_limit_row(breach.limit), breach.used, breach.in_flight] for breach in grant.breaches],
+        ]
+    )
+
+
+def lease_from_text(text: str) -> tuple[Reservation, Grant]:
+    session_id, call_id, parents, scopes, limits, counts, amounts, counters, breaches = json.loads(text)
+    step = Reservation(
+        session_id,
+        call_id,
+        tuple(scopes),
+        tuple(_limit(row) for row in limits),
+        expiry_counts=counts,
+        amounts=amounts,
+        parents=tuple(parents),
+    )
+    return step, Grant(True, Counters(*counters), tuple(Breach(_limit(row), used, held) for row, used, held in breaches))

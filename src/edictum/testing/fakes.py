@@ -1,0 +1,208 @@
+"""Fakes for a guard's ports: a clock that tests own, and sinks, ledgers and approval backends that fail on request."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Literal
+
+from edictum.approval.memory import InMemoryApprovalBackend
+from edictum.approval.port import ApprovalDecision, ApprovalRequest
+from edictum.core.events import AuditEvent
+from edictum.core.limits import Counters, Grant, Reservation, SessionSnapshot, Settlement
+from edictum.sessions.memory import MemoryLedger
+
+
+class FakeClock:
+    """A clock that moves only when it is told to, or by ``step`` each time it is read; its ids are ``id-1``, ``id-2``, ..."""
+
+    def __init__(self, start: float = 1_000_000.0, *, step: float = 0.0) -> None:
+        self._lock = threading.Lock()
+        self._now = start
+        self._step = step
+        self._ids = 0
+
+    def now(self) -> float:
+        with self._lock:
+            self._now += self._step
+            return self._now
+
+    def new_id(self) -> str:
+        with self._lock:
+            self._ids += 1
+            return f"id-{self._ids}"
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        with self._lock:
+            self._now += seconds
+
+
+class RecordingSink:
+    """Keeps what it gets. ``asynchronous`` makes ``emit`` give control away before it writes, as a sink on a network would."""
+
+    def __init__(self, *, asynchronous: bool = False) -> None:
+        self.events: list[AuditEvent] = []
+        self.closed = False
+        self._asynchronous = asynchronous
+
+    def emit(self, event: AuditEvent) -> Any:
+        if self._asynchronous:
+            return self._later(event)
+        self.events.append(event)
+        return None
+
+    async def _later(self, event: AuditEvent) -> None:
+        await asyncio.sleep(0)
+        self.events.append(event)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FailingSink(RecordingSink):
+    """Fails for the actions named in ``on`` (all of them when it is None) and keeps the other events."""
+
+    def __init__(
+        self,
+        on: Collection[str] | None = None,
+        *,
+        error: str = "the disk is full",
+        required: bool = True,
+        asynchronous: bool = False,
+    ) -> None:
+        super().__init__(asynchronous=asynchronous)
+        self.required = required
+        self._on = on
+        self._error = error
+
+    def emit(self, event: AuditEvent) -> Any:
+        if self._on is not None and event.action not in self._on:
+            return super().emit(event)
+        if self._asynchronous:
+            return self._fail_later()
+        raise OSError(self._error)
+
+    async def _fail_later(self) -> None:
+        await asyncio.sleep(0)
+        raise OSError(self._error)
+
+
+class FailingLedger(MemoryLedger):
+    """A MemoryLedger whose verbs named in ``on`` raise. Names can be added and removed between calls."""
+
+    def __init__(self, on: Iterable[str] = (), *, error: str = "the ledger is down") -> None:
+        super().__init__()
+        self.on = set(on)
+        self._error = error
+
+    def _check(self, verb: str) -> None:
+        if verb in self.on:
+            raise ConnectionError(self._error)
+
+    def reserve(self, reservation: Reservation) -> Grant:
+        self._check("reserve")
+        return super().reserve(reservation)
+
+    def settle(self, settlement: Settlement) -> Counters:
+        self._check("settle")
+        return super().settle(settlement)
+
+    def snapshot(self, session_id: str) -> SessionSnapshot:
+        self._check("snapshot")
+        return super().snapshot(session_id)
+
+
+class AsyncLedger:
+    """A ledger behind an ``async`` face that gives control away before and after every operation, as one on a network would."""
+
+    name = "async"
+    default_lease_s: float | None = None
+
+    def __init__(self, inner: MemoryLedger | None = None) -> None:
+        self.inner = inner or MemoryLedger()
+
+    async def _answer(self, verb: Callable[..., Any], *args: Any) -> Any:
+        await asyncio.sleep(0)
+        answer = verb(*args)
+        await asyncio.sleep(0)
+        return answer
+
+    async def reserve(self, reservation: Reservation) -> Grant:
+        grant: Grant = await self._answer(self.inner.reserve, reservation)
+        return grant
+
+    async def settle(self, settlement: Settlement) -> Counters:
+        counters: Counters = await self._answer(self.inner.settle, settlement)
+        return counters
+
+    async def renew(self, session_id: str, call_id: str, lease_s: float) -> bool:
+        renewed: bool = await self._answer(self.inner.renew, session_id, call_id, lease_s)
+        return renewed
+
+    async def snapshot(self, session_id: str) -> SessionSnapshot:
+        snapshot: SessionSnapshot = await self._answer(self.inner.snapshot, session_id)
+        return snapshot
+
+    async def reset(self, session_id: str) -> None:
+        await self._answer(self.inner.reset, session_id)
+
+
+class ScriptedApprovalBackend(InMemoryApprovalBackend):
+    """Answers with whatever it is given, however wrong: ``request`` instead of a request, ``decision`` instead of a decision."""
+
+    UNSCRIPTED: Any = object()
+
+    def __init__(self, *, request: Any = UNSCRIPTED, decision: Any = UNSCRIPTED) -> None:
+        super().__init__(answer=True)
+        self._request = request
+        self._decision = decision
+
+    async def request_approval(self, *args: Any, **kwargs: Any) -> ApprovalRequest:
+        request = await super().request_approval(*args, **kwargs)
+        return request if self._request is self.UNSCRIPTED else self._request
+
+    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision:
+        decision = await super().wait_for_decision(approval_id, timeout)
+        return decision if self._decision is self.UNSCRIPTED else self._decision
+
+
+class FailingApprovalBackend(InMemoryApprovalBackend):
+    """Raises when it is asked (``at="request"``), while it waits (``at="wait"``) or when a request is withdrawn."""
+
+    def __init__(self, at: Literal["request", "wait", "withdraw"], *, error: str = "the approval service is down") -> None:
+        super().__init__()
+        self._at = at
+        self._error = error
+
+    async def request_approval(self, *args: Any, **kwargs: Any) -> ApprovalRequest:
+        if self._at == "request":
+            raise ConnectionError(self._error)
+        return await super().request_approval(*args, **kwargs)
+
+    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision:
+        if self._at == "wait":
+            raise ConnectionError(self._error)
+        return await super().wait_for_decision(approval_id, timeout)
+
+    async def withdraw(self, approval_id: str) -> None:
+        if self._at == "withdraw":
+            raise ConnectionError(self._error)
+        await super().withdraw(approval_id)
+
+
+_MEASURED = re.compile(r"\b\d+ ms\b")
+
+
+def audit_trail(events: Iterable[AuditEvent]) -> list[Mapping[str, Any]]:
+    """Events as data that can be compared between two runs: measured durations and the ids of approvals are masked."""
+    trail: list[Mapping[str, Any]] = []
+    for event in events:
+        data = event.to_dict()
+        data["duration_ms"] = 0
+        data["approval_id"] = "approval" if data["approval_id"] else None
+        data["error"] = _MEASURED.sub("N ms", data["error"]) if data["error"] else None
+        trail.append(data)
+    return trail
