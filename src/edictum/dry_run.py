@@ -8,7 +8,7 @@ from typing import Any
 
 from edictum.core.call import ToolCall
 from edictum.core.contract import Contract
-from edictum.core.decide import as_answer, as_hook_answer, ask, ask_after, ask_hooks, decide_after, decide_before
+from edictum.core.decide import as_answer, as_hook_answer, ask, ask_after, ask_hooks, decide_after, decide_before, describe
 from edictum.core.decision import Answer, Decision, HookAnswer, Raised, all_answers
 from edictum.core.limits import RESERVED, Counters, Limit, Metric, SessionSnapshot
 from edictum.core.policy import Plan
@@ -22,7 +22,11 @@ from edictum.runtime.wiring import Wiring
 def dry_run(call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, with_session: bool, resolve: bool) -> EvaluationResult:
     """Ask hooks and contracts as ``run`` would, and read the session without touching it."""
     if resolve and wiring.principal_resolver is not None:
-        call = replace(call, principal=_settled(wiring.principal_resolver(call.tool_name, call.args)))
+        try:
+            call = replace(call, principal=_settled(wiring.principal_resolver(call.tool_name, call.args)))
+        except Exception as exc:
+            reason = f"The principal could not be resolved: {describe(exc)}"
+            return EvaluationResult("deny", call.tool_name, deny_reasons=[reason], policy_error=True)
     hooks = [as_hook_answer(hook, raw) for hook, raw in _settle(ask_hooks(plan.hooks_before, call))]
     answers = _answers(plan.before, ask(plan.before, call), wiring)
     reasons: list[str] = []

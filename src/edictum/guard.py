@@ -371,7 +371,7 @@ def _with_options(run: RunTool, options: dict[str, Any]) -> RunTool:
     timeout_s = options.get("timeout_s", run.timeout_s)
     run_in = options.get("run_in") or run.run_in
     _check_run(timeout_s, run_in)
-    return RunTool(changed, run.key, run.body, timeout_s, run_in)
+    return RunTool(changed, run.key, run.body, timeout_s, run_in, "principal" in changes)
 
 
 _SHORT = {"run_id": "session_id"}
@@ -466,7 +466,7 @@ def _approval(backend: Any) -> ApprovalBackend | None:
     if backend is not None and not isinstance(backend, ApprovalBackend):
         hint = "An approval backend has request_approval(...) and wait_for_decision(...)."
         raise EdictumConfigError(f"approval_backend is {type(backend).__name__}.", hint=hint)
-    return cast("ApprovalBackend | None", backend)
+    return backend
 
 
 # --- Merging ----------------------------------------------------------------------------------------------------------------

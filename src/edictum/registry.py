@@ -81,7 +81,7 @@ def create_envelope(
         fields["side_effect"], fields["idempotent"] = registry.classify(tool_name, tool_input)
     if (timestamp := fields.pop("timestamp", None)) is not None:
         fields["started_at"] = timestamp.timestamp()
-    defaults = {"call_id": SYSTEM.new_id(), "started_at": SYSTEM.now()}
+    defaults: dict[str, Any] = {"call_id": SYSTEM.new_id(), "started_at": SYSTEM.now()}
     call = ToolCall(tool_name=tool_name, args=tool_input, run_id=run_id, call_index=call_index, **(defaults | fields))
     if call.bash_command is None:
         return call

@@ -263,20 +263,23 @@ class Meaning:
                 good = False
                 continue
             if doubled := doubled_backslash(text):
-                self._doubled(place, doubled)
+                self._doubled(place, *doubled)
             elif (why := never_matches(text)) is not None:
                 self.problems.warn(place, f"the pattern {text!r:.80} can never match: {why}", "Remove what stands on the wrong side.")
             elif pattern.matches_nothing() and not text.startswith("^"):
                 self.problems.warn(place, f"the pattern {text!r:.80} matches every text", "Anchor it, or write 'exists: true'.")
         return good
 
-    def _doubled(self, place: Scalar, doubled: str) -> None:
-        message = f"the pattern looks for a backslash followed by {doubled[-1]!r} ({doubled!r:.20})"
+    def _doubled(self, place: Scalar, doubled: str, certain: bool) -> None:
         single = doubled.replace("\\\\", "\\")
+        message = f"the pattern looks for a backslash followed by '{doubled[-1]}'"
         if place.style == '"':
-            self.problems.warn(place, message, f"If you meant {single}, write it as '{single}' in single quotes.")
+            self.problems.warn(place, message, f"If you meant {single}, write it in single quotes with one backslash.")
+        elif certain:
+            hint = f"In single quotes a backslash is no escape: write {single} with one backslash, or [\\\\] for a real one."
+            self.problems.add(place, message, hint)
         else:
-            self.problems.warn(place, message, f"Backslashes are not escapes in single quotes: if you meant {single}, write one backslash.")
+            self.problems.warn(place, message, f"In single quotes a backslash is no escape: if you meant {single}, write one backslash.")
 
     def _check_networks(self, raw: RawLeaf) -> bool:
         good = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edictum.contracts.expressions import expression_schema, read_raw
-from edictum.contracts.shapes import Anything, Choice, Custom, Duration, Field, Flag, Free, ListOf, MapOf, Number, Record, Shape, Text, Variant, words
+from edictum.contracts.shapes import Anything, Choice, Custom, Duration, Each, Field, Flag, Free, ListOf, MapOf, Number, Record, Shape, Text, Variant, words
 from edictum.core.contract import MESSAGE_MAX_CHARS
 from edictum.core.limits import SESSION_FIELDS, TOOL_FIELDS
 
@@ -61,8 +61,8 @@ class Vocabulary:
                     )
                 ),
                 "tools": Field(MapOf(TOOL_ENTRY)),
-                self.contracts: Field(ListOf(self.contract())),
-                "success": Field(ListOf(SUCCESS_RULE)),
+                self.contracts: Field(Each(self.contract())),
+                "success": Field(Each(SUCCESS_RULE)),
                 "observability": Field(OBSERVABILITY),
                 "observe_alongside": Field(Flag()),
             },

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edictum.contracts import grammar
 from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec
 from edictum.contracts.expressions import All, Expression, Leaf, Meaning, leaves
-from edictum.contracts.load import MAX_BYTES, Map, Seq, Tree, load
+from edictum.contracts.load import MAX_BYTES, Map, Tree, load
 from edictum.contracts.messages import check_message
 from edictum.contracts.operators import Operator, check_custom_operators
 from edictum.contracts.problems import Problem, Problems
@@ -58,8 +59,6 @@ def examine(content: bytes | str, name: str, dialect: Dialect = PLAIN) -> tuple[
 
 
 def _finished(bundle: Bundle, version: str, warnings: list[Problem]) -> Bundle:
-    from dataclasses import replace
-
     return replace(bundle, version=version, warnings=tuple(warnings))
 
 
@@ -75,8 +74,8 @@ class _Reader:
 
     def bundle(self, values: Mapping[str, Any]) -> Bundle:
         defaults = values.get("defaults", {})
-        contracts = tuple(self._contracts())
-        success = tuple(self._success())
+        contracts = tuple(self._contracts(values.get(self.words.contracts, ())))
+        success = tuple(self._success(values.get("success", ())))
         bundle = Bundle(
             name=values.get("metadata", {}).get("name", ""),
             source=self.source,
@@ -94,17 +93,11 @@ class _Reader:
     def _meaning(self, stage: str) -> Meaning:
         return Meaning(self.dialect.operators, self.dialect.selectors, self.problems, stage)
 
-    def _trees(self, key: str) -> Iterator[Map]:
-        listed = self.tree.values.get(key)
-        return (item for item in (listed.items if isinstance(listed, Seq) else ()) if isinstance(item, Map))
-
     # --- Contracts ------------------------------------------------------------------------------------------------------------
 
-    def _contracts(self) -> Iterator[ContractSpec]:
-        shape = self.words.contract()
+    def _contracts(self, read: Iterable[tuple[Map, Any]]) -> Iterator[ContractSpec]:
         seen: dict[str, int] = {}
-        for tree in self._trees(self.words.contracts):
-            values = shape.read(tree, Problems(self.problems.source))  # its shape was reported before; here only the values count
+        for tree, values in read:
             if values is WRONG or "id" not in values:
                 continue
             name, place = values["id"], tree.values["id"]
@@ -194,8 +187,6 @@ class _Reader:
                     )
 
     def _check_tool_name(self, values: Mapping[str, Any], when: Expression) -> None:
-        import fnmatch
-
         tools = self._tools(values)
         for leaf in when.items if isinstance(when, All) else (when,):
             if isinstance(leaf, Leaf) and leaf.selector.root == "tool" and leaf.operator.name in ("equals", "in"):
@@ -232,10 +223,9 @@ class _Reader:
 
     # --- Success rules --------------------------------------------------------------------------------------------------------
 
-    def _success(self) -> Iterator[SuccessSpec]:
+    def _success(self, read: Iterable[tuple[Map, Any]]) -> Iterator[SuccessSpec]:
         seen: dict[str, int] = {}
-        for number, tree in enumerate(self._trees("success")):
-            values = grammar.SUCCESS_RULE.read(tree, Problems(self.problems.source))
+        for number, (tree, values) in enumerate(read):
             if values is WRONG or "failure_when" not in values:
                 continue
             name = values.get("id", f"success[{number}]")
@@ -256,8 +246,6 @@ def _bounds(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _overlap(tool: str, known: set[str]) -> bool:
-    import fnmatch
-
     return any(fnmatch.fnmatchcase(name, tool) or fnmatch.fnmatchcase(tool, name) for name in known)
 
 

@@ -282,13 +282,14 @@ def _not_word() -> str:
 # --- Suspicions ---------------------------------------------------------------------------------------------------------
 
 _DOUBLED = re.compile(r"(?<!\\)(?:\\\\)+([bBdDsSwW.()\[\]{}*+?^$|/-])")
-_CERTAIN = re.compile(r"(?<!\\)(?:\\\\)+(?:[dDsSwW][+*?{]|b(?![A-Za-z0-9])|[.()\[\]])")
+_CERTAIN = re.compile(r"(?<!\\)(?:\\\\)+(?:[dDsSwW](?=[+*?{])|b(?![A-Za-z0-9_.\\]))")
 
 
-def doubled_backslash(pattern: str) -> str | None:
-    """The doubled backslash that makes a pattern look for a backslash where a class or an escape was meant."""
-    found = _CERTAIN.search(pattern) or _DOUBLED.search(pattern)
-    return found.group() if found else None
+def doubled_backslash(pattern: str) -> tuple[str, bool] | None:
+    """The doubled backslash that makes a pattern look for a backslash where an escape was meant, and whether that is certain."""
+    certain = _CERTAIN.search(pattern)
+    found = certain or _DOUBLED.search(pattern)
+    return (found.group(), certain is not None) if found else None
 
 
 def never_matches(pattern: str) -> str | None:

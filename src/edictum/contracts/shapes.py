@@ -168,6 +168,16 @@ class ListOf:
 
 
 @dataclass(frozen=True)
+class Each(ListOf):
+    """A list whose items are looked at one by one later: their values come with the trees, also when some are WRONG."""
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        if not isinstance(tree, Seq) or not tree.items:
+            return super().read(tree, problems)
+        return [(item, self.item.read(item, problems)) for item in tree.items]
+
+
+@dataclass(frozen=True)
 class MapOf:
     """A mapping from names to values of one shape."""
 
@@ -246,25 +256,27 @@ class Record:
         if not isinstance(tree, Map):
             return _wrong(tree, problems, "a mapping", f"Write it as 'key: value'. Known keys: {listed(self.fields)}.")
         values: dict[str, Any] = {}
+        misnamed: list[str] = []
         for name, item in tree.values.items():
             known = self.fields.get(name)
             if known is None:
-                self._unknown(tree, name, problems)
+                misnamed.append(self._unknown(tree, name, problems))
             elif (value := known.shape.read(item, problems)) is not WRONG:
                 values[name] = value
-        self._check_present(tree, problems)
+        self._check_present(tree, misnamed, problems)
         return values
 
-    def _unknown(self, tree: Map, name: str, problems: Problems) -> None:
+    def _unknown(self, tree: Map, name: str, problems: Problems) -> str:
+        """Report a key that does not belong here; returns the key that was probably meant."""
         if name in self.others:
             problems.shape(tree.keys[name], f"the key '{name}' belongs to the other vocabulary", f"Here write '{self.others[name]}'.")
-            return
-        hint = f"{closest(name, self.fields)}Known keys here: {listed(self.fields)}."
-        problems.shape(tree.keys[name], f"unknown key '{name}'", hint)
+            return self.others[name]
+        suggestion = closest(name, self.fields)
+        problems.shape(tree.keys[name], f"unknown key '{name}'", f"{suggestion}Known keys here: {listed(self.fields)}.")
+        return suggestion.split("'")[1] if suggestion else ""
 
-    def _check_present(self, tree: Map, problems: Problems) -> None:
+    def _check_present(self, tree: Map, misnamed: list[str], problems: Problems) -> None:
         have = tree.values.keys()
-        misnamed = {self.others[name] for name in have if name in self.others}  # reported already
         for name, known in self.fields.items():
             if known.required and name not in have and name not in misnamed:
                 problems.shape(tree, f"the key '{name}' is missing", f"Add '{name}: ...'.")

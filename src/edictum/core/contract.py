@@ -91,7 +91,7 @@ class Contract:
     timeout_effect: Literal["deny", "allow"] = "deny"
     redact: Callable[[Any], Any] | None = None
     shadow: bool = False
-    fuse: Callable[[tuple[Contract, ...]], Callable[[Any], list[tuple[Contract, Any]]]] | None = None
+    fuse: Callable[[tuple[Contract, ...]], Callable[..., list[tuple[Contract, Any]]]] | None = None
 
     def __post_init__(self) -> None:
         where = f"contract {self.id!r}"
@@ -152,7 +152,7 @@ def _decorator(
     def make(function: Check) -> Contract:
         if not callable(function):
             raise EdictumConfigError(f"{label} decorates functions, not {type(function).__name__}.", hint="Put it above a def.")
-        settings = {"id": getattr(function, "__name__", "anonymous")} | options
+        settings: dict[str, Any] = {"id": getattr(function, "__name__", "anonymous")} | options
         check = function if when is None else _only_when(function, when)
         return Contract(kind=kind, check=check, tools=tools, **settings)
 

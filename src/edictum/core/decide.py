@@ -42,10 +42,20 @@ def asker(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contrac
     return lambda call: [answer for part in parts for answer in part(call)]
 
 
+def after_asker(contracts: tuple[Contract, ...]) -> Callable[[ToolCall, Any], list[tuple[Contract, Any]]]:
+    """As ``asker``, for postconditions."""
+    runs = [(fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)]
+    parts: list[Callable[..., list[tuple[Contract, Any]]]] = [fuse(run) if fuse is not None else partial(ask_after, run) for fuse, run in runs]
+    if len(parts) <= 1:
+        return parts[0] if parts else lambda call, result: []
+    return lambda call, result: [answer for part in parts for answer in part(call, result)]
+
+
 def ask_after(contracts: Iterable[Contract], call: ToolCall, result: Any) -> list[tuple[Contract, Any]]:
     """As ``ask``, for postconditions, which see the result as well."""
     special: list[tuple[Contract, Any]] = []
     for contract in contracts:
+        verdict: Any
         try:
             verdict = contract.check(call, result)
         except Exception as exc:
@@ -69,7 +79,7 @@ def ask_hooks(hooks: Iterable[HookRegistration], call: ToolCall) -> list[tuple[H
 
 def as_answer(contract: Contract, raw: Any, mode: Mode) -> Answer:
     """A settled raw answer as an Answer; whatever is not a Verdict is an error in the contract."""
-    if type(raw) is not Verdict:
+    if type(raw) is not Verdict or not isinstance(raw.message, str | None):
         kind = contract.record_type.replace("_", " ").capitalize()
         raw = Verdict.fail(f"{kind} error: {_complaint(raw, 'Verdict.pass_() or Verdict.fail(...)')}", policy_error=True)
     return Answer(contract, raw, observed=contract.observed(mode) and not raw.passed)
@@ -85,7 +95,8 @@ def as_hook_answer(hook: HookRegistration, raw: Any) -> HookAnswer:
 def _complaint(raw: Any, wanted: str) -> str:
     if isinstance(raw, Raised):
         return describe(raw.error)
-    return f"it returned {type(raw).__name__}; return {wanted}"
+    what = f"a message that is {type(raw.message).__name__}" if isinstance(raw, Verdict) else type(raw).__name__
+    return f"it returned {what}; return {wanted}"
 
 
 def describe(error: BaseException) -> str:

@@ -76,6 +76,7 @@ class RunTool:
     body: Callable[..., Any] | None
     timeout_s: float | None
     run_in: Literal["inline", "thread"]
+    identified: bool = False  # the principal came with the call, and nobody is asked for it
 
 
 @record

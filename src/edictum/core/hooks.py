@@ -23,13 +23,17 @@ class HookDecision:
     result: HookResult
     reason: str | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "result", HookResult(self.result))  # "deny" means deny; what means nothing is an error
+        object.__setattr__(self, "reason", None if self.reason is None else bounded(self.reason))
+
     @classmethod
     def allow(cls) -> HookDecision:
         return ALLOW
 
     @classmethod
     def deny(cls, reason: str) -> HookDecision:
-        return cls(HookResult.DENY, bounded(reason))
+        return cls(HookResult.DENY, reason)
 
 
 ALLOW = HookDecision(HookResult.ALLOW)

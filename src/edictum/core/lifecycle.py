@@ -32,7 +32,6 @@ from edictum.core.decide import (
     as_answer,
     as_hook_answer,
     ask,
-    ask_after,
     ask_hooks,
     decide_after,
     decide_before,
@@ -42,7 +41,7 @@ from edictum.core.decision import Decision, Objection, Raised
 from edictum.core.effects import Ask, AwaitDecision, Effect, Notify, Ran, ReadSession, RunTool, Settle, Withdraw
 from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED, Approval, AuditAction, Closing, Context, Entry
 from edictum.core.jsonable import dumps, jsonable
-from edictum.core.limits import NO_COUNTERS, Counters, Grant, Reservation, SessionSnapshot, Settlement
+from edictum.core.limits import NO_COUNTERS, Breach, Counters, Grant, Reservation, SessionSnapshot, Settlement
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
 from edictum.core.session import SessionView
@@ -78,6 +77,7 @@ class Terms:
     on_allow: Callable[..., Any] | None = None
     can_ask: bool = False
     lease_s: float | None = None
+    in_force: Callable[[], str | None] | None = None  # the version of the policy that new calls are judged by
     enforcing: bool = True
 
     @property
@@ -105,7 +105,7 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None) 
     """
     call, context = run.call, terms.context
     decision = plan.passed
-    special = plan.ask_before(call) if plan.straight and terms.principal_resolver is None else NOT_YET
+    special = plan.ask_before(call) if plan.straight and (terms.principal_resolver is None or run.identified) else NOT_YET
     grant = None if special else (yield _reservation(run, call, plan, terms))
     if type(grant) is Grant and not grant.breaches:
         counters = grant.counters
@@ -138,18 +138,20 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None) 
         outcome = _failed(call, plan, context, ran, verdict, value, after)
         settled = yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "failure")
     if type(settled) is not Counters:
-        outcome, settled = _with_note(outcome, "The call could not be counted", settled), counters
+        outcome, settled = _with_note(outcome, context, "The call could not be counted", settled), counters
     closing = _closing(plan, context, ran, verdict, value, after, outcome)
     if not after.passed:
         yield events.postcondition_warning(context, call, decision, settled, closing)
     problem = yield Entry(context, CALL_EXECUTED if verdict.success else CALL_FAILED, call, decision, settled, closing)
-    return outcome if problem is None else _with_note(outcome, "The result could not be written to the audit", problem)
+    return outcome if problem is None else _with_note(outcome, context, "The result could not be written to the audit", problem)
 
 
 def _announce(admission: Admission, terms: Terms) -> Generator[Effect, Any, Admission]:
     """Write down what was waived, and that the call is allowed. What cannot be written down does not start."""
     for objection in admission.decision.waived:
-        yield events.would_deny(terms.context, admission.call, admission.decision, admission.counters, objection)
+        problem = yield events.would_deny(terms.context, admission.call, admission.decision, admission.counters, objection)
+        if problem is not None and admission.decision.effect == "allow":
+            return _unrecorded(admission, problem)
     if admission.decision.effect != "allow" or admission.announced:
         return admission
     problem = yield Entry(terms.context, CALL_ALLOWED, admission.call, admission.decision, admission.counters)
@@ -169,7 +171,7 @@ def _stop(run: RunTool, plan: Plan, terms: Terms, admission: Admission) -> Flow:
 def _admit(run: RunTool, plan: Plan, terms: Terms, special: Any) -> Generator[Effect, Any, Admission]:
     """Everything up to a held reservation, or the reason why there is none."""
     call = run.call
-    if terms.principal_resolver is not None:
+    if terms.principal_resolver is not None and not run.identified:
         identified = yield from _identify(call, terms.principal_resolver)
         if isinstance(identified, Decision):
             return (yield from _count_refused(run, call, plan, terms, identified))
@@ -244,7 +246,12 @@ def _reservation(
 def _count_refused(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, decision: Decision) -> Generator[Effect, Any, Admission]:
     """Count the attempt of a call that a contract or hook has refused."""
     grant = yield _reservation(run, call, plan, terms, True, False)
-    return Admission(call, decision, grant.counters if isinstance(grant, Grant) else NO_COUNTERS)
+    if not isinstance(grant, Grant):
+        return Admission(call, decision, NO_COUNTERS)
+    # What only observes reports what it would have done, also when something else has refused the call.
+    observed = tuple(_objection(breach) for breach in grant.breaches if not breach.limit.enforce)
+    admission = Admission(call, replace(decision, waived=decision.waived + observed), grant.counters)
+    return (yield from _ask_session(admission, plan, terms)) if plan.session else admission
 
 
 def _reserve(
@@ -255,9 +262,7 @@ def _reserve(
     admission = _granted(call, decision, grant)
     if not hold:
         admission = replace(admission, holds=False)
-    if plan.session and admission.decision.effect != "deny":
-        return replace(admission, decision=(yield from _ask_session(admission, plan, terms)))
-    return admission
+    return (yield from _ask_session(admission, plan, terms)) if plan.session else admission
 
 
 def _granted(call: ToolCall, decision: Decision, grant: Grant | Raised) -> Admission:
@@ -268,9 +273,13 @@ def _granted(call: ToolCall, decision: Decision, grant: Grant | Raised) -> Admis
     return Admission(call, _with_breaches(decision, grant) if grant.breaches else decision, grant.counters, holds=grant.granted)
 
 
+def _objection(breach: Breach) -> Objection:
+    return Objection(breach.limit.source, breach.limit.name, breach.reason)
+
+
 def _with_breaches(decision: Decision, grant: Grant) -> Decision:
     """The decision with full limits taken into account: as a refusal, or as objections that are waived."""
-    objections = [(breach.limit.enforce, Objection(breach.limit.source, breach.limit.name, breach.reason)) for breach in grant.breaches]
+    objections = [(breach.limit.enforce, _objection(breach)) for breach in grant.breaches]
     if grant.granted:
         return replace(decision, waived=decision.waived + tuple(objection for _, objection in objections))
     waived = tuple(objection for enforced, objection in objections if not enforced)
@@ -278,18 +287,20 @@ def _with_breaches(decision: Decision, grant: Grant) -> Decision:
     return replace(decision, effect="deny", reason=first.reason, source=first.source, name=first.name, waived=decision.waived + waived)
 
 
-def _ask_session(admission: Admission, plan: Plan, terms: Terms) -> Generator[Effect, Any, Decision]:
+def _ask_session(admission: Admission, plan: Plan, terms: Terms) -> Generator[Effect, Any, Admission]:
     """Ask the session contracts, with the totals as they were when this call took its slot.
 
     That moment puts calls in an order: of fifty that start at once the third sees two before it and the fourth three. Counters
-    read later would show every call all the others, and all could be refused.
+    read later would show every call all the others, and all could be refused. A call that is refused already is asked about as
+    well, so that the record is complete; its first reason stays.
     """
     call, decision = admission.call, admission.decision
     snapshot = yield ReadSession(call.run_id)
     if not isinstance(snapshot, SessionSnapshot):
-        return _error("ledger", "ledger", f"The session could not be read: {_why(snapshot)}", decision)
+        unread = _error("ledger", "ledger", f"The session could not be read: {_why(snapshot)}", decision)
+        return admission if decision.effect == "deny" else replace(admission, decision=unread)
     seen = SessionSnapshot(snapshot.session_id, admission.counters, snapshot.per_tool)
-    view = SessionView(seen, own_tool=call.tool_name if admission.holds else None)
+    view = SessionView(seen, call.tool_name if admission.holds else None, call)
     settled = yield from _settle_all(ask(plan.session, view))
     answers = [as_answer(contract, raw, terms.mode) for contract, raw in settled]
     judged = decide_before(plan.session, answers, (), terms.mode)
@@ -299,9 +310,10 @@ def _ask_session(admission: Admission, plan: Plan, terms: Terms) -> Generator[Ef
         exceptions=decision.exceptions + judged.exceptions,
         waived=decision.waived + judged.waived,
     )
-    if judged.effect == "allow":
-        return merged
-    return replace(merged, effect="deny", reason=judged.reason, source=judged.source, name=judged.name, policy_error=judged.policy_error)
+    if judged.effect != "allow" and decision.effect != "deny":
+        why = {"reason": judged.reason, "source": judged.source, "name": judged.name, "policy_error": judged.policy_error}
+        merged = replace(merged, effect="deny", **why)
+    return replace(admission, decision=merged)
 
 
 # --- Approval: asked only when nothing denies ---------------------------------------------------------------------------
@@ -341,8 +353,10 @@ def _approve(admission: Admission, terms: Terms) -> Generator[Effect, Any, Admis
             return _no_answer(admission, "did not answer", answer)
         return (yield from _end_approval(admission, terms, AuditAction.CALL_APPROVAL_WITHDRAWN, about, "The caller was cancelled."))
     about = Approval(request.approval_id, getattr(answer, "approver", None))
-    action, granted, reason = _read_answer(answer, request, decision)
-    return (yield from _end_approval(admission, terms, action, about, reason, granted=granted))
+    action, granted, why = _read_answer(answer, request, decision)
+    if granted and terms.in_force is not None and terms.in_force() != terms.context.policy_version:
+        action, granted, why = AuditAction.CALL_APPROVAL_DENIED, False, "The policy has changed since approval was asked for. Call again."
+    return (yield from _end_approval(admission, terms, action, about, why, granted=granted))
 
 
 def approval_digest(call: ToolCall, policy_version: str | None) -> str:
@@ -361,7 +375,7 @@ def _read_answer(answer: Any, request: Any, decision: Decision) -> tuple[AuditAc
         return AuditAction.CALL_APPROVAL_WITHDRAWN, False, reason or "The request was withdrawn."
     if digest is not None and digest != getattr(request, "digest", digest):
         return AuditAction.CALL_APPROVAL_DENIED, False, "The approval is for another call."
-    if answer.approved is True:
+    if answer.approved is True and status != "denied":
         return AuditAction.CALL_APPROVAL_GRANTED, True, reason
     return AuditAction.CALL_APPROVAL_DENIED, False, reason
 
@@ -430,8 +444,8 @@ PORTS = frozenset({"ledger", "audit", "approval_backend", "principal_resolver"})
 # --- After the tool ran -------------------------------------------------------------------------------------------------
 
 
-def _with_note(outcome: ToolOutcome, what: str, problem: Any) -> ToolOutcome:
-    return replace(outcome, notes=(*outcome.notes, f"{what}: {_why(problem)}"))
+def _with_note(outcome: ToolOutcome, context: Context, what: str, problem: Any) -> ToolOutcome:
+    return replace(outcome, notes=(*outcome.notes, context.redaction.redact_text(f"{what}: {_why(problem)}")))
 
 
 def _closing(
@@ -456,9 +470,9 @@ def _verdict(call: ToolCall, plan: Plan, ran: Ran, flag: Flag | None, check: Suc
     try:
         for rule in plan.success_rules:
             if (reason := rule.judge(call, ran.value)) is not None:
-                return SuccessVerdict(False, f"success_rule:{rule.name}", reason)
+                return SuccessVerdict(False, f"success_rule:{rule.name}", str(reason))
         if flag is not None and (reason := flag(ran.value)) is not None:
-            return SuccessVerdict(False, "framework", reason)
+            return SuccessVerdict(False, "framework", str(reason))
         return verdict_by_default(call.tool_name, ran.value)
     except Exception as exc:
         return SuccessVerdict(False, "policy", f"Success detection failed: {describe(exc)}", policy_error=True)
@@ -490,11 +504,11 @@ def _custom_verdict(check: SuccessCheck, tool: str, value: Any) -> Generator[Eff
 def _review(call: ToolCall, plan: Plan, terms: Terms, ran: Ran) -> Generator[Effect, Any, AfterDecision]:
     """Postconditions and after-hooks see the tool's own value, or the text of its exception."""
     value = ran.value if ran.error is None else describe(ran.error)
-    settled = yield from _settle_all(ask_after(plan.after, call, value))
+    settled = yield from _settle_all(plan.ask_after(call, value))
     answers = [as_answer(contract, raw, terms.mode) for contract, raw in settled]
     after = decide_after(plan.after, answers, call, value, terms.context.redaction.redact_value)
     for hook in plan.hooks_after:
-        if hook.when is None or (yield from _answer(lambda hook=hook: hook.when(call))) is True:  # type: ignore[misc]
+        if hook.when is None or (yield from _answer(lambda hook=hook: bool(hook.when(call)))) is True:  # type: ignore[misc]
             yield Notify(hook.callback, (call, value), f"after-hook {hook.name}")
     return after
 
@@ -513,7 +527,9 @@ def _failed(
             body_may_be_running=ran.body_may_be_running,
         )
     shown = context.redaction.redact_secrets(value)
-    if ran.error is not None:
+    if ran.cancelled:
+        error = verdict.reason
+    elif ran.error is not None:
         error = shown if isinstance(shown, str) else context.redaction.redact_text(describe(ran.error))
     else:
         error = _failure_text(shown, verdict)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -189,6 +189,17 @@ SESSION_FIELDS = {
     "max_consecutive_failures": Metric.CONSECUTIVE_FAILURES,
 }
 TOOL_FIELDS = {"max_calls_per_tool": Metric.EXECUTIONS, "max_successes_per_tool": Metric.SUCCESSES}
+
+
+def compiled_together(limits: OperationLimits, session_limits: tuple[Limit, ...], *, enforce: bool) -> tuple[Limit, ...]:
+    """All limits of a policy. A session contract that is at least as strict as a plain limit speaks in its place, in its own words."""
+    own = limits.compiled() if enforce else tuple(replace(limit, enforce=False) for limit in limits.compiled())
+    return tuple(limit for limit in own if not any(_covers(other, limit) for other in session_limits)) + session_limits
+
+
+def _covers(contract: Limit, limit: Limit) -> bool:
+    same = (contract.metric, contract.scope, contract.amount) == (limit.metric, limit.scope, limit.amount)
+    return same and contract.window_s is None and contract.enforce and contract.maximum <= limit.maximum
 
 
 def _source(metric: Metric) -> str:

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from edictum.core._draft import record
 from edictum.core.call import SideEffect, ToolCall, check_tool_name
-from edictum.core.contract import Contract, Kind
-from edictum.core.decide import asker
+from edictum.core.contract import Contract, Kind, Mode
+from edictum.core.decide import after_asker, asker
 from edictum.core.decision import Decision
 from edictum.core.hooks import HookRegistration
-from edictum.core.limits import Limit, OperationLimits, limits_for, scopes_for
+from edictum.core.limits import Limit, OperationLimits, compiled_together, limits_for, scopes_for
 from edictum.errors import EdictumConfigError
 
 MAX_CACHED_PLANS = 1024
@@ -66,6 +66,7 @@ class Plan:
     success_rules: tuple[SuccessRule, ...]
     passed: Decision  # the shared answer when every contract agrees
     ask_before: Callable[[ToolCall], list[tuple[Contract, Any]]]
+    ask_after: Callable[[ToolCall, Any], list[tuple[Contract, Any]]]
     straight: bool  # no hook and no session contract stands between the contracts and the reservation
     reviewed: bool  # a postcondition or an after-hook looks at the result
 
@@ -102,7 +103,7 @@ class Policy:
     """An immutable set of contracts, hooks, limits and tool entries."""
 
     __slots__ = ("_after", "_before", "_hooks", "_limits", "_plans", "_session", "_success", "_tools",
-                 "contracts", "hooks", "limits", "session_limits", "success_rules", "tools", "version")  # fmt: skip
+                 "contracts", "hooks", "limits", "mode", "session_limits", "success_rules", "tools", "unlisted", "version")  # fmt: skip
 
     def __init__(
         self,
@@ -114,6 +115,8 @@ class Policy:
         tools: Mapping[str, ToolEntry] | None = None,
         success_rules: Sequence[SuccessRule] = (),
         version: str | None = None,
+        unlisted: Contract | None = None,
+        mode: Mode = "enforce",
     ) -> None:
         self.contracts = tuple(contracts)
         self.hooks = tuple(hooks)
@@ -122,13 +125,15 @@ class Policy:
         self.tools = dict(tools or {})
         self.success_rules = tuple(success_rules)
         self.version = version
+        self.unlisted = unlisted  # asked about tools that are not in the table
+        self.mode = mode  # of the bundle as a whole; its contracts carry their own
         self._before = self._index(Kind.PRE, Kind.SANDBOX)
         self._session = self._index(Kind.SESSION)
         self._after = self._index(Kind.POST)
         self._hooks = ToolIndex(((hook.tool,), hook) for hook in self.hooks)
         self._tools = ToolIndex(((name,), entry) for name, entry in self.tools.items())
         self._success = ToolIndex((rule.tools, rule) for rule in self.success_rules)
-        self._limits = self.limits.compiled() + self.session_limits
+        self._limits = compiled_together(self.limits, self.session_limits, enforce=mode == "enforce")
         self._plans: dict[str, Plan] = {}
 
     def _index(self, *kinds: Kind) -> ToolIndex:
@@ -156,6 +161,8 @@ class Policy:
         session, after = tuple(self._session.matching(tool)), tuple(self._after.matching(tool))
         limits = limits_for(tool, self._limits)
         before = tuple(self._before.matching(tool))
+        if self.unlisted is not None and not self.listed(tool):
+            before = (self.unlisted, *before)
         return Plan(
             tool=tool,
             entry=self.entry(tool),
@@ -169,9 +176,14 @@ class Policy:
             success_rules=tuple(self._success.matching(tool)),
             passed=Decision(asked=before),
             ask_before=asker(before),
+            ask_after=after_asker(after),
             straight=not hooks_before and not session,
             reviewed=bool(after or hooks_after),
         )
+
+    def listed(self, tool: str) -> bool:
+        """Whether the table has an entry for this tool, by name or by glob."""
+        return tool in self.tools or bool(self._tools.matching(tool))
 
     def entry(self, tool: str) -> ToolEntry:
         """The tool's own entry, else that of the first glob that matches, else the worst case."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from typing import Any
 
+from edictum.core.call import ToolCall
 from edictum.core.limits import NO_COUNTERS, Counters, SessionSnapshot
 
 
@@ -13,9 +15,9 @@ class Count(int):
     def __call__(self) -> Count:
         return self
 
-    def __await__(self):  # type: ignore[no-untyped-def]
+    def __await__(self) -> Generator[Any, None, int]:
+        yield from ()
         return int(self)
-        yield
 
 
 class SessionReading:
@@ -75,12 +77,14 @@ class SessionView(SessionReading):
     """What a session contract receives. Other calls in flight count as executed: they will be, and a limit must hold then too.
 
     ``own_tool`` is the tool of the call that is being judged, when it already holds a slot: it does not count against itself.
+    ``call`` is that call.
     """
 
-    __slots__ = ("_per_tool", "_sum", "session_id")
+    __slots__ = ("_per_tool", "_sum", "call", "session_id")
 
-    def __init__(self, snapshot: SessionSnapshot, own_tool: str | None) -> None:
+    def __init__(self, snapshot: SessionSnapshot, own_tool: str | None, call: ToolCall | None = None) -> None:
         self.session_id = snapshot.session_id
+        self.call = call
         self._sum = _without_own(snapshot.totals, own_tool is not None)
         self._per_tool = {tool: _without_own(counters, tool == own_tool) for tool, counters in snapshot.per_tool.items()}
 

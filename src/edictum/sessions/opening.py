@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Any, cast
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from edictum.core._draft import record
 from edictum.errors import BackendError, EdictumConfigError
@@ -42,7 +40,9 @@ def open(url: str, *, lease_s: float | None = None, ttl_s: float | None = None, 
     as ``lease``, ``ttl`` and ``wait``. A store that does not answer now is tried again by the first call; one that answers and
     must not be used as it is set up is refused here.
     """
-    scheme = urlsplit(url).scheme
+    from importlib.metadata import entry_points  # here, because it is slow to import and few need it
+
+    scheme = url.partition(":")[0].lower()
     plain, options = _options(url, Options(lease_s, ttl_s, wait_s))
     make = SCHEMES.get(scheme)
     if make is not None:
@@ -58,10 +58,12 @@ QUERY = {"lease": "lease_s", "ttl": "ttl_s", "wait": "wait_s"}
 
 def _options(url: str, given: Options) -> tuple[str, Options]:
     """The URL without our own query options, and those options; a keyword beats the URL."""
-    parts = urlsplit(url)
+    from urllib.parse import parse_qsl, urlencode
+
+    bare, _, query = url.partition("?")
     rest: list[tuple[str, str]] = []
     found: dict[str, Any] = {}
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    for name, value in parse_qsl(query, keep_blank_values=True):
         if name in QUERY:
             found[QUERY[name]] = _seconds(name, value)
         elif name == "allow_eviction":
@@ -71,9 +73,7 @@ def _options(url: str, given: Options) -> tuple[str, Options]:
     for name in QUERY.values():
         if (value := getattr(given, name)) is not None:
             found[name] = _seconds(name, value)
-    query = urlencode(rest)
-    bare = url.partition("?")[0]  # not urlunsplit: it drops slashes of sqlite:////path
-    return (urlunsplit(parts._replace(query=query)) if query else bare), Options(**found)
+    return (f"{bare}?{urlencode(rest)}" if rest else bare), Options(**found)
 
 
 def _seconds(name: str, value: Any) -> float:

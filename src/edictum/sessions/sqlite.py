@@ -240,7 +240,8 @@ class Desk:
             width = len(TABLES[table][0])
             rows[table] = {row[:width]: row[width:] for row in db.execute(SELECT[table], (sid,))}
         moments: dict[tuple[str, str], list[tuple[float, int]]] = {}
-        for scope, counter, at, value in db.execute("SELECT scope, counter, at, value FROM moment WHERE sid = ? ORDER BY at, value", (sid,)):
+        found = db.execute("SELECT scope, counter, at, value FROM moment WHERE sid = ? ORDER BY at, value", (sid,))
+        for scope, counter, at, value in found:
             moments.setdefault((scope, counter), []).append((at, value))
         self._loaded[sid] = (rows, moments)
         touched = db.execute("SELECT touched FROM session WHERE sid = ?", (sid,)).fetchone()

@@ -73,6 +73,16 @@ def _key(session_id: str, scope: str, metric: Metric) -> str:
     return f"s:{session_id}:tool:{scope}:{COUNTED[metric]}"
 
 
+def _check_possible(reservation: Reservation) -> None:
+    """Refuse what four verbs cannot do exactly, before anything is counted."""
+    asked = {"limits with a window": any(limit.window_s is not None for limit in reservation.limits),
+             "budgets": any(limit.amount is not None for limit in reservation.limits),
+             "parent sessions": bool(reservation.parents)}  # fmt: skip
+    for what, needed in asked.items():
+        if needed:
+            raise EdictumConfigError(f"A StorageBackend cannot keep {what}.", hint="Use a ledger: memory, sqlite, redis or postgresql.")
+
+
 class StorageLedger:
     """A Ledger on top of any StorageBackend. Leases do not run out, and limits with a window are refused: four verbs cannot keep time."""
 
@@ -89,10 +99,7 @@ class StorageLedger:
         held = self._held.get((reservation.session_id, reservation.call_id))
         if held is not None:
             return held
-        if any(limit.window_s is not None for limit in reservation.limits):
-            raise EdictumConfigError(
-                "A StorageBackend cannot keep limits with a window.", hint="Use a ledger: memory, sqlite, redis or postgresql."
-            )
+        _check_possible(reservation)
         attempts = await self._count_attempt(reservation)
         for _ in range(MAX_LOOKS):
             grant = await self._try(reservation, attempts)
@@ -120,9 +127,10 @@ class StorageLedger:
         granted = not (reservation.enforce and any(breach.limit.enforce for breach in breaches))
         if not granted or not reservation.hold:
             await self._add(sid, reservation.scopes, SLOTS, -1)
-        executions = values[(WHOLE_SESSION, Metric.EXECUTIONS)]
-        # Others in flight are counted as executed here; the call itself is the one in flight.
-        counters = Counters(attempts=attempts, executions=executions, in_flight=int(granted and reservation.hold))
+        executions, successes, failures = (values[(WHOLE_SESSION, metric)] for metric in SLOTS)
+        others = max(0, successes + failures - executions)  # each call in flight was added to all three
+        own = int(granted and reservation.hold)
+        counters = Counters(attempts, executions - others, successes - others, failures - others, 0, others + own)
         return Grant(granted, counters, tuple(breaches))
 
     async def _judge(self, reservation: Reservation, limit: Limit, values: dict[tuple[str, Metric], int], attempts: int) -> Breach | None:
@@ -179,7 +187,7 @@ class StorageLedger:
         return SessionSnapshot(session_id, await self._counters(session_id, WHOLE_SESSION), per_tool)
 
     async def _counters(self, session_id: str, scope: str) -> Counters:
-        values = {metric: await self._number(_key(session_id, scope, metric)) for metric in Metric}
+        values = {metric: await self._number(_key(session_id, scope, metric)) for metric in COUNTED}
         # Each held call was added to executions, successes and failures at once; a finished one to two of the three.
         in_flight = max(0, values[Metric.SUCCESSES] + values[Metric.FAILURES] - values[Metric.EXECUTIONS])
         return Counters(
@@ -197,5 +205,5 @@ class StorageLedger:
     async def reset(self, session_id: str) -> None:
         scopes = {WHOLE_SESSION} | self._tools.pop(session_id, set())
         for scope in scopes:
-            for metric in Metric:
+            for metric in COUNTED:
                 await self._storage.delete(_key(session_id, scope, metric))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from edictum.contracts.sandbox.shell import MAX_DEPTH, Simple, Unreadable, Word, literal_word, split
+from edictum.contracts.sandbox.shell import MAX_DEPTH, Simple, Unreadable, Word, literal_word, names, split
 
 __all__ = ["CommandBounds", "Program", "Unreadable", "programs_of", "read", "split"]
 
@@ -24,10 +24,10 @@ NAMED_CLAUSES = frozenset({"for", "select", "function"})
 # ... and those whose line runs no program.
 CLAUSES = frozenset({"case", "esac", "fi", "done", "}", "[["})
 # Setting one of these changes what a listed program does or which file its name means.
-STEERING_VARIABLES = frozenset(
+STEERING_VARIABLES = names(
     "PATH IFS ENV BASH_ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES "
     "DYLD_LIBRARY_PATH PAGER GIT_PAGER EDITOR VISUAL GIT_EDITOR GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF PYTHONPATH PYTHONSTARTUP "
-    "PERL5LIB PERL5OPT RUBYOPT NODE_OPTIONS".split()
+    "PERL5LIB PERL5OPT RUBYOPT NODE_OPTIONS"
 )
 
 
@@ -41,7 +41,7 @@ class Wrapper:
 
 
 def _wrapper(valued: str = "", operands: int = 0, assignments: bool = False) -> Wrapper:
-    return Wrapper(frozenset(valued.split()), operands, assignments)
+    return Wrapper(names(valued), operands, assignments)
 
 
 WRAPPERS: dict[str, Wrapper] = {
@@ -295,5 +295,3 @@ class CommandBounds:
             if name in STEERING_VARIABLES:
                 return f"Setting {name} changes which programs run; allowed commands: {self.listed}."
         return None
-
-

@@ -1,7 +1,7 @@
 """Domains: which hosts a text names, and whether they are allowed.
 
-A host is brought to one form before it is matched: user information cut off, percent-decoded, lower case, no trailing dot, international names
-in their ASCII form, every spelling of an IP address (``2130706433``, ``0x7f.1``, ``[::ffff:7f00:1]``) as the usual one. What cannot be
+A host is brought to one form before it is matched: user information cut off, percent-decoded, lower case, no trailing dot,
+international names in their ASCII form, every spelling of an IP address (``2130706433``, ``0x7f.1``, ``[::ffff:7f00:1]``) as the usual one. What cannot be
 brought to that form, or what programs read in different ways, is ``Ambiguous`` and refused.
 """
 
@@ -13,45 +13,50 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
+from edictum.contracts.sandbox.commands import Program
+from edictum.contracts.sandbox.shell import Word, names
+
 MAX_HOST = 253
-URL_KEYS = frozenset(
+MAX_ADDRESS = 4096
+URL_KEYS = names(
     "url urls uri uris href link host hosts hostname domain domains endpoint base_url api_base server address site website proxy "
-    "webhook webhook_url callback_url origin remote".split()
+    "webhook webhook_url callback_url origin remote"
 )
-# Schemes for which browsers and most clients accept any number of slashes, also backwards ones.
-WEB_SCHEMES = ("http", "https", "ws", "wss", "ftp")
 # A name with one of these endings is a host; `main.py` and `notes.md` are files although .py and .md exist as countries.
-HOST_ENDINGS = frozenset(
-    "com net org io dev ai app co edu gov mil int info biz xyz top site online shop club cloud tech me tv us uk de fr nl eu ru cn jp kr in br "
-    "au ca ch at be it es se no dk fi pl cz ua tr il za mx ar su onion local localhost internal lan corp home arpa".split()
+HOST_ENDINGS = names(
+    "com net org io dev ai app co edu gov mil int info biz xyz top site online shop club cloud tech me tv us uk "
+    "de fr nl eu ru cn jp kr in br au ca ch at be it es se no dk fi pl cz ua tr il za mx ar su onion local localhost internal lan corp home arpa"
 )
 # Programs that connect to what their operands name, so that there a bare word is a host.
-NETWORK_PROGRAMS = frozenset(
+NETWORK_PROGRAMS = names(
     "curl wget ssh scp sftp ftp telnet nc ncat netcat socat ping ping6 dig nslookup host whois traceroute tracepath mtr nmap http https "
-    "xh aria2c lynx links w3m elinks rsync mosh rlogin tftp smbclient".split()
+    "xh aria2c lynx links w3m elinks rsync mosh rlogin tftp smbclient"
 )
 # Options whose value is no host, for the programs whose values look most like one.
 VALUE_OPTIONS: dict[str, frozenset[str]] = {
-    "curl": frozenset(
+    "curl": names(
         "-o --output -d --data --data-raw --data-binary --data-urlencode --json -H --header -u --user -X --request -b --cookie -c "
-        "--cookie-jar -F --form -T --upload-file -A --user-agent -e --referer -w --write-out -m --max-time --connect-timeout --retry -E --cert "
-        "--key --cacert -K --config -C -r --range -D --dump-header --output-dir".split()
+        "--cookie-jar -F --form -T --upload-file -A --user-agent -e --referer -w --write-out -m --max-time --connect-timeout --retry "
+        "-E --cert --key --cacert -K --config -C -r --range -D --dump-header --output-dir"
     ),
-    "wget": frozenset("-O -o -P -a -U -t -T -w -Q -i --output-document --directory-prefix --user-agent --header --post-data".split()),
-    "ssh": frozenset("-i -p -l -F -o -L -R -D -E -c -m".split()),
-    "scp": frozenset("-i -P -F -o -c -l".split()),
-    "nc": frozenset("-p -w -s -e".split()),
-    "ping": frozenset("-c -i -w -W -s -t".split()),
-    "dig": frozenset("-p -t -f -k -b".split()),
-    "nmap": frozenset("-p -oN -oX -oG -oA -iL --script".split()),
-    "http": frozenset("-o --output -a --auth -s --style".split()),
+    "wget": names("-O -o -P -a -U -t -T -w -Q -i --output-document --directory-prefix --user-agent --header --post-data"),
+    "ssh": names("-i -p -l -F -o -L -R -D -E -c -m"),
+    "scp": names("-i -P -F -o -c -l"),
+    "nc": names("-p -w -s -e"),
+    "ping": names("-c -i -w -W -s -t"),
+    "dig": names("-p -t -f -k -b"),
+    "nmap": names("-p -oN -oX -oG -oA -iL --script"),
+    "http": names("-o --output -a --auth -s --style"),
 }
 
-_AUTHORITY_END = re.compile(r"[/?#\s\"'<>|;,)}`\\]")
-_SCHEME = re.compile(r"(?<![A-Za-z0-9+.-])(?:https?|wss?|ftp):(?!//[^/\\])[/\\]*", re.IGNORECASE)
-_HOST = re.compile(r"(?:[^\s@/]+@)?(\[[0-9A-Fa-f:.%\w]+\]|[\w.%-]+)\.?(?::[\d]*)?(?:[/?#:].*)?$", re.DOTALL)
-_LABELS = re.compile(r"[\w-]+(?:\.[\w-]+)+\.?$")
-_NUMBER = re.compile(r"(?:0[xX][0-9A-Fa-f]+|[0-9]+)$")
+_SLASHES = re.compile(r"[/\\]{2,}")
+_LOOSE_URL = re.compile(r"(?<![\w+.-])(?:https?|wss?|ftp):(?![/\\]{2})[/\\]?(?=\S)", re.IGNORECASE)
+_AUTHORITY = re.compile(r"[^/?#\s\"'<>|;,)}`\\]*")
+_BEFORE_ADDRESS = frozenset(" \t\r\n\"'`=,(<>|;")
+_BARE = re.compile(r"(?:[^\s@/]{1,256}@)?(\[[\w:.%]+\]|[^\s@/:?#\[\]]+)(?::|[/?#]|$)")
+_PIECES = re.compile(r"[=:,;\s\"'()]+")
+_FORBIDDEN_IN_NAME = re.compile(r"[^a-z0-9._-]")
+_NUMBER = re.compile(r"(?:0[xX][0-9A-Fa-f]+|[0-9]+)\Z")
 _SOCKET_FILE = re.compile(r"/dev/(?:tcp|udp)/([^/\s]+)")
 
 
@@ -61,21 +66,25 @@ class Ambiguous(ValueError):
 
 def normal_host(host: str) -> str:
     """The one form of a host name or address."""
-    text = unquote(host).strip("[]") if host.startswith("[") else unquote(host)
-    text = text.rstrip(".").lower()
+    text = unquote(host).removeprefix("[").removesuffix("]").rstrip(".").lower()
     if not text or len(text) > MAX_HOST:
         raise Ambiguous(host)
     if address := _address(text):
         return address
-    try:
-        name = text.encode("idna").decode("ascii").lower().rstrip(".")
-    except UnicodeError as error:
-        name = text if text.isascii() and _LABELS.match(text) else ""
-        if not name:
-            raise Ambiguous(host) from error
-    if not name or re.search(r"[^a-z0-9._-]", name):
+    name = _ascii_name(text)
+    if _FORBIDDEN_IN_NAME.search(name):
         raise Ambiguous(host)
     return _address(name) or name
+
+
+def _ascii_name(text: str) -> str:
+    """International labels in their ASCII form. Underscores and long labels, which that form forbids, stay when plain."""
+    if text.isascii():
+        return text
+    try:
+        return text.encode("idna").decode("ascii").lower().rstrip(".")
+    except UnicodeError as error:
+        raise Ambiguous(text) from error
 
 
 def _address(text: str) -> str | None:
@@ -102,61 +111,74 @@ def _number(text: str) -> int:
     if len(text) > 40:
         raise Ambiguous(text)
     if text[:2].lower() == "0x":
-        return int(text[2:], 16)
+        return int(text, 0)
     is_octal = len(text) > 1 and text[0] == "0" and set(text) <= set("01234567")
     return int(text, 8 if is_octal else 10)
 
 
 def hosts_in(text: str) -> Iterator[str]:
-    """The hosts of every URL that a text contains."""
-    at = 0
-    while (mark := text.find("//", at)) >= 0:
-        at = mark + 2
-        before = text[mark - 1 : mark]
-        if before == ":" or before in ("", "'", '"', "=", " ", ",", "("):
-            yield from _authority_host(text, at, scheme=before == ":" and text[max(0, mark - 5) : mark].lower() or "")
-    for found in _SCHEME.finditer(text):
-        yield from _authority_host(text, found.end(), scheme="http:")
-    for found in _SOCKET_FILE.finditer(text):
+    """The hosts of every address with a scheme or with leading slashes that a text contains."""
+    for found in _SLASHES.finditer(text):
+        before = text[found.start() - 1 : found.start()] if found.start() else " "
+        if before == ":" and not _is_file_scheme(text, found.start()):
+            yield from _authority_host(text, found.end())
+        elif before in _BEFORE_ADDRESS:
+            yield from (host for host in _authority_host(text, found.end()) if looks_like_host(host))
+    for found in _LOOSE_URL.finditer(text):
+        yield from _authority_host(text, found.end())
+    yield from _SOCKET_FILE.findall(text)
+
+
+def _is_file_scheme(text: str, slashes: int) -> bool:
+    return text[max(0, slashes - 5) : slashes].lower() == "file:"
+
+
+def _authority_host(text: str, start: int) -> Iterator[str]:
+    """The host of the authority that starts here: behind the last @, without the port."""
+    found = _AUTHORITY.match(text, start)
+    authority = found.group() if found else ""
+    if text.startswith("\\", start + len(authority)):
+        raise Ambiguous(text[start : start + len(authority) + 40])
+    host = authority.rpartition("@")[2]
+    host = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+    if host:
+        yield host
+
+
+def bare_hosts(text: str) -> Iterator[str]:
+    """The hosts that a text without scheme looks like naming, such as ``evil.com/x`` or ``user@10.0.0.1:22``."""
+    for piece in _PIECES.split(text):
+        found = _BARE.match(piece) if len(piece) <= MAX_ADDRESS else None
+        if found and looks_like_host(found.group(1)):
+            yield found.group(1)
+
+
+def sure_host(text: str) -> Iterator[str]:
+    """The host of a text that must be an address. A small number alone is a port."""
+    if text.startswith(("-", "/", "./", "../", "~", "@")) or (text.isdigit() and len(text) <= 5):
+        return
+    if found := _BARE.match(text[:MAX_ADDRESS]):
         yield found.group(1)
 
 
-def _authority_host(text: str, start: int, scheme: str) -> Iterator[str]:
-    """The host of the authority that starts here. A local file and a comment (``// text``) have none."""
-    end = found.start() if (found := _AUTHORITY_END.search(text, start)) else len(text)
-    authority = text[start:end]
-    if scheme.endswith("file:") or not authority:
+def address_operands(program: Program) -> Iterator[Word]:
+    """The operands of a program that connects to them."""
+    if program.name not in NETWORK_PROGRAMS:
         return
-    if text.startswith("\\", end):
-        raise Ambiguous(text[start : end + 40])
-    host = authority.rpartition("@")[2]
-    if not scheme and not _LABELS.match(host.partition(":")[0]):
-        return
-    yield host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+    valued = VALUE_OPTIONS.get(program.name, frozenset())
+    before = ""
+    for word in program.operands:
+        if before not in valued:
+            yield word
+        before = word.source
 
 
-def bare_host(text: str, *, sure: bool = False) -> str | None:
-    """The host of a text without scheme, such as ``evil.com/x`` or ``user@10.0.0.1:22``; ``sure`` when it must be one."""
-    if not text or len(text) > MAX_PATH or "://" in text or text.startswith(("-", "/", ".", "~")):
-        return None
-    found = _HOST.match(text)
-    if found is None:
-        return None
-    host = found.group(1)
-    return host if sure or _looks_like_host(host) else None
-
-
-MAX_PATH = 4096
-
-
-def _looks_like_host(host: str) -> bool:
+def looks_like_host(host: str) -> bool:
     text = unquote(host).rstrip(".").lower()
-    if text == "localhost" or text.startswith("["):
-        return True
     parts = text.split(".")
-    if len(parts) == 4 and all(_NUMBER.match(part) for part in parts):
+    if text == "localhost" or text.startswith("[") or (len(parts) == 4 and all(_NUMBER.match(part) for part in parts)):
         return True
-    return len(parts) > 1 and all(parts) and (parts[-1] in HOST_ENDINGS or parts[-1].startswith("xn--"))
+    return len(parts) > 1 and all(parts) and (parts[-1] in HOST_ENDINGS or not parts[-1].isascii() or parts[-1].startswith("xn--"))
 
 
 class DomainBounds:
@@ -175,8 +197,8 @@ class DomainBounds:
         """The violation of any host that a text names; ``sure`` when the text is known to be an address."""
         try:
             hosts = list(hosts_in(text))
-            if not hosts and (bare := bare_host(text.strip(), sure=sure)) is not None:
-                hosts = [bare]
+            if not hosts:
+                hosts = list(sure_host(text.strip()) if sure else bare_hosts(text))
             return next((problem for host in hosts if (problem := self.host(normal_host(host)))), None)
         except Ambiguous as error:
             return f"Domain {str(error)!r:.200} can be read in more than one way, so it cannot be judged."
@@ -191,11 +213,8 @@ class DomainBounds:
 
 
 def _pattern(pattern: str) -> str:
-    """A pattern in the form of the hosts it is compared with; its wildcards are kept."""
+    """A pattern in the form of the hosts it is compared with: lower case, international labels in ASCII."""
     text = pattern.strip().rstrip(".").lower()
-    if not set("*?[").isdisjoint(text):
-        return ".".join(label if not label.isascii() and False else label for label in text.split("."))
-    try:
+    if set("*?[").isdisjoint(text):
         return normal_host(text)
-    except Ambiguous:
-        return text
+    return ".".join(_ascii_name(label) for label in text.split("."))

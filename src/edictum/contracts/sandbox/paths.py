@@ -23,7 +23,8 @@ MAX_CHECKS = 20_000
 # Devices that hold nothing: reading gives nothing of anyone's, writing keeps nothing.
 HARMLESS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
-_AROUND = re.compile(r"[\s\"'`;|&<>(){}\[\],:=@!^#]+")
+_AROUND = re.compile(r"[\s\"'`;|&<>(){}\[\],:=@!#]")
+_PIECE = re.compile(r"([\s\"'`;|&<>(){}\[\],:=@!#]*)([^\s\"'`;|&<>(){}\[\],:=@!#]+)")
 _PATH_SIGN = re.compile(r"[/~%\\$\x80-\U0010ffff]|\.\.")
 _ATTACHED = re.compile(r"-[A-Za-z]{1,3}(?=[/~])|-[A-Za-z](?=\.\.)")
 _HOME_OF = re.compile(r"~[A-Za-z_+-]?[\w.-]*")
@@ -33,7 +34,7 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _URL_END = re.compile(r"[\s\"'`<>|;,)\]}]")
 _DOT_WILDCARD = re.compile(r"\.[*?\[]")
 _WILDCARD = re.compile(r"[*?\[]")
-_CUTTING = " \t\"'`;|&<>(){}[],:=@!^#"
+_CUTTING = " \t\"'`;|&<>(){}[],:=@!#"
 _HIDE = {ord(character): 0xE000 + ord(character) for character in _CUTTING}
 _SHOW = {hidden: character for character, hidden in _HIDE.items()}
 _LOOKALIKES = str.maketrans({"\uff0f": "/", "\u2215": "/", "\u2044": "/", "\uff0e": ".", "\u2024": ".", "\u2025": "..", "\uff5e": "~"})
@@ -107,15 +108,15 @@ def named_paths(text: str, spaced: Sequence[str] = ()) -> Iterator[str]:
     ``spaced`` are allowed directories whose own names contain a cutting character: they are kept in one piece.
     """
     text = without_urls(text)
-    several = len(text.split(None, 1)) > 1
     for root in spaced:
         text = text.replace(root, root.translate(_HIDE))
-    for piece in _AROUND.split(text):
-        piece = piece.translate(_SHOW) if spaced else piece
-        if found := _ATTACHED.match(piece):
-            piece = piece[found.end() :]
-        if _leads_out(piece) and not (several and piece in ("/", "~")):
-            yield piece
+    for found in _PIECE.finditer(text):
+        around, piece = found.groups()
+        if attached := _ATTACHED.match(piece):
+            piece = piece[attached.end() :]
+        # A lone slash in a sentence or in code divides or splits; at the start or after `=` it is the root.
+        if _leads_out(piece) and (piece not in ("/", "~") or around[-1:] in "=:@"):
+            yield piece.translate(_SHOW)
 
 
 def _leads_out(piece: str) -> bool:
@@ -227,6 +228,19 @@ def _forms(path: str, written: str) -> Iterator[str]:
     yield os.path.realpath(written)
     if ".." in path and len(path) <= MAX_PATH:
         yield os.path.realpath(path)
+
+
+def _is_plain_child(base: str, path: str) -> bool:
+    """Whether a relative path stays below its base without a closer look: it does not climb and crosses no link."""
+    pieces = path.split("/")
+    if ".." in pieces or len(pieces) > 32 or len(base) + len(path) > MAX_PATH:
+        return False
+    place = base
+    for piece in pieces:
+        place = f"{place}/{piece}"
+        if os.path.islink(place):
+            return False
+    return True
 
 
 def _inside(path: str, root: str) -> bool:

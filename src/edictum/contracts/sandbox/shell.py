@@ -40,6 +40,11 @@ _ANSI_QUOTE = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _ANSI_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b", "E": "\x1b"}
 
 
+def names(text: str) -> frozenset[str]:
+    """A table of words, written as one text."""
+    return frozenset(text.split())
+
+
 class Unreadable(ValueError):
     """The text cannot be read as a command line with certainty."""
 
@@ -370,10 +375,9 @@ class _Reader:
             self.at = found.end()
             return [Text(ansi_text(found.group(1)), quoted=True)]
         self.at += 1
-        if found := _ARITHMETIC.match(self.text, self.at):
-            if "$(" not in found.group():
-                self.at = found.end()
-                return [Text("1", quoted=True)]
+        if (found := _ARITHMETIC.match(self.text, self.at)) and "$(" not in found.group():
+            self.at = found.end()
+            return [Text("1", quoted=True)]
         if self.text.startswith("(", self.at):
             self.at += 1
             return [Output(self.nested())]

@@ -1,0 +1,60 @@
+# Everything a person or a machine types. Each target makes what it needs: a venv, the installation, nothing outside this folder.
+#
+#   make demo    a scripted agent with misbehaving tools, judged twice     (seconds; under two minutes on a fresh clone)
+#   make test    ruff, mypy --strict, all tests, the coverage gate
+#   make bench   ours, the public edictum 0.19.0 and a hand-written guard, in one run
+#   make lint    ruff and mypy only
+#   make clean   remove what the targets above made
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# The demo needs little; it uses the development venv only when that is there already.
+DEMO_VENV := $(if $(wildcard $(INSTALLED)),$(VENV),.venvs/demo)
+DEMO_INSTALLED := $(DEMO_VENV)/.installed
+
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+PURE := src/edictum/core/*,src/edictum/outcomes.py,src/edictum/success.py
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: $(DEMO_INSTALLED)
+	@$(DEMO_VENV)/bin/python examples/demo/demo.py
+
+test: lint
+	@echo "== pytest"
+	@rm -f .coverage .coverage.*
+	@$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=
+	@echo "== coverage: every branch of core/, outcomes.py and success.py"
+	@$(BIN)/coverage report --include='$(PURE)' --fail-under=100 --show-missing --skip-covered
+
+lint: $(INSTALLED)
+	@echo "== ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted; run: $(BIN)/ruff format ."; exit 1; }
+	@echo "== mypy --strict"
+	@$(BIN)/mypy
+
+bench: $(INSTALLED)
+	@$(BIN)/python benchmarks/bench.py
+
+clean:
+	rm -rf $(VENV) .venvs .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed: EXTRAS := dev
+.venvs/demo/.installed: EXTRAS := demo,yaml
+$(VENV)/.installed .venvs/demo/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("edictum needs Python 3.11 or newer; try: make PYTHON=python3.11")'
+	@echo "== installing edictum[$(EXTRAS)] into $(@D)"
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python $(PIP_INSTALL) --editable '.[$(EXTRAS)]'
+	@touch $@

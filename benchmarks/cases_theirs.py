@@ -1,0 +1,97 @@
+"""The cases of the public package edictum 0.19.0, written against its documented API only. Runs in a venv of its own."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from texts import bundle, pattern_bundle
+from timing import ARGS, every, governed, governed_in_short_sessions, parallel, plain_call
+
+from edictum import Decision, Edictum, EdictumDenied, OperationLimits, precondition
+
+ROOMY = OperationLimits(max_attempts=10**9, max_tool_calls=10**9)
+
+
+def rule(number, name):
+    @precondition(name)
+    def check(call):
+        if f"/etc/secret-{number}" in call.args["path"] and call.environment == "production":
+            return Decision.fail("no")
+        return Decision.pass_()
+
+    return check
+
+
+def python_guard(matching, others=0):
+    rules = [rule(number, "read_file") for number in range(matching)]
+    rules += [rule(number, f"other_tool_{number}") for number in range(others)]
+    return Edictum(rules=rules, limits=ROOMY)
+
+
+def yaml_guard(matching, others=0):
+    return Edictum.from_yaml_string(bundle(matching, others))
+
+
+def run_with(make, *counts):
+    return lambda: governed(make(*counts).run)
+
+
+def evaluate_with(make, *counts):
+    def case():
+        guard = make(*counts)
+        return every(lambda: guard.evaluate("read_file", ARGS))
+
+    return case
+
+
+def yaml_run(*counts):
+    def case():
+        guard, session = yaml_guard(*counts), [0]
+
+        def run(*call):
+            return guard.run(*call, session_id=f"session-{session[0]}")
+
+        def new_session():
+            session[0] += 1
+
+        return governed_in_short_sessions(run, new_session)
+
+    return case
+
+
+def load_1000():
+    text = bundle(1_000)
+    return every(lambda: Edictum.from_yaml_string(text))
+
+
+def parallel_limit():
+    return parallel(Edictum(limits=OperationLimits(max_tool_calls=3)).run, EdictumDenied)
+
+
+def attempts_limit():
+    return parallel(Edictum(limits=OperationLimits(max_attempts=3)).run, EdictumDenied, calls=10)
+
+
+def nested_pattern():
+    """As ours, but with 22 letters: the time doubles with each."""
+    guard = Edictum.from_yaml_string(pattern_bundle())
+    return every(lambda: guard.evaluate("read_file", {"path": "a" * 22 + "!"}))(1)
+
+
+CASES = {
+    "call": plain_call,
+    "run 0": run_with(python_guard, 0),
+    "run 1": run_with(python_guard, 1),
+    "run 100": run_with(python_guard, 100),
+    "run 1 + 10,000 other": run_with(python_guard, 1, 10_000),
+    "evaluate 1": evaluate_with(python_guard, 1),
+    "evaluate 100": evaluate_with(python_guard, 100),
+    "run yaml 1": yaml_run(1),
+    "run yaml 100": yaml_run(100),
+    "run yaml 1 + 10,000 other": yaml_run(1, 10_000),
+    "evaluate yaml 1": evaluate_with(yaml_guard, 1),
+    "evaluate yaml 100": evaluate_with(yaml_guard, 100),
+    "load 1,000": load_1000,
+}
+FACTS = {"parallel": parallel_limit, "attempts": attempts_limit, "pattern": nested_pattern}

@@ -1,0 +1,263 @@
+"""From a Bundle to the parts of a Policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec, Unlisted
+from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, Not, leaves
+from edictum.contracts.generate import Custom, compile_condition, compile_together
+from edictum.contracts.messages import Message, compile_message
+from edictum.contracts.parse import PLAIN, Dialect
+from edictum.contracts.redact import redaction_for
+from edictum.contracts.sandbox import Sandbox
+from edictum.contracts.selectors import Subject, resolver
+from edictum.core.call import ToolCall
+from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
+from edictum.core.decide import describe
+from edictum.core.limits import SESSION_FIELDS, TOOL_FIELDS, Limit, OperationLimits
+from edictum.core.policy import SuccessRule, ToolEntry, tool_entry
+from edictum.core.redaction import RedactionPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What a bundle adds to a policy."""
+
+    contracts: tuple[Contract, ...] = ()
+    session_limits: tuple[Limit, ...] = ()
+    success_rules: tuple[SuccessRule, ...] = ()
+    tools: Mapping[str, ToolEntry] = field(default_factory=dict)
+    unlisted: Contract | None = None
+    mode: Mode = "enforce"
+
+
+def compile_bundle(
+    bundle: Bundle, dialect: Dialect = PLAIN, *, mode: Mode | None = None, redaction: RedactionPolicy | None = None
+) -> Compiled:
+    """The contracts, limits, tool entries and success rules of a bundle. ``mode`` replaces the bundle's default mode."""
+    default: Mode = mode or bundle.mode or "enforce"
+    compiler = _Compiler(dialect.selectors, redaction or RedactionPolicy(), default)
+    specs = [spec for spec in bundle.contracts if spec.enabled]
+    return Compiled(
+        contracts=tuple(compiler.contract(spec) for spec in specs if spec.kind is not Kind.SESSION),
+        session_limits=tuple(limit for spec in specs if spec.kind is Kind.SESSION for limit in compiler.limits(spec)),
+        success_rules=tuple(compiler.success_rule(spec) for spec in bundle.success),
+        tools={name: tool_entry(name, settings) for name, settings in bundle.tools.items()},
+        unlisted=compiler.unlisted(bundle.unlisted_tools),
+        mode=default,
+    )
+
+
+def limits_with(limits: OperationLimits | None, session_limits: Sequence[Limit]) -> OperationLimits:
+    """The guard's limits beside a bundle's: what the bundle sets replaces a default, and stands beside what was given in Python."""
+    merged = {name: getattr(limits or OperationLimits(), name) for name in (*SESSION_FIELDS, *TOOL_FIELDS)}
+    lasting = [limit for limit in session_limits if limit.enforce and limit.window_s is None]
+    for name, metric in SESSION_FIELDS.items():
+        bounds = [limit.maximum for limit in lasting if limit.metric is metric and not limit.scope]
+        if bounds:
+            given = [merged[name]] if limits is not None and merged[name] is not None else []
+            merged[name] = min([*bounds, *given])
+    for name, metric in TOOL_FIELDS.items():
+        table = dict(merged[name])
+        for limit in lasting:
+            if limit.metric is metric and limit.scope:
+                table[limit.scope] = min(limit.maximum, table.get(limit.scope, limit.maximum))
+        merged[name] = table
+    return OperationLimits(**merged)
+
+
+class Condition:
+    """The check of a contract with a ``when``. It can be asked alone; ``Fuser`` asks many together."""
+
+    def __init__(self, expression: Expression, message: Message, custom: Custom) -> None:
+        self.expression = expression
+        self.message = message
+        self.custom = custom
+
+    @cached_property
+    def holds(self) -> Callable[[ToolCall, Any, Any], bool]:
+        return compile_condition(self.expression, self.custom)
+
+    def __call__(self, call: ToolCall, result: Any = None, session: Any = None) -> Verdict:
+        try:
+            held = self.holds(call, result, session)
+        except Exception as exc:
+            return self.error(Subject(call, result, session), exc)
+        return Verdict(False, self.message(Subject(call, result, session))) if held else PASS
+
+    def error(self, subject: Subject, exc: Exception) -> Verdict:
+        """A condition that cannot be judged counts as met, and says why."""
+        return Verdict.fail(self.message(subject), policy_error=True, error_detail=describe(exc))
+
+
+class SessionCondition(Condition):
+    """A condition on the session's counters, asked when the call's slot is held."""
+
+    def __call__(self, view: Any) -> Verdict:  # type: ignore[override]
+        return super().__call__(view.call, None, view)
+
+
+class Fuser:
+    """Makes one function of the contracts that apply to a tool. What was made is kept: many tools share the same contracts."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, ...], tuple[tuple[Contract, ...], Callable[..., list[tuple[Contract, Any]]]]] = {}
+
+    def __call__(self, contracts: tuple[Contract, ...]) -> Callable[..., list[tuple[Contract, Any]]]:
+        key = tuple(map(id, contracts))
+        if key not in self._made:
+            checks: list[Condition] = [contract.check for contract in contracts]  # type: ignore[misc]
+            custom = checks[0].custom
+            # The contracts are kept with the function, because their ids are its key.
+            self._made[key] = contracts, compile_together([check.expression for check in checks], custom, contracts, _failed, _erred)
+        return self._made[key][1]
+
+
+def _failed(found: list[tuple[Contract, Any]] | None, contract: Contract, call: ToolCall, result: Any) -> list[tuple[Contract, Any]]:
+    check: Condition = contract.check  # type: ignore[assignment]
+    answer = (contract, Verdict(False, check.message(Subject(call, result))))
+    return [answer] if found is None else [*found, answer]
+
+
+def _erred(
+    found: list[tuple[Contract, Any]] | None, contract: Contract, call: ToolCall, result: Any, exc: Exception
+) -> list[tuple[Contract, Any]]:
+    check: Condition = contract.check  # type: ignore[assignment]
+    answer = (contract, check.error(Subject(call, result), exc))
+    return [answer] if found is None else [*found, answer]
+
+
+class SandboxCheck:
+    """The check of a sandbox contract."""
+
+    def __init__(self, sandbox: Sandbox, message: Message) -> None:
+        self.sandbox = sandbox
+        self.message = message
+
+    def __call__(self, call: ToolCall) -> Verdict:
+        violation = self.sandbox.violation(call)
+        return PASS if violation is None else Verdict.fail(self.message(Subject(call)), violation=violation)
+
+
+class _Compiler:
+    def __init__(self, custom: Custom, redaction: RedactionPolicy, mode: Mode) -> None:
+        self.custom = custom
+        self.redaction = redaction
+        self.mode = mode
+        self.fuse = {Kind.PRE: Fuser(), Kind.POST: Fuser()}
+
+    def contract(self, spec: ContractSpec) -> Contract:
+        check, kind = self._check(spec)
+        return Contract(
+            id=spec.id,
+            kind=kind,
+            check=check,
+            tools=spec.tools,
+            effect=spec.effect,
+            mode=spec.mode or self.mode,
+            source=f"yaml_{spec.kind.value}",
+            tags=spec.tags,
+            metadata=dict(spec.metadata),
+            timeout=spec.timeout,
+            timeout_effect=spec.timeout_effect,
+            redact=self._redact(spec),
+            shadow=spec.shadow,
+            fuse=self.fuse.get(kind),
+        )
+
+    def _check(self, spec: ContractSpec) -> tuple[Callable[..., Verdict], Kind]:
+        message = compile_message(spec.message, self.custom, self.redaction)
+        if spec.kind is Kind.SANDBOX:
+            bounds = {name: list(values) for name, values in spec.bounds.items()}
+            return SandboxCheck(Sandbox(**bounds), message), Kind.SANDBOX
+        assert spec.when is not None
+        if any(leaf.selector.root == "session" for leaf in leaves(spec.when)):
+            return SessionCondition(spec.when, message, self.custom), Kind.SESSION
+        return Condition(spec.when, message, self.custom), spec.kind
+
+    def _redact(self, spec: ContractSpec) -> Callable[[Any], Any] | None:
+        if spec.kind is not Kind.POST or spec.effect != "redact" or spec.when is None:
+            return None
+        about_result = _about_result(spec.when)
+        if about_result is None:
+            return None
+        holds = compile_later(about_result, self.custom)
+        return redaction_for(spec.when, lambda value: holds(NO_CALL, value, None))
+
+    def limits(self, spec: ContractSpec) -> list[Limit]:
+        enforce = (spec.mode or self.mode) == "enforce" and not spec.shadow
+        message = compile_message(spec.message.replace("{", "{{").replace("}", "}}") if "{{" not in spec.message else spec.message,
+                                  {}, self.redaction)(Subject(NO_CALL))  # fmt: skip
+        common = {"name": spec.id, "window_s": spec.limits.get("per"), "enforce": enforce, "source": "yaml_session",
+                  "message": message, "contract_id": spec.id}  # fmt: skip
+        limits = [Limit(metric=metric, maximum=spec.limits[name], **common) for name, metric in SESSION_FIELDS.items() if name in spec.limits]
+        for name, metric in TOOL_FIELDS.items():
+            limits += [Limit(metric=metric, maximum=bound, scope=tool, **common) for tool, bound in spec.limits.get(name, {}).items()]
+        return limits
+
+    def success_rule(self, spec: SuccessSpec) -> SuccessRule:
+        holds = compile_later(spec.failure_when, self.custom)
+        expression, custom = spec.failure_when, self.custom
+
+        def judge(call: ToolCall, value: Any) -> str | None:
+            return reason(expression, Subject(call, value), custom) if holds(call, value, None) else None
+
+        return SuccessRule(spec.tools, judge, spec.id)
+
+    def unlisted(self, unlisted: Unlisted | None) -> Contract | None:
+        if unlisted is None or unlisted == "allow":
+            return None
+        verb = "may not be called" if unlisted == "deny" else "needs approval"
+        verdicts = lambda call: Verdict.fail(f"The tool '{call.tool_name}' is not listed in the policy and {verb}.")  # noqa: E731
+        return Contract(id="unlisted_tools", kind=Kind.PRE, check=verdicts, effect=unlisted, mode=self.mode, source="unlisted_tools")
+
+
+NO_CALL = ToolCall("none")
+
+
+def compile_later(expression: Expression, custom: Custom) -> Callable[[ToolCall, Any, Any], bool]:
+    """The condition as a function that is made when it is first needed: many bundles are loaded, few contracts are reached."""
+    made: list[Callable[[ToolCall, Any, Any], bool]] = []
+
+    def holds(call: ToolCall, result: Any, session: Any) -> bool:
+        if not made:
+            made.append(compile_condition(expression, custom))
+        return made[0](call, result, session)
+
+    return holds
+
+
+def _about_result(expression: Expression) -> Expression | None:
+    """What a condition says about the result alone: the rest, about the call, does not change by redaction."""
+    if isinstance(expression, Leaf):
+        return expression if expression.selector.of_result else None
+    if isinstance(expression, Not):
+        item = _about_result(expression.item)
+        return None if item is None else Not(item)
+    items = tuple(part for item in expression.items if (part := _about_result(item)) is not None)
+    return type(expression)(items) if items else None
+
+
+def reason(expression: Expression, subject: Subject, custom: Custom) -> str:
+    """Why a condition holds: its leaves that do, as written in the bundle, without the values that they looked at."""
+    held = [str(leaf) for leaf in _held(expression, subject, custom)]
+    return "; ".join(held[:3]) or "the condition of the rule holds"
+
+
+def _held(expression: Expression, subject: Subject, custom: Custom) -> list[Leaf]:
+    if isinstance(expression, Leaf):
+        return [expression] if _truth(expression, subject, custom) else []
+    if isinstance(expression, (All, AnyOf)):
+        return [leaf for item in expression.items for leaf in _held(item, subject, custom)]
+    return []
+
+
+def _truth(leaf: Leaf, subject: Subject, custom: Custom) -> bool:
+    try:
+        return leaf.holds(resolver(leaf.selector, custom)(subject))
+    except Exception:
+        return False

@@ -1,0 +1,66 @@
+"""Composition: layers of bundles, from left to right, become one.
+
+A contract with an id that an earlier layer has replaces it in place; others are appended. A layer with
+``observe_alongside: true`` changes nothing that is enforced: its contracts are added as candidates that only observe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec
+from edictum.contracts.report import CompositionOverride, CompositionReport, ShadowContract
+
+
+def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:
+    """One bundle from several, and a report of what was replaced and what only observes."""
+    report = CompositionReport(warnings=[str(warning) for bundle in bundles for warning in bundle.warnings])
+    merged = bundles[0]
+    for layer in bundles[1:]:
+        merged = _candidates(merged, layer, report) if layer.observe_alongside else _layer(merged, layer, report)
+    return replace(merged, version=_version(bundles)), report
+
+
+def _version(bundles: Sequence[Bundle]) -> str:
+    if len(bundles) == 1:
+        return bundles[0].version
+    return hashlib.sha256(":".join(bundle.version for bundle in bundles).encode()).hexdigest()
+
+
+def _layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundle:
+    contracts = {contract.id: contract for contract in below.contracts}
+    for contract in above.contracts:
+        if contract.id in contracts:
+            replaced = contracts[contract.id].source
+            report.overridden_contracts.append(CompositionOverride(contract.id, contract.source, replaced))
+        contracts[contract.id] = contract
+    return replace(
+        below,
+        mode=above.mode or below.mode,
+        unlisted_tools=above.unlisted_tools or below.unlisted_tools,
+        contracts=tuple(contracts.values()),
+        success=_success(below, above),
+        tools={**below.tools, **above.tools},
+        observability=above.observability or below.observability,
+    )
+
+
+def _success(below: Bundle, above: Bundle) -> tuple[SuccessSpec, ...]:
+    """Rules with a name replace their namesake. Rules without one are all kept, and told apart by their layer."""
+    rules = {_rule_key(rule, below.source): rule for rule in below.success}
+    return tuple({**rules, **{_rule_key(rule, above.source): rule for rule in above.success}}.values())
+
+
+def _rule_key(rule: SuccessSpec, source: str) -> str:
+    return f"{source}:{rule.id}" if rule.id.startswith("success[") else rule.id
+
+
+def _candidates(below: Bundle, layer: Bundle, report: CompositionReport) -> Bundle:
+    enforced = {contract.id: contract.source for contract in below.contracts}
+    candidates: list[ContractSpec] = []
+    for contract in layer.contracts:
+        report.shadow_contracts.append(ShadowContract(contract.id, enforced.get(contract.id, ""), layer.source))
+        candidates.append(replace(contract, id=f"{contract.id}:candidate", mode="observe", shadow=True))
+    return replace(below, contracts=(*below.contracts, *candidates), tools={**layer.tools, **below.tools})

@@ -1,0 +1,71 @@
+"""Bases: the directories from which the relative paths of a command line start.
+
+``cd sub && cat ../x`` reads ``x`` beside ``sub``. After ``cd`` and ``&&`` the new directory is certain until the chain ends; behind ``;``,
+``||`` or in a subshell the old one is possible as well, so a path must then be inside from each of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+from edictum.contracts.sandbox.commands import command_words
+from edictum.contracts.sandbox.expand import Values, texts_of
+from edictum.contracts.sandbox.shell import Simple, Unreadable, Word
+
+MAX_BASES = 64
+CHANGING = frozenset({"cd", "pushd", "chdir"})
+DIRECTORY_OPTIONS = frozenset({"-C", "--directory", "--chdir", "--cwd"})
+
+
+def with_bases(commands: Iterable[Simple], start: Sequence[str], values: Values) -> Iterator[tuple[Simple, list[str]]]:
+    """Each command with the directories that it may run in."""
+    possible = certain = list(start)
+    for simple in commands:
+        if not simple.depth and simple.before != "&&":
+            certain = possible
+        bases = possible if simple.depth else certain
+        yield simple, _moved(bases, _option_targets(simple, values), keep=True)
+        if targets := _targets(simple, values):
+            possible = _moved(possible, targets, keep=True)
+            sure = simple.after == "&&" and not simple.depth
+            certain = _moved(bases, targets, keep=False) if sure else possible
+
+
+def _moved(bases: list[str], targets: list[str], *, keep: bool) -> list[str]:
+    """The directories reached from each base by each target."""
+    reached = [os.path.normpath(os.path.join(base, os.path.expanduser(target))) for base in bases for target in targets]
+    found = list(dict.fromkeys([*bases, *reached] if keep else reached))
+    if len(found) > MAX_BASES:
+        raise Unreadable("it changes the directory too often to follow")
+    return found
+
+
+def _targets(simple: Simple, values: Values) -> list[str]:
+    """Where ``cd`` goes. ``cd`` alone goes home; ``cd -`` goes back to where it has been judged before."""
+    words = command_words(simple)
+    if not words or words[0].literal not in CHANGING:
+        return []
+    operands = [word for word in words[1:] if not word.source.startswith("-")]
+    if operands:
+        return texts_of(operands[0], values)
+    return ["~"] if words[0].literal == "cd" and not any(word.source == "-" for word in words[1:]) else []
+
+
+def goes_home(simple: Simple) -> bool:
+    """Whether the command is a ``cd`` that names no directory."""
+    return _targets(simple, {}) == ["~"]
+
+
+def _option_targets(simple: Simple, values: Values) -> list[str]:
+    """The directory that ``git -C dir`` or ``make --directory=dir`` changes to."""
+    found: list[str] = []
+    following: Iterable[Word] = simple.words[1:]
+    for option, value in zip(simple.words, following, strict=False):
+        if option.source in DIRECTORY_OPTIONS:
+            found += texts_of(value, values)
+    for word in simple.words:
+        name, _, value_text = word.source.partition("=")
+        if name in DIRECTORY_OPTIONS and value_text:
+            found += [text.partition("=")[2] for text in texts_of(word, values)]
+    return found

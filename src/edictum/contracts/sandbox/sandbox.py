@@ -1,0 +1,235 @@
+"""Sandbox: the bounds of a sandbox contract, judged for one call.
+
+Every argument is looked at, at any depth and under any key, also the keys of inner mappings. What a text is depends on its key: a *command*
+is read as a shell would read it, a *path* is judged as a whole, *prose* (the content of a file, a message) counts only when it is
+a single word, and anything else is judged piece by piece. Whatever cannot be judged is a violation.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from edictum.contracts.sandbox.bases import goes_home, with_bases
+from edictum.contracts.sandbox.commands import CommandBounds, programs_of, read, with_scripts
+from edictum.contracts.sandbox.domains import URL_KEYS, DomainBounds, address_operands
+from edictum.contracts.sandbox.expand import Values, assigned, texts_of
+from edictum.contracts.sandbox.operands import Script, text_operands
+from edictum.contracts.sandbox.paths import Looker, PathBounds, TooMany
+from edictum.contracts.sandbox.shell import Output, Simple, Unreadable, Variable, Word, literal_word, names
+from edictum.core.call import SHELL_TOOLS, ToolCall
+
+PATH_KEYS = names(
+    "path paths file files file_path file_paths filepath filepaths filename filenames file_name file_names dir dirs directory "
+    "directories folder folders target destination dest source src dst cwd workdir root location"
+)
+PATH_SUFFIXES = ("_path", "_paths", "_file", "_dir", "_directory", "_folder", "_filename")
+COMMAND_KEYS = names("command commands cmd cmds shell_command bash_command command_line cmdline argv script bash shell")
+PROSE_KEYS = names(
+    "content contents text body message prompt description old_string new_string old_str new_str file_text insert_text title comment "
+    "reason thought explanation summary note notes query question instructions task"
+)
+CWD_KEYS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+Role = Literal["command", "path", "prose", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One text among the arguments, with the key it stands under."""
+
+    key: str
+    text: str
+    role: Role
+
+
+def role_of(key: str) -> Role:
+    if key in COMMAND_KEYS:
+        return "command"
+    if key in PATH_KEYS or key.endswith(PATH_SUFFIXES):
+        return "path"
+    return "prose" if key in PROSE_KEYS else "other"
+
+
+def plain_key(key: str) -> str:
+    """``filePath`` and ``File-Path`` as ``file_path``."""
+    return _HUMP.sub("_", key).replace("-", "_").lower()
+
+
+class NotText(ValueError):
+    """A path, a command or an address that is not text."""
+
+
+def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item]:
+    """Every text below a key. A list under ``path`` holds paths; a mapping's own keys say what its values are."""
+    own = role_of(key) if role is None else role
+    match value:
+        case str():
+            yield Item(key, value, own)
+        case Mapping():
+            for inner, item in value.items():
+                yield from items_in("", inner if isinstance(inner, str) else str(inner), role="other")
+                yield from items_in(plain_key(str(inner)), item)
+        case list() | tuple() | AbstractSet():
+            for item in value:
+                yield from items_in(key, item, role=own)
+        case os.PathLike():
+            yield Item(key, os.fsdecode(value), "path")
+        case None:
+            return
+        case bytes() if own not in ("path", "command"):
+            yield Item(key, value.decode("latin-1"), own)
+        case _ if own in ("path", "command") or key in URL_KEYS:
+            raise NotText(f"Argument '{key:.80}' is {type(value).__name__}, not text, so it cannot be judged.")
+
+
+class Sandbox:
+    """The directories, programs and domains that a call may name."""
+
+    def __init__(
+        self,
+        within: Iterable[str] = (),
+        not_within: Iterable[str] = (),
+        commands: Iterable[str] = (),
+        domains: Iterable[str] = (),
+        not_domains: Iterable[str] = (),
+        cwd: str | None = None,
+    ) -> None:
+        self.paths = PathBounds(tuple(within), tuple(not_within), cwd)
+        self.commands = CommandBounds(commands)
+        self.domains = DomainBounds(domains, not_domains)
+
+    def violation(self, call: ToolCall) -> str | None:
+        """None when the call stays inside the bounds, else one sentence that names what does not."""
+        try:
+            return self._violation(call)
+        except (NotText, TooMany) as error:
+            return str(error)
+        except Unreadable as error:
+            return f"The command cannot be judged: {error}."
+        except (OSError, ValueError, RecursionError) as error:
+            return f"The call cannot be judged: {type(error).__name__}."
+
+    def _violation(self, call: ToolCall) -> str | None:
+        commands, items = self._parts(call)
+        base = self.paths.base()
+        values = assigned(commands, base)
+        bases = self._bases(base, items)
+        return (
+            (self._named_paths(commands, items, bases, values) if self.paths.set else None)
+            or self.commands.violation(commands)
+            or (self._named_domains(commands, items, values) if self.domains.set else None)
+        )
+
+    def _parts(self, call: ToolCall) -> tuple[list[Simple], list[Item]]:
+        """The commands that a call runs, and its other texts."""
+        commands: list[Simple] = []
+        items: list[Item] = []
+        has_command = any(plain_key(key) in COMMAND_KEYS for key in call.args)
+        for name, value in call.args.items():
+            key = plain_key(name)
+            if is_argument_list(key, value):
+                commands += with_scripts(Simple(tuple(literal_word(text) for text in value)))
+                continue
+            for item in items_in(key, value):
+                shell_text = call.tool_name.lower() in SHELL_TOOLS and not has_command and item.role == "other"
+                if item.role == "command" or shell_text:
+                    commands += read(item.text)
+                else:
+                    items.append(item)
+        return commands, items
+
+    def _bases(self, base: str, items: list[Item]) -> list[str]:
+        """The working directory, and the one that the call asks for."""
+        asked = [os.path.normpath(os.path.join(base, os.path.expanduser(item.text))) for item in items if item.key in CWD_KEYS]
+        return [base, *asked]
+
+    # -- paths ---------------------------------------------------------------------------------------------------------
+
+    def _named_paths(self, commands: list[Simple], items: list[Item], bases: list[str], values: Values) -> str | None:
+        looker = Looker(self.paths)
+        for item in items:
+            if problem := self._item_path(looker, item, bases):
+                return problem
+        for simple, places in with_bases(commands, bases, values):
+            if problem := self._command_path(looker, simple, places, values):
+                return problem
+        return None
+
+    def _item_path(self, looker: Looker, item: Item, bases: list[str]) -> str | None:
+        if item.role == "path":
+            return looker.whole(item.text, bases)
+        several = len(item.text.split(None, 1)) > 1
+        if item.role == "prose" and several:
+            return None
+        return looker.text(item.text, bases) if several else looker.whole(item.text, bases)
+
+    def _command_path(self, looker: Looker, simple: Simple, bases: list[str], values: Values) -> str | None:
+        if goes_home(simple) and (problem := looker.path("~", bases, "~")):
+            return problem
+        skipped = {id(word): paths for word, paths in _text_words(simple)}
+        for word in _path_words(simple):
+            for text in texts_of(word, values):
+                shown = None if word.literal is not None else word.source
+                pieces = skipped[id(word)](text) if id(word) in skipped else (text,)
+                for piece in pieces:
+                    if problem := looker.text(piece, bases, shown, expands=word.expands):
+                        return problem
+        return None
+
+    # -- domains -------------------------------------------------------------------------------------------------------
+
+    def _named_domains(self, commands: list[Simple], items: list[Item], values: Values) -> str | None:
+        for item in items:
+            if problem := self.domains.text(item.text, sure=item.key in URL_KEYS):
+                return problem
+        for simple in commands:
+            addresses = {id(word) for program in programs_of(simple) for word in address_operands(program)}
+            for word in _path_words(simple):
+                if problem := self._word_domain(word, values, sure=id(word) in addresses):
+                    return problem
+        return None
+
+    def _word_domain(self, word: Word, values: Values, *, sure: bool) -> str | None:
+        if (sure or "//" in word.source) and not _is_known(word, values):
+            return f"Domain in '{word.source:.120}' is known only when it runs, so it cannot be judged."
+        return next((problem for text in texts_of(word, values) if (problem := self.domains.text(text, sure=sure))), None)
+
+
+def is_argument_list(key: str, value: object) -> bool:
+    """``["ls", "-l"]`` under a command key is one program with its words, as a process is started without a shell."""
+    return key in ("command", "cmd", "argv") and isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+
+
+def _text_words(simple: Simple) -> Iterator[tuple[Word, Script]]:
+    for program in programs_of(simple):
+        for index, paths in text_operands(program).items():
+            yield program.operands[index], paths
+
+
+def _path_words(simple: Simple) -> Iterator[Word]:
+    """Every word of a command: its own, where it reads from and writes to, and what is fed in."""
+    yield from simple.words
+    for redirect in simple.redirects:
+        if redirect.body is None:
+            yield redirect.target
+        elif not _keeps_text(simple):
+            yield redirect.body
+
+
+def _keeps_text(simple: Simple) -> bool:
+    """``cat > file <<EOF`` only writes the text down; other programs may act on it."""
+    return all(program.name in ("cat", "tee") for program in programs_of(simple))
+
+
+def _is_known(word: Word, values: Values) -> bool:
+    """Whether everything in the word is known before it runs."""
+    return not any(
+        isinstance(part, Output) or (isinstance(part, Variable) and part.name not in values and part.name not in os.environ)
+        for part in word.parts
+    )

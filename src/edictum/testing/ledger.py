@@ -1,0 +1,635 @@
+"""LedgerConformance: what every ledger must do. The executable form of the promises in ``edictum.sessions.ledger``."""
+
+from __future__ import annotations
+
+import threading
+import time
+import unittest
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from edictum.core.limits import Amount, Counters, Grant, Limit, Metric, OperationLimits, Reservation, SessionSnapshot, Settlement
+from edictum.execution.body import needs_await
+from edictum.runtime.portal import PORTAL
+
+TOOL = ("", "t")
+FEATURES = ("windows", "expiry", "amounts", "parents", "repeated_ends")
+Result = Literal["success", "failure", "release"]
+
+
+def limits(**given: Any) -> tuple[Limit, ...]:
+    """Limits with everything off that is not given."""
+    return OperationLimits(**{"max_attempts": None, "max_tool_calls": None, **given}).compiled()
+
+
+def windowed(metric: Metric, maximum: int, window_s: float, *, amount: str | None = None, scope: str = "") -> Limit:
+    return Limit(name=f"{maximum} in {window_s}", metric=metric, maximum=maximum, window_s=window_s, amount=amount, scope=scope)
+
+
+class Book:
+    """A ledger as these tests use it: one session unless said otherwise, waiting for every answer."""
+
+    def __init__(self, ledger: Any) -> None:
+        self.ledger = ledger
+
+    def _now(self, answer: Any) -> Any:
+        return PORTAL.run(answer) if needs_await(answer) else answer
+
+    def reserve(self, call: str, bounds: tuple[Limit, ...] = (), *, sid: str = "s", scopes: tuple[str, ...] = TOOL, **more: Any) -> Grant:
+        grant: Grant = self._now(self.ledger.reserve(Reservation(sid, call, scopes, bounds, **more)))
+        return grant
+
+    def settle(
+        self, call: str, result: Result, bounds: tuple[Limit, ...] = (), *, sid: str = "s", scopes: tuple[str, ...] = TOOL, **more: Any
+    ) -> Counters:
+        counters: Counters = self._now(self.ledger.settle(Settlement(sid, call, scopes, bounds, result, **more)))
+        return counters
+
+    def run(self, call: str, result: Result = "success", bounds: tuple[Limit, ...] = (), **more: Any) -> bool:
+        """A whole call; False when it was refused."""
+        if not self.reserve(call, bounds, **more).granted:
+            return False
+        self.settle(call, result, bounds, **{name: more[name] for name in ("sid", "scopes", "amounts", "parents") if name in more})
+        return True
+
+    def renew(self, call: str, lease_s: float, sid: str = "s") -> bool:
+        renewed: bool = self._now(self.ledger.renew(sid, call, lease_s))
+        return renewed
+
+    def snapshot(self, sid: str = "s") -> SessionSnapshot:
+        snapshot: SessionSnapshot = self._now(self.ledger.snapshot(sid))
+        return snapshot
+
+    def reset(self, sid: str = "s") -> None:
+        self._now(self.ledger.reset(sid))
+
+    def totals(self, sid: str = "s") -> tuple[int, ...]:
+        """attempts, executions, successes, failures, consecutive failures, in flight."""
+        return as_tuple(self.snapshot(sid).totals)
+
+    def amount(self, name: str = "cost", sid: str = "s", scope: str = "") -> tuple[float, float]:
+        found = self.snapshot(sid).amounts.get(scope, {}).get(name, Amount())
+        return found.spent, found.reserved
+
+
+def as_tuple(c: Counters) -> tuple[int, ...]:
+    return (c.attempts, c.executions, c.successes, c.failures, c.consecutive_failures, c.in_flight)
+
+
+class LedgerConformance:
+    """Subclass it, say how a ledger is made, and run it with your test runner.
+
+    A ledger with a clock of its own may override ``advance``; for others the tests wait in real time, in steps of ``lease_s``.
+    A ledger that cannot do something names it in ``exceptions`` with the reason: those tests are reported as skipped.
+    """
+
+    lease_s = 0.25
+    exceptions: Mapping[str, str] = {}
+
+    def make_ledger(self) -> Any:
+        """A fresh, empty ledger."""
+        raise NotImplementedError
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for the ledger."""
+        time.sleep(seconds)
+
+    def setup_method(self) -> None:
+        self._made: list[Any] = []
+
+    def teardown_method(self) -> None:
+        for ledger in self._made:
+            closed = ledger.close() if hasattr(ledger, "close") else None
+            if needs_await(closed):
+                PORTAL.run(closed)
+
+    def open(self, *features: str) -> Book:
+        """A ledger for one test, unless it is declared that it cannot do what the test needs."""
+        for feature in features:
+            if feature in self.exceptions:
+                raise unittest.SkipTest(f"{type(self).__name__} declares: no {feature}: {self.exceptions[feature]}")
+        ledger = self.make_ledger()
+        self._made.append(ledger)
+        return Book(ledger)
+
+    # --- The suite itself ---------------------------------------------------------------------------------------------------
+
+    def test_no_test_is_overridden(self) -> None:
+        """If this fails, a subclass changed or removed tests; declare what the ledger cannot do in ``exceptions`` instead."""
+        names = [name for name in vars(LedgerConformance) if name.startswith("test_")]
+        changed = [name for name in names if getattr(type(self), name, None) is not vars(LedgerConformance)[name]]
+        assert changed == []
+        assert len(names) > 40
+
+    def test_exceptions_are_known_features(self) -> None:
+        """If this fails, ``exceptions`` names something that no test knows."""
+        assert set(self.exceptions) <= set(FEATURES)
+
+    # --- Counting -----------------------------------------------------------------------------------------------------------
+
+    def test_a_success_is_counted_when_it_ends(self) -> None:
+        """If this fails, reserve counts executions or settle does not."""
+        book = self.open()
+        assert book.reserve("a").granted
+        assert book.totals() == (1, 0, 0, 0, 0, 1)
+        assert as_tuple(book.settle("a", "success")) == (1, 1, 1, 0, 0, 0)
+        assert book.totals() == (1, 1, 1, 0, 0, 0)
+
+    def test_a_failure_is_an_execution_too(self) -> None:
+        """If this fails, failures are not counted as executions."""
+        book = self.open()
+        book.run("a", "failure")
+        book.run("b", "failure")
+        assert book.totals() == (2, 2, 0, 2, 2, 0)
+
+    def test_a_success_ends_a_row_of_failures(self) -> None:
+        """If this fails, consecutive failures are not reset by a success."""
+        book = self.open()
+        for number, result in enumerate(("failure", "failure", "success", "failure")):
+            book.run(str(number), result)  # type: ignore[arg-type]
+        assert book.totals() == (4, 4, 1, 3, 1, 0)
+
+    def test_a_release_gives_everything_back(self) -> None:
+        """If this fails, a call that never ran leaves traces other than its attempt."""
+        book = self.open()
+        book.run("a", "release")
+        assert book.totals() == (1, 0, 0, 0, 0, 0)
+
+    def test_each_scope_is_counted(self) -> None:
+        """If this fails, per-tool counters are wrong."""
+        book = self.open()
+        book.run("a", scopes=("", "read_file", "read_*"))
+        book.run("b", "failure", scopes=("", "read_dir", "read_*"))
+        book.reserve("c", scopes=("", "read_dir", "read_*"))
+        per_tool = {scope: as_tuple(counters)[1:] for scope, counters in book.snapshot().per_tool.items()}
+        assert per_tool == {"read_file": (1, 1, 0, 0, 0), "read_dir": (1, 0, 1, 1, 1), "read_*": (2, 1, 1, 1, 1)}
+
+    def test_sessions_do_not_mix(self) -> None:
+        """If this fails, a session sees the counters of another."""
+        book, bounds = self.open(), limits(max_tool_calls=1)
+        assert book.run("a", "success", bounds, sid="one")
+        assert book.run("a", "success", bounds, sid="two")
+        assert not book.run("b", "success", bounds, sid="one")
+        assert book.totals("three") == (0, 0, 0, 0, 0, 0)
+
+    def test_names_are_only_names(self) -> None:
+        """If this fails, characters of an id are taken for something else."""
+        book, bounds = self.open(), limits(max_tool_calls=1)
+        names = ["a:b", "a", "{a}", "a}b{", "ä ö 漢字 🙂", "'; drop table session; --", '"quoted"', "100%", "a\\b", "*", "a" * 300]
+        for name in names:
+            assert book.run(name, "success", bounds, sid=name, scopes=("", f"tool-{name}")), name
+        for name in names:
+            assert not book.run("again", "success", bounds, sid=name), name
+            assert book.snapshot(name).per_tool[f"tool-{name}"].executions == 1, name
+
+    def test_the_answer_tells_the_counters(self) -> None:
+        """If this fails, a grant's counters are not those of the session at that moment."""
+        book, bounds = self.open(), limits(max_tool_calls=1)
+        assert book.reserve("a", bounds).counters.attempts == 1
+        refused = book.reserve("b", bounds)
+        assert (refused.granted, refused.counters.attempts, refused.counters.executions) == (False, 2, 0)
+
+    # --- Limits -------------------------------------------------------------------------------------------------------------
+
+    def test_exactly_so_many_attempts_pass(self) -> None:
+        """If this fails, max_attempts lets one too many or one too few through."""
+        book, bounds = self.open(), limits(max_attempts=3)
+        assert [book.run(str(number), "success", bounds) for number in range(5)] == [True, True, True, False, False]
+        assert book.totals()[0] == 5
+
+    def test_an_attempt_is_not_judged_twice(self) -> None:
+        """If this fails, a call that was approved is refused by the attempt it has already been charged for."""
+        book, bounds = self.open(), limits(max_attempts=1)
+        assert book.reserve("a", bounds, hold=False).granted
+        assert book.reserve("a", bounds, count_attempt=False).granted
+        assert book.totals() == (1, 0, 0, 0, 0, 1)
+
+    def test_a_call_in_flight_holds_its_slot(self) -> None:
+        """If this fails, two calls can race past a limit of one."""
+        for bound in ({"max_tool_calls": 1}, {"max_successes": 1}, {"max_failures": 1}):
+            book, bounds = self.open(), limits(**bound)
+            assert book.reserve("a", bounds).granted, bound
+            assert not book.reserve("b", bounds).granted, bound
+
+    def test_an_unused_slot_comes_back(self) -> None:
+        """If this fails, a failure uses up max_successes, or a success max_failures."""
+        book, bounds = self.open(), limits(max_successes=1, max_failures=1)
+        assert book.run("a", "failure", limits(max_successes=1))
+        assert book.run("b", "success", limits(max_successes=1))
+        assert not book.reserve("c", bounds).granted
+
+    def test_a_refused_call_takes_nothing(self) -> None:
+        """If this fails, a call that one limit refuses keeps slots of another."""
+        book, bounds = self.open(), limits(max_tool_calls=5, max_calls_per_tool={"t": 1})
+        assert book.run("a", "success", bounds)
+        assert not book.reserve("b", bounds).granted
+        assert book.totals() == (2, 1, 1, 0, 0, 0)
+
+    def test_all_full_limits_are_named(self) -> None:
+        """If this fails, a refusal hides a limit, or gives it wrong numbers."""
+        book, bounds = self.open(), limits(max_tool_calls=1, max_successes=1, max_attempts=9)
+        book.run("a", "success", bounds)
+        grant = book.reserve("b", bounds)
+        assert [(breach.limit.name, breach.used) for breach in grant.breaches] == [("max_tool_calls", 1), ("max_successes", 1)]
+
+    def test_per_tool_limits_look_at_their_scope(self) -> None:
+        """If this fails, a limit of one tool or glob counts other tools."""
+        book, bounds = self.open(), limits(max_calls_per_tool={"read_*": 2})
+        assert book.run("a", "success", bounds, scopes=("", "read_a", "read_*"))
+        assert book.run("b", "success", bounds, scopes=("", "read_b", "read_*"))
+        assert not book.run("c", "success", bounds, scopes=("", "read_c", "read_*"))
+        assert book.run("d", "success", (), scopes=("", "write"))
+
+    def test_consecutive_failures_stop_at_the_bound(self) -> None:
+        """If this fails, the breaker looks at calls in flight, or not at all."""
+        book, bounds = self.open(), limits(max_consecutive_failures=2)
+        assert all(book.reserve(str(number), bounds).granted for number in range(3))
+        for number in range(2):
+            book.settle(str(number), "failure", bounds)
+        assert not book.reserve("x", bounds).granted
+        book.settle("2", "success", bounds)
+        assert book.reserve("y", bounds).granted
+
+    def test_zero_means_none(self) -> None:
+        """If this fails, a maximum of 0 is taken for no limit."""
+        assert not self.open().reserve("a", limits(max_tool_calls=0)).granted
+
+    def test_looking_takes_nothing(self) -> None:
+        """If this fails, hold=False takes a slot."""
+        book, bounds = self.open(), limits(max_tool_calls=1)
+        assert book.reserve("a", bounds, hold=False).granted
+        assert book.totals() == (1, 0, 0, 0, 0, 0)
+        assert book.reserve("b", bounds).granted
+        assert not book.reserve("c", bounds, hold=False).granted
+
+    def test_an_observer_is_told_and_granted(self) -> None:
+        """If this fails, a guard that observes is refused, or not told."""
+        book, bounds = self.open(), limits(max_tool_calls=1)
+        book.run("a", "success", bounds)
+        grant = book.reserve("b", bounds, enforce=False)
+        assert (grant.granted, len(grant.breaches), book.totals()[5]) == (True, 1, 1)
+
+    def test_a_limit_that_only_observes_is_told(self) -> None:
+        """If this fails, a limit with enforce=False refuses, or hides one that is enforced."""
+        book = self.open()
+        observed = Limit(name="observed", metric=Metric.EXECUTIONS, maximum=0, enforce=False)
+        assert book.reserve("a", (observed,)).granted
+        grant = book.reserve("b", (observed, *limits(max_tool_calls=1)))
+        assert (grant.granted, [breach.limit.name for breach in grant.breaches]) == (False, ["observed", "max_tool_calls"])
+
+    # --- Repeating ------------------------------------------------------------------------------------------------------------
+
+    def test_a_repeated_reserve_changes_nothing(self) -> None:
+        """If this fails, a retry after a lost answer takes a second slot or counts a second attempt."""
+        book, bounds = self.open(), limits(max_tool_calls=2)
+        first, second = book.reserve("a", bounds), book.reserve("a", bounds)
+        assert (first.granted, as_tuple(first.counters)) == (second.granted, as_tuple(second.counters))
+        assert book.totals() == (1, 0, 0, 0, 0, 1)
+
+    def test_a_repeated_reserve_tells_the_same_breaches(self) -> None:
+        """If this fails, the stored answer loses what it said."""
+        book, bounds = self.open(), limits(max_tool_calls=0)
+        grants = [book.reserve("a", bounds, enforce=False) for _ in range(2)]
+        assert [[(breach.limit.name, breach.used) for breach in grant.breaches] for grant in grants] == [[("max_tool_calls", 0)]] * 2
+
+    def test_a_repeated_settle_changes_nothing(self) -> None:
+        """If this fails, a retry after a lost answer counts a call twice."""
+        for first in ("success", "failure", "release"):
+            book = self.open()
+            book.run("a", first)  # type: ignore[arg-type]
+            before = book.totals()
+            for again in ("success", "failure", "release"):
+                if first != "release" or again == "release" or "repeated_ends" not in self.exceptions:
+                    book.settle("a", again)  # type: ignore[arg-type]
+                    assert book.totals() == before, (first, again)
+
+    def test_releasing_what_was_never_held_changes_nothing(self) -> None:
+        """If this fails, slots can be given back that nobody took."""
+        book = self.open()
+        book.reserve("other")
+        book.settle("unknown", "release")
+        assert book.totals() == (1, 0, 0, 0, 0, 1)
+
+    def test_an_id_may_be_used_again_when_its_call_has_ended(self) -> None:
+        """If this fails, a framework that numbers its calls from 1 in every turn is counted once only."""
+        book, bounds = self.open(), limits(max_tool_calls=2)
+        assert [book.run("call_1", "success", bounds) for _ in range(3)] == [True, True, False]
+        assert book.totals() == (3, 2, 2, 0, 0, 0)
+
+    # --- Reading and forgetting -------------------------------------------------------------------------------------------------
+
+    def test_an_unknown_session_is_empty(self) -> None:
+        """If this fails, reading a session raises or invents something."""
+        snapshot = self.open().snapshot("nobody")
+        assert (snapshot.session_id, as_tuple(snapshot.totals), dict(snapshot.per_tool)) == ("nobody", (0,) * 6, {})
+
+    def test_reset_forgets_a_session(self) -> None:
+        """If this fails, counters survive a reset, or other sessions do not."""
+        book, bounds = self.open(), limits(max_tool_calls=1)
+        book.run("a", "success", bounds)
+        book.run("a", "success", bounds, sid="other")
+        book.reset()
+        assert book.totals() == (0,) * 6
+        assert book.totals("other") == (1, 1, 1, 0, 0, 0)
+        assert book.run("b", "success", bounds)
+
+    def test_a_call_that_ran_through_a_reset_still_counts(self) -> None:
+        """If this fails, resetting a session lets running calls escape."""
+        book = self.open("repeated_ends")
+        book.reserve("a")
+        book.reset()
+        book.settle("a", "success")
+        assert book.totals() == (0, 1, 1, 0, 0, 0)
+
+    # --- Leases -----------------------------------------------------------------------------------------------------------------
+
+    def test_a_lease_that_runs_out_gives_its_slots_back(self) -> None:
+        """If this fails, a crashed worker's slots are lost."""
+        book, bounds = self.open("expiry"), limits(max_tool_calls=1)
+        assert book.reserve("a", bounds, lease_s=self.lease_s).granted
+        assert not book.reserve("b", bounds, lease_s=self.lease_s).granted
+        self.advance(self.lease_s * 1.2)
+        assert book.reserve("c", bounds, lease_s=self.lease_s).granted
+        assert book.totals() == (3, 0, 0, 0, 0, 1)
+
+    def test_an_irreversible_call_counts_when_its_lease_runs_out(self) -> None:
+        """If this fails, a crashed worker's call may run a second time although its effect cannot be taken back."""
+        book, bounds = self.open("expiry"), limits(max_tool_calls=1)
+        book.reserve("a", bounds, lease_s=self.lease_s, expiry_counts=True)
+        self.advance(self.lease_s * 1.2)
+        assert not book.reserve("b", bounds, lease_s=self.lease_s).granted
+        assert book.totals() == (2, 1, 0, 1, 1, 0)
+        assert book.snapshot().per_tool["t"].failures == 1
+
+    def test_a_late_end_still_counts(self) -> None:
+        """If this fails, a slow worker escapes its limit."""
+        book = self.open("expiry")
+        for call, result in (("a", "success"), ("b", "failure")):
+            book.reserve(call, lease_s=self.lease_s)
+            self.advance(self.lease_s * 1.2)
+            assert book.totals()[5] == 0
+            book.settle(call, result)  # type: ignore[arg-type]
+            book.settle(call, result)  # type: ignore[arg-type]
+        assert book.totals() == (2, 2, 1, 1, 1, 0)
+
+    def test_a_late_release_changes_nothing(self) -> None:
+        """If this fails, a slot is given back twice."""
+        book = self.open("expiry")
+        book.reserve("a", lease_s=self.lease_s)
+        book.reserve("b", lease_s=100)
+        self.advance(self.lease_s * 1.2)
+        assert book.totals()[5] == 1
+        book.settle("a", "release")
+        assert book.totals() == (2, 0, 0, 0, 0, 1)
+
+    def test_a_late_success_corrects_a_counted_expiry(self) -> None:
+        """If this fails, a slow irreversible call is counted twice, or stays a failure."""
+        book = self.open("expiry")
+        book.reserve("a", lease_s=self.lease_s, expiry_counts=True)
+        self.advance(self.lease_s * 1.2)
+        assert book.totals() == (1, 1, 0, 1, 1, 0)
+        for _ in range(2):
+            book.settle("a", "success")
+            assert book.totals() == (1, 1, 1, 0, 0, 0)
+
+    def test_a_late_failure_stays_counted_once(self) -> None:
+        """If this fails, a slow irreversible call that failed is counted twice."""
+        book = self.open("expiry")
+        book.reserve("a", lease_s=self.lease_s, expiry_counts=True)
+        self.advance(self.lease_s * 1.2)
+        book.totals()
+        book.settle("a", "failure")
+        assert book.totals() == (1, 1, 0, 1, 1, 0)
+
+    def test_a_renewed_lease_holds_on(self) -> None:
+        """If this fails, a call that takes long loses its slot although its worker lives."""
+        book, bounds = self.open("expiry"), limits(max_tool_calls=1)
+        book.reserve("a", bounds, lease_s=self.lease_s)
+        for _ in range(3):
+            self.advance(self.lease_s * 0.5)
+            assert book.renew("a", self.lease_s)
+        assert not book.reserve("b", bounds).granted
+        self.advance(self.lease_s * 1.2)
+        assert book.reserve("c", bounds).granted
+
+    def test_what_is_over_cannot_be_renewed(self) -> None:
+        """If this fails, a lease comes back to life."""
+        book = self.open("expiry")
+        assert not book.renew("unknown", 1)
+        book.run("ended")
+        assert not book.renew("ended", 1)
+        book.reserve("expired", lease_s=self.lease_s)
+        self.advance(self.lease_s * 1.2)
+        assert not book.renew("expired", 1)
+        assert book.totals()[5] == 0
+
+    def test_without_a_lease_nothing_runs_out(self) -> None:
+        """If this fails, a lease of None is taken for a short one."""
+        book = self.open("expiry")
+        book.reserve("a")
+        book.reserve("b", lease_s=self.lease_s)
+        self.advance(self.lease_s * 1.2)
+        assert book.totals()[5] == 1
+
+    # --- Windows ----------------------------------------------------------------------------------------------------------------
+
+    def test_a_window_slides(self) -> None:
+        """If this fails, executions do not leave the window, or leave it early."""
+        book, bounds = self.open("windows"), (windowed(Metric.EXECUTIONS, 2, self.lease_s),)
+        assert [book.run(str(number), "success", bounds) for number in range(3)] == [True, True, False]
+        self.advance(self.lease_s * 1.2)
+        assert [book.run(f"later {number}", "success", bounds) for number in range(3)] == [True, True, False]
+        assert book.totals()[1] == 4
+
+    def test_a_call_in_flight_counts_in_a_window(self) -> None:
+        """If this fails, two calls can race past a limit with a window."""
+        book, bounds = self.open("windows"), (windowed(Metric.SUCCESSES, 1, self.lease_s),)
+        assert book.reserve("a", bounds).granted
+        assert not book.reserve("b", bounds).granted
+
+    def test_an_execution_counts_from_its_start_and_a_success_from_its_end(self) -> None:
+        """If this fails, a long call is in the wrong place of a window."""
+        book = self.open("windows")
+        starts, ends = windowed(Metric.EXECUTIONS, 1, self.lease_s), windowed(Metric.SUCCESSES, 1, self.lease_s)
+        book.reserve("a", (starts, ends))
+        self.advance(self.lease_s * 1.2)
+        book.settle("a", "success", (starts, ends))
+        assert book.reserve("b", (starts,), hold=False).granted
+        assert not book.reserve("c", (ends,), hold=False).granted
+
+    def test_attempts_have_windows_too(self) -> None:
+        """If this fails, refused attempts are not counted in a window, or never leave it."""
+        book, bounds = self.open("windows"), (windowed(Metric.ATTEMPTS, 2, self.lease_s),)
+        assert [book.run(str(number), "success", bounds) for number in range(4)] == [True, True, False, False]
+        self.advance(self.lease_s * 1.2)
+        assert book.run("later", "success", bounds)
+
+    def test_two_windows_on_one_counter_count_it_once(self) -> None:
+        """If this fails, a call counts twice when two limits look at it, or the smaller limit makes the larger one forget."""
+        book = self.open("windows")
+        bounds = (windowed(Metric.EXECUTIONS, 2, self.lease_s), windowed(Metric.EXECUTIONS, 4, 1_000))
+        assert [book.run(str(number), "success", bounds) for number in range(3)] == [True, True, False]
+        self.advance(self.lease_s * 1.2)
+        assert [book.run(f"b{number}", "success", bounds) for number in range(2)] == [True, True]
+        self.advance(self.lease_s * 1.2)
+        assert not book.run("c", "success", bounds)
+
+    def test_windows_of_a_tool_look_at_that_tool(self) -> None:
+        """If this fails, a window of one tool counts another."""
+        book, bounds = self.open("windows"), (windowed(Metric.EXECUTIONS, 1, 1_000, scope="t"),)
+        assert book.run("a", "success", (), scopes=("", "other"))
+        assert book.run("b", "success", bounds)
+        assert not book.run("c", "success", bounds)
+
+    def test_an_expired_irreversible_call_counts_in_windows(self) -> None:
+        """If this fails, a crash is a way around a limit with a window."""
+        book, bounds = self.open("windows", "expiry"), (windowed(Metric.EXECUTIONS, 1, 1_000),)
+        book.reserve("a", bounds, lease_s=self.lease_s, expiry_counts=True)
+        self.advance(self.lease_s * 1.2)
+        assert not book.reserve("b", bounds).granted
+
+    # --- Budgets ----------------------------------------------------------------------------------------------------------------
+
+    def test_an_estimate_is_reserved_and_the_rest_given_back(self) -> None:
+        """If this fails, a budget keeps what a call expected to use instead of what it used."""
+        book, bounds = self.open("amounts"), limits(max_cost=1.0)
+        assert book.reserve("a", bounds, amounts={"cost": 700_000}).granted
+        assert book.amount() == (0.0, 0.7)
+        refused = book.reserve("b", bounds, amounts={"cost": 400_000})
+        assert not refused.granted
+        assert [(breach.limit.name, breach.used, breach.in_flight) for breach in refused.breaches] == [("max_cost", 0, 700_000)]
+        book.settle("a", "success", bounds, amounts={"cost": 200_000})
+        assert book.amount() == (0.2, 0.0)
+        assert book.amount(scope="t") == (0.2, 0.0)
+        assert book.reserve("c", bounds, amounts={"cost": 800_000}).granted
+
+    def test_ten_tenths_are_one(self) -> None:
+        """If this fails, amounts are rounded."""
+        book, bounds = self.open("amounts"), limits(max_cost=1.0)
+        assert [book.run(str(number), "success", bounds, amounts={"cost": 100_000}) for number in range(11)] == [True] * 10 + [False]
+        assert book.amount() == (1.0, 0.0)
+
+    def test_without_a_word_the_estimate_was_used(self) -> None:
+        """If this fails, a settlement that says nothing about an amount spends nothing."""
+        book = self.open("amounts")
+        book.reserve("a", amounts={"cost": 300_000, "tokens": 5_000_000})
+        book.settle("a", "failure", amounts={"tokens": 2_000_000})
+        assert (book.amount(), book.amount("tokens")) == ((0.3, 0.0), (2.0, 0.0))
+
+    def test_a_release_spends_nothing(self) -> None:
+        """If this fails, a call that never ran costs something."""
+        book = self.open("amounts")
+        book.run("a", "release", amounts={"cost": 300_000})
+        assert book.amount() == (0.0, 0.0)
+
+    def test_a_used_up_budget_stops_calls_without_an_estimate(self) -> None:
+        """If this fails, who says nothing spends without bound; or a call that is stated to be free is refused."""
+        book, bounds = self.open("amounts"), limits(max_amounts={"tokens": 10})
+        assert book.reserve("a", bounds).granted
+        book.settle("a", "success", bounds, amounts={"tokens": 12_000_000})
+        assert not book.reserve("b", bounds).granted
+        book.reset()
+        book.run("c", "success", bounds, amounts={"tokens": 10_000_000})
+        assert book.reserve("d", bounds, amounts={"tokens": 0}).granted
+
+    def test_large_amounts_stay_exact(self) -> None:
+        """If this fails, amounts pass through numbers that are too small for them."""
+        book = self.open("amounts")
+        large = 123_456_789_012_345_678
+        book.run("a", "success", amounts={"bytes": large})
+        book.run("b", "success", amounts={"bytes": 1})
+        book.reserve("c", amounts={"bytes": large})
+        assert book.amount("bytes") == ((large + 1) / 1_000_000, large / 1_000_000)
+
+    def test_a_budget_may_have_a_window(self) -> None:
+        """If this fails, a budget per hour never frees, or frees early."""
+        book, bounds = self.open("amounts", "windows"), (windowed(Metric.AMOUNT, 1_000_000, self.lease_s, amount="cost"),)
+        assert book.run("a", "success", bounds, amounts={"cost": 600_000})
+        assert not book.run("b", "success", bounds, amounts={"cost": 600_000})
+        self.advance(self.lease_s * 1.2)
+        assert book.run("c", "success", bounds, amounts={"cost": 600_000})
+        assert book.amount() == (1.2, 0.0)
+
+    def test_amounts_of_an_expired_lease(self) -> None:
+        """If this fails, a crash loses a budget's reservation, or a late end counts it twice."""
+        book = self.open("amounts", "expiry")
+        book.reserve("released", lease_s=self.lease_s, amounts={"cost": 300_000})
+        book.reserve("counted", lease_s=self.lease_s, expiry_counts=True, amounts={"cost": 500_000})
+        self.advance(self.lease_s * 1.2)
+        assert book.amount() == (0.5, 0.0)
+        book.settle("counted", "success", amounts={"cost": 100_000})
+        assert book.amount() == (0.1, 0.0)
+        book.settle("released", "success", amounts={"cost": 200_000})
+        assert book.amount() == (0.3, 0.0)
+
+    # --- Parents ----------------------------------------------------------------------------------------------------------------
+
+    def test_a_call_counts_in_its_parents(self) -> None:
+        """If this fails, spawning a sub-agent resets a limit."""
+        book, bounds = self.open("parents"), limits(max_tool_calls=2)
+        assert book.run("1", "success", bounds, sid="child one", parents=("middle", "root"))
+        assert book.run("1", "failure", bounds, sid="child two", parents=("root",))
+        assert not book.run("2", "success", bounds, sid="child two", parents=("root",))
+        assert book.totals("root") == (3, 2, 1, 1, 1, 0)
+        assert book.totals("middle") == (1, 1, 1, 0, 0, 0)
+        assert book.totals("child two") == (2, 1, 0, 1, 1, 0)
+
+    def test_a_full_parent_takes_nothing_in_the_child(self) -> None:
+        """If this fails, a refusal by the parent leaves slots taken in the child."""
+        book, bounds = self.open("parents"), limits(max_tool_calls=1)
+        assert book.reserve("own", bounds, sid="root").granted
+        assert not book.reserve("1", bounds, sid="child", parents=("root",)).granted
+        assert (book.totals("child")[5], book.totals("root")[5]) == (0, 1)
+        book.settle("own", "release", bounds, sid="root")
+        assert book.reserve("1", bounds, sid="child", parents=("root",)).granted
+        assert (book.totals("child")[5], book.totals("root")[5]) == (1, 1)
+
+    def test_a_repeated_call_of_a_child_changes_nothing_above(self) -> None:
+        """If this fails, retries of a child's call count twice in its parent."""
+        book = self.open("parents")
+        for _ in range(2):
+            book.reserve("1", sid="child", parents=("root",), amounts={"cost": 10})
+        for _ in range(2):
+            book.settle("1", "success", sid="child", parents=("root",), amounts={"cost": 20})
+        assert book.totals("root") == (1, 1, 1, 0, 0, 0)
+
+    def test_leases_above_are_renewed_and_expire_with_their_call(self) -> None:
+        """If this fails, a parent loses or keeps the slot of a child's call."""
+        book = self.open("parents", "expiry")
+        book.reserve("1", sid="child", parents=("root",), lease_s=self.lease_s, expiry_counts=True)
+        self.advance(self.lease_s * 0.6)
+        assert book.renew("1", self.lease_s, sid="child")
+        self.advance(self.lease_s * 0.6)
+        assert book.totals("root") == (1, 0, 0, 0, 0, 1)
+        self.advance(self.lease_s)
+        assert book.totals("root") == (1, 1, 0, 1, 1, 0)
+        book.settle("1", "success", sid="child", parents=("root",))
+        assert book.totals("root") == book.totals("child") == (1, 1, 1, 0, 0, 0)
+
+    # --- Contention -------------------------------------------------------------------------------------------------------------
+
+    def test_threads_cannot_pass_a_limit_together(self) -> None:
+        """If this fails, reserve is not one atomic step."""
+        book, bounds = self.open(), limits(max_tool_calls=20, max_calls_per_tool={"t": 30})
+        granted = self._hammer(8, lambda worker: sum(book.run(f"{worker}-{n}", "success", bounds) for n in range(10)))
+        assert sum(granted) == 20
+        assert book.totals() == (80, 20, 20, 0, 0, 0)
+
+    def test_threads_cannot_take_one_slot_twice(self) -> None:
+        """If this fails, the same call reserved at the same time by two threads takes two slots."""
+        book = self.open("repeated_ends")
+        self._hammer(8, lambda worker: book.reserve("same", limits(max_tool_calls=3)))
+        assert book.totals() == (1, 0, 0, 0, 0, 1)
+        self._hammer(8, lambda worker: book.settle("same", "success"))
+        assert book.totals() == (1, 1, 1, 0, 0, 0)
+
+    @staticmethod
+    def _hammer(workers: int, work: Callable[[int], Any]) -> list[Any]:
+        results: list[Any] = []
+        threads = [threading.Thread(target=lambda number=number: results.append(work(number))) for number in range(workers)]  # type: ignore[misc]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(results) == workers, "a worker raised"
+        return results

@@ -1,0 +1,115 @@
+"""Tables in the docs that are printed from the code.
+
+A page holds ``<!-- generated: name -->`` ... ``<!-- end -->``; what stands between is the table of that name. The tests compare;
+``python tests/docs/generated.py`` writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any
+
+from fences import pages
+
+import edictum
+from edictum.core.limits import OperationLimits
+from edictum.errors import EdictumError
+from edictum.outcomes import OUTCOME_KINDS, UNSET
+from edictum.runtime.perform import PORT_FAILURES
+
+_MARK = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
+
+LIMIT_MEANINGS = {
+    "max_attempts": "calls that are asked for, refused ones included",
+    "max_tool_calls": "calls that run",
+    "max_calls_per_tool": "calls that run, for each tool or glob",
+    "max_successes": "calls that run and succeed",
+    "max_failures": "calls that run and fail",
+    "max_consecutive_failures": "failures since the last success",
+    "max_successes_per_tool": "calls that run and succeed, for each tool or glob",
+    "max_cost": "of what calls cost in all: short for `cost` in `max_amounts`",
+    "max_amounts": "of anything that calls use up, by its name",
+}
+
+
+def table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [headings, tuple("---" for _ in headings), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def port_failures() -> str:
+    return table(("what fails", "what follows"), [(what, follows) for what, follows in PORT_FAILURES.items()])
+
+
+def error_classes(base: type[EdictumError] = EdictumError) -> Iterator[type[EdictumError]]:
+    """The exception and all its children in the library, parents first."""
+    yield base
+    for child in base.__subclasses__():
+        if child.__module__.startswith("edictum."):
+            yield from error_classes(child)
+
+
+def errors() -> str:
+    assert edictum.__version__  # the package is imported whole, so that all subclasses exist
+    rows = [(f"`{cls.__name__}`", f"`{cls.code}`", _parents(cls), _first_line(cls)) for cls in error_classes()]
+    return table(("class", "code", "is a", "means"), rows)
+
+
+def _parents(cls: type) -> str:
+    return ", ".join(f"`{parent.__name__}`" for parent in cls.__bases__)
+
+
+def _first_line(cls: type) -> str:
+    return " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+
+
+def outcome_fields() -> str:
+    return table(
+        ("outcome", "fields", "keyword-only"), [(f"`{cls.__name__}`", _fields(cls, False), _fields(cls, True)) for cls in OUTCOME_KINDS]
+    )
+
+
+def _fields(cls: type[Any], kw_only: bool) -> str:
+    return ", ".join(f"`{_field(item)}`" for item in fields(cls) if item.kw_only is kw_only)
+
+
+def _field(item: Field[Any]) -> str:
+    return item.name if item.default is MISSING or item.default is UNSET else f"{item.name}={item.default!r}"
+
+
+def operation_limits() -> str:
+    default = OperationLimits()
+    rows = [(f"`{item.name}`", f"`{getattr(default, item.name)!r}`", LIMIT_MEANINGS[item.name]) for item in fields(OperationLimits)]
+    return table(("`OperationLimits`", "default", "at most so many"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "errors": errors,
+    "operation-limits": operation_limits,
+    "outcome-fields": outcome_fields,
+    "port-failures": port_failures,
+}
+
+
+def found() -> dict[str, list[tuple[Path, str]]]:
+    """Every generated table of the docs: its name, its page and what stands there now."""
+    tables: dict[str, list[tuple[Path, str]]] = {}
+    for path in pages():
+        for match in _MARK.finditer(path.read_text(encoding="utf-8")):
+            tables.setdefault(match["name"], []).append((path, match["table"]))
+    return tables
+
+
+def write() -> None:
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        new = _MARK.sub(lambda match: f"{match[1]}{TABLES[match['name']]()}{match[4]}", text)
+        if new != text:
+            path.write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

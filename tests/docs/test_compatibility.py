@@ -1,0 +1,333 @@
+"""The claims of docs/compatibility.md about this library, one test each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from edictum import (
+    BashClassifier,
+    CollectingAuditSink,
+    CompositeSink,
+    Edictum,
+    EdictumConfigError,
+    EdictumDenied,
+    EdictumInputError,
+    EdictumToolError,
+    FileAuditSink,
+    HookDecision,
+    HookRegistration,
+    InMemoryApprovalBackend,
+    MemoryBackend,
+    OperationLimits,
+    Principal,
+    RedactionPolicy,
+    SideEffect,
+    ToolCall,
+    ToolDenied,
+    ToolEnvelope,
+    ToolExecutionResult,
+    ToolFailure,
+    ToolTimeout,
+    Verdict,
+    create_envelope,
+    deny_sensitive_reads,
+    postcondition,
+    precondition,
+    session_contract,
+)
+from edictum.findings import classify_finding
+
+
+def refuse(name, **options):
+    return precondition("*", id=name, **options)(lambda call: Verdict.fail(f"{name} refuses"))
+
+
+def tool(**args):
+    return "ran"
+
+
+# --- Names and deciding --------------------------------------------------------------------------------------------------
+
+
+def test_older_names_still_work():
+    assert ToolEnvelope is ToolCall
+    assert isinstance(create_envelope("t", {}), ToolCall)
+
+
+@pytest.mark.parametrize("wrong", [{"contracts": [tool]}, {"hooks": [tool]}])
+def test_unknown_items_are_an_error(wrong):
+    with pytest.raises(EdictumConfigError):
+        Edictum(**wrong)
+
+
+def test_approval_skips_neither_contracts_nor_limits():
+    people = InMemoryApprovalBackend(answer=True)
+    guard = Edictum(contracts=[refuse("ask", effect="approve"), refuse("no")], approval_backend=people)
+    assert guard.dispatch_sync("t", {}, tool).decision_name == "no"
+    limited = Edictum(contracts=[refuse("ask", effect="approve")], approval_backend=people, limits=OperationLimits(max_tool_calls=1))
+    assert [type(limited.dispatch_sync("t", {}, tool)) for _ in range(2)] == [ToolExecutionResult, ToolDenied]
+    assert len(people.requests) == 1
+
+
+def test_tool_gets_what_was_checked():
+    args = {"paths": ["/srv/a"]}
+
+    @precondition("*")
+    def changes_the_callers_list(call):
+        args["paths"].append("/etc/shadow")
+        return Verdict.pass_()
+
+    assert Edictum(contracts=[changes_the_callers_list]).run_sync("t", args, lambda paths: paths) == ["/srv/a"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"contracts": [precondition("*", id="none")(lambda call: None)]},
+        {"contracts": [precondition("*", when=lambda call: 1 / 0, id="when")(lambda call: Verdict.pass_())]},
+        {"hooks": [HookRegistration("before", "*", lambda call: None)]},
+        {"hooks": [HookRegistration("before", "*", lambda call: HookDecision.allow(), when=lambda call: 1 / 0)]},
+        {"principal_resolver": lambda tool_name, args: 1 / 0},
+    ],
+)
+def test_broken_parts_deny_with_an_event(broken):
+    guard = Edictum(**broken)
+    outcome = guard.dispatch_sync("t", {}, tool)
+    assert isinstance(outcome, ToolDenied)
+    assert outcome.policy_error
+    assert [event.action for event in guard.local_sink.events] == ["call_denied"]
+    assert guard.session().attempts == 1
+
+
+def test_mode_is_checked():
+    with pytest.raises(EdictumConfigError):
+        Edictum(mode="enforced")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a\\b", "a\rb", "a\x1bb", "x" * 257])
+def test_bad_tool_names(name):
+    with pytest.raises(EdictumInputError):
+        Edictum().run_sync(name, {}, tool)
+
+
+def test_globs_in_the_tool_table_and_in_limits():
+    guard = Edictum(tools={"mcp_*": {"side_effect": "read"}}, limits=OperationLimits(max_calls_per_tool={"mcp_*": 1}))
+    guard.run_sync("mcp_a", {}, tool)
+    assert guard.local_sink.last().side_effect == "read"
+    with pytest.raises(EdictumDenied):
+        guard.run_sync("mcp_b", {}, tool)
+
+
+@pytest.mark.parametrize("command", ["ls & rm -rf /", "find / -delete", "git branch -D main", "less x", "cat < x", "echo $HOME"])
+def test_commands_that_do_more_than_read(command):
+    assert BashClassifier.classify(command) is SideEffect.IRREVERSIBLE
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("bash", {"command": "cat .env"}),
+        ("Bash", {"command": "/usr/bin/env"}),
+        ("shell", {"command": "env | sort"}),
+        ("open_document", {"files": ["/home/ada/.ssh/id_rsa"]}),
+    ],
+)
+def test_sensitive_reads_of_any_tool(name, args):
+    assert isinstance(Edictum(contracts=[deny_sensitive_reads()]).dispatch_sync(name, args, tool), ToolDenied)
+
+
+def test_merging_keeps_everything(caplog):
+    first = Edictum(limits=OperationLimits(max_tool_calls=5))
+    second = Edictum(
+        contracts=[refuse("no")],
+        hooks=[HookRegistration("before", "hooked", lambda call: HookDecision.deny("hook"))],
+        limits=OperationLimits(max_tool_calls=2),
+        tools={"t": {"side_effect": "read"}},
+    )
+    merged = Edictum.from_multiple([first, second, Edictum(contracts=[refuse("no")])])
+    assert merged.limits.max_tool_calls == 2
+    assert merged.dispatch_sync("hooked", {}, tool).decision_source == "hook"
+    assert len(merged.evaluate("t", {}).contracts) == 2
+    assert "several contracts are called 'no'" in caplog.text
+    assert first.local_sink.events == []
+
+
+def test_evaluate_agrees_with_run():
+    async def slow_no(call):
+        await asyncio.sleep(0)
+        return Verdict.fail("asynchronous no")
+
+    guard = Edictum(contracts=[precondition("*", id="slow")(slow_no)])
+    assert guard.evaluate("t", {}).deny_reasons == ["asynchronous no"]
+    assert Edictum(contracts=[refuse("no")], mode="observe").evaluate("t", {}).verdict == "allow"
+    hook = HookRegistration("before", "*", lambda call: HookDecision.deny("hook"))
+    assert Edictum(hooks=[hook]).evaluate("t", {}).verdict == "deny"
+    only_ada = precondition("*", id="ada")(lambda call: Verdict.pass_() if call.principal else Verdict.fail("who?"))
+    assert Edictum(contracts=[only_ada], principal=Principal(user_id="ada")).evaluate("t", {}).verdict == "allow"
+
+
+# --- Limits and sessions -------------------------------------------------------------------------------------------------
+
+
+def test_attempts_are_not_off_by_one():
+    guard = Edictum(limits=OperationLimits(max_attempts=3))
+    assert sum(isinstance(guard.dispatch_sync("t", {}, tool), ToolExecutionResult) for _ in range(5)) == 3
+
+
+def test_cancelled_call_is_counted_and_closed():
+    guard = Edictum()
+
+    async def cancelled():
+        task = asyncio.ensure_future(guard.run("t", {}, lambda: asyncio.sleep(60)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(cancelled())
+    assert (guard.session().executions, guard.session().failures) == (1, 1)
+    assert guard.local_sink.last().success_source == "cancelled"
+
+
+def test_session_contract_can_observe():
+    observing = session_contract(mode="observe")(lambda session: Verdict.fail("too much"))
+    guard = Edictum(contracts=[observing])
+    assert guard.run_sync("t", {}, tool) == "ran"
+    assert guard.local_sink.events[0].action == "call_would_deny"
+
+
+def test_old_storage_from_many_threads_and_loops():
+    guard = Edictum(backend=MemoryBackend(), limits=OperationLimits(max_tool_calls=3))
+    ran, lock = [], threading.Lock()
+
+    def body():
+        with lock:
+            ran.append(1)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: guard.dispatch_sync("t", {}, body), range(24)))
+    assert len(ran) == 3
+
+
+# --- Success and results -------------------------------------------------------------------------------------------------
+
+
+def test_checker_that_raises_loses_nothing():
+    guard = Edictum(success_check=lambda tool_name, result: 1 / 0)
+    outcome = guard.dispatch_sync("t", {}, lambda: "the result")
+    assert isinstance(outcome, ToolFailure)
+    assert (outcome.policy_error, outcome.value) == (True, "the result")
+    assert guard.local_sink.last().result_summary == "the result"
+
+
+def test_tool_error_is_redacted_and_has_its_cause():
+    with pytest.raises(EdictumToolError) as raised:
+        Edictum().run_sync("t", {}, lambda: "Error: password=lovelace")
+    assert raised.value.result == "Error: password=[REDACTED]"
+
+    def raises():
+        raise KeyError("x")
+
+    with pytest.raises(EdictumToolError) as raised:
+        Edictum().run_sync("t", {}, raises)
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("side_effect", list(SideEffect))
+def test_redaction_is_done_for_every_tool_and_keeps_the_shape(side_effect):
+    redacting = postcondition("*", effect="redact", id="redact")(lambda call, result: Verdict.fail("secret"))
+    guard = Edictum(contracts=[redacting], tools={"t": {"side_effect": side_effect}})
+    assert guard.run_sync("t", {}, lambda: {"rows": [{"password": "x", "n": 1}]}) == {"rows": [{"password": "[REDACTED]", "n": 1}]}
+
+
+def test_redaction_that_changes_nothing_suppresses():
+    redacting = postcondition("*", effect="redact", id="redact")(lambda call, result: Verdict.fail("an address"))
+    assert Edictum(contracts=[redacting]).run_sync("t", {}, lambda: "12 High Street") == "[OUTPUT SUPPRESSED] an address"
+
+
+def test_observing_guard_only_reports():
+    parts = [refuse("ask", effect="approve"), postcondition("*", effect="deny", id="post")(lambda call, result: Verdict.fail("no"))]
+    assert Edictum(contracts=parts, mode="observe").run_sync("t", {}, tool) == "ran"
+
+
+def test_findings_by_words():
+    assert classify_finding("check", "the filename is odd") == "policy_violation"
+    assert classify_finding("check", "an ssn was found") == "pii_detected"
+
+
+def test_timeouts():
+    guard = Edictum(tools={"t": {"timeout_s": 0.02}})
+    assert isinstance(guard.dispatch_sync("t", {}, lambda: asyncio.sleep(60)), ToolTimeout)
+
+
+# --- Audit ---------------------------------------------------------------------------------------------------------------
+
+
+def test_fields_are_filled_in():
+    guard = Edictum()
+    guard.run_sync("t", {}, tool)
+    guard.dispatch_sync("t", {}, lambda: "Error: no", parent_call_id="p1")
+    event = guard.local_sink.last()
+    assert (event.call_index, event.parent_call_id, event.error, event.result_summary) == (1, "p1", "Error: no", "Error: no")
+
+
+def test_composite_tries_all_sinks():
+    class Broken:
+        def emit(self, event):
+            raise OSError("full")
+
+    kept = CollectingAuditSink()
+    guard = Edictum(audit_sink=CompositeSink([Broken(), kept]))
+    assert isinstance(guard.dispatch_sync("t", {}, tool), ToolDenied)
+    assert len(kept.events) == 2
+
+
+def test_closing_reaches_sinks_inside_a_composite(tmp_path):
+    file = FileAuditSink(tmp_path / "new" / "audit.jsonl")
+    guard = Edictum(audit_sink=CompositeSink([file]))
+    guard.run_sync("t", {}, tool)
+    asyncio.run(guard.close())
+    assert file._file is None
+    assert len((tmp_path / "new" / "audit.jsonl").read_text().splitlines()) == 2
+
+
+def test_redaction_of_keys_texts_principals_and_reasons():
+    policy = RedactionPolicy()
+    assert policy.redact_args({"monkey": "a", "max_tokens": 3, "api_key": "x"}) == {"monkey": "a", "max_tokens": 3, "api_key": "[REDACTED]"}
+    assert policy.redact_args({"command": "export API_KEY=abc"}) == {"command": "export API_KEY=[REDACTED]"}
+    guard = Edictum(
+        principal=Principal(user_id="ada", claims={"token": "abc"}),
+        contracts=[precondition("*", id="quotes")(lambda call: Verdict.fail("no password=lovelace here"))],
+    )
+    guard.dispatch_sync("t", {}, tool)
+    written = json.dumps(guard.local_sink.last().to_dict())
+    assert "lovelace" not in written
+    assert "abc" not in written
+
+
+def test_large_payloads_stay_json():
+    guard = Edictum()
+    guard.run_sync("t", {f"k{n}": "x" * 2_000 for n in range(100)}, tool)
+    event = guard.local_sink.last()
+    assert "_omitted" in event.tool_args
+    assert len(json.dumps(event.to_dict())) < 50_000
+
+
+def test_approval_backend_is_told_when_the_caller_is_cancelled():
+    people = InMemoryApprovalBackend()
+    guard = Edictum(contracts=[refuse("ask", effect="approve")], approval_backend=people)
+
+    async def cancelled():
+        task = asyncio.ensure_future(guard.run("t", {}, tool))
+        await asyncio.sleep(0.02)
+        assert len(people.pending) == 1
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(cancelled())
+    assert len(people.withdrawn) == 1
+    assert guard.local_sink.last().action == "call_approval_withdrawn"

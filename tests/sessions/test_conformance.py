@@ -1,0 +1,50 @@
+"""The conformance suite, for every ledger we ship, on the real thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edictum.sessions import MemoryBackend, MemoryLedger, StorageLedger
+from edictum.sessions.sqlite import SqliteStore
+from edictum.sessions.store import StoreLedger
+from edictum.testing import LedgerConformance
+
+
+class TestMemory(LedgerConformance):
+    def make_ledger(self) -> Any:
+        self.now = 1_000.0
+        return MemoryLedger(clock=lambda: self.now)
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class TestStorage(LedgerConformance):
+    exceptions = {
+        "windows": "four verbs cannot keep time",
+        "expiry": "four verbs cannot keep time",
+        "amounts": "a budget cannot be reserved by adding one",
+        "parents": "four verbs cannot change two sessions in one step",
+        "repeated_ends": "which calls are held is known to this process only",
+    }
+
+    def make_ledger(self) -> Any:
+        return StorageLedger(MemoryBackend())
+
+
+class TestSqlite(LedgerConformance):
+    @pytest.fixture(autouse=True)
+    def _directory(self, tmp_path: Path) -> None:
+        self.directory = tmp_path
+        self.now = 1_000.0
+        self.files = 0
+
+    def make_ledger(self) -> Any:
+        self.files += 1
+        return StoreLedger(SqliteStore(self.directory / f"{self.files}.db", clock=lambda: self.now))
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
