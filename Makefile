@@ -3,6 +3,7 @@
 #   make demo    a scripted agent with misbehaving tools, judged twice     (seconds; under two minutes on a fresh clone)
 #   make test    ruff, mypy --strict, all tests, the coverage gate
 #   make bench   ours, the public edictum 0.19.0 and a hand-written guard, in one run
+#   make frameworks   the adapters in the real frameworks, in venvs of their own; LATEST=1: newest releases; ONLY=name: one
 #   make lint    ruff and mypy only
 #   make clean   remove what the targets above made
 
@@ -21,7 +22,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PURE := src/edictum/core/*,src/edictum/outcomes.py,src/edictum/success.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint clean
+.PHONY: help demo test frameworks bench lint clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -42,6 +43,9 @@ lint: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted; run: $(BIN)/ruff format ."; exit 1; }
 	@echo "== mypy --strict"
 	@$(BIN)/mypy
+
+frameworks:
+	@$(PYTHON) frameworks/run.py $(if $(LATEST),--latest) $(if $(ONLY),--only $(ONLY))
 
 bench: $(INSTALLED)
 	@$(BIN)/python benchmarks/bench.py

@@ -79,9 +79,8 @@ class Systems:
     theirs: Worker | None
 
     @classmethod
-    def start(cls) -> Systems:
+    def start(cls, peer: Path | None) -> Systems:
         python = Path(sys.executable)
-        peer = peer_python()
         return cls(Worker(python, "cases_ours.py"), Worker(python, "cases_by_hand.py"), Worker(peer, "cases_theirs.py") if peer else None)
 
     def close(self) -> None:
@@ -93,29 +92,33 @@ class Systems:
 Timings = dict[tuple[str, str], Sample]
 
 
-def measure(systems: Systems, repetitions: int) -> Timings:
+def measure(systems: Systems, repetitions: int, scale: float) -> Timings:
     """Seconds per iteration of every case of every system, less what the bare tool call costs where a tool is called."""
     timings: Timings = {}
     for turn in range(repetitions):
         _report_progress(turn, repetitions)
-        bare = systems.ours.seconds("call", 3_000)
+        bare = systems.ours.seconds("call", _times(3_000, scale))
         for row in ROWS:
             if row.case not in SLOW or turn < 3:
-                _measure_row(systems, row, bare if row.case.startswith("run") else 0.0, timings)
+                _measure_row(systems, row, scale, bare if row.case.startswith("run") else 0.0, timings)
         for case in ("run", "barest"):
-            _add(timings, "by hand", case, systems.by_hand.seconds(case, 3_000) - bare)
+            _add(timings, "by hand", case, systems.by_hand.seconds(case, _times(3_000, scale)) - bare)
     return timings
+
+
+def _times(iterations: int, scale: float) -> int:
+    return max(1, int(iterations * scale))
 
 
 def _report_progress(turn: int, repetitions: int) -> None:
     print(f"\rrepetition {turn + 1} of {repetitions}", end="" if turn + 1 < repetitions else "\n", file=sys.stderr, flush=True)
 
 
-def _measure_row(systems: Systems, row: Row, bare: float, timings: Timings) -> None:
+def _measure_row(systems: Systems, row: Row, scale: float, bare: float, timings: Timings) -> None:
     if row.case in systems.ours.names:
-        _add(timings, "ours", row.case, systems.ours.seconds(row.case, row.ours) - bare)
+        _add(timings, "ours", row.case, systems.ours.seconds(row.case, _times(row.ours, scale)) - bare)
     if systems.theirs is not None:
-        _add(timings, "theirs", row.case, systems.theirs.seconds(row.case, row.theirs) - bare)
+        _add(timings, "theirs", row.case, systems.theirs.seconds(row.case, _times(row.theirs, scale)) - bare)
 
 
 def _add(timings: Timings, system: str, case: str, seconds: float) -> None:
@@ -125,9 +128,8 @@ def _add(timings: Timings, system: str, case: str, seconds: float) -> None:
 # --- Import time ------------------------------------------------------------------------------------------------------------
 
 
-def measure_imports(repetitions: int) -> dict[str, Sample]:
+def measure_imports(peer: Path | None, repetitions: int) -> dict[str, Sample]:
     """The time of an import statement in a fresh interpreter, once per repetition and in turn."""
-    peer = peer_python()
     wanted = {"ours": (sys.executable, "edictum"), "baseline": (sys.executable, BASELINE_IMPORTS)}
     if peer is not None:
         wanted["theirs"] = (str(peer), "edictum")
@@ -233,19 +235,27 @@ the ratios are what to read.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=9)
-    repetitions: int = parser.parse_args().repetitions
-    systems = Systems.start()
+    parser.add_argument("--quick", action="store_true", help="one short repetition, without the peer: does it run at all?")
+    options = parser.parse_args()
+    repetitions, scale = (1, 0.02) if options.quick else (options.repetitions, 1.0)
+    peer = None if options.quick else peer_python()
+    report(peer, repetitions, scale)
+    if not options.quick:
+        run_others()
+
+
+def report(peer: Path | None, repetitions: int, scale: float) -> None:
+    systems = Systems.start(peer)
     try:
-        timings = measure(systems, repetitions)
+        timings = measure(systems, repetitions, scale)
         report_calls(timings)
         report_by_hand(timings)
         report_index(timings)
-        report_imports(measure_imports(repetitions))
+        report_imports(measure_imports(peer, repetitions))
         report_facts(systems)
     finally:
         systems.close()
     print(NOTE.rstrip())
-    run_others()
 
 
 if __name__ == "__main__":

@@ -16,9 +16,11 @@ HAS_YAML = hasattr(Edictum, "from_yaml_string")
 
 
 def contract(number, name):
+    secret = f"/etc/secret-{number}"
+
     @precondition(name, id=f"contract-{number}")
     def check(call):
-        if f"/etc/secret-{number}" in call.args["path"] and call.environment == "production":
+        if secret in call.args["path"] and call.environment == "production":
             return Verdict.fail("no")
         return Verdict.pass_()
 

@@ -14,9 +14,11 @@ ROOMY = OperationLimits(max_attempts=10**9, max_tool_calls=10**9)
 
 
 def rule(number, name):
+    secret = f"/etc/secret-{number}"
+
     @precondition(name)
     def check(call):
-        if f"/etc/secret-{number}" in call.args["path"] and call.environment == "production":
+        if secret in call.args["path"] and call.environment == "production":
             return Decision.fail("no")
         return Decision.pass_()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,3 +23,17 @@ def eager_threads() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say loudly which session stores were tested on the real thing: a store that was skipped must not go unnoticed."""
+    reports = [report for group in terminalreporter.stats.values() for report in group if hasattr(report, "user_properties")]
+    stores = sorted({value for report in reports for name, value in report.user_properties if name == "session_store"})
+    for store in stores:
+        terminalreporter.write_line(f"session store {store}", red="NOT TESTED" in store, green="NOT TESTED" not in store)
+    faults: Counter[str] = Counter()
+    for name, times in (value for report in reports for kind, value in report.user_properties if kind == "session_fault"):
+        faults[name] += times
+    if faults:
+        listed = ", ".join(f"{times} x {name}" for name, times in sorted(faults.items()))
+        terminalreporter.write_line(f"session faults made: {sum(faults.values())} ({listed})")

@@ -21,12 +21,14 @@ from edictum.audit import (
     StdoutAuditSink,
 )
 from edictum.builtins import deny_sensitive_reads
+from edictum.contracts.report import CompositionOverride, CompositionReport, ShadowContract, TemplateInfo
 from edictum.core.call import Principal, SideEffect, ToolCall
 from edictum.core.contract import Contract, Verdict, postcondition, precondition, session_contract
 from edictum.core.hooks import HookDecision, HookRegistration, HookResult
 from edictum.core.limits import OperationLimits
 from edictum.errors import BackendError, EdictumConfigError, EdictumDenied, EdictumError, EdictumInputError, EdictumToolError, TicketError
 from edictum.evaluation import ContractResult, EvaluationResult
+from edictum.explanation import Explanation
 from edictum.findings import Finding, PostCallResult
 from edictum.guard import Edictum
 from edictum.outcomes import (
@@ -62,6 +64,8 @@ __all__ = [
     "BashClassifier",
     "CollectingAuditSink",
     "CompositeSink",
+    "CompositionOverride",
+    "CompositionReport",
     "Contract",
     "ContractResult",
     "Edictum",
@@ -71,6 +75,7 @@ __all__ = [
     "EdictumInputError",
     "EdictumToolError",
     "EvaluationResult",
+    "Explanation",
     "FileAuditSink",
     "Finding",
     "HookDecision",
@@ -85,9 +90,11 @@ __all__ = [
     "Principal",
     "RedactionPolicy",
     "Session",
+    "ShadowContract",
     "SideEffect",
     "StdoutAuditSink",
     "StorageBackend",
+    "TemplateInfo",
     "Ticket",
     "TicketError",
     "ToolArtifactReference",

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from edictum.core.call import ToolCall
+from edictum.core._draft import record
+from edictum.core.call import Principal, ToolCall
 from edictum.core.contract import Contract
-from edictum.core.decide import as_answer, as_hook_answer, ask, ask_after, ask_hooks, decide_after, decide_before, describe
-from edictum.core.decision import Answer, Decision, HookAnswer, Raised, all_answers
-from edictum.core.limits import RESERVED, Counters, Limit, Metric, SessionSnapshot
+from edictum.core.decide import as_answer, as_hook_answer, ask, ask_hooks, decide_before, describe
+from edictum.core.decision import Answer, HookAnswer, Raised, all_answers
+from edictum.core.hooks import HookResult
+from edictum.core.limits import ATTEMPTS, Reservation
 from edictum.core.policy import Plan
 from edictum.core.session import SessionView
 from edictum.evaluation import ContractResult, EvaluationResult
@@ -21,44 +23,97 @@ from edictum.runtime.wiring import Wiring
 
 def dry_run(call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, with_session: bool, resolve: bool) -> EvaluationResult:
     """Ask hooks and contracts as ``run`` would, and read the session without touching it."""
-    if resolve and wiring.principal_resolver is not None:
-        try:
-            call = replace(call, principal=_settled(wiring.principal_resolver(call.tool_name, call.args)))
-        except Exception as exc:
-            reason = f"The principal could not be resolved: {describe(exc)}"
-            return EvaluationResult("deny", call.tool_name, deny_reasons=[reason], policy_error=True)
+    identified = identify(call, wiring, resolve)
+    if isinstance(identified, EvaluationResult):
+        return identified
+    call = identified
+    special = plan.ask_before(call)
+    if not special and not with_session and output is None and not plan.hooks_before:
+        passed = _all_passed(plan)
+        return EvaluationResult("allow", call.tool_name, contracts=list(passed), contracts_evaluated=len(passed))
     hooks = [as_hook_answer(hook, raw) for hook, raw in _settle(ask_hooks(plan.hooks_before, call))]
-    answers = _answers(plan.before, ask(plan.before, call), wiring)
-    reasons: list[str] = []
-    if with_session:
-        snapshot = _settled(wiring.ledger.snapshot(call.run_id))
-        answers += _answers(plan.session, ask(plan.session, SessionView(snapshot, None)), wiring)
-        reasons = [reason for limit in plan.limits if (reason := _full(limit, snapshot)) and limit.enforce and wiring.mode == "enforce"]
-    decision = decide_before((), [a for a in answers if not a.verdict.passed], hooks, wiring.mode)
-    reasons = _deny_reasons(decision, answers, hooks, wiring) + reasons
-    warnings: list[str] = []
-    if output is not None:
-        after = _answers(plan.after, ask_after(plan.after, call, output), wiring)
-        warnings = [a.verdict.message or "" for a in after if not a.verdict.passed and not a.observed]
-        decide_after(plan.after, after, call, output, wiring.redaction.redact_value)
-        answers += after
+    before = _answers(plan.before, special, wiring)
+    session = _look(call, plan, wiring) if with_session else NOT_LOOKED
+    after = _answers(plan.after, plan.ask_after(call, output), wiring) if output is not None else []
+    return _result(call, wiring, hooks, [*before, *session.answers], session.full, after)
+
+
+def identify(call: ToolCall, wiring: Wiring, resolve: bool) -> ToolCall | EvaluationResult:
+    """The call with its principal, or the refusal because there is none."""
+    if not resolve or wiring.principal_resolver is None:
+        return call
+    try:
+        principal = _settled(wiring.principal_resolver(call.tool_name, call.args))
+        if principal is not None and not isinstance(principal, Principal):
+            raise TypeError(f"it answered with {type(principal).__name__}")
+        return replace(call, principal=principal)
+    except Exception as exc:
+        reason = f"The principal could not be resolved: {describe(exc)}"
+        return EvaluationResult("deny", call.tool_name, deny_reasons=[reason], policy_error=True)
+
+
+def _all_passed(plan: Plan) -> list[ContractResult]:
+    """The results when every contract agrees, made once per plan."""
+    if "passed" not in plan.memo:
+        plan.memo["passed"] = [ContractResult.of(answer) for answer in all_answers(plan.before, ())]
+    passed: list[ContractResult] = plan.memo["passed"]
+    return passed
+
+
+def _result(
+    call: ToolCall, wiring: Wiring, hooks: list[HookAnswer], answers: list[Answer], full: list[str], after: list[Answer]
+) -> EvaluationResult:
+    decision = decide_before((), [answer for answer in answers if not answer.verdict.passed], hooks, wiring.mode)
+    refused = [hook.decision.reason or "" for hook in hooks if hook.decision.result is HookResult.DENY and wiring.mode == "enforce"]
+    reasons = [*refused, *_objections(answers), *full] if decision.effect != "allow" else full
+    warnings = _objections(after)
+    every = [*answers, *after]
     return EvaluationResult(
         verdict="deny" if reasons else "warn" if warnings else "allow",
         tool_name=call.tool_name,
-        contracts=[ContractResult.of(answer) for answer in answers],
+        contracts=[ContractResult.of(answer) for answer in every],
         deny_reasons=reasons,
         warn_reasons=warnings,
-        contracts_evaluated=len(answers),
-        policy_error=any(a.verdict.policy_error for a in answers) or any(hook.policy_error for hook in hooks),
-        needs_approval=decision.effect == "approve" and len(reasons) > 0,
+        contracts_evaluated=len(every),
+        policy_error=any(answer.verdict.policy_error for answer in every) or any(hook.policy_error for hook in hooks),
+        needs_approval=decision.effect == "approve" and not full,
     )
 
 
-def _deny_reasons(decision: Decision, answers: Sequence[Answer], hooks: Sequence[HookAnswer], wiring: Wiring) -> list[str]:
-    if decision.effect == "allow":
-        return []
-    refused = [hook.decision.reason or "" for hook in hooks if hook.decision.result.value == "deny" and wiring.mode == "enforce"]
-    return refused + [a.verdict.message or "" for a in answers if not a.verdict.passed and not a.observed]
+def _objections(answers: Sequence[Answer]) -> list[str]:
+    return [answer.verdict.message or "" for answer in answers if not answer.verdict.passed and not answer.observed]
+
+
+@record
+class _Session:
+    """What a look at the session found: the session contracts' answers, and the limits that are full."""
+
+    answers: list[Answer]
+    full: list[str]
+
+
+NOT_LOOKED = _Session([], [])
+
+
+def _look(call: ToolCall, plan: Plan, wiring: Wiring) -> _Session:
+    """Ask the ledger as a call would, but count no attempt and hold no slot."""
+    judged = tuple(limit for limit in plan.limits if limit.metric is not ATTEMPTS)
+    look = Reservation(call.run_id, call.call_id, plan.scopes, judged, count_attempt=False, hold=False)
+    grant = _settled(wiring.ledger.reserve(look))
+    snapshot = _settled(wiring.ledger.snapshot(call.run_id))
+    full = [(breach.limit, breach.reason) for breach in grant.breaches]
+    # Counting an attempt is the only way to have a ledger judge it; without that, the counter itself is judged.
+    attempts = snapshot.totals.attempts
+    full += [(limit, limit.reason(attempts, 0)) for limit in plan.limits if limit.metric is ATTEMPTS and attempts >= limit.maximum
+             and limit.window_s is None]  # fmt: skip
+    view = SessionView(snapshot, None, call)
+    reasons = [reason for limit, reason in full if limit.enforce and wiring.mode == "enforce"]
+    return _Session(_answers(plan.session, ask(plan.session, view), wiring), reasons)
+
+
+def session_view(call: ToolCall, wiring: Wiring) -> SessionView:
+    """The session as its contracts would see it now."""
+    return SessionView(_settled(wiring.ledger.snapshot(call.run_id)), None, call)
 
 
 def _answers(contracts: tuple[Contract, ...], raw: Sequence[tuple[Contract, Any]], wiring: Wiring) -> list[Answer]:
@@ -78,13 +133,3 @@ def _settled(answer: Any, *, keep_errors: bool = False) -> Any:
         if keep_errors:
             return Raised(exc)
         raise
-
-
-def _full(limit: Limit, snapshot: SessionSnapshot) -> str | None:
-    """Why one more call would be refused by this limit, judged by the counters alone; windows need the ledger."""
-    counters = snapshot.per_tool.get(limit.scope, Counters()) if limit.scope else snapshot.totals
-    used: int = getattr(counters, limit.metric)
-    held = counters.in_flight if limit.metric in RESERVED else 0
-    spare = 1 if limit.metric is Metric.ATTEMPTS else 0
-    full = used + held >= limit.maximum + spare - spare and limit.window_s is None
-    return limit.reason(used, held) if full else None

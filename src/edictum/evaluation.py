@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from edictum.core.decision import Answer
+from edictum.core.freeze import FrozenList
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class ContractResult:
     @classmethod
     def of(cls, answer: Answer) -> ContractResult:
         contract, verdict = answer.contract, answer.verdict
-        return cls(contract.id, contract.record_type, verdict.passed, verdict.message, list(contract.tags),
+        return cls(contract.id, contract.record_type, verdict.passed, verdict.message, FrozenList(contract.tags),
                    answer.observed, contract.effect, verdict.policy_error)  # fmt: skip
 
 

@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from edictum.contracts.report import CompositionReport, TemplateInfo
-from edictum.core.contract import Contract, Mode
+from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import OperationLimits
 from edictum.core.policy import Policy, ToolEntry
@@ -47,6 +47,16 @@ class GuardOptions(TypedDict, total=False):
     environment: str
     backend: Any
     clock: Any
+    execution: Any
+
+
+class BundleOptions(GuardOptions, total=False):
+    """The keywords of a factory: those of a guard, and how the bundle is read."""
+
+    mode: Mode | None
+    custom_operators: Mapping[str, Callable[[Any, Any], Any]] | None
+    custom_selectors: Mapping[str, Callable[[Any], Any]] | None
+    max_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,17 @@ class Language:
     selectors: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     mode: Mode | None = None
     max_bytes: int = DEFAULT_MAX_BYTES
+
+
+def language_of(options: BundleOptions) -> tuple[Language, GuardOptions]:
+    """How to read the bundle, and the options that are left for the guard."""
+    mode = options.get("mode")
+    check_mode(mode, "Edictum", optional=True)
+    language = Language(
+        options.get("custom_operators") or {}, options.get("custom_selectors") or {}, mode, options.get("max_bytes", DEFAULT_MAX_BYTES)
+    )
+    rest = {name: value for name, value in options.items() if name not in ("mode", "custom_operators", "custom_selectors", "max_bytes")}
+    return language, cast("GuardOptions", rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +138,11 @@ def parse_layers(texts: Sequence[Text], language: Language) -> tuple[Bundle, Com
     """The composed bundle; the errors of all layers are reported together, warnings are logged."""
     from edictum.contracts.compose import compose
     from edictum.contracts.parse import parse
-    from edictum.contracts.problems import BundleError
+    from edictum.contracts.problems import BundleError, Problem
 
     dialect = _dialect(language)
-    bundles, problems = [], []
+    bundles: list[Bundle] = []
+    problems: list[Problem] = []
     for text in texts:
         try:
             bundles.append(parse(text.content, text.name, dialect))

@@ -4,27 +4,50 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import isawaitable
-from typing import Any, Literal, Self, assert_never, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, assert_never, cast, overload
 
 from edictum.approval.port import ApprovalBackend
 from edictum.audit.memory import CollectingAuditSink
 from edictum.audit.sinks import AuditSink
+from edictum.contracts.report import CompositionReport, TemplateInfo
 from edictum.core._draft import record
+from edictum.core.account import Account, accounted
 from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.effects import RunTool
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.hooks import HookRegistration
-from edictum.core.lifecycle import Flag, Flow, Terms, lifecycle
-from edictum.core.limits import OperationLimits
+from edictum.core.lifecycle import Flag, Flow, Terms, in_turn, lifecycle
+from edictum.core.limits import OperationLimits, amounts_in_millionths
 from edictum.core.policy import Plan, Policy, ToolEntry, merge_entries, tool_entry
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.turn import TurnPort
 from edictum.dry_run import dry_run
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import EvaluationResult
+from edictum.execution.engines import as_run_in, is_run_in
+from edictum.explanation import Explanation, explain_evaluation
+from edictum.factories import (
+    Base,
+    BundleOptions,
+    GuardOptions,
+    Language,
+    Text,
+    as_texts,
+    build_policy,
+    find_template,
+    language_of,
+    list_templates,
+    observability_sinks,
+    parse_layers,
+    read_files,
+)
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
 from edictum.runtime.clock import SYSTEM, Clock
 from edictum.runtime.drive import Walk, drive_async, drive_sync, settle_async, settle_sync
@@ -36,6 +59,10 @@ from edictum.sessions.opening import as_ledger
 from edictum.sessions.session import Session
 from edictum.sessions.storage import StorageBackend
 from edictum.success import SuccessCheck, error_key
+from edictum.watching import Watch
+
+if TYPE_CHECKING:
+    from edictum.contracts.bundle import Bundle
 
 logger = logging.getLogger("edictum")
 
@@ -48,10 +75,12 @@ class State:
     wiring: Wiring
     terms: Terms
     ports: Ports
+    base: Base
+    language: Language
 
 
-def _state(policy: Policy, wiring: Wiring) -> State:
-    return State(policy, wiring, wiring.terms(policy.version), Ports(wiring))
+def _state(policy: Policy, wiring: Wiring, base: Base, language: Language, in_force: Callable[[], str | None]) -> State:
+    return State(policy, wiring, wiring.terms(policy.version, in_force), Ports(wiring), base, language)
 
 
 class Edictum:
@@ -81,17 +110,12 @@ class Edictum:
         backend: Ledger | StorageBackend | str | None = None,
         policy_version: str | None = None,
         clock: Clock = SYSTEM,
+        execution: Any = None,
     ) -> None:
         check_mode(mode, "Edictum")
         _check_callables(success_check=success_check, on_deny=on_deny, on_allow=on_allow, principal_resolver=principal_resolver)
         _check_principal(principal)
-        policy = Policy(
-            contracts=_contracts(contracts),
-            hooks=_hooks(hooks),
-            limits=_limits(limits),
-            tools=_tools(tools),
-            version=policy_version,
-        )
+        base = Base(_contracts(contracts), _hooks(hooks), None if limits is None else _limits(limits), _tools(tools))
         wiring = Wiring(
             ledger=as_ledger(backend),
             local_sink=CollectingAuditSink(),
@@ -106,18 +130,115 @@ class Edictum:
             principal_resolver=principal_resolver,
             on_deny=on_deny,
             on_allow=on_allow,
+            run_in=as_run_in(execution),
         )
-        self._install(policy, wiring)
+        self._install(base.policy(policy_version), wiring, base, Language())
 
-    def _install(self, policy: Policy, wiring: Wiring) -> None:
-        self._state = _state(policy, wiring)
+    def _install(self, policy: Policy, wiring: Wiring, base: Base, language: Language) -> None:
+        self._lock = threading.Lock()
+        self._watches: list[Watch] = []
+        self._set_state(policy, wiring, base, language)
         self._session_id = wiring.clock.new_id()
         self._next_index = itertools.count().__next__
 
+    def _set_state(self, policy: Policy, wiring: Wiring, base: Base, language: Language) -> None:
+        """The one assignment by which anything changes: a call sees the old state or the new one."""
+        self._state = _state(policy, wiring, base, language, self._version_in_force)
+
+    def _version_in_force(self) -> str | None:
+        return self._state.policy.version
+
+    @overload
     @classmethod
-    def _assemble(cls, policy: Policy, wiring: Wiring) -> Edictum:
+    def from_yaml(cls, *paths: str | os.PathLike[str], return_report: Literal[False] = False, **options: Unpack[BundleOptions]) -> Self: ...
+    @overload
+    @classmethod
+    def from_yaml(
+        cls, *paths: str | os.PathLike[str], return_report: Literal[True], **options: Unpack[BundleOptions]
+    ) -> tuple[Self, CompositionReport]: ...
+    @classmethod
+    def from_yaml(
+        cls, *paths: str | os.PathLike[str], return_report: bool = False, **options: Unpack[BundleOptions]
+    ) -> Self | tuple[Self, CompositionReport]:
+        """A guard from one bundle, or from several as layers: a contract replaces its namesake of an earlier layer.
+
+        ``mode`` replaces the default mode of the bundle ("observe" makes everything only observe). ``custom_operators`` are
+        functions (field, value) -> bool, ``custom_selectors`` functions from the call to a dict. With ``return_report`` the answer
+        is ``(guard, CompositionReport)``. The other options are those of the constructor. All of them stay across ``reload``.
+        """
+        language, rest = language_of(options)
+        guard, report = cls._from_texts(read_files(paths, language.max_bytes), language, rest)
+        return (guard, report) if return_report else guard
+
+    @classmethod
+    def from_yaml_string(cls, *layers: str | bytes, **options: Unpack[BundleOptions]) -> Self:
+        """As ``from_yaml``, for YAML as text or bytes."""
+        language, rest = language_of(options)
+        return cls._from_texts(as_texts(layers, language.max_bytes), language, rest)[0]
+
+    @classmethod
+    def from_template(
+        cls, name: str, *, template_dirs: Sequence[str | os.PathLike[str]] | None = None, **options: Unpack[BundleOptions]
+    ) -> Self:
+        """As ``from_yaml``, for a template by its name: those in ``template_dirs`` first, then the built-in ones."""
+        return cls.from_yaml(find_template(name, template_dirs), **options)
+
+    @staticmethod
+    def list_templates(template_dirs: Sequence[str | os.PathLike[str]] | None = None) -> list[TemplateInfo]:
+        """The templates that ``from_template`` finds."""
+        return list_templates(template_dirs)
+
+    @classmethod
+    def _from_texts(cls, texts: Sequence[Text], language: Language, options: GuardOptions) -> tuple[Self, CompositionReport]:
+        bundle, report = parse_layers(texts, language)
+        if options.get("audit_sink") is None:
+            options["audit_sink"] = observability_sinks(bundle)
+        guard = cls(**options, mode=language.mode or "enforce")
+        guard._adopt(bundle, language)
+        return guard, report
+
+    def _adopt(self, bundle: Bundle, language: Language) -> None:
+        """Put a bundle in force, beside what the guard was given in Python."""
+        with self._lock:
+            state = self._state
+            policy = build_policy(state.base, bundle, language, state.wiring.redaction)
+            self._set_state(policy, state.wiring, state.base, language)
+
+    async def reload(self, *layers: str | bytes | os.PathLike[str]) -> CompositionReport:
+        """Replace the bundle in force: YAML as text or bytes, or Path objects; several are layers.
+
+        The whole policy changes in one step: a call sees all of the old one or all of the new one. Contracts, hooks, limits and
+        tools given in Python stay, as do custom operators, selectors and the mode. When anything is wrong with the new bundle an
+        EdictumConfigError is raised and the old policy stays in force. A person's answer to a request made under the old policy
+        does not count under the new one.
+        """
+        return self._reload(layers)
+
+    def _reload(self, layers: Sequence[str | bytes | os.PathLike[str]]) -> CompositionReport:
+        language = self._state.language
+        bundle, report = parse_layers(as_texts(layers, language.max_bytes), language)
+        self._adopt(bundle, language)
+        return report
+
+    def watch(
+        self,
+        *paths: str | os.PathLike[str],
+        interval_s: float = 1.0,
+        on_reload: Callable[[CompositionReport], Any] | None = None,
+        on_error: Callable[[Exception], Any] | None = None,
+    ) -> Watch:
+        """Reload whenever one of these files changes, until ``stop()`` is called on what is returned, or the guard is closed.
+
+        A file that has become invalid leaves the old policy in force; the error is logged and handed to ``on_error``.
+        """
+        watch = Watch([Path(path) for path in paths], self._reload, interval_s, on_reload, on_error)
+        self._watches.append(watch)
+        return watch
+
+    @classmethod
+    def _assemble(cls, policy: Policy, wiring: Wiring, base: Base, language: Language) -> Edictum:
         guard = cls.__new__(cls)
-        guard._install(policy, wiring)
+        guard._install(policy, wiring, base, language)
         return guard
 
     @classmethod
@@ -131,9 +252,11 @@ class Edictum:
             raise EdictumConfigError("from_multiple() requires at least one guard.", hint="Pass a list of Edictum objects.")
         if strangers := [guard for guard in guards if not isinstance(guard, Edictum)]:
             raise EdictumConfigError(f"from_multiple(): {strangers[0]!r} is not a guard.", hint="Pass a list of Edictum objects.")
-        first = guards[0]._state
-        policies = [guard._state.policy for guard in guards]
-        return cls._assemble(_merged(policies), replace(first.wiring, local_sink=CollectingAuditSink()))
+        states = [guard._state for guard in guards]
+        merged = _merged([state.policy for state in states])
+        python = _merged([state.base.policy(None) for state in states])
+        base = Base(python.contracts, python.hooks, states[0].base.limits, python.tools)
+        return cls._assemble(merged, replace(states[0].wiring, local_sink=CollectingAuditSink()), base, states[0].language)
 
     # --- Calls ------------------------------------------------------------------------------------------------------------
 
@@ -142,7 +265,10 @@ class Edictum:
 
         Raises ``EdictumDenied`` when the call was refused (the tool did not run) and ``EdictumToolError`` when it failed or
         ran out of time. Options: ``session_id``, ``principal``, ``environment``, ``call_id``, ``parent_call_id``, ``metadata``,
-        ``call_index``, ``caller``, ``tool_use_id``, ``timeout_s``, ``run_in`` ("inline" or "thread").
+        ``call_index``, ``caller``, ``tool_use_id``, ``timeout_s``, ``run_in`` ("inline", "thread", "process", or an engine),
+        ``parent_session_id`` (a session, or several from the nearest to the root, in which the call counts as well), ``amounts``
+        (what it is expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it), ``actual_amounts`` (a
+        function of the result that tells what it used).
         """
         flow, ports = self._flow(tool_name, args, fn, None, options)
         return unwrap(await drive_async(flow, ports))
@@ -152,18 +278,38 @@ class Edictum:
         flow, ports = self._flow(tool_name, args, fn, None, options)
         return unwrap(drive_sync(flow, ports))
 
-    async def dispatch(self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], **options: Any) -> ToolOutcome:
+    async def dispatch(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any],
+        fn: Callable[..., Any] | None = None,
+        *,
+        flag: Flag | None = error_key,
+        turn: TurnPort | None = None,
+        **options: Any,
+    ) -> ToolOutcome:
         """Govern one call and return its outcome. Options as for ``run``.
 
         In the vocabulary of outcomes a dict with ``"error"`` set is a failure, unless a ``success_check`` or a success rule
-        decides.
+        decides. A framework that has its own way to say that a result is a failure gives it as ``flag``.
+        In a ``turn`` (``edictum.harness``) its gates come first, ``args`` may be whatever a model sent, and ``fn`` may be left out
+        when the turn knows the tool.
         """
-        flow, ports = self._flow(tool_name, args, fn, error_key, options)
+        flow, ports = self._flow(tool_name, args, fn, flag, options) if turn is None else self._turn_flow(tool_name, args, fn, turn, options)
         return await drive_async(flow, ports)
 
-    def dispatch_sync(self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], **options: Any) -> ToolOutcome:
+    def dispatch_sync(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any],
+        fn: Callable[..., Any] | None = None,
+        *,
+        flag: Flag | None = error_key,
+        turn: TurnPort | None = None,
+        **options: Any,
+    ) -> ToolOutcome:
         """As ``dispatch``, from synchronous code."""
-        flow, ports = self._flow(tool_name, args, fn, error_key, options)
+        flow, ports = self._flow(tool_name, args, fn, flag, options) if turn is None else self._turn_flow(tool_name, args, fn, turn, options)
         return drive_sync(flow, ports)
 
     async def begin(self, tool_name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Any) -> Ticket:
@@ -186,20 +332,33 @@ class Edictum:
         state = self._state
         plan = state.policy.plan(tool_name)
         run = self._call(state, plan, args, None, options)
-        return run.call, Walk(lifecycle(run, plan, state.terms, flag), state.ports)
+        flow = lifecycle(run, plan, _terms(state, options), flag)
+        return run.call, Walk(_accounted(flow, run.call, options) if options else flow, state.ports)
+
+    def _turn_flow(
+        self, tool_name: str, args: Any, fn: Callable[..., Any] | None, turn: TurnPort, options: dict[str, Any]
+    ) -> tuple[Flow, Ports]:
+        state = self._state
+        step = turn.open(tool_name, args, fn)
+        plan = step.plan(state.policy.plan(step.tool_name))
+        if step.session_id:
+            options.setdefault("session_id", step.session_id)
+        run = self._call(state, plan, step.args, step.body, options)
+        return _accounted(in_turn(run, plan, _terms(state, options), step.flag, step), run.call, options), state.ports
 
     def _flow(
-        self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], flag: Flag | None, options: dict[str, Any]
+        self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any] | None, flag: Flag | None, options: dict[str, Any]
     ) -> tuple[Flow, Ports]:
         if not callable(fn):
             raise EdictumInputError(f"The tool {tool_name!r} is {fn!r}, not a function.", hint="Pass the function that does the work.")
         state = self._state
         plan = state.policy.plan(tool_name)
-        return lifecycle(self._call(state, plan, args, fn, options), plan, state.terms, flag), state.ports
+        if not options:
+            return lifecycle(self._call(state, plan, args, fn, options), plan, state.terms, flag), state.ports
+        run = self._call(state, plan, args, fn, options)
+        return _accounted(lifecycle(run, plan, _terms(state, options), flag), run.call, options), state.ports
 
-    def _call(
-        self, state: State, plan: Plan, args: Mapping[str, Any], fn: Callable[..., Any] | None, options: dict[str, Any]
-    ) -> RunTool:
+    def _call(self, state: State, plan: Plan, args: Mapping[str, Any], fn: Callable[..., Any] | None, options: dict[str, Any]) -> RunTool:
         """The call as it will be judged, counted, run and recorded: snapshotted here, once."""
         wiring, entry = state.wiring, plan.entry
         key = wiring.clock.new_id()
@@ -215,7 +374,7 @@ class Edictum:
             wiring.principal,
             self._next_index(),
         )
-        run = RunTool(call, key, fn, entry.timeout_s, entry.run_in)
+        run = RunTool(call, key, fn, entry.timeout_s, entry.run_in or wiring.run_in)
         return _with_options(run, options) if options else run
 
     # --- Looking without calling --------------------------------------------------------------------------------------------
@@ -236,15 +395,37 @@ class Edictum:
         """
         state = self._state
         plan = state.policy.plan(tool_name)
-        options: dict[str, Any] = {}
-        if principal is not None:
-            options["principal"] = principal
-        if environment is not None:
-            options["environment"] = environment
-        if session_id is not None:
-            options["session_id"] = session_id
-        call = self._call(state, plan, args, None, options).call
+        call = self._considered(state, plan, args, principal, environment, session_id)
         return dry_run(call, plan, state.wiring, output=output, with_session=session_id is not None, resolve=principal is None)
+
+    def _considered(
+        self,
+        state: State,
+        plan: Plan,
+        args: Mapping[str, Any],
+        principal: Principal | None,
+        environment: str | None,
+        session_id: str | None,
+    ) -> ToolCall:
+        given = {"principal": principal, "environment": environment, "session_id": session_id}
+        return self._call(state, plan, args, None, {name: value for name, value in given.items() if value is not None}).call
+
+    def explain(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any],
+        *,
+        principal: Principal | None = None,
+        output: Any = None,
+        environment: str | None = None,
+        session_id: str | None = None,
+    ) -> Explanation:
+        """As ``evaluate``, with the conditions of each contract as a tree: what every leaf looked at, and whether it held."""
+        evaluation = self.evaluate(tool_name, args, principal=principal, output=output, environment=environment, session_id=session_id)
+        state = self._state
+        plan = state.policy.plan(tool_name)
+        call = self._considered(state, plan, args, principal, environment, session_id)
+        return explain_evaluation(evaluation, call, plan, state.wiring, output=output, resolve=principal is None)
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
         """``evaluate`` for each of ``{"tool": ..., "args": ..., "principal": {...}, "output": ..., "environment": ...}``."""
@@ -255,12 +436,17 @@ class Edictum:
     def set_principal(self, principal: Principal | None) -> None:
         """On whose behalf calls are made from now on."""
         _check_principal(principal)
-        state = self._state
-        self._state = _state(state.policy, replace(state.wiring, principal=principal))
+        with self._lock:
+            state = self._state
+            self._set_state(state.policy, replace(state.wiring, principal=principal), state.base, state.language)
 
     def session(self, session_id: str | None = None) -> Session:
         """The counters of a session; by default the guard's own."""
         return Session(session_id if session_id is not None else self._session_id, self._state.wiring.ledger)
+
+    def new_session_id(self) -> str:
+        """An id for a session of its own."""
+        return self._state.wiring.clock.new_id()
 
     @property
     def session_id(self) -> str:
@@ -289,7 +475,9 @@ class Edictum:
 
     @property
     def mode(self) -> Mode:
-        return self._state.wiring.mode
+        """The guard's own mode, or that of its bundle: with "observe", what has no mode of its own only reports."""
+        state = self._state
+        return state.wiring.mode if state.policy.mode == "enforce" else state.policy.mode
 
     @property
     def environment(self) -> str:
@@ -312,9 +500,11 @@ class Edictum:
         return self._state.wiring.success_check
 
     async def close(self) -> None:
-        """Close what the guard holds open: sinks and ledger. Every one is tried; failures are raised together."""
+        """Close what the guard holds open: sinks, ledger and engine. Every one is tried; failures are raised together."""
         failures: list[Exception] = []
-        for part in (*self._state.wiring.sinks, self._state.wiring.ledger):
+        for watch in self._watches:
+            watch.stop()
+        for part in (*self._state.wiring.sinks, self._state.wiring.ledger, self._state.wiring.run_in):
             try:
                 closed = part.close() if hasattr(part, "close") else None
                 if isawaitable(closed):
@@ -351,7 +541,16 @@ def unwrap(outcome: ToolOutcome) -> Any:
 # --- Options of one call ----------------------------------------------------------------------------------------------------
 
 CALL_OPTIONS = frozenset({"principal", "environment", "call_id", "parent_call_id", "call_index", "caller", "tool_use_id"})
-RUN_OPTIONS = frozenset({"session_id", "metadata", "timeout_s", "run_in", "timestamp"})
+ACCOUNT_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
+RUN_OPTIONS = frozenset({"session_id", "metadata", "timeout_s", "run_in", "timestamp", "principal_resolver"}) | ACCOUNT_OPTIONS
+
+
+def _terms(state: State, options: Mapping[str, Any]) -> Terms:
+    """The guard's terms, or with the resolver that was given for this call."""
+    if "principal_resolver" not in options:
+        return state.terms
+    _check_callables(principal_resolver=options["principal_resolver"])
+    return replace(state.terms, principal_resolver=options["principal_resolver"])
 
 
 def _with_options(run: RunTool, options: dict[str, Any]) -> RunTool:
@@ -374,6 +573,27 @@ def _with_options(run: RunTool, options: dict[str, Any]) -> RunTool:
     return RunTool(changed, run.key, run.body, timeout_s, run_in, "principal" in changes)
 
 
+def _accounted(flow: Flow, call: ToolCall, options: Mapping[str, Any]) -> Flow:
+    """The walk of a call that states parents or amounts; any other stays as it is."""
+    if ACCOUNT_OPTIONS.isdisjoint(options):
+        return flow
+    actual = options.get("actual_amounts")
+    _check_callables(actual_amounts=actual)
+    amounts = options.get("amounts")
+    stated = amounts_in_millionths("amounts", amounts(call) if callable(amounts) else amounts or {})
+    return accounted(flow, Account(_parents(call.run_id, options.get("parent_session_id")), stated, actual))
+
+
+def _parents(session_id: str, given: Any) -> tuple[str, ...]:
+    """The sessions above a call's own, nearest first."""
+    parents = () if given is None else (given,) if isinstance(given, str) else _items("parent_session_id", given)
+    for parent in parents:
+        check_session_id(parent)
+    if len({session_id, *parents}) != len(parents) + 1:
+        raise EdictumInputError(f"parent_session_id {given!r} names a session twice.", hint="Name each session above this one once.")
+    return parents
+
+
 _SHORT = {"run_id": "session_id"}
 
 
@@ -384,8 +604,8 @@ def _fields(call: ToolCall) -> dict[str, Any]:
 def _check_run(timeout_s: Any, run_in: Any) -> None:
     if timeout_s is not None and (isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s > 0):
         raise EdictumInputError(f"timeout_s is {timeout_s!r}.", hint="Use seconds, more than 0, or None.")
-    if run_in not in ("inline", "thread"):
-        raise EdictumInputError(f"run_in is {run_in!r}.", hint="Use 'inline' or 'thread'.")
+    if not is_run_in(run_in):
+        raise EdictumInputError(f"run_in is {run_in!r}.", hint="Use 'inline', 'thread', 'process', or an engine.")
 
 
 def _batch_item(number: int, call: Mapping[str, Any]) -> dict[str, Any]:
@@ -488,7 +708,15 @@ def _merged(policies: Sequence[Policy]) -> Policy:
         tools=tools,
         success_rules=_distinct(rule for policy in policies for rule in policy.success_rules),
         version=policies[0].version,
+        unlisted=_strictest(policy.unlisted for policy in policies),
+        mode=policies[0].mode,
     )
+
+
+def _strictest(unlisted: Iterable[Contract | None]) -> Contract | None:
+    """Of what several guards say about unlisted tools, a denial before a question, a question before nothing."""
+    given = [contract for contract in unlisted if contract is not None]
+    return min(given, key=lambda contract: contract.effect != "deny", default=None)
 
 
 def _distinct(items: Any) -> list[Any]:
@@ -512,5 +740,3 @@ def _merged_contracts(policies: Sequence[Policy]) -> list[Contract]:
         ids.add(contract.id)
     return list(kept.values())
 
-
-RunIn = Literal["inline", "thread"]

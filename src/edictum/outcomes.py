@@ -33,6 +33,18 @@ class _Unset:
 UNSET: Final = _Unset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFacts:
+    """What a turn knows about a call: how often it was tried, what was repaired in its arguments, and whether it ran at all.
+
+    ``replayed``: the body did not run for this call; the outcome is that of the same call, made before or at the same time.
+    """
+
+    attempts: int = 1
+    repairs: tuple[str, ...] = ()
+    replayed: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
     """The tool ran and succeeded. ``output`` is what the model reads; ``value`` is what the tool returned, after redaction."""
@@ -45,6 +57,7 @@ class ToolExecutionResult:
     value: Any = field(default=UNSET, kw_only=True)
     findings: tuple[Finding, ...] = field(default=(), kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
+    turn: TurnFacts | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.value is UNSET:
@@ -53,7 +66,10 @@ class ToolExecutionResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolTimeout:
-    """The call's time ran out. ``deadline_s`` is the absolute deadline on the process's monotonic clock."""
+    """The call's time ran out. ``deadline_s`` is the absolute deadline on the process's monotonic clock.
+
+    ``effect_unknown``: the tool changes the world, and nobody knows whether it did; ``verify_tool`` is the tool that can tell.
+    """
 
     call_id: str
     tool_name: str
@@ -61,12 +77,18 @@ class ToolTimeout:
     elapsed_ms: int
     retryable: bool = True
     body_may_be_running: bool = field(default=False, kw_only=True)
+    effect_unknown: bool = field(default=False, kw_only=True)
+    verify_tool: str | None = field(default=None, kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
+    turn: TurnFacts | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """The tool ran and its call counts as failed: it raised, or success detection judged its result a failure."""
+    """The tool ran and its call counts as failed: it raised, or success detection judged its result a failure.
+
+    ``effect_unknown`` and ``verify_tool`` as for a timeout: the process or machine that ran it was lost, or its caller stopped it.
+    """
 
     call_id: str
     tool_name: str
@@ -78,8 +100,11 @@ class ToolFailure:
     success_source: str = field(default="", kw_only=True)
     success_reason: str = field(default="", kw_only=True)
     policy_error: bool = field(default=False, kw_only=True)
+    effect_unknown: bool = field(default=False, kw_only=True)
+    verify_tool: str | None = field(default=None, kw_only=True)
     findings: tuple[Finding, ...] = field(default=(), kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
+    turn: TurnFacts | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +138,7 @@ class ToolArtifactReference:
     was_coerced: bool = field(default=False, kw_only=True)
     findings: tuple[Finding, ...] = field(default=(), kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
+    turn: TurnFacts | None = field(default=None, kw_only=True)
 
 
 ToolOutcome: TypeAlias = ToolExecutionResult | ToolTimeout | ToolFailure | ToolDenied | ToolArtifactReference
@@ -139,8 +165,18 @@ def execution_result(call_id: str, tool_name: str, value: Any, elapsed_ms: int, 
     draft.value = value
     draft.findings = findings
     draft.notes = ()
+    draft.turn = None
     draft.__class__ = ToolExecutionResult
     return draft  # type: ignore[no-any-return]
+
+
+def in_turn(outcome: ToolOutcome, facts: TurnFacts) -> ToolOutcome:
+    """State what a turn knows, in an outcome that has just been made and that nobody else has seen yet."""
+    if not isinstance(outcome, ToolDenied):
+        object.__setattr__(outcome, "turn", facts)
+        if facts.repairs and isinstance(outcome, (ToolExecutionResult, ToolArtifactReference)):
+            object.__setattr__(outcome, "was_coerced", True)
+    return outcome
 
 
 def outcome_kind(outcome: ToolOutcome) -> str:
@@ -156,7 +192,7 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
         case ToolTimeout():
             content = {"status": "error", "error": _timeout_text(outcome), "timed_out": True, "retryable": outcome.retryable}
         case ToolFailure():
-            content = {"status": "error", "error": outcome.error, "retryable": outcome.retryable}
+            content = {"status": "error", "error": outcome.error + _effect_text(outcome), "retryable": outcome.retryable}
         case ToolDenied():
             content = _denied_content(outcome)
         case ToolArtifactReference():
@@ -169,7 +205,14 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
 
 def _timeout_text(outcome: ToolTimeout) -> str:
     text = f"Tool '{outcome.tool_name}' timed out after {outcome.elapsed_ms} ms."
-    return f"{text} It may still be running." if outcome.body_may_be_running else text
+    return (f"{text} It may still be running." if outcome.body_may_be_running else text) + _effect_text(outcome)
+
+
+def _effect_text(outcome: ToolTimeout | ToolFailure) -> str:
+    if not outcome.effect_unknown:
+        return ""
+    how = f"check with '{outcome.verify_tool}'" if outcome.verify_tool else "find out"
+    return f" Whether it took effect is unknown: {how} before you call it again."
 
 
 def _denied_content(outcome: ToolDenied) -> dict[str, Any]:
@@ -224,5 +267,7 @@ def outcome_from_dict(data: dict[str, Any]) -> ToolOutcome:
         body["findings"] = tuple(Finding(**finding) for finding in body["findings"])
     if "notes" in body:
         body["notes"] = tuple(body["notes"])
+    if body.get("turn") is not None:
+        body["turn"] = TurnFacts(**{**body["turn"], "repairs": tuple(body["turn"]["repairs"])})
     outcome: ToolOutcome = cls(**body)
     return outcome

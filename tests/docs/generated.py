@@ -6,6 +6,9 @@ A page holds ``<!-- generated: name -->`` ... ``<!-- end -->``; what stands betw
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import pkgutil
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
@@ -45,15 +48,22 @@ def port_failures() -> str:
 
 
 def error_classes(base: type[EdictumError] = EdictumError) -> Iterator[type[EdictumError]]:
-    """The exception and all its children in the library, parents first."""
+    """The exception and all its public children in the library, parents first."""
     yield base
-    for child in base.__subclasses__():
-        if child.__module__.startswith("edictum."):
+    for child in sorted(base.__subclasses__(), key=lambda cls: (cls.__module__ != base.__module__, cls.__module__)):
+        if child.__module__.startswith("edictum.") and not child.__name__.startswith("_"):
             yield from error_classes(child)
 
 
+def import_everything() -> None:
+    """Subclasses exist once their module is imported, whatever the tests before have imported."""
+    for module in pkgutil.walk_packages(edictum.__path__, "edictum."):
+        with contextlib.suppress(ImportError):  # an optional library that is not installed
+            importlib.import_module(module.name)
+
+
 def errors() -> str:
-    assert edictum.__version__  # the package is imported whole, so that all subclasses exist
+    import_everything()
     rows = [(f"`{cls.__name__}`", f"`{cls.code}`", _parents(cls), _first_line(cls)) for cls in error_classes()]
     return table(("class", "code", "is a", "means"), rows)
 
@@ -63,7 +73,7 @@ def _parents(cls: type) -> str:
 
 
 def _first_line(cls: type) -> str:
-    return " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+    return " ".join((cls.__doc__ or "").split("\n\n")[0].split()).replace("``", "`")
 
 
 def outcome_fields() -> str:

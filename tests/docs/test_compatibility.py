@@ -331,3 +331,89 @@ def test_approval_backend_is_told_when_the_caller_is_cancelled():
     asyncio.run(cancelled())
     assert len(people.withdrawn) == 1
     assert guard.local_sink.last().action == "call_approval_withdrawn"
+
+
+# --- YAML ----------------------------------------------------------------------------------------------------------------
+
+HEAD = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: x}\ndefaults: {mode: enforce}\ncontracts:\n"
+
+
+def rule(when: str, then: str = "{effect: deny, message: no}", name: str = "a") -> str:
+    return f"  - {{id: {name}, type: pre, tool: t, when: {{{when}}}, then: {then}}}\n"
+
+
+def bundle(*rules: str) -> Edictum:
+    return Edictum.from_yaml_string(HEAD + "".join(rules))
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ([rule("arg.path: {equals: x}"), rule("args.path: {equal: x}", name="b")], [":6:40:", "'args.path'", ":7:52:", "'equals'"]),
+        (
+            ["  - {id: a, id: b, type: pre, tool: t, when: {args.p: {equals: x}}, then: {effect: deny, message: m}}\n"],
+            ["'id' appears twice"],
+        ),
+        ([rule(r"args.path: {matches: '\\\\brm\\\\b'}")], ["backslash"]),
+    ],
+)
+def test_mistakes_are_found_at_load(rules, says):
+    with pytest.raises(EdictumConfigError) as error:
+        bundle(*rules)
+    assert all(part in str(error.value) for part in says)
+
+
+def test_both_vocabularies_load():
+    newer = HEAD.replace("ContractBundle", "Ruleset").replace("contracts:", "rules:") + rule(
+        "args.p: {equals: 1}", "{action: block, message: no}"
+    )
+    assert Edictum.from_yaml_string(newer).evaluate("t", {"p": 1}).verdict == "deny"
+
+
+def test_all_text_is_searched():
+    guard = bundle(rule("args.text: {matches: 'needle$'}"))
+    assert guard.evaluate("t", {"text": "x" * 1_000_000 + "needle"}).verdict == "deny"
+
+
+def test_anonymous_caller_fails_a_role_check():
+    assert bundle(rule("principal.role: {not_in: [admin]}")).evaluate("t", {}).verdict == "deny"
+
+
+def test_list_elements_braces_and_metadata():
+    guard = bundle(
+        rule("'args.items[*].path': {contains: evil}", "{effect: deny, message: '{{x}} {args.n}', metadata: {tags: 1, message: 2}}")
+    )
+    assert guard.evaluate("t", {"items": [{"path": "ok"}, {"path": "evil"}], "n": 3}).deny_reasons == ["{x} 3"]
+
+
+def test_session_contracts_keep_their_message_and_can_raise_the_defaults():
+    session = "  - {{id: {0}, type: session, limits: {{max_tool_calls: {1}}}, then: {{effect: deny, message: {2}}}}}\n"
+    guard = bundle(session.format("wide", 300, "wide"), session.format("narrow", 250, "enough"))
+    outcomes = [guard.dispatch_sync("t", {}, tool) for _ in range(251)]
+    assert isinstance(outcomes[249], ToolExecutionResult)
+    assert (outcomes[250].decision_name, outcomes[250].details) == ("narrow", "enough")
+
+
+def test_enforce_hardens_an_observing_bundle():
+    text = HEAD.replace("enforce", "observe") + rule("args.p: {exists: true}")
+    assert Edictum.from_yaml_string(text).evaluate("t", {"p": 1}).verdict == "allow"
+    assert Edictum.from_yaml_string(text, mode="enforce").evaluate("t", {"p": 1}).verdict == "deny"
+
+
+def test_reload_keeps_python_contracts_and_custom_operators():
+    text = HEAD + rule("args.n: {is_odd: true}")
+    operators = {"is_odd": lambda field, value: (field % 2 == 1) is value}
+    guard = Edictum.from_yaml_string(
+        text, custom_operators=operators, contracts=[precondition("u", id="u")(lambda call: Verdict.fail("u"))]
+    )
+    asyncio.run(guard.reload(text))
+    assert guard.evaluate("t", {"n": 3}).verdict == "deny"
+    assert guard.evaluate("u", {}).verdict == "deny"
+    with pytest.raises(EdictumConfigError):
+        asyncio.run(guard.reload("nonsense: true"))
+    assert guard.evaluate("t", {"n": 3}).verdict == "deny"
+
+
+def test_template_names_are_names():
+    with pytest.raises(EdictumConfigError):
+        Edictum.from_template("../../../../etc/passwd")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from edictum.sessions import MemoryBackend, MemoryLedger, StorageLedger
+from edictum.sessions.postgres import PostgresStore
+from edictum.sessions.redis import RedisStore
 from edictum.sessions.sqlite import SqliteStore
 from edictum.sessions.store import StoreLedger
 from edictum.testing import LedgerConformance
@@ -48,3 +52,25 @@ class TestSqlite(LedgerConformance):
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
+
+
+class TestValkey(LedgerConformance):
+    @pytest.fixture(autouse=True)
+    def _server(self, valkey_url: str) -> None:
+        self.url = valkey_url
+
+    def make_ledger(self) -> Any:
+        with redis.Redis.from_url(self.url) as client:
+            client.flushdb()
+        return StoreLedger(RedisStore(self.url))
+
+
+class TestPostgres(LedgerConformance):
+    schemas = itertools.count(1)
+
+    @pytest.fixture(autouse=True)
+    def _server(self, postgres_url: str) -> None:
+        self.url = postgres_url
+
+    def make_ledger(self) -> Any:
+        return StoreLedger(PostgresStore(f"{self.url}?schema=conformance_{next(self.schemas)}"))

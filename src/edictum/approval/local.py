@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import sys
 import threading
 import uuid
@@ -15,6 +16,7 @@ from edictum.core.jsonable import dumps
 from edictum.core.redaction import RedactionPolicy
 
 YES = frozenset({"y", "yes", "approve"})
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # could repaint the screen and put another question on it
 
 
 class LocalApprovalBackend:
@@ -100,7 +102,7 @@ class LocalApprovalBackend:
         args = dumps(self._redaction.redact_args(request.tool_args))
         text = f"[APPROVAL REQUIRED] {self._redaction.redact_text(request.message)}\n  Tool: {request.tool_name}\n  Args: {args}\n"
         text += f"  ID:   {request.approval_id}\nApprove? [y/N] "
-        print(text, end="", file=self._stdout or sys.stdout, flush=True)
+        print(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text), end="", file=self._stdout or sys.stdout, flush=True)
 
     def _start_reader(self) -> None:
         if self._reader is None or not self._reader.is_alive():

@@ -34,7 +34,13 @@ class CompositeSink:
             raise ExceptionGroup(f"{len(failures)} of {len(self._sinks)} audit sinks failed", failures)
 
     async def close(self) -> None:
+        failures: list[Exception] = []
         for sink in self._sinks:
-            closed = sink.close() if hasattr(sink, "close") else None
-            if isawaitable(closed):
-                await closed
+            try:
+                closed = sink.close() if hasattr(sink, "close") else None
+                if isawaitable(closed):
+                    await closed
+            except Exception as exc:
+                failures.append(exc)
+        if failures:
+            raise ExceptionGroup(f"{len(failures)} of {len(self._sinks)} audit sinks could not be closed", failures)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec, Unlisted
-from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, Not, leaves
+from edictum.contracts.explain import explain
+from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, leaves
 from edictum.contracts.generate import Custom, compile_condition, compile_together
-from edictum.contracts.messages import Message, compile_message
+from edictum.contracts.messages import Message, compile_message, literal
 from edictum.contracts.parse import PLAIN, Dialect
 from edictum.contracts.redact import redaction_for
-from edictum.contracts.sandbox import Sandbox
 from edictum.contracts.selectors import Subject, resolver
 from edictum.core.call import ToolCall
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
@@ -21,6 +21,7 @@ from edictum.core.decide import describe
 from edictum.core.limits import SESSION_FIELDS, TOOL_FIELDS, Limit, OperationLimits
 from edictum.core.policy import SuccessRule, ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
+from edictum.explanation import ConditionNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +68,20 @@ def limits_with(limits: OperationLimits | None, session_limits: Sequence[Limit])
             if limit.metric is metric and limit.scope:
                 table[limit.scope] = min(limit.maximum, table.get(limit.scope, limit.maximum))
         merged[name] = table
-    return OperationLimits(**merged)
+    return replace(limits or OperationLimits(), **merged)
 
 
 class Condition:
     """The check of a contract with a ``when``. It can be asked alone; ``Fuser`` asks many together."""
 
-    def __init__(self, expression: Expression, message: Message, custom: Custom) -> None:
+    def __init__(self, expression: Expression, message: Message, custom: Custom, redaction: RedactionPolicy) -> None:
         self.expression = expression
         self.message = message
         self.custom = custom
+        self.redaction = redaction
+
+    def explain(self, call: ToolCall, result: Any, session: Any) -> ConditionNode:
+        return explain(self.expression, Subject(call, result, session), self.custom, self.redaction)
 
     @cached_property
     def holds(self) -> Callable[[ToolCall, Any, Any], bool]:
@@ -131,15 +136,18 @@ def _erred(
     return [answer] if found is None else [*found, answer]
 
 
+SOURCES = {Kind.PRE: "yaml_precondition", Kind.POST: "yaml_postcondition", Kind.SANDBOX: "yaml_sandbox"}
+
+
 class SandboxCheck:
     """The check of a sandbox contract."""
 
-    def __init__(self, sandbox: Sandbox, message: Message) -> None:
-        self.sandbox = sandbox
+    def __init__(self, violation: Callable[[ToolCall], str | None], message: Message) -> None:
+        self.violation = violation
         self.message = message
 
     def __call__(self, call: ToolCall) -> Verdict:
-        violation = self.sandbox.violation(call)
+        violation = self.violation(call)
         return PASS if violation is None else Verdict.fail(self.message(Subject(call)), violation=violation)
 
 
@@ -159,7 +167,7 @@ class _Compiler:
             tools=spec.tools,
             effect=spec.effect,
             mode=spec.mode or self.mode,
-            source=f"yaml_{spec.kind.value}",
+            source=SOURCES[spec.kind],
             tags=spec.tags,
             metadata=dict(spec.metadata),
             timeout=spec.timeout,
@@ -172,29 +180,28 @@ class _Compiler:
     def _check(self, spec: ContractSpec) -> tuple[Callable[..., Verdict], Kind]:
         message = compile_message(spec.message, self.custom, self.redaction)
         if spec.kind is Kind.SANDBOX:
-            bounds = {name: list(values) for name, values in spec.bounds.items()}
-            return SandboxCheck(Sandbox(**bounds), message), Kind.SANDBOX
+            from edictum.contracts.sandbox import Sandbox  # the shell reader is large, and only bundles with a sandbox need it
+
+            bounds: dict[str, Any] = {name: list(values) for name, values in spec.bounds.items()}
+            return SandboxCheck(Sandbox(**bounds).violation, message), Kind.SANDBOX
         assert spec.when is not None
         if any(leaf.selector.root == "session" for leaf in leaves(spec.when)):
-            return SessionCondition(spec.when, message, self.custom), Kind.SESSION
-        return Condition(spec.when, message, self.custom), spec.kind
+            return SessionCondition(spec.when, message, self.custom, self.redaction), Kind.SESSION
+        return Condition(spec.when, message, self.custom, self.redaction), spec.kind
 
     def _redact(self, spec: ContractSpec) -> Callable[[Any], Any] | None:
         if spec.kind is not Kind.POST or spec.effect != "redact" or spec.when is None:
             return None
-        about_result = _about_result(spec.when)
-        if about_result is None:
-            return None
-        holds = compile_later(about_result, self.custom)
-        return redaction_for(spec.when, lambda value: holds(NO_CALL, value, None))
+        return redaction_for(spec.when, self.custom)
 
     def limits(self, spec: ContractSpec) -> list[Limit]:
         enforce = (spec.mode or self.mode) == "enforce" and not spec.shadow
-        message = compile_message(spec.message.replace("{", "{{").replace("}", "}}") if "{{" not in spec.message else spec.message,
-                                  {}, self.redaction)(Subject(NO_CALL))  # fmt: skip
-        common = {"name": spec.id, "window_s": spec.limits.get("per"), "enforce": enforce, "source": "yaml_session",
+        message = literal(spec.message)
+        common: dict[str, Any] = {"name": spec.id, "window_s": spec.limits.get("per"), "enforce": enforce, "source": "yaml_session",
                   "message": message, "contract_id": spec.id}  # fmt: skip
-        limits = [Limit(metric=metric, maximum=spec.limits[name], **common) for name, metric in SESSION_FIELDS.items() if name in spec.limits]
+        limits = [
+            Limit(metric=metric, maximum=spec.limits[name], **common) for name, metric in SESSION_FIELDS.items() if name in spec.limits
+        ]
         for name, metric in TOOL_FIELDS.items():
             limits += [Limit(metric=metric, maximum=bound, scope=tool, **common) for tool, bound in spec.limits.get(name, {}).items()]
         return limits
@@ -216,9 +223,6 @@ class _Compiler:
         return Contract(id="unlisted_tools", kind=Kind.PRE, check=verdicts, effect=unlisted, mode=self.mode, source="unlisted_tools")
 
 
-NO_CALL = ToolCall("none")
-
-
 def compile_later(expression: Expression, custom: Custom) -> Callable[[ToolCall, Any, Any], bool]:
     """The condition as a function that is made when it is first needed: many bundles are loaded, few contracts are reached."""
     made: list[Callable[[ToolCall, Any, Any], bool]] = []
@@ -229,17 +233,6 @@ def compile_later(expression: Expression, custom: Custom) -> Callable[[ToolCall,
         return made[0](call, result, session)
 
     return holds
-
-
-def _about_result(expression: Expression) -> Expression | None:
-    """What a condition says about the result alone: the rest, about the call, does not change by redaction."""
-    if isinstance(expression, Leaf):
-        return expression if expression.selector.of_result else None
-    if isinstance(expression, Not):
-        item = _about_result(expression.item)
-        return None if item is None else Not(item)
-    items = tuple(part for item in expression.items if (part := _about_result(item)) is not None)
-    return type(expression)(items) if items else None
 
 
 def reason(expression: Expression, subject: Subject, custom: Custom) -> str:

@@ -39,7 +39,8 @@ class Leaf:
     def holds(self, found: Any) -> bool:
         """Whether the condition holds for what the selector found; with ``[*]``, for any of the values."""
         if self.selector.wild:
-            return any([self.test(item) for item in found])
+            # Every element is judged, so that an error in one cannot hide behind a match in another.
+            return any([self.test(item) for item in found])  # noqa: C419
         return self.test(found)
 
     def test(self, value: Any) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, Not, leaves
+from edictum.contracts.expressions import All, Expression, Leaf, Not, leaves
 from edictum.contracts.operators import REGEX_OPERATORS
 from edictum.contracts.regex import Pattern, pattern_set
 from edictum.contracts.selectors import TOOL_COUNTERS, Selector, Subject, resolver, walk
@@ -89,7 +89,8 @@ class Writer:
         """The variable of a value that can be fetched up front: cheaply, and without ever raising."""
         if selector in self._eager:
             return self._eager[selector]
-        code = None if selector.wild or selector.root in self._custom else _EAGER.get(selector.root, lambda writer, path: None)(self, selector.path)
+        write = None if selector.wild or selector.root in self._custom else _EAGER.get(selector.root)
+        code = write(self, selector.path) if write is not None else None
         if code is None:
             return None
         name = self._eager[selector] = f"v{len(self._eager)}"
@@ -170,8 +171,8 @@ _EAGER: dict[str, Callable[[Writer, tuple[str, ...]], str | None]] = {
     "metadata": Writer._metadata,
     "principal": Writer._principal,
     "session": Writer._session,
-    "environment": lambda writer, path: "call.environment",
-    "tool": lambda writer, path: "call.tool_name",
+    "environment": lambda _writer, _path: "call.environment",
+    "tool": lambda _writer, _path: "call.tool_name",
 }
 
 

@@ -5,9 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from edictum.contracts.expressions import expression_schema, read_raw
-from edictum.contracts.shapes import Anything, Choice, Custom, Duration, Each, Field, Flag, Free, ListOf, MapOf, Number, Record, Shape, Text, Variant, words
+from edictum.contracts.shapes import (
+    Anything,
+    Choice,
+    Custom,
+    Duration,
+    Each,
+    Field,
+    Flag,
+    Free,
+    ListOf,
+    MapOf,
+    Number,
+    Record,
+    Shape,
+    Text,
+    Variant,
+    words,
+)
 from edictum.core.contract import MESSAGE_MAX_CHARS
 from edictum.core.limits import SESSION_FIELDS, TOOL_FIELDS
+from edictum.core.policy import RUN_IN, TOOL_KEYS
 
 API_VERSION = "edictum/v1"
 SCHEMA_ID = "https://edictum.dev/schema/bundle-v1.json"
@@ -123,11 +141,12 @@ TOOL_ENTRY = Record(
         "side_effect": Field(words("pure", "read", "write", "irreversible")),
         "idempotent": Field(Flag()),
         "timeout_s": Field(Number(above=0)),
-        "run_in": Field(words("inline", "thread")),
+        "run_in": Field(words(*RUN_IN)),
         "retry_on_timeout": Field(Flag()),
         "retry_on_failure": Field(Flag()),
+        "verify": Field(TOOL),
     },
-    any_of=(("side_effect", "idempotent", "timeout_s", "run_in", "retry_on_timeout", "retry_on_failure"),),
+    any_of=(TOOL_KEYS,),
 )
 SUCCESS_RULE = Record(
     {

@@ -7,7 +7,9 @@ stay text.
 
 from __future__ import annotations
 
+import gc
 import re
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from edictum.contracts.problems import BundleError, Place, Problems, Source
@@ -20,7 +22,7 @@ try:
     try:
         from yaml.cyaml import CParser as _Parser  # type: ignore[attr-defined]
     except ImportError:  # a PyYAML that was built without libyaml
-        from yaml.loader import SafeLoader as _Parser
+        from yaml.loader import SafeLoader as _Parser  # type: ignore[assignment]
 except ImportError as exc:
     raise EdictumConfigError(
         "YAML contracts need the packages PyYAML and google-re2.", hint="Install them with: pip install 'edictum[yaml]'."
@@ -68,9 +70,20 @@ Tree: TypeAlias = Scalar | Seq | Map
 
 
 def load(content: bytes | str, name: str, *, max_bytes: int = MAX_BYTES) -> tuple[Map, Problems]:
-    """The document as a tree. Whatever is wrong with it as YAML is raised at once: there is nothing more to be said about it."""
+    """A bundle as a tree. Whatever is wrong with it as YAML is raised at once: there is nothing more to be said about it."""
+    tree, problems = load_any(content, name, max_bytes=max_bytes)
+    if not isinstance(tree, Map):
+        problems.shape(tree, f"the document is {describe(tree)}, not a mapping", "Start with 'apiVersion: edictum/v1'.")
+        raise BundleError(problems.errors)
+    return tree, problems
+
+
+def load_any(content: bytes | str, name: str, *, max_bytes: int = MAX_BYTES) -> tuple[Tree, Problems]:
+    """Any YAML document as a tree."""
     text = _text(content, name, max_bytes)
     problems = Problems(Source(name, text))
+    collecting = gc.isenabled()
+    gc.disable()  # a tree is made of thousands of new values and no garbage; looking for some takes a third of the time
     try:
         tree = _Builder(problems).build(text)
     except yaml.YAMLError as exc:
@@ -79,11 +92,11 @@ def load(content: bytes | str, name: str, *, max_bytes: int = MAX_BYTES) -> tupl
     except RecursionError as exc:
         problems.shape(Place(1, 1), "the document is nested too deeply", f"Use at most {MAX_DEPTH} levels.")
         raise BundleError(problems.errors) from exc
-    if not isinstance(tree, Map):
-        problems.shape(tree or Place(1, 1), f"the document is {describe(tree)}, not a mapping", "Start with 'apiVersion: edictum/v1'.")
+    finally:
+        if collecting:
+            gc.enable()
     problems.raise_if_any()
-    assert isinstance(tree, Map)
-    return tree, problems
+    return tree or Scalar(None, "", 1, 1), problems
 
 
 def _text(content: bytes | str, name: str, max_bytes: int) -> str:
@@ -128,7 +141,9 @@ def describe(tree: Tree | None) -> str:
     if tree is None or tree.value is None:
         return "empty"
     kind = {bool: "true or false", int: "a number", float: "a number"}.get(type(tree.value), "text")
-    shown = repr(tree.value) if isinstance(tree.value, str) else str(tree.value).lower() if isinstance(tree.value, bool) else str(tree.value)
+    shown = (
+        repr(tree.value) if isinstance(tree.value, str) else str(tree.value).lower() if isinstance(tree.value, bool) else str(tree.value)
+    )
     return f"{kind} ({shown if len(shown) <= 60 else shown[:57] + '...'})"
 
 
@@ -181,51 +196,59 @@ class _Builder:
 
     def build(self, text: str) -> Tree | None:
         get_event = _Loader(text.encode("utf-8", "surrogatepass")).get_event
-        documents = 0
+        handlers: dict[type[Any], Callable[[Any], None]] = {
+            ev.ScalarEvent: self._scalar,
+            ev.MappingStartEvent: self._open_map,
+            ev.SequenceStartEvent: self._open_seq,
+            ev.MappingEndEvent: self._close,
+            ev.SequenceEndEvent: self._close,
+            ev.AliasEvent: self._alias,
+            ev.DocumentStartEvent: self._document,
+        }
         while (event := get_event()) is not None:
-            kind = type(event)
-            if kind is ev.ScalarEvent:
-                self._add(self._scalar(event), event.anchor)
-            elif kind is ev.MappingStartEvent or kind is ev.SequenceStartEvent:
-                self._open(event, Map if kind is ev.MappingStartEvent else Seq)
-            elif kind is ev.MappingEndEvent or kind is ev.SequenceEndEvent:
-                self._close()
-            elif kind is ev.AliasEvent:
-                self._alias(event)
-            elif kind is ev.DocumentStartEvent:
-                documents += 1
-                if documents > 1:
-                    self._refuse(event, "there is a second document", "Use one document per file; load several files as layers.")
-            elif kind is ev.StreamEndEvent:
-                return self.root
+            handler = handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+            elif type(event) is ev.StreamEndEvent:
+                break
         return self.root
+
+    def _document(self, event: Any) -> None:
+        if self.root is not None:
+            self._refuse(event, "there is a second document", "Use one document per file; load several files as layers.")
 
     def _refuse(self, event: Any, message: str, hint: str) -> None:
         place = Place(event.start_mark.line + 1, event.start_mark.column + 1)
         self.problems.shape(place, message, hint)
         raise BundleError(self.problems.errors)
 
-    def _scalar(self, event: Any) -> Scalar:
-        mark = event.start_mark
-        style = event.style or ""
-        if event.tag is not None and event.tag not in _TEXT_TAGS:
-            self._refuse(event, f"the tag {event.tag!r} is not supported", "Remove the tag; quote the value to make it text.")
-        value = plain(event.value) if event.tag is None and style in ("", "\0") else event.value
-        return Scalar(value, style, mark.line + 1, mark.column + 1)
+    def _scalar(self, event: Any) -> None:
+        value, style, tag, mark = event.value, event.style, event.tag, event.start_mark
+        if tag is None:
+            if not style:
+                value = plain(value)
+        elif tag not in _TEXT_TAGS:
+            self._refuse(event, f"the tag {tag!r} is not supported", "Remove the tag; quote the value to make it text.")
+        self._add(Scalar(value, style or "", mark.line + 1, mark.column + 1), event.anchor)
 
-    def _open(self, event: Any, kind: type[Map] | type[Seq]) -> None:
+    def _open_map(self, event: Any) -> None:
+        self._open(event, Map(event.start_mark.line + 1, event.start_mark.column + 1))
+
+    def _open_seq(self, event: Any) -> None:
+        self._open(event, Seq(event.start_mark.line + 1, event.start_mark.column + 1))
+
+    def _open(self, event: Any, container: Map | Seq) -> None:
         if event.tag is not None:
             self._refuse(event, f"the tag {event.tag!r} is not supported", "Remove the tag.")
         if len(self.stack) >= MAX_DEPTH:
             self._refuse(event, f"the document is nested more than {MAX_DEPTH} levels deep", "Flatten it.")
-        top = self.stack[-1][0] if self.stack else None
-        if isinstance(top, Map) and self.key is None:
+        if self.key is None and self.stack and type(self.stack[-1][0]) is Map:
             self._refuse(event, "a key is a mapping or a list", "Keys are plain words.")
         self.pending.append(self.key)
         self.key = None
-        self.stack.append((kind(event.start_mark.line + 1, event.start_mark.column + 1), event.anchor, self.count))
+        self.stack.append((container, event.anchor, self.count))
 
-    def _close(self) -> None:
+    def _close(self, event: Any) -> None:
         container, anchor, began = self.stack.pop()
         self.key = self.pending.pop()
         if anchor is not None:

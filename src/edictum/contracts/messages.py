@@ -49,12 +49,17 @@ def compile_message(text: str, custom: Mapping[str, Callable[[ToolCall], Any]], 
     pieces = [_piece(found, custom, redaction) for found in _PIECE.finditer(text)]
     if all(isinstance(piece, str) for piece in pieces):
         fixed = bounded("".join(str(piece) for piece in pieces))
-        return lambda subject: fixed
+        return lambda _subject: fixed
 
     def message(subject: Subject) -> str:
         return bounded("".join(piece if isinstance(piece, str) else piece(subject) for piece in pieces))
 
     return message
+
+
+def literal(text: str) -> str:
+    """A message that is shown as it is; only doubled braces become single ones."""
+    return bounded(text.replace("{{", "{").replace("}}", "}"))
 
 
 def _piece(found: re.Match[str], custom: Mapping[str, Callable[[ToolCall], Any]], redaction: RedactionPolicy) -> str | Message:

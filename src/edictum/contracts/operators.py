@@ -33,7 +33,7 @@ class Operator:
     test: Callable[[Any, Any], bool]
     summary: str
     prepare: Callable[[Any], Any] = lambda value: value
-    missing: Callable[[Any], bool] = lambda value: False
+    missing: Callable[[Any], bool] = lambda _value: False
     negative: bool = False
     custom: bool = False
 
@@ -112,18 +112,18 @@ _SIZE = Number(whole=True, at_least=0)
 OPERATORS: dict[str, Operator] = {
     op.name: op
     for op in (
-        Operator("exists", Flag(), lambda field, wanted: wanted, "the field is there and not null (or, with false, is not)",
+        Operator("exists", Flag(), lambda _field, wanted: wanted, "the field is there and not null (or, with false, is not)",
                  missing=lambda wanted: not wanted),
         Operator("empty", Flag(), lambda field, wanted: (_size(field) == 0) is wanted,
                  "the field is missing, null, or an empty text, list or mapping (or, with false, is none of these)",
-                 missing=lambda wanted: bool(wanted)),
+                 missing=bool),
         Operator("equals", Anything(), lambda field, value: bool(field == value), "the field equals the value"),
         Operator("not_equals", Anything(), lambda field, value: bool(field != value), "the field is there and differs", negative=True),
         Operator("equals_ignore_case", Text(), lambda field, value: _text(field).casefold() == value,
                  "the text equals the value, upper and lower case alike", prepare=str.casefold),
         Operator("in", ListOf(Anything()), _is_in, "the field equals one of the values"),
-        Operator("not_in", ListOf(Anything()), lambda field, values: not _is_in(field, values), "the field is there and equals none of the values",
-                 negative=True),
+        Operator("not_in", ListOf(Anything()), lambda field, values: not _is_in(field, values),
+                 "the field is there and equals none of the values", negative=True),
         Operator("contains", Text(), lambda field, value: value in _text(field), "the text contains the value"),
         Operator("contains_any", _TEXTS, _contains_any, "the text contains one of the values"),
         Operator("starts_with", Text(), lambda field, value: _text(field).startswith(value), "the text starts with the value"),

@@ -255,7 +255,7 @@ def _contradict(first: Leaf, second: Leaf) -> bool:
     if first.operator.name == second.operator.name:
         return first.operator.name in ("equals", "exists", "empty") and first.value != second.value
     if pair.get("exists") is False:
-        return "empty" not in pair and not first.if_missing | second.if_missing or pair.get("empty") is False
+        return ("empty" not in pair and not first.if_missing | second.if_missing) or pair.get("empty") is False
     if "equals" in pair and "in" in pair:
         return pair["equals"] not in pair["in"]
     low = max((pair[name] for name in ("gt", "gte") if name in pair), default=None)

@@ -121,7 +121,7 @@ class Problems:
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """ " Did you mean 'effect'?", when there is something near."""
+    """A sentence that suggests the known word that is nearest, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"Did you mean '{near[0]}'? " if near else ""
 

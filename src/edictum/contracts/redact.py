@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edictum.contracts.expressions import Expression, Leaf, positive_leaves
+from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, Not, positive_leaves
+from edictum.contracts.generate import Custom
 from edictum.contracts.regex import REDACTED, Pattern
-from edictum.contracts.selectors import STAR
+from edictum.contracts.selectors import STAR, Subject, resolver
+from edictum.core.call import ToolCall
 
 Change = Callable[[str], str]
 
@@ -31,20 +33,58 @@ class Cut:
     change: Change | None
 
 
-def redaction_for(expression: Expression, still_objects: Callable[[Any], bool]) -> Callable[[Any], Any] | None:
-    """The redaction that a condition calls for; None when it says nothing about the result, and the guard's own is used."""
-    cuts = [cut for leaf in positive_leaves(expression) if leaf.selector.of_result and (cut := _cut(leaf)) is not None]
-    if not cuts:
-        return None
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """The redaction that a condition calls for. It looks again at what it leaves, and raises when that is still objected to."""
 
-    def redact(value: Any) -> Any:
-        for cut in cuts:
+    cuts: tuple[Cut, ...]
+    expression: Expression  # what the condition says about the result
+    custom: Custom
+    checks_itself: bool = True
+
+    def __call__(self, value: Any) -> Any:
+        for cut in self.cuts:
             value = _apply(cut, value, cut.path)
-        if still_objects(value):
+        if _holds(self.expression, Subject(NO_CALL, value), self.custom):
             raise NotRedacted
         return value
 
-    return redact
+
+NO_CALL = ToolCall("none")
+
+
+def redaction_for(expression: Expression, custom: Custom) -> Redaction | None:
+    """The redaction for a condition; None when it says nothing about the result, and the guard's own is used."""
+    about_result = _about_result(expression)
+    if about_result is None:
+        return None
+    cuts = tuple(cut for leaf in positive_leaves(about_result) if (cut := _cut(leaf)) is not None)
+    return Redaction(cuts, about_result, custom) if cuts else None
+
+
+def _about_result(expression: Expression) -> Expression | None:
+    """What a condition says about the result alone: the rest, about the call, does not change by redaction."""
+    if isinstance(expression, Leaf):
+        return expression if expression.selector.of_result else None
+    if isinstance(expression, Not):
+        item = _about_result(expression.item)
+        return None if item is None else Not(item)
+    items = tuple(part for item in expression.items if (part := _about_result(item)) is not None)
+    return type(expression)(items) if items else None
+
+
+def _holds(expression: Expression, subject: Subject, custom: Custom) -> bool:
+    """Whether a condition holds for what is left. A field that was replaced whole is no longer judged."""
+    if isinstance(expression, Not):
+        return not _holds(expression.item, subject, custom)
+    if isinstance(expression, All):
+        return all(_holds(item, subject, custom) for item in expression.items)
+    if isinstance(expression, AnyOf):
+        return any(_holds(item, subject, custom) for item in expression.items)
+    found = resolver(expression.selector, custom)(subject)
+    if expression.selector.wild:
+        return expression.holds([item for item in found if item != REDACTED])
+    return found != REDACTED and expression.holds(found)
 
 
 def _cut(leaf: Leaf) -> Cut | None:

@@ -189,7 +189,9 @@ class _Translation:
         rest = self.pattern[self.at : self.at + 4]
         for opening, name in _GROUPS.items():
             if rest.startswith(opening):
-                raise PatternError(f"{name} '{opening}...)' is not supported", "It cannot be matched in linear time; use all/any/not instead.")
+                raise PatternError(
+                    f"{name} '{opening}...)' is not supported", "It cannot be matched in linear time; use all/any/not instead."
+                )
         if rest.startswith("(?#"):
             end = self.pattern.find(")", self.at)
             if end < 0:
@@ -234,7 +236,8 @@ class _Translation:
     def _check_boundary(self, char: str) -> None:
         if _beyond_ascii(char):
             raise PatternError(
-                f"\\b next to {char!r} is not supported: it knows ASCII letters only", r"Write (?:^|[^\w]) before and (?:[^\w]|$) after the word."
+                f"\\b next to {char!r} is not supported: it knows ASCII letters only",
+                r"Write (?:^|[^\w]) before and (?:[^\w]|$) after the word.",
             )
 
 
@@ -243,10 +246,8 @@ def _beyond_ascii(char: str) -> bool:
 
 
 def _hex_escape(rest: str, digits: int) -> tuple[str, str]:
-    if rest.startswith("\\x{"):
-        found = re.match(r"\\x\{[0-9a-fA-F]{1,6}\}", rest)
-    else:
-        found = re.match(r"\\.[0-9a-fA-F]{%d}" % digits, rest)
+    braced = rest.startswith("\\x{")
+    found = re.match(r"\\x\{[0-9a-fA-F]{1,6}\}" if braced else rf"\\.[0-9a-fA-F]{{{digits}}}", rest)
     if found is None:
         raise PatternError(f"{rest[:2]} needs {digits} hexadecimal digits", f"Write for example {rest[:2]}{'0' * (digits - 2)}e9.")
     code = int(found.group()[2:].strip("{}"), 16)

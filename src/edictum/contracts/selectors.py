@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
 
@@ -87,14 +88,13 @@ def _near(root: str, text: str, known: list[str]) -> str:
     return ""
 
 
+@lru_cache(maxsize=4_096)
 def _path(text: str, at: int) -> tuple[str, ...]:
     steps: list[str] = []
     while at < len(text):
         found = _SEGMENT.match(text, at)
         if found is None:
-            raise SelectorError(
-                f"'{text}' cannot be read from character {at + 1} on", 'Write steps as .name, ."quoted.name", [0] or [*].'
-            )
+            raise SelectorError(f"'{text}' cannot be read from character {at + 1} on", 'Write steps as .name, ."quoted.name", [0] or [*].')
         star = found.group(5)
         steps.append(STAR if star else next(group for group in found.groups() if group is not None))
         at = found.end()
@@ -223,10 +223,7 @@ def spread(value: Any, path: tuple[str, ...], one: Callable[[Any, str], Any] = s
     """All values that a path with ``[*]`` reaches; ``[None]`` when it reaches nothing."""
     values = [value]
     for key in path:
-        if key == STAR:
-            values = [item for container in values for item in _elements(container)]
-        else:
-            values = [one(item, key) for item in values]
+        values = [found for item in values for found in (_elements(item) if key == STAR else (one(item, key),))]
     return values or [None]
 
 
@@ -329,11 +326,11 @@ def _session(path: tuple[str, ...]) -> Resolver:
 
 
 _RESOLVERS: dict[str, Callable[[tuple[str, ...]], Resolver]] = {
-    "environment": lambda path: lambda subject: subject.call.environment,
-    "tool": lambda path: lambda subject: subject.call.tool_name,
+    "environment": lambda _path: lambda subject: subject.call.environment,
+    "tool": lambda _path: lambda subject: subject.call.tool_name,
     "args": lambda path: lambda subject: _reach(subject.call.args, path, step),
     "metadata": lambda path: lambda subject: _reach(subject.call.metadata, path, step),
-    "env": lambda path: lambda subject: environment_variable(path[0]),
+    "env": lambda path: lambda _subject: environment_variable(path[0]),
     "result": lambda path: lambda subject: _reach(subject.result, path, result_step),
     "principal": _principal,
     "session": _session,

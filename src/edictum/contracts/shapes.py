@@ -215,24 +215,25 @@ class Free:
         return {"type": "object"}
 
 
+DURATION = r"^[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d)$"
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
 @dataclass(frozen=True)
 class Duration:
     """Seconds as a number, or a number with a unit."""
 
-    PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d)$"
-    UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = tree.value if isinstance(tree, Scalar) else None
-        if isinstance(value, str) and (found := re.search(self.PATTERN, value)):
-            value = float(value[: found.start(2)]) * self.UNITS[found.group(2)]
+        if isinstance(value, str) and (found := re.search(DURATION, value)):
+            value = float(value[: found.start(2)]) * UNITS[found.group(2)]
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             return _wrong(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
         return float(value)
 
     def schema(self) -> dict[str, Any]:
         # A text such as "0s" has the right form and no length, so at least one digit is not zero.
-        text = {"type": "string", "pattern": self.PATTERN, "not": {"pattern": r"^[0.]+[a-z]+$"}}
+        text = {"type": "string", "pattern": DURATION, "not": {"pattern": r"^[0.]+[a-z]+$"}}
         return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, text]}
 
 

@@ -101,6 +101,7 @@ class Contract:
             raise EdictumConfigError(f"{where}: check is not callable: {self.check!r}.", hint="Pass a function.")
         if not self.tools or not all(isinstance(tool, str) and tool for tool in self.tools):
             raise EdictumConfigError(f"{where}: tools must be non-empty names or globs, got {self.tools!r}.", hint="'*' means all.")
+        _check_terms(self, where)
         if self.effect not in EFFECTS[self.kind]:
             allowed = ", ".join(EFFECTS[self.kind])
             raise EdictumConfigError(f"{where}: effect {self.effect!r} is not for a {self.kind} contract.", hint=f"Use one of: {allowed}.")
@@ -126,6 +127,18 @@ class Contract:
         return guard_mode == "observe" or self.mode == "observe" or self.shadow
 
 
+def _check_terms(contract: Contract, where: str) -> None:
+    if contract.kind not in tuple(Kind):
+        raise EdictumConfigError(f"{where}: kind is {contract.kind!r}.", hint=f"Use one of: {', '.join(Kind)}.")
+    timeout: object = contract.timeout
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise EdictumConfigError(f"{where}: timeout is {timeout!r}.", hint="Use seconds, more than 0.")
+    if contract.redact is not None and not callable(contract.redact):
+        raise EdictumConfigError(f"{where}: redact is {contract.redact!r}, not a function.", hint="Pass a function of the result.")
+    if isinstance(contract.tags, str) or not all(isinstance(tag, str) for tag in contract.tags):
+        raise EdictumConfigError(f"{where}: tags is {contract.tags!r}.", hint="Use a list of texts.")
+
+
 def check_mode(mode: object, where: str, *, optional: bool = False) -> None:
     if mode in ("enforce", "observe") or (optional and mode is None):
         return
@@ -147,6 +160,8 @@ def _decorator(
         raise EdictumConfigError(f"{label} was used without a tool.", hint=f'Write {label}("tool_name"), or {label}("*") for all tools.')
     if when is not None and not callable(when):
         raise EdictumConfigError(f"{label}: `when` is not callable: {when!r}.", hint="Pass a function of the call.")
+    if not isinstance(tool, Iterable):
+        raise EdictumConfigError(f"{label}: tool is {tool!r}.", hint="Use a tool's name, a glob, or several.")
     tools = (tool,) if isinstance(tool, str) else tuple(tool)
 
     def make(function: Check) -> Contract:

@@ -14,7 +14,7 @@ from typing import Any
 from edictum.core._draft import record
 from edictum.core.call import SideEffect, ToolCall
 from edictum.core.contract import PASS, Contract, Mode, Verdict
-from edictum.core.decision import Answer, Decision, HookAnswer, Objection, Raised, all_answers
+from edictum.core.decision import FAULTS, Answer, Decision, HookAnswer, Objection, Raised, all_answers
 from edictum.core.hooks import HookDecision, HookRegistration, HookResult
 from edictum.findings import Finding, finding
 
@@ -25,7 +25,7 @@ def ask(contracts: Iterable[Contract], subject: Any) -> list[tuple[Contract, Any
     for contract in contracts:
         try:
             verdict = contract.check(subject)
-        except Exception as exc:
+        except FAULTS as exc:
             special.append((contract, Raised(exc)))
         else:
             if verdict is not PASS:
@@ -38,16 +38,16 @@ def asker(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contrac
     runs = [(fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)]
     parts = [fuse(run) if fuse is not None else partial(ask, run) for fuse, run in runs]
     if len(parts) <= 1:
-        return parts[0] if parts else lambda call: []
+        return parts[0] if parts else lambda _call: []
     return lambda call: [answer for part in parts for answer in part(call)]
 
 
 def after_asker(contracts: tuple[Contract, ...]) -> Callable[[ToolCall, Any], list[tuple[Contract, Any]]]:
     """As ``asker``, for postconditions."""
     runs = [(fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)]
-    parts: list[Callable[..., list[tuple[Contract, Any]]]] = [fuse(run) if fuse is not None else partial(ask_after, run) for fuse, run in runs]
+    parts: list[Callable[..., Any]] = [fuse(run) if fuse is not None else partial(ask_after, run) for fuse, run in runs]
     if len(parts) <= 1:
-        return parts[0] if parts else lambda call, result: []
+        return parts[0] if parts else lambda _call, _result: []
     return lambda call, result: [answer for part in parts for answer in part(call, result)]
 
 
@@ -58,7 +58,7 @@ def ask_after(contracts: Iterable[Contract], call: ToolCall, result: Any) -> lis
         verdict: Any
         try:
             verdict = contract.check(call, result)
-        except Exception as exc:
+        except FAULTS as exc:
             verdict = Raised(exc)
         if verdict is not PASS:
             special.append((contract, verdict))
@@ -72,7 +72,7 @@ def ask_hooks(hooks: Iterable[HookRegistration], call: ToolCall) -> list[tuple[H
         try:
             if hook.when is None or hook.when(call):
                 raw.append((hook, hook.callback(call)))
-        except Exception as exc:
+        except FAULTS as exc:
             raw.append((hook, Raised(exc)))
     return raw
 
@@ -175,12 +175,12 @@ def decide_after(
             warnings.append(f"[observe] {message}")
         elif contract.effect == "warn":
             warnings.append(f"{message} {_advice(call)}")
-        elif contract.effect == "redact" and not suppressed and (redacted := _redacted(contract.redact or redact, value)) is not None:
+        elif contract.effect == "redact" and not suppressed and (redacted := _redacted(answer, redact, value)) is not None:
             value = redacted.value
             warnings.append(f"Content redacted by {contract.id}.{_happened(call)}")
         else:
             # A redaction that fails, or that changes nothing, has not removed what the contract objected to.
-            value, suppressed = f"[OUTPUT SUPPRESSED] {message}", True
+            value, suppressed = _notice(value, f"[OUTPUT SUPPRESSED] {message}"), True
             warnings.append(f"Output suppressed by {contract.id}.{_happened(call)}")
     return AfterDecision(
         value=value,
@@ -199,12 +199,26 @@ class _Redacted:
     value: Any
 
 
-def _redacted(redact: Callable[[Any], Any], value: Any) -> _Redacted | None:
+def _redacted(answer: Answer, default: Callable[[Any], Any], value: Any) -> _Redacted | None:
+    """The redacted value; None when it cannot be trusted: the contract itself failed, its redaction did, or nothing changed.
+
+    A redaction with ``checks_itself`` raises when something is left; for it "nothing changed" means that an earlier one did it all.
+    """
+    redact = answer.contract.redact or default
+    if answer.verdict.policy_error:
+        return None
     try:
         redacted = redact(value)
-        return None if redacted == value else _Redacted(redacted)
+        return _Redacted(redacted) if redacted != value or getattr(redact, "checks_itself", False) else None
     except Exception:
         return None
+
+
+def _notice(value: Any, text: str) -> Any:
+    """A notice of the type that a caller of the tool expects: programs that read a dict must not be handed a text."""
+    if isinstance(value, dict):
+        return {"suppressed": text}
+    return [text] if isinstance(value, list) else text
 
 
 def _safe_to_repeat(call: ToolCall) -> bool:

@@ -8,6 +8,8 @@ from edictum.core._draft import record
 from edictum.core.contract import PASS, SKIPPED, Contract, Verdict
 from edictum.core.hooks import HookDecision, HookRegistration
 
+FAULTS = (Exception, SystemExit)  # what the user's code may raise by its own fault; sys.exit() in a contract does not end the host
+
 
 @record
 class Raised:

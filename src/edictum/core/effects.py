@@ -7,7 +7,7 @@ what follows from it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from edictum.core._draft import record
 from edictum.core.call import ToolCall
@@ -21,6 +21,7 @@ class Settle:
     """Await what a contract, hook, checker or resolver returned. Answered with its value."""
 
     awaitable: Awaitable[Any]
+    timeout_s: float | None = None
 
 
 @record
@@ -55,12 +56,40 @@ class Withdraw:
 
 
 @record
+class AwaitTwin:
+    """Wait for the outcome of the same call, which is running elsewhere. Answered with it, or None when time is over."""
+
+    outcome: Any
+    timeout_s: float
+
+
+@record
+class Delay:
+    """Wait before the next attempt. Answered with None."""
+
+    seconds: float
+
+
+@record
+class StoreArtifact:
+    """Keep an output that is too large for a message. Answered with the store's reference."""
+
+    store: Any
+    session_id: str
+    tool_name: str
+    content: str
+
+
+@record
 class Notify:
     """Tell a callback of the user. Its answer and its errors change nothing."""
 
     callback: Callable[..., Any]
     args: tuple[Any, ...]
     what: str
+
+
+RunIn: TypeAlias = Literal["inline", "thread", "process"]
 
 
 @record
@@ -75,7 +104,7 @@ class RunTool:
     key: str
     body: Callable[..., Any] | None
     timeout_s: float | None
-    run_in: Literal["inline", "thread"]
+    run_in: RunIn | Engine
     identified: bool = False  # the principal came with the call, and nobody is asked for it
 
 
@@ -89,6 +118,31 @@ class Ran:
     deadline_s: float | None = None
     cancelled: bool = False
     body_may_be_running: bool = False
+    lost: str | None = None  # what ran the body died with it, for this reason; ``error`` says the same
+    not_started: bool = False  # it is certain that the body did not begin
 
 
-Effect: TypeAlias = Settle | ReadSession | Reservation | Settlement | Ask | AwaitDecision | Withdraw | Notify | RunTool | Entry
+class Engine(Protocol):
+    """Runs bodies elsewhere: in other processes, on other machines. It answers with a Ran, whatever the body does."""
+
+    async def run(self, effect: RunTool) -> Ran: ...
+
+    def run_sync(self, effect: RunTool) -> Ran: ...
+
+
+class Pause(BaseException):
+    """Raised by a body whose framework put the call off: an interrupt that asks a person, a deferral to another process.
+
+    It is not an error, so it is not an Exception. The call is closed as paused and gives its slots back, because the framework
+    runs the same call again from its start; then ``signal``, the framework's own exception, goes on untouched.
+    """
+
+    def __init__(self, signal: BaseException) -> None:
+        super().__init__(signal)
+        self.signal = signal
+
+
+Effect: TypeAlias = (
+    Settle | ReadSession | Reservation | Settlement | Ask | AwaitDecision | Withdraw | Notify | RunTool | Entry
+    | AwaitTwin | Delay | StoreArtifact
+)  # fmt: skip

@@ -29,6 +29,8 @@ class AuditAction(StrEnum):
     CALL_ALLOWED = "call_allowed"
     CALL_EXECUTED = "call_executed"
     CALL_FAILED = "call_failed"
+    CALL_PAUSED = "call_paused"
+    CALL_REPLAYED = "call_replayed"
     POSTCONDITION_WARNING = "postcondition_warning"
     CALL_APPROVAL_REQUESTED = "call_approval_requested"
     CALL_APPROVAL_GRANTED = "call_approval_granted"

@@ -18,10 +18,11 @@ Three rules hold everywhere:
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from inspect import isawaitable
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from edictum.core import events
 from edictum.core._draft import record
@@ -37,14 +38,29 @@ from edictum.core.decide import (
     decide_before,
     describe,
 )
-from edictum.core.decision import Decision, Objection, Raised
-from edictum.core.effects import Ask, AwaitDecision, Effect, Notify, Ran, ReadSession, RunTool, Settle, Withdraw
+from edictum.core.decision import FAULTS, Decision, Objection, Raised
+from edictum.core.effects import (
+    Ask,
+    AwaitDecision,
+    AwaitTwin,
+    Delay,
+    Effect,
+    Notify,
+    Pause,
+    Ran,
+    ReadSession,
+    RunTool,
+    Settle,
+    StoreArtifact,
+    Withdraw,
+)
 from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED, Approval, AuditAction, Closing, Context, Entry
 from edictum.core.jsonable import dumps, jsonable
-from edictum.core.limits import NO_COUNTERS, Breach, Counters, Grant, Reservation, SessionSnapshot, Settlement
+from edictum.core.limits import NO_COUNTERS, Breach, Counters, Grant, Metric, Reservation, SessionSnapshot, Settlement
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
 from edictum.core.session import SessionView
+from edictum.core.turn import Answer, CallInTurn, Gate, Once, Oversized, Refusal, Repeat, TurnOver, Twin
 from edictum.outcomes import (
     OUTCOME_KINDS,
     TOOL_MESSAGE_MAX_CHARS,
@@ -61,6 +77,7 @@ Flag: TypeAlias = Callable[[Any], str | None]
 
 NOT_ASKED = AfterDecision(value=None)
 IRREVERSIBLE = SideEffect.IRREVERSIBLE
+CHANGES_THE_WORLD = frozenset({SideEffect.WRITE, IRREVERSIBLE})
 NOT_YET: list[Any] = [None]  # the contracts have not been asked yet
 # Which gate a denial came from, for ToolDenied.reason.
 REASONS = {"hook": "pre_hook", "operation_limit": "limit", "attempt_limit": "limit", "yaml_session": "limit"}
@@ -97,8 +114,8 @@ class Admission:
     holds: bool = False  # slots are held, and must be given back if the call does not run
 
 
-def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None) -> Flow:
-    """Govern one call. ``flag`` is the framework's own way to say that a result is a failure.
+def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, turn: CallInTurn | None = None) -> Flow:
+    """Govern one call. ``flag`` is the framework's own way to say that a result is a failure; a call of a turn goes by ``in_turn``.
 
     Nearly every call takes the straight road through here: no contract objects, no limit is full, nothing has to be waited for.
     It is written without helpers, because it is the price of every call; whatever is unusual is handed to a function below.
@@ -122,7 +139,7 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None) 
         yield Notify(terms.on_allow, (call,), "on_allow")
     ran = yield (run if call is run.call else replace(run, call=call))
     if type(ran) is Raised:
-        return (yield from _stop(run, plan, terms, _not_started(Admission(call, decision, counters, holds=True))))
+        return (yield from _left(run, plan, terms, ran, Admission(call, decision, counters, holds=True)))
 
     # From here on the tool has run: the call is counted and its result is kept, whatever else goes wrong.
     verdict = _verdict(call, plan, ran, flag, terms.success_check)
@@ -139,6 +156,8 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None) 
         settled = yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "failure")
     if type(settled) is not Counters:
         outcome, settled = _with_note(outcome, context, "The call could not be counted", settled), counters
+    if turn is not None:
+        outcome = yield from _shaped(outcome, call, turn)
     closing = _closing(plan, context, ran, verdict, value, after, outcome)
     if not after.passed:
         yield events.postcondition_warning(context, call, decision, settled, closing)
@@ -208,7 +227,7 @@ def _answer(ask_for: Callable[[], Any]) -> Generator[Effect, Any, Any]:
     """Call a function of the user and settle what it returned; an exception is returned as ``Raised``."""
     try:
         answer = ask_for()
-    except Exception as exc:
+    except FAULTS as exc:
         return Raised(exc)
     return (yield Settle(answer)) if isawaitable(answer) else answer
 
@@ -363,7 +382,7 @@ def approval_digest(call: ToolCall, policy_version: str | None) -> str:
     """What an approval is bound to: this tool, these arguments, this principal, under this policy."""
     principal = call.principal.as_dict() if call.principal else None
     subject = [call.tool_name, jsonable(call.args), jsonable(principal), policy_version]
-    return hashlib.sha256(dumps(subject).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(subject, sort_keys=True).encode()).hexdigest()
 
 
 def _read_answer(answer: Any, request: Any, decision: Decision) -> tuple[AuditAction, bool, str | None]:
@@ -406,7 +425,22 @@ def _unrecorded(admission: Admission, problem: Raised) -> Admission:
     return replace(admission, decision=_error("audit", "audit", reason, admission.decision), gate=None, announced=False)
 
 
-def _not_started(admission: Admission) -> Admission:
+def _left(run: RunTool, plan: Plan, terms: Terms, left: Raised, admission: Admission) -> Flow:
+    """The tool did not start, or its framework put the call off and will run it again: what it held is given back."""
+    if not isinstance(left.error, Pause):
+        return (yield from _stop(run, plan, terms, _not_started(admission, left.error)))
+    call = admission.call
+    settled = yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "release")
+    reason = f"Put off by the framework ({type(left.error.signal).__name__}); not counted as an execution."
+    counters = settled if type(settled) is Counters else admission.counters
+    yield Entry(terms.context, AuditAction.CALL_PAUSED, call, admission.decision, counters, reason=reason)
+    return ToolDenied(call.call_id, call.tool_name, "paused", reason)
+
+
+def _not_started(admission: Admission, error: BaseException) -> Admission:
+    if isinstance(error, TurnOver):
+        refusal = error.refusal
+        return replace(admission, decision=_refusal("deadline", refusal, admission.decision), gate=refusal.reason, announced=False)
     decision = replace(admission.decision, effect="deny", source="cancelled", name="cancelled",
                        reason="The caller was cancelled before the tool started.")  # fmt: skip
     return replace(admission, decision=decision, gate="cancelled", announced=False)
@@ -483,6 +517,8 @@ def _ended_badly(ran: Ran) -> SuccessVerdict:
         return SuccessVerdict(False, "cancelled", "The caller was cancelled while the tool ran.")
     if ran.error is None:
         return SuccessVerdict(False, "timeout", "The tool did not end by its deadline.")
+    if ran.lost is not None:
+        return SuccessVerdict(False, "lost", ran.lost)
     return SuccessVerdict(False, "exception", f"{type(ran.error).__name__}: {describe(ran.error)}")
 
 
@@ -496,7 +532,7 @@ def _custom_verdict(check: SuccessCheck, tool: str, value: Any) -> Generator[Eff
         if type(answer) is Raised:  # also a cancellation of the caller: it goes on to where it was meant once the call is closed
             raise RuntimeError(describe(answer.error)) from answer.error
         return verdict_from_check(check, tool, answer)
-    except (Exception, SystemExit) as exc:
+    except FAULTS as exc:
         problem = f"success_check did not give an answer, so the call counts as failed: {describe(exc)}"
         return SuccessVerdict(False, "success_check", problem, policy_error=True)
 
@@ -517,6 +553,7 @@ def _failed(
     call: ToolCall, plan: Plan, context: Context, ran: Ran, verdict: SuccessVerdict, value: Any, after: AfterDecision
 ) -> ToolFailure | ToolTimeout:
     elapsed_ms = int(ran.elapsed_s * 1000)
+    unknown = _effect_unknown(call, ran)
     if ran.deadline_s is not None:
         return ToolTimeout(
             call.call_id,
@@ -525,27 +562,37 @@ def _failed(
             elapsed_ms,
             plan.entry.retry_on_timeout,
             body_may_be_running=ran.body_may_be_running,
+            effect_unknown=unknown,
+            verify_tool=plan.entry.verify if unknown else None,
         )
     shown = context.redaction.redact_secrets(value)
     if ran.cancelled:
         error = verdict.reason
     elif ran.error is not None:
-        error = shown if isinstance(shown, str) else context.redaction.redact_text(describe(ran.error))
+        error = shown if isinstance(shown, str) else describe(ran.error)
     else:
         error = _failure_text(shown, verdict)
     return ToolFailure(
         call.call_id,
         call.tool_name,
-        shorten(error, TOOL_MESSAGE_MAX_CHARS),
+        shorten(context.redaction.redact_text(error), TOOL_MESSAGE_MAX_CHARS),
         plan.entry.retry_on_failure,
         elapsed_ms,
         value=shown if ran.error is None else None,
         exception=ran.error,
         success_source=verdict.source,
-        success_reason=verdict.reason,
+        success_reason=context.redaction.redact_text(verdict.reason),
         policy_error=verdict.policy_error,
+        effect_unknown=unknown,
+        verify_tool=plan.entry.verify if unknown else None,
         findings=after.findings,
     )
+
+
+def _effect_unknown(call: ToolCall, ran: Ran) -> bool:
+    """Whether a tool that changes the world was begun and never reported its end."""
+    unfinished = ran.deadline_s is not None or ran.lost is not None or ran.cancelled
+    return unfinished and not ran.not_started and call.side_effect in CHANGES_THE_WORLD
 
 
 def _failure_text(value: Any, verdict: SuccessVerdict) -> str:
@@ -565,3 +612,154 @@ def _error_text(outcome: ToolOutcome) -> str:
     if isinstance(outcome, ToolTimeout):
         texts = [f"timed out after {outcome.elapsed_ms} ms"]
     return shorten("; ".join([*texts, *outcome.notes]), 2_000)
+
+
+# --- In a turn ----------------------------------------------------------------------------------------------------------
+#
+# The turn's gates come first, in their order; what passes them takes the walk above, once per attempt. A call that the same call
+# has answered already does not run, but the contracts are asked again: who may not make a call may not read its result either.
+
+
+def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn) -> Flow:
+    """Govern one call of a turn. The turn is told how it ended, once, also when the walk is thrown away."""
+    outcome: ToolOutcome | None = None
+    try:
+        outcome = yield from _enter(run, plan, terms, flag, turn)
+        if (settlement := turn.settlement(outcome)) is not None and type(settled := (yield settlement)) is not Counters:
+            outcome = _with_note(outcome, terms.context, "The call could not be written down as made", settled)
+        return outcome
+    finally:
+        turn.ended(outcome)
+
+
+def _enter(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn) -> Flow:
+    call = run.call
+    for gate in turn.gates:
+        answer = _ask_gate(gate, call)
+        if answer is None:
+            continue
+        if type(answer) is not ToolCall:
+            answer = yield from _settle_gate(gate, call, answer, turn)
+        if type(answer) is Refusal:
+            admission = yield from _count_refused(run, call, plan, terms, _refusal(gate[0], answer))
+            return (yield from _refuse(replace(admission, gate=answer.reason), terms))
+        if type(answer) is Repeat:
+            return (yield from _repeat(run, call, plan, terms, answer.outcome))
+        if type(answer) is ToolCall:
+            call = answer
+    return (yield from _attempts(run if call is run.call else replace(run, call=call), plan, terms, flag, turn))
+
+
+def _ask_gate(gate: Gate, call: ToolCall) -> Answer:
+    """A gate that fails refuses."""
+    try:
+        return gate[1](call)
+    except Exception as exc:
+        return Refusal("policy_error", f"The gate {gate[0]!r} failed: {describe(exc)}", policy_error=True)
+
+
+def _settle_gate(gate: Gate, call: ToolCall, answer: Answer, turn: CallInTurn) -> Generator[Effect, Any, Answer]:
+    """Wait for a twin, or ask the ledger, until the gate has a final answer. What a twin was denied is asked for again."""
+    while type(answer) is Twin:
+        told = yield AwaitTwin(answer.outcome, answer.timeout_s)
+        if type(told) is Raised:
+            return Refusal("cancelled", "The caller was cancelled while the same call was running.")
+        answer = Repeat(told) if told is not None else _ask_gate(gate, call)
+    if type(answer) is Once:
+        grant = yield answer.reservation
+        if not isinstance(grant, Grant):
+            return Refusal("policy_error", f"The session ledger could not be asked: {_why(grant)}", policy_error=True)
+        return turn.once(grant)
+    return answer
+
+
+def _refusal(gate: str, refusal: Refusal, base: Decision | None = None) -> Decision:
+    return replace(base or Decision(), effect="deny", reason=refusal.details, source="turn", name=gate, policy_error=refusal.policy_error)
+
+
+def _repeat(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, outcome: ToolOutcome) -> Flow:
+    """Give an earlier answer again, if this call would be allowed now. It is counted as an attempt, not as an execution."""
+    if terms.principal_resolver is not None and not run.identified:
+        identified = yield from _identify(call, terms.principal_resolver)
+        if isinstance(identified, Decision):
+            return (yield from _refuse((yield from _count_refused(run, call, plan, terms, identified)), terms))
+        call = identified
+    decision = yield from _settle_before(plan, plan.ask_before(call), ask_hooks(plan.hooks_before, call), terms.mode)
+    if decision.effect == "deny":
+        return (yield from _refuse((yield from _count_refused(run, call, plan, terms, decision)), terms))
+    grant = yield _reservation(run, call, plan, terms, True, False)
+    admission = _granted(call, decision, _attempts_only(grant) if isinstance(grant, Grant) else grant)
+    if admission.decision.effect == "deny":
+        return (yield from _refuse(admission, terms))
+    said = replace(decision, effect="allow", source="turn", name="duplicate", reason="The same call has been answered in this turn.")
+    problem = yield Entry(terms.context, AuditAction.CALL_REPLAYED, call, said, admission.counters, Closing(OUTCOME_KINDS[type(outcome)]))
+    again = replace(outcome, call_id=call.call_id)
+    return again if problem is None else _with_note(again, terms.context, "The repetition could not be written to the audit", problem)
+
+
+def _attempts_only(grant: Grant) -> Grant:
+    """What the ledger says to a call that is asked for and does not run: only the limit on asking concerns it."""
+    full = tuple(breach for breach in grant.breaches if breach.limit.metric is Metric.ATTEMPTS)
+    return Grant(grant.granted or not any(breach.limit.enforce for breach in full), grant.counters, full)
+
+
+def _attempts(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn) -> Flow:
+    """Each attempt is judged, counted and recorded as a call of its own."""
+    first, number = run.key, 1
+    while True:
+        outcome = yield from _attempt(run, plan, terms, flag, turn)
+        pause_s = turn.retry_in(outcome)
+        if pause_s is None or (yield Delay(pause_s)) is not None:
+            return outcome
+        number += 1
+        run = replace(run, key=f"{first}~{number}")
+
+
+def _attempt(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn) -> Flow:
+    """One walk, with what the turn adds to its effects: the deadline of the tool, a bound for hooks, a clock that stops for people."""
+    flow = lifecycle(run, plan, terms, flag, turn)
+    answer: Any = None
+    try:
+        while True:
+            effect = flow.send(answer)
+            kind = type(effect)
+            if kind is RunTool:
+                answer = yield from _run_in_turn(effect, turn)  # type: ignore[arg-type]
+            elif kind is AwaitDecision or kind is Ask:
+                answer = yield from _held(effect, turn)
+            elif kind is Settle:
+                answer = yield Settle(effect.awaitable, turn.patience_s())  # type: ignore[union-attr]
+            else:
+                answer = yield effect
+    except StopIteration as end:
+        outcome: ToolOutcome = end.value
+        return outcome
+    finally:
+        flow.close()
+
+
+def _run_in_turn(run: RunTool, turn: CallInTurn) -> Generator[Effect, Any, Any]:
+    started = turn.start(run)
+    if type(started) is Refusal:
+        return Raised(TurnOver(started))
+    ran = yield started  # type: ignore[misc]
+    return turn.ran(ran) if type(ran) is Ran else ran
+
+
+def _held(effect: Effect, turn: CallInTurn) -> Generator[Effect, Any, Any]:
+    turn.hold()
+    try:
+        return (yield effect)
+    finally:
+        turn.go_on()
+
+
+def _shaped(outcome: ToolOutcome, call: ToolCall, turn: CallInTurn) -> Flow:
+    """The outcome as the turn gives it: with what was repaired and repeated, and an output that fits a message."""
+    shaped = turn.shape(outcome)
+    if type(shaped) is Oversized:
+        reference: Any = Raised(LookupError("no artifact store"))
+        if shaped.store is not None:
+            reference = yield StoreArtifact(shaped.store, call.run_id, call.tool_name, shaped.content)
+        return turn.stored(outcome, shaped, reference)
+    return shaped  # type: ignore[return-value]

@@ -14,7 +14,7 @@ Amounts are kept as whole millionths, so that ten times 0.1 is exactly 1 in ever
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
@@ -235,15 +235,6 @@ def windows_of(limits: tuple[Limit, ...]) -> tuple[Window, ...]:
             known = found.get(key, Window(limit.scope, limit.counter, 0, 0.0))
             found[key] = Window(limit.scope, limit.counter, max(known.keep, limit.maximum + 1), max(known.span_s, limit.window_s))
     return tuple(found.values())
-
-
-@record
-class Account:
-    """What one call states about its counting: the sessions above its own, what it expects to use, and how to tell what it used."""
-
-    parents: tuple[str, ...] = ()
-    amounts: Mapping[str, int] = NO_AMOUNTS
-    actual: Callable[[Any], Mapping[str, float]] | None = None
 
 
 @record

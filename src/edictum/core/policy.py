@@ -11,13 +11,14 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from edictum.core._draft import record
 from edictum.core.call import SideEffect, ToolCall, check_tool_name
 from edictum.core.contract import Contract, Kind, Mode
 from edictum.core.decide import after_asker, asker
 from edictum.core.decision import Decision
+from edictum.core.effects import RunIn
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import Limit, OperationLimits, compiled_together, limits_for, scopes_for
 from edictum.errors import EdictumConfigError
@@ -33,9 +34,10 @@ class ToolEntry:
     side_effect: SideEffect = SideEffect.IRREVERSIBLE
     idempotent: bool = False
     timeout_s: float | None = None
-    run_in: Literal["inline", "thread"] = "inline"
+    run_in: RunIn | None = None  # None: where the guard runs tools
     retry_on_timeout: bool = True
     retry_on_failure: bool = True
+    verify: str | None = None  # the tool that tells whether a call of this one took effect
 
 
 UNKNOWN_TOOL = ToolEntry()
@@ -67,6 +69,7 @@ class Plan:
     passed: Decision  # the shared answer when every contract agrees
     ask_before: Callable[[ToolCall], list[tuple[Contract, Any]]]
     ask_after: Callable[[ToolCall, Any], list[tuple[Contract, Any]]]
+    memo: dict[str, Any]  # what others have worked out about this plan
     straight: bool  # no hook and no session contract stands between the contracts and the reservation
     reviewed: bool  # a postcondition or an after-hook looks at the result
 
@@ -177,6 +180,7 @@ class Policy:
             passed=Decision(asked=before),
             ask_before=asker(before),
             ask_after=after_asker(after),
+            memo={},
             straight=not hooks_before and not session,
             reviewed=bool(after or hooks_after),
         )
@@ -194,6 +198,7 @@ class Policy:
 
 
 TOOL_KEYS = tuple(ToolEntry.__slots__)
+RUN_IN: tuple[RunIn, ...] = ("inline", "thread", "process")  # from the least to the most apart
 
 
 def tool_entry(name: str, settings: Mapping[str, Any]) -> ToolEntry:
@@ -220,10 +225,14 @@ def _check_entry_value(name: str, key: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
             raise EdictumConfigError(f"tools[{name!r}]: timeout_s is {value!r}.", hint="Use seconds, more than 0.")
         return
+    if key == "verify":
+        if not isinstance(value, str) or not value:
+            raise EdictumConfigError(f"tools[{name!r}]: verify is {value!r}.", hint="Use the name of a tool.")
+        return
     if key == "side_effect":
         choices = tuple(effect.value for effect in SideEffect)
     elif key == "run_in":
-        choices = ("inline", "thread")
+        choices = RUN_IN
     else:
         choices = (True, False)
     if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
@@ -238,7 +247,8 @@ def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
         side_effect=max(first.side_effect, second.side_effect, key=severity.index),
         idempotent=first.idempotent and second.idempotent,
         timeout_s=min(timeouts, default=None),
-        run_in="thread" if "thread" in (first.run_in, second.run_in) else "inline",
+        run_in=max(first.run_in, second.run_in, key=(None, *RUN_IN).index),
         retry_on_timeout=first.retry_on_timeout and second.retry_on_timeout,
         retry_on_failure=first.retry_on_failure and second.retry_on_failure,
+        verify=first.verify or second.verify,
     )

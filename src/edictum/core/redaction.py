@@ -106,26 +106,29 @@ SAFE_COMPANIONS = frozenset(
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s\"'&;,|]+)"
+_EDGE = r"(?<![A-Za-z0-9])"  # an underscore may stand in front: `token_ghp_...`
 SECRET_PATTERNS: tuple[tuple[str, str], ...] = (
-    (r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?", REDACTED),
-    (r"\b(?:sk|pk|rk)[-_](?:live_|test_|proj-|ant-|or-)?[A-Za-z0-9_-]{20,}", REDACTED),
-    (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", REDACTED),
-    (r"\bgh[pousr]_[A-Za-z0-9]{30,}", REDACTED),
-    (r"\bgithub_pat_[A-Za-z0-9_]{20,}", REDACTED),
-    (r"\bglpat-[A-Za-z0-9_-]{16,}", REDACTED),
-    (r"\bnpm_[A-Za-z0-9]{30,}", REDACTED),
-    (r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}", REDACTED),
-    (r"\bAIza[A-Za-z0-9_-]{30,}", REDACTED),
-    (r"\beyJ[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?", REDACTED),
+    (r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", REDACTED),
+    (_EDGE + r"(?:sk|pk|rk)[-_](?:live_|test_|proj-|ant-|or-)?[A-Za-z0-9_-]{20,}", REDACTED),
+    (_EDGE + r"(?:AKIA|ASIA)[A-Z0-9]{16}\b", REDACTED),
+    (_EDGE + r"gh[pousr]_[A-Za-z0-9]{30,}", REDACTED),
+    (_EDGE + r"github_pat_[A-Za-z0-9_]{20,}", REDACTED),
+    (_EDGE + r"glpat-[A-Za-z0-9_-]{16,}", REDACTED),
+    (_EDGE + r"npm_[A-Za-z0-9]{30,}", REDACTED),
+    (_EDGE + r"xox[abeoprs]-[A-Za-z0-9-]{10,}", REDACTED),
+    (_EDGE + r"AIza[A-Za-z0-9_-]{30,}", REDACTED),
+    (_EDGE + r"eyJ[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?", REDACTED),
     (r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{12,}", rf"\1{REDACTED}"),
     (r"(://[^\s/:@]{0,200}:)[^\s/@]{1,500}@", rf"\1{REDACTED}@"),
     (r"(?i)(--?(?:password|passwd|token|secret|api-?key)[= ]\s*)" + _VALUE, rf"\1{REDACTED}"),
+    (r"(?i)(\b(?:export|setx?|env|declare|local)\s{1,3}[A-Za-z0-9_]{0,80}(?:key|token|secret|passw|credential)[A-Za-z0-9_]{0,80}"
+     r"\s{0,3}=\s{0,3})" + _VALUE, rf"\1{REDACTED}"),
     (r"(?i)([\"']?\b[A-Za-z0-9_]{0,80}(?:password|passwd|passphrase|secret|api_?key|access_?key|private_?key|credential|token)"
      r"[\"']?\s{0,3}[=:]\s{0,3})(?!\s)" + _VALUE, rf"\1{REDACTED}"),
 )  # fmt: skip
 # A cheap gate in front of them: most text contains none of these.
 _HINTS = re.compile(
-    r"-----BEGIN|[spr]k[-_]|A[KS]IA|gh[pousr]_|github_pat|glpat|npm_|xox|AIza|eyJ|://|bearer|basic |pass|secret|token|key|credential",
+    r"-----BEGIN|[spr]k[-_]|A[KS]IA|gh[pousr]_|github_pat|glpat|npm_|xox|AIza|eyJ|://|bearer|basic\s|pass|secret|token|key|credential",
     re.IGNORECASE,
 )
 
@@ -183,7 +186,8 @@ class RedactionPolicy:
         if depth > 50:
             return "[nested too deeply]"
         if isinstance(value, Mapping):
-            return {key: REDACTED if self.is_sensitive(key) and _hides(item) else self._walk(item, text, depth + 1)
+            return {text(key) if isinstance(key, str) else key:
+                    REDACTED if self.is_sensitive(key) and _hides(item) else self._walk(item, text, depth + 1)
                     for key, item in value.items()}  # fmt: skip
         if isinstance(value, (list, tuple)):
             return [self._walk(item, text, depth + 1) for item in value]
@@ -253,7 +257,7 @@ def _sensitive_by_words(key: str) -> bool:
     words = [word.lower() for word in _WORDS.findall(key)]
     if any(tuple(words[i : i + 2]) in SENSITIVE_PHRASES for i in range(len(words) - 1)):
         return True
-    companions = [word for word in words if word not in SENSITIVE_WORDS and word not in KEY_WORDS]
+    companions = [word for word in words if word not in SENSITIVE_WORDS and word not in KEY_WORDS and not word.isdigit()]
     safe = bool(companions) and any(word in SAFE_COMPANIONS for word in companions)
     if any(word in SENSITIVE_WORDS for word in words):
         return not (safe and set(words) & SENSITIVE_WORDS <= {"token", "auth", "cookie"})

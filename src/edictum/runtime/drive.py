@@ -11,14 +11,15 @@ from collections.abc import Awaitable
 from typing import Any
 
 from edictum.core._draft import record
-from edictum.core.decision import Raised
-from edictum.core.effects import Ran, RunTool
+from edictum.core.decision import FAULTS, Raised
+from edictum.core.effects import Pause, Ran, RunTool
 from edictum.core.lifecycle import Flow
 from edictum.core.limits import Reservation, Settlement
 from edictum.execution.body import needs_await, run_async, run_sync
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.perform import Ports
 from edictum.runtime.portal import PORTAL
+from edictum.runtime.renewal import Renewals
 
 # A ledger operation that has been sent must be seen through, or nobody would know whether the slot was taken.
 NOT_TO_BE_CUT = frozenset({Reservation, Settlement})
@@ -35,12 +36,13 @@ class Wait:
 class Walk:
     """One call under way."""
 
-    __slots__ = ("_flow", "_handlers", "_may_wait", "interrupted")
+    __slots__ = ("_flow", "_handlers", "_may_wait", "interrupted", "renewals")
 
     def __init__(self, flow: Flow, ports: Ports) -> None:
         self._flow = flow
         self._handlers = ports.handlers
         self._may_wait = ports.may_wait
+        self.renewals = ports.renewals
         self.interrupted: BaseException | None = None
 
     def step(self, value: Any = None) -> RunTool | Wait | ToolOutcome:
@@ -57,7 +59,7 @@ class Walk:
                     continue
                 try:
                     value = handlers[kind](effect)
-                except Exception as exc:
+                except FAULTS as exc:
                     value = Raised(exc)
                     continue
                 if kind in may_wait and needs_await(value):
@@ -65,6 +67,14 @@ class Walk:
         except StopIteration as end:
             outcome: ToolOutcome = end.value
             return outcome
+
+    def interrupt(self, ran: Ran) -> RunTool | Wait | ToolOutcome:
+        """Go on with a tool that was stopped from outside; who stopped it is remembered, and told at the end."""
+        if isinstance(ran.error, Pause):
+            self.interrupted = ran.error.signal
+            return self.step(Raised(ran.error))
+        self.interrupted = ran.error
+        return self.step(ran)
 
     def ended(self, outcome: ToolOutcome) -> ToolOutcome:
         """Hand over the outcome; an interruption of the caller goes on to where it was meant, now that the call is closed."""
@@ -85,7 +95,7 @@ async def _wait_async(walk: Walk, wait: Wait) -> Any:
         if wait.kind in NOT_TO_BE_CUT:
             return await _see_through(walk, wait.awaitable)
         return await wait.awaitable
-    except Exception as exc:
+    except FAULTS as exc:
         return Raised(exc)
     except asyncio.CancelledError as exc:
         if asyncio.current_task().cancelling():  # type: ignore[union-attr]
@@ -110,34 +120,43 @@ async def _see_through(walk: Walk, awaitable: Awaitable[Any]) -> Any:
 async def drive_async(flow: Flow, ports: Ports) -> ToolOutcome:
     """Drive a call for an asynchronous caller."""
     walk = Walk(flow, ports)
+    step: RunTool | Wait | ToolOutcome | None = None
     try:
         step = walk.step()
         while True:
             kind = type(step)
             if kind is RunTool:
-                ran = await run_async(step)  # type: ignore[arg-type]
-                if ran.cancelled:
-                    walk.interrupted = ran.error
-                    if type(ran.error) is GeneratorExit:
-                        _finish_without_waiting(walk, ran)
-                step = walk.step(ran)
+                ran = await (run_async(step) if walk.renewals is None else _run_held(walk.renewals, step))  # type: ignore[arg-type]
+                step = walk.interrupt(ran) if ran.cancelled else walk.step(ran)
             elif kind is Wait:
                 step = walk.step(await _wait_async(walk, step))  # type: ignore[arg-type]
             else:
                 return walk.ended(step)  # type: ignore[arg-type]
+    except GeneratorExit as exc:
+        walk.interrupted = exc
+        _finish_without_waiting(walk, Ran(None, exc, cancelled=True) if type(step) is RunTool else Raised(exc))
+        raise
     except BaseException:
         flow.close()
         raise
 
 
-def _finish_without_waiting(walk: Walk, ran: Ran) -> None:
+async def _run_held(renewals: Renewals, step: RunTool) -> Ran:
+    """Run the body while its lease is kept alive."""
+    held = renewals.hold(step)
+    try:
+        return await run_async(step)
+    finally:
+        renewals.let_go(held)
+
+
+def _finish_without_waiting(walk: Walk, answer: Ran | Raised) -> None:
     """The caller's coroutine is being thrown away, and may not await any more: close the call with what answers at once."""
-    step = walk.step(ran)
+    step = walk.step(answer)
     while type(step) is Wait:
         if hasattr(step.awaitable, "close"):
             step.awaitable.close()
         step = walk.step(Raised(RuntimeError("the event loop is gone")))
-    raise GeneratorExit
 
 
 def settle_sync(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | ToolOutcome:
@@ -145,7 +164,7 @@ def settle_sync(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | Too
     while type(step) is Wait:
         try:
             value = PORTAL.run(step.awaitable)
-        except (Exception, asyncio.CancelledError) as exc:
+        except (*FAULTS, asyncio.CancelledError) as exc:
             value = Raised(exc)
         except KeyboardInterrupt as exc:
             walk.interrupted = walk.interrupted or exc
@@ -159,8 +178,9 @@ def drive_sync(flow: Flow, ports: Ports) -> ToolOutcome:
     walk = Walk(flow, ports)
     step = settle_sync(walk, walk.step())
     while type(step) is RunTool:
+        held = None if walk.renewals is None else walk.renewals.hold(step)
         ran = run_sync(step, PORTAL.run)
-        if ran.cancelled:
-            walk.interrupted = ran.error
-        step = settle_sync(walk, walk.step(ran))
+        if held is not None:
+            walk.renewals.let_go(held)  # type: ignore[union-attr]
+        step = settle_sync(walk, walk.interrupt(ran) if ran.cancelled else walk.step(ran))
     return walk.ended(step)  # type: ignore[arg-type]

@@ -6,16 +6,22 @@ decided by the lifecycle, and written down in one table, which the documentation
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from edictum.core.decide import describe
-from edictum.core.effects import Ask, AwaitDecision, Effect, Notify, ReadSession, Settle, Withdraw
+from edictum.core.decision import FAULTS
+from edictum.core.effects import Ask, AwaitDecision, AwaitTwin, Delay, Effect, Notify, ReadSession, Settle, StoreArtifact, Withdraw
 from edictum.core.events import Entry
 from edictum.core.limits import Reservation, Settlement
 from edictum.errors import BackendError
+from edictum.execution.threads import POOL
+from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
 
 logger = logging.getLogger("edictum")
@@ -30,6 +36,7 @@ PORT_FAILURES: dict[str, str] = {
     "contract, hook or selector": "The call is denied (`policy_error`); in observe mode the denial is only reported.",
     "success check": "The call counts as failed (`policy_error`); the result stays in the audit.",
     "postcondition": "It counts as an objection: warn warns, redact and deny suppress the output.",
+    "artifact store": "The output is shown in line, cut in the middle; the outcome's notes say why.",
     "callback (`on_allow`, `on_deny`, after-hook)": "Logged; nothing else changes.",
     "telemetry": "Ignored.",
 }
@@ -40,7 +47,7 @@ Handler = Callable[[Any], Any]
 class Ports:
     """The handlers for one wiring, and which of them may answer with an awaitable."""
 
-    __slots__ = ("_approval", "_local", "_now", "_sinks", "handlers", "may_wait", "wiring")
+    __slots__ = ("_approval", "_local", "_now", "_sinks", "handlers", "may_wait", "renewals", "wiring")
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
@@ -49,19 +56,23 @@ class Ports:
         self._sinks = wiring.sinks
         self._approval = wiring.approval_backend
         ledger = wiring.ledger
+        self.renewals = renewals_for(ledger)
         self.handlers: dict[type[Any], Handler] = {
             Reservation: ledger.reserve,
             Settlement: ledger.settle,
             ReadSession: lambda effect: ledger.snapshot(effect.session_id),
             Entry: self._record if self._sinks else _local_recorder(wiring),
-            Settle: lambda effect: effect.awaitable,
+            Settle: lambda effect: effect.awaitable if effect.timeout_s is None else within(effect.awaitable, effect.timeout_s),
+            AwaitTwin: lambda effect: outcome_of(effect.outcome, effect.timeout_s),
+            Delay: lambda effect: asyncio.sleep(effect.seconds),
+            StoreArtifact: _store_artifact,
             Ask: self._ask,
             AwaitDecision: self._await_decision,
             Withdraw: self._withdraw,
             Notify: self._notify,
         }
         self.may_wait: frozenset[type[Any]] = frozenset(
-            {Settle, Ask, AwaitDecision, Withdraw, Notify}
+            {Settle, Ask, AwaitDecision, Withdraw, Notify, AwaitTwin, Delay, StoreArtifact}
             | ({Reservation, Settlement, ReadSession} if iscoroutinefunction(ledger.reserve) or not _is_plain(ledger) else set())
             | ({Entry} if self._sinks else set())
         )
@@ -109,10 +120,41 @@ class Ports:
     def _notify(self, effect: Notify) -> Any:
         try:
             told = effect.callback(*effect.args)
-        except Exception:
+        except FAULTS:
             logger.exception("%s raised; the call goes on", effect.what)
             return None
         return _listen(told, effect.what) if isawaitable(told) else None
+
+
+async def within(awaitable: Awaitable[Any], timeout_s: float) -> Any:
+    """The awaitable's value, if it comes in time. One that does not stop when it is cancelled is left behind, not waited for."""
+    task = asyncio.ensure_future(awaitable)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=max(0.0, timeout_s))
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if not done:
+        task.cancel()
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        raise TimeoutError(f"no answer within {timeout_s:.1f} s")
+    return task.result()
+
+
+async def outcome_of(running: Future[Any], timeout_s: float) -> Any:
+    """What a call elsewhere, perhaps in another thread, ended as; None when it has not ended in time."""
+    waiting = asyncio.wrap_future(running)
+    try:
+        done, _ = await asyncio.wait({waiting}, timeout=max(0.0, timeout_s))
+        return waiting.result() if done else None
+    finally:
+        waiting.cancel()  # lets go of this loop; the call itself is not cancelled
+
+
+async def _store_artifact(effect: StoreArtifact) -> Any:
+    """Stores write to disks and networks, so a thread does it."""
+    kept = await asyncio.wrap_future(POOL.submit(partial(effect.store.store, effect.session_id, effect.content, effect.tool_name)))
+    return await kept if isawaitable(kept) else kept
 
 
 def _local_recorder(wiring: Wiring) -> Handler:
@@ -134,7 +176,7 @@ def _is_plain(ledger: Any) -> bool:
 async def _listen(told: Awaitable[Any], what: str) -> None:
     try:
         await told
-    except Exception:
+    except FAULTS:
         logger.exception("%s raised; the call goes on", what)
 
 

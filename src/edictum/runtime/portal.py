@@ -18,8 +18,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def _as_coroutine(awaitable: Awaitable[T]) -> T:
-    return await awaitable
+async def _as_coroutine(awaitable: Awaitable[T]) -> tuple[T | None, BaseException | None]:
+    """What the awaitable ends with, as a value: a SystemExit that left its task would end the loop for everybody."""
+    try:
+        return await awaitable, None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as exc:
+        return None, exc
 
 
 class Portal:
@@ -33,9 +39,13 @@ class Portal:
 
     def run(self, awaitable: Awaitable[T], timeout: float | None = None) -> T:
         """The awaitable's result. At the timeout it is cancelled and TimeoutError is raised."""
+        if getattr(_HERE, "serves", False):
+            with Portal() as nested:
+                return nested._run(awaitable, timeout)
+        return self._run(awaitable, timeout)
+
+    def _run(self, awaitable: Awaitable[T], timeout: float | None) -> T:
         loop = self._running_loop()
-        if self._thread is threading.current_thread():
-            return Portal().run(awaitable, timeout)
         context = contextvars.copy_context()
         outside: Future[T] = Future()
         loop.call_soon_threadsafe(self._start, loop, awaitable, context, outside)
@@ -57,10 +67,12 @@ class Portal:
                 return
             if done.cancelled():
                 outside.cancel()
-            elif (error := done.exception()) is not None:
+                return
+            value, error = done.result()
+            if error is not None:
                 outside.set_exception(error)
             else:
-                outside.set_result(done.result())
+                outside.set_result(value)
 
         task.add_done_callback(finish)
         outside.add_done_callback(lambda f: loop.call_soon_threadsafe(task.cancel) if f.cancelled() else None)
@@ -70,9 +82,35 @@ class Portal:
             if self._loop is None or self._pid != os.getpid():
                 self._pid = os.getpid()
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="edictum-portal", daemon=True)
+                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="edictum-portal", daemon=True)
                 self._thread.start()
             return self._loop
+
+    def __enter__(self) -> Portal:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+_HERE = threading.local()
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a portal's loop; once it is stopped, end what was left running in it."""
+    _HERE.serves = True
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(_end_all(asyncio.all_tasks(loop)))
+        loop.close()
+
+
+async def _end_all(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 PORTAL = Portal()

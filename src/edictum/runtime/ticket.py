@@ -13,7 +13,8 @@ from collections import OrderedDict
 from typing import Any
 
 from edictum.core.call import ToolCall
-from edictum.core.effects import Ran, RunTool
+from edictum.core.decision import Raised
+from edictum.core.effects import Pause, Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.errors import EdictumInputError, TicketError
 from edictum.outcomes import ToolDenied, ToolOutcome
@@ -26,7 +27,7 @@ MAX_AGE_S = 3_600.0
 class Ticket:
     """One call between its before- and its after-hook."""
 
-    __slots__ = ("_lock", "_opened", "_outcome", "_walk", "call")
+    __slots__ = ("_held", "_lock", "_opened", "_outcome", "_walk", "call")
 
     def __init__(self, call: ToolCall, walk: Walk, step: RunTool | ToolOutcome) -> None:
         self._walk = walk
@@ -34,6 +35,8 @@ class Ticket:
         self._opened = time.perf_counter()
         self.call = step.call if isinstance(step, RunTool) else call
         self._outcome: ToolOutcome | None = None if isinstance(step, RunTool) else step
+        # A ticket that is forgotten takes this with it, and the lease runs out.
+        self._held = walk.renewals.hold(step) if isinstance(step, RunTool) and walk.renewals is not None else None
 
     @property
     def allowed(self) -> bool:
@@ -73,6 +76,10 @@ class Ticket:
         """The host stopped the call while the tool ran."""
         return await self._close(self._cancelled())
 
+    async def pause(self, signal: BaseException) -> ToolOutcome:
+        """The framework put the call off and will begin it again: its slots are given back, nothing is counted."""
+        return await self._close(Raised(Pause(signal)))
+
     def finish_sync(self, value: Any) -> ToolOutcome:
         return self._close_sync(Ran(value, None, self.age_s))
 
@@ -84,6 +91,9 @@ class Ticket:
 
     def cancel_sync(self) -> ToolOutcome:
         return self._close_sync(self._cancelled())
+
+    def pause_sync(self, signal: BaseException) -> ToolOutcome:
+        return self._close_sync(Raised(Pause(signal)))
 
     def _cancelled(self) -> Ran:
         return Ran(None, TicketError(f"The call {self.call.call_id} of {self.call.tool_name} was cancelled."), self.age_s, cancelled=True)
@@ -97,14 +107,16 @@ class Ticket:
                     hint="Finish a ticket once, and only when it was allowed.",
                 )
             self._walk = None  # type: ignore[assignment]
+            if self._held is not None and walk.renewals is not None:
+                walk.renewals.let_go(self._held)
             return walk
 
-    async def _close(self, ran: Ran) -> ToolOutcome:
+    async def _close(self, ran: Ran | Raised) -> ToolOutcome:
         walk = self._take()
         self._outcome = await settle_async(walk, walk.step(ran))  # type: ignore[assignment]
         return walk.ended(self._outcome)  # type: ignore[arg-type]
 
-    def _close_sync(self, ran: Ran) -> ToolOutcome:
+    def _close_sync(self, ran: Ran | Raised) -> ToolOutcome:
         walk = self._take()
         self._outcome = settle_sync(walk, walk.step(ran))  # type: ignore[assignment]
         return walk.ended(self._outcome)  # type: ignore[arg-type]

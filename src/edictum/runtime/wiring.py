@@ -11,6 +11,7 @@ from edictum.audit.memory import CollectingAuditSink
 from edictum.audit.sinks import AuditSink
 from edictum.core.call import Principal
 from edictum.core.contract import Mode
+from edictum.core.effects import Engine, RunIn
 from edictum.core.events import Context
 from edictum.core.lifecycle import Terms
 from edictum.core.redaction import RedactionPolicy
@@ -36,8 +37,9 @@ class Wiring:
     principal_resolver: Callable[..., Any] | None = None
     on_deny: Callable[..., Any] | None = None
     on_allow: Callable[..., Any] | None = None
+    run_in: RunIn | Engine = "inline"
 
-    def terms(self, policy_version: str | None) -> Terms:
+    def terms(self, policy_version: str | None, in_force: Callable[[], str | None] | None = None) -> Terms:
         """What the lifecycle needs to know of all this."""
         return Terms(
             context=Context(self.mode, policy_version, self.redaction),
@@ -48,4 +50,5 @@ class Wiring:
             can_ask=self.approval_backend is not None,
             lease_s=getattr(self.ledger, "default_lease_s", None),
             enforcing=self.mode == "enforce",
+            in_force=in_force,
         )

@@ -276,7 +276,11 @@ class MemoryLedger:
         with self._lock:
             # A session that was reset while the call ran is new now; the call still counts in it.
             state = self._sessions.get(settlement.session_id) or self._new_session(settlement.session_id)
-            self._settle(state, settlement.call_id, settlement)
+            lease = state.leases.pop(settlement.call_id, None)
+            if lease is not None:
+                self._end(state, lease, settlement.call_id, settlement.result, settlement.amounts)
+            else:
+                self._end_late(state, settlement.call_id, settlement)
             if settlement.parents:
                 for key, parent in self._parents(settlement):
                     self._settle(parent, key, settlement)

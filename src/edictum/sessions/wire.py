@@ -28,8 +28,13 @@ MAX_CACHED = 1_000
 _limits_cache: dict[int, tuple[tuple[Limit, ...], dict[str, Any]]] = {}
 
 
-def microseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * MILLION)
+def microseconds(seconds: float | None) -> int:
+    """0 stands for no lease and no window."""
+    return 0 if seconds is None else max(1, round(seconds * MILLION))
+
+
+def amounts_as_text(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}
 
 
 def dumps(value: Any) -> str:
@@ -47,7 +52,9 @@ def limits_as_json(limits: tuple[Limit, ...]) -> dict[str, Any]:
     if len(_limits_cache) >= MAX_CACHED:
         _limits_cache.clear()
     made = {
-        "limits": [[it.scope, it.counter, it.maximum, microseconds(it.window_s), it.enforce, it.reserved, it.amount] for it in limits],
+        "limits": [
+            [it.scope, it.counter, it.maximum, microseconds(it.window_s), it.enforce, it.reserved, it.amount or ""] for it in limits
+        ],
         "windows": [[it.scope, it.counter, it.keep, microseconds(it.span_s)] for it in windows_of(limits)],
     }
     _limits_cache[id(limits)] = (limits, made)
@@ -66,7 +73,7 @@ def reservation_as_json(step: Reservation) -> dict[str, Any]:
         "enforce": step.enforce,
         "lease": microseconds(step.lease_s),
         "counts": step.expiry_counts,
-        "amounts": dict(step.amounts),
+        "amounts": amounts_as_text(step.amounts),
     }
 
 
@@ -78,7 +85,7 @@ def settlement_as_json(step: Settlement) -> dict[str, Any]:
         "scopes": step.scopes,
         "windows": limits_as_json(step.limits)["windows"],
         "result": step.result,
-        "amounts": dict(step.amounts),
+        "amounts": amounts_as_text(step.amounts),
     }
 
 

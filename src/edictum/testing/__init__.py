@@ -22,6 +22,7 @@ from edictum.testing.fakes import (
 )
 
 __all__ = [
+    "AdapterConformance",
     "ApprovalConformance",
     "AsyncLedger",
     "AuditConformance",
@@ -37,6 +38,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "AdapterConformance":
+        from edictum.testing.adapter import AdapterConformance
+
+        return AdapterConformance
     if name == "LedgerConformance":  # on first use: it needs more of the library than the rest
         from edictum.testing.ledger import LedgerConformance
 

@@ -92,10 +92,12 @@ class AuditConformance:
         """If this fails, other sinks see what this one did to the event."""
         event = AuditEvent(tool_name="echo", tool_args={"text": "hello"})
         before = event.to_dict()
-        emitted = self.make_sink().emit(event)
+        sink = self.make_sink()
+        emitted = sink.emit(event)
         if isawaitable(emitted):
             asyncio.run(_finish(emitted))
         assert event.to_dict() == before
+        assert len(self._written(sink)) == 1
 
 
 async def _finish(awaitable: Any) -> None:

@@ -1,8 +1,8 @@
 """Domains: which hosts a text names, and whether they are allowed.
 
 A host is brought to one form before it is matched: user information cut off, percent-decoded, lower case, no trailing dot,
-international names in their ASCII form, every spelling of an IP address (``2130706433``, ``0x7f.1``, ``[::ffff:7f00:1]``) as the usual one. What cannot be
-brought to that form, or what programs read in different ways, is ``Ambiguous`` and refused.
+international names in their ASCII form, every spelling of an IP address (``2130706433``, ``0x7f.1``, ``[::ffff:7f00:1]``) as the
+usual one. What cannot be brought to that form, or what programs read in different ways, is ``Ambiguous`` and refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ URL_KEYS = names(
 # A name with one of these endings is a host; `main.py` and `notes.md` are files although .py and .md exist as countries.
 HOST_ENDINGS = names(
     "com net org io dev ai app co edu gov mil int info biz xyz top site online shop club cloud tech me tv us uk "
-    "de fr nl eu ru cn jp kr in br au ca ch at be it es se no dk fi pl cz ua tr il za mx ar su onion local localhost internal lan corp home arpa"
+    "de fr nl eu ru cn jp kr in br au ca ch at be it es se no dk fi pl cz ua tr il za mx ar su "
+    "onion local localhost internal lan corp home arpa"
 )
 # Programs that connect to what their operands name, so that there a bare word is a host.
 NETWORK_PROGRAMS = names(
@@ -51,7 +52,7 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
 
 _SLASHES = re.compile(r"[/\\]{2,}")
 _LOOSE_URL = re.compile(r"(?<![\w+.-])(?:https?|wss?|ftp):(?![/\\]{2})[/\\]?(?=\S)", re.IGNORECASE)
-_AUTHORITY = re.compile(r"[^/?#\s\"'<>|;,)}`\\]*")
+_AUTHORITY = re.compile(r"[^/?#\s\"'<>|;,)}`\\]{0,512}")
 _BEFORE_ADDRESS = frozenset(" \t\r\n\"'`=,(<>|;")
 _BARE = re.compile(r"(?:[^\s@/]{1,256}@)?(\[[\w:.%]+\]|[^\s@/:?#\[\]]+)(?::|[/?#]|$)")
 _PIECES = re.compile(r"[=:,;\s\"'()]+")
@@ -137,7 +138,7 @@ def _authority_host(text: str, start: int) -> Iterator[str]:
     """The host of the authority that starts here: behind the last @, without the port."""
     found = _AUTHORITY.match(text, start)
     authority = found.group() if found else ""
-    if text.startswith("\\", start + len(authority)):
+    if len(authority) == 512 or text.startswith("\\", start + len(authority)):
         raise Ambiguous(text[start : start + len(authority) + 40])
     host = authority.rpartition("@")[2]
     host = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]

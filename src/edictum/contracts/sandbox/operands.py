@@ -32,7 +32,7 @@ def _awk_paths(script: str) -> Iterator[str]:
     return (text for text in _QUOTED.findall(script) if text != "/")
 
 
-def _nothing(script: str) -> Iterator[str]:
+def no_paths(script: str) -> Iterator[str]:
     return iter(())
 
 
@@ -49,11 +49,11 @@ class Grammar:
     valued: frozenset[str] = frozenset()
     instead: frozenset[str] = frozenset()
     every: bool = False
-    paths: Script = _nothing
+    paths: Script = no_paths
 
 
 def _grammar(
-    texts: str = "", *, first: bool = False, valued: str = "", instead: str = "", every: bool = False, paths: Script = _nothing
+    texts: str = "", *, first: bool = False, valued: str = "", instead: str = "", every: bool = False, paths: Script = no_paths
 ) -> Grammar:
     return Grammar(names(texts), first, names(valued), names(instead), every, paths)
 

@@ -158,6 +158,7 @@ class Looker:
     def __init__(self, bounds: PathBounds) -> None:
         self.bounds = bounds
         self.seen: set[tuple[str, str]] = set()
+        self.sound: dict[str, bool] = {}
 
     def text(self, text: str, bases: Sequence[str], shown: str | None = None, *, expands: bool = False) -> str | None:
         """The violation of any path that a text names, else None."""
@@ -186,6 +187,8 @@ class Looker:
 
     def whole(self, text: str, bases: Sequence[str]) -> str | None:
         """The violation of a text that is one path, because its argument says so."""
+        if not _PATH_SIGN.search(text):
+            return self.plain(text, bases)
         for reading in dict.fromkeys((*readings(text), *readings(expanded(text)))):
             local = without_urls(reading).strip() if "://" in reading else reading
             if problem := self.path(local, bases, text) or self.text(reading, bases, text):
@@ -197,7 +200,7 @@ class Looker:
         if "\0" in path or path.startswith("~"):
             return f"Path {shown!r:.200} cannot be resolved, so it cannot be judged."
         for base in bases if not path.startswith("/") else ("/",):
-            if (base, path) in self.seen:
+            if (base, path) in self.seen or (self.is_sound(base) and _is_plain_child(base, path)):
                 continue
             self.seen.add((base, path))
             if len(self.seen) > MAX_CHECKS:
@@ -205,6 +208,13 @@ class Looker:
             if problem := self.resolved(os.path.join(base, path), shown):
                 return problem
         return None
+
+    def is_sound(self, base: str) -> bool:
+        """Whether a base is its own physical form and inside, and nothing below it is forbidden."""
+        if base not in self.sound:
+            covers_forbidden = any(_inside(root, base) for root in self.bounds.not_within)
+            self.sound[base] = not covers_forbidden and os.path.realpath(base) == base and self.resolved(base, base) is None
+        return self.sound[base]
 
     def resolved(self, path: str, shown: str) -> str | None:
         bounds = self.bounds
@@ -231,7 +241,9 @@ def _forms(path: str, written: str) -> Iterator[str]:
 
 
 def _is_plain_child(base: str, path: str) -> bool:
-    """Whether a relative path stays below its base without a closer look: it does not climb and crosses no link."""
+    """Whether a path stays below its base without a closer look: it is relative, does not climb and crosses no link."""
+    if path.startswith("/"):
+        return False
     pieces = path.split("/")
     if ".." in pieces or len(pieces) > 32 or len(base) + len(path) > MAX_PATH:
         return False

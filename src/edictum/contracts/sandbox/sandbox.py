@@ -18,7 +18,7 @@ from edictum.contracts.sandbox.bases import goes_home, with_bases
 from edictum.contracts.sandbox.commands import CommandBounds, programs_of, read, with_scripts
 from edictum.contracts.sandbox.domains import URL_KEYS, DomainBounds, address_operands
 from edictum.contracts.sandbox.expand import Values, assigned, texts_of
-from edictum.contracts.sandbox.operands import Script, text_operands
+from edictum.contracts.sandbox.operands import Script, no_paths, text_operands
 from edictum.contracts.sandbox.paths import Looker, PathBounds, TooMany
 from edictum.contracts.sandbox.shell import Output, Simple, Unreadable, Variable, Word, literal_word, names
 from edictum.core.call import SHELL_TOOLS, ToolCall
@@ -34,6 +34,7 @@ PROSE_KEYS = names(
     "reason thought explanation summary note notes query question instructions task"
 )
 CWD_KEYS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
+_PROGRAM_NAME = re.compile(r"[\w.+-]*\w")  # found along PATH, not in the working directory
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 Role = Literal["command", "path", "prose", "other"]
@@ -173,6 +174,7 @@ class Sandbox:
         if goes_home(simple) and (problem := looker.path("~", bases, "~")):
             return problem
         skipped = {id(word): paths for word, paths in _text_words(simple)}
+        skipped |= {id(program.word): no_paths for program in programs_of(simple) if _PROGRAM_NAME.fullmatch(program.word.source)}
         for word in _path_words(simple):
             for text in texts_of(word, values):
                 shown = None if word.literal is not None else word.source

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_DEPTH = 24
-MAX_WORDS = 20_000
+MAX_PIECES = 50_000
 
 _BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n)+")
 _PLAIN = re.compile(r"[^ \t\r\n'\"\\$`;&|<>()]+")
@@ -208,6 +208,7 @@ class _Reader:
         found = _OPERATOR.match(self.text, self.at)
         if found is None:
             return False
+        self.counted()
         self.at = found.end()
         if found.group() == "(":
             self.round_bracket()
@@ -254,6 +255,7 @@ class _Reader:
         found = _REDIRECT.match(self.text, self.at)
         if found is None or _PROCESS.match(self.text, self.at):
             return False
+        self.counted()
         self.at = found.end()
         self.skip_blanks()
         # A redirection without a target is a syntax error in every shell: nothing runs. The words are judged all the same.
@@ -298,9 +300,6 @@ class _Reader:
 
     def word(self) -> Word | None:
         """The word that starts here, or None when none does."""
-        self.count += 1
-        if self.count > MAX_WORDS:
-            raise Unreadable(f"it has more than {MAX_WORDS} words")
         start = self.at
         parts: list[Part] = []
         while self.at < len(self.text) and self.text[self.at] not in _ENDS_WORD:
@@ -339,10 +338,16 @@ class _Reader:
 
     def piece(self, plain: re.Pattern[str], *, quoted: bool) -> list[Part]:
         """One run of plain characters, one quote, one escape or one expansion."""
+        self.counted()
         if found := plain.match(self.text, self.at):
             self.at = found.end()
             return [Text(found.group(), quoted)]
         return _PIECES[self.text[self.at]](self, quoted)
+
+    def counted(self) -> None:
+        self.count += 1
+        if self.count > MAX_PIECES:
+            raise Unreadable(f"it has more than {MAX_PIECES} words, quotes and operators")
 
     def single_quote(self, _quoted: bool) -> list[Part]:
         end = self.text.find("'", self.at + 1)

@@ -1,0 +1,59 @@
+"""What one call states about its counting: the sessions above its own, and the amounts it expects to use and used.
+
+Few calls state anything, so the lifecycle knows nothing of it. ``accounted`` walks along with one, and adds what was stated to
+what it asks of the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from edictum.core._draft import record
+from edictum.core.decide import describe
+from edictum.core.effects import Ran
+from edictum.core.lifecycle import Flow
+from edictum.core.limits import NO_AMOUNTS, Reservation, Settlement, amounts_in_millionths
+
+Actual: TypeAlias = Callable[[Any], Mapping[str, float]]
+
+
+@record
+class Account:
+    """``parents`` nearest first; ``amounts`` in millionths; ``actual`` tells from a result what was used."""
+
+    parents: tuple[str, ...] = ()
+    amounts: Mapping[str, int] = NO_AMOUNTS
+    actual: Actual | None = None
+
+
+def accounted(flow: Flow, account: Account) -> Flow:
+    """The same walk, counted in the parents as well, and with amounts."""
+    answer: Any = None
+    used, note = account.amounts, ""
+    try:
+        while True:
+            try:
+                effect = flow.send(answer)
+            except StopIteration as end:
+                return replace(end.value, notes=(*end.value.notes, note)) if note else end.value
+            if isinstance(effect, Reservation):
+                effect = replace(effect, amounts=account.amounts, parents=account.parents)
+            elif isinstance(effect, Settlement):
+                effect = replace(effect, amounts=NO_AMOUNTS if effect.result == "release" else used, parents=account.parents)
+            answer = yield effect
+            if isinstance(answer, Ran) and account.actual is not None:
+                used, note = _used(answer, account, account.actual)
+    finally:
+        flow.close()
+
+
+def _used(ran: Ran, account: Account, actual: Actual) -> tuple[Mapping[str, int], str]:
+    """What the call used. Where that cannot be told, it used what it expected to."""
+    if ran.error is not None or ran.deadline_s is not None:
+        return account.amounts, ""
+    try:
+        return {**account.amounts, **amounts_in_millionths("actual_amounts", actual(ran.value))}, ""
+    except Exception as exc:
+        return account.amounts, f"actual_amounts gave no answer, so the estimate was counted: {describe(exc)}"

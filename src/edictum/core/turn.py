@@ -1,0 +1,145 @@
+"""A call inside a turn: what the lifecycle asks of the turn, and what the turn can answer.
+
+The harness implements ``CallInTurn``. Nothing here waits or does I/O: what must be waited for is an effect, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from edictum.core._draft import record
+from edictum.core.call import ToolCall
+from edictum.core.effects import Ran, RunTool
+from edictum.core.limits import Grant, Reservation, Settlement
+from edictum.core.policy import Plan
+from edictum.outcomes import ToolOutcome
+
+
+@record
+class Refusal:
+    """A gate says no. ``reason`` becomes ``ToolDenied.reason``."""
+
+    reason: str
+    details: str
+    policy_error: bool = False
+
+
+@record
+class Twin:
+    """The same call is running. ``outcome`` is a future of its outcome, worth waiting for ``timeout_s`` seconds."""
+
+    outcome: Any
+    timeout_s: float
+
+
+@record
+class Repeat:
+    """The same call has been answered: this is the answer for this one, once it is clear that it may still be given."""
+
+    outcome: ToolOutcome
+
+
+@record
+class Once:
+    """The ledger must be asked whether this call was made before, perhaps by a process that is gone."""
+
+    reservation: Reservation
+
+
+Answer: TypeAlias = Refusal | Twin | Repeat | Once | ToolCall | None
+Gate: TypeAlias = tuple[str, Callable[[ToolCall], Answer]]
+
+
+@record
+class Oversized:
+    """An output that does not fit a message, and the store that takes it."""
+
+    content: str
+    store: Any
+
+
+class TurnOver(Exception):
+    """The turn does not let an allowed call start any more."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.details)
+        self.refusal = refusal
+
+
+class CallInTurn(Protocol):
+    """One call, as its turn sees it. ``gates`` are asked in order; None lets the call pass, a ToolCall goes on in its place."""
+
+    gates: Sequence[Gate]
+
+    def once(self, grant: Grant) -> Refusal | None:
+        """The ledger's answer to ``Once``."""
+        ...
+
+    def hold(self) -> None:
+        """A person is asked: the turn's clock stops."""
+        ...
+
+    def go_on(self) -> None:
+        """The person has answered, or will not."""
+        ...
+
+    def patience_s(self) -> float:
+        """How long a hook, a contract or a checker may take from now on."""
+        ...
+
+    def start(self, run: RunTool) -> RunTool | Refusal:
+        """The run with the call's deadline, as of now."""
+        ...
+
+    def ran(self, ran: Ran) -> Ran:
+        """How the body ended; completion and timeout exclude each other here."""
+        ...
+
+    def shape(self, outcome: ToolOutcome) -> ToolOutcome | Oversized:
+        """The outcome with what the turn knows about it, or what must be stored first."""
+        ...
+
+    def stored(self, outcome: ToolOutcome, oversized: Oversized, reference: Any) -> ToolOutcome:
+        """The outcome after its output was stored; or, when ``reference`` is a ``Raised``, after that failed."""
+        ...
+
+    def retry_in(self, outcome: ToolOutcome) -> float | None:
+        """Seconds until the next attempt, or None when there is none."""
+        ...
+
+    def settlement(self, outcome: ToolOutcome) -> Settlement | None:
+        """How the reservation of ``Once`` ends."""
+        ...
+
+    def ended(self, outcome: ToolOutcome | None) -> None:
+        """The call is over; None when it was thrown away. Said exactly once."""
+        ...
+
+
+class OpenedCall(CallInTurn, Protocol):
+    """A call of a turn on its way to the guard: a name that can be written down, and arguments that are a mapping."""
+
+    tool_name: str
+    body: Callable[..., Any] | None
+
+    @property
+    def args(self) -> Mapping[str, Any]: ...
+
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def flag(self) -> Callable[[Any], str | None]: ...
+
+    def plan(self, plan: Plan) -> Plan:
+        """The guard's plan for the tool, with what the turn knows of it."""
+        ...
+
+
+class TurnPort(Protocol):
+    """What ``guard.dispatch`` takes as ``turn``."""
+
+    def open(self, tool_name: str, arguments: Any, function: Callable[..., Any] | None = None) -> OpenedCall:
+        """One call of the turn. Whatever a model sent is taken; the gates say what is wrong with it."""
+        ...

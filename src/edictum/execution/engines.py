@@ -1,0 +1,29 @@
+"""Where tools are run: by a word, by a URL, or by an object. One function reads all three."""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+from edictum.core.effects import Engine, RunIn
+from edictum.core.policy import RUN_IN
+from edictum.errors import EdictumConfigError
+
+
+def as_run_in(execution: Any) -> RunIn | Engine:
+    """What a guard was given as ``execution``: None, a word, an engine, ``celery://...``, or a Celery app."""
+    if execution is None:
+        return "inline"
+    if is_run_in(execution):
+        return execution
+    if hasattr(execution, "send_task") or (isinstance(execution, str) and execution.startswith(("celery://", "celerys://"))):
+        from edictum.execution.celery import CeleryEngine  # here, because Celery is an optional package
+
+        return CeleryEngine(execution)
+    hint = "Use 'inline', 'thread', 'process', 'celery://host:port/0', a Celery app, or an object with run() and run_sync()."
+    raise EdictumConfigError(f"execution is {execution!r}.", hint=hint)
+
+
+def is_run_in(value: Any) -> TypeGuard[RunIn | Engine]:
+    if isinstance(value, str):
+        return value in RUN_IN
+    return callable(getattr(value, "run", None)) and callable(getattr(value, "run_sync", None))

@@ -1,0 +1,39 @@
+"""How a body that ran elsewhere can end without a value of its own. They are values: an outcome carries one as its ``exception``."""
+
+from __future__ import annotations
+
+
+class NotStarted(Exception):
+    """The body was not begun: it cannot be sent to where it should run, or there is no room for it."""
+
+
+class Lost(Exception):
+    """What ran the body died with it. How far the body came is not known."""
+
+
+class NotReturned(Exception):
+    """The body ran to its end, but its result cannot be brought back."""
+
+
+class RemoteError(Exception):
+    """The body raised an exception that cannot be brought back; this has its text, and its type by name."""
+
+    def __init__(self, message: str, type_name: str = "") -> None:
+        super().__init__(message)
+        self.type_name = type_name
+
+
+class RemoteTraceback(Exception):
+    """Where the body raised, as text: the cause of an exception that came from elsewhere."""
+
+
+class Unfinished(BaseException):
+    """Somebody stopped waiting for a body: at its deadline, or because the caller was interrupted (``by``).
+
+    Not an Exception: it passes between the functions of this package only, and no ``except Exception`` may hold it up.
+    """
+
+    def __init__(self, running: bool, by: BaseException | None = None) -> None:
+        super().__init__(running, by)
+        self.running = running
+        self.by = by

@@ -1,0 +1,205 @@
+"""The worker: a fresh interpreter that runs tool bodies for ``edictum.execution.processes``, one at a time.
+
+It is started as a file and imports the standard library only, so that it is ready in some tens of milliseconds; what a tool
+needs is imported when the tool is first called. It leads a process group of its own, so that one signal ends it together with
+everything that its tools have started.
+
+On its socket it first writes one byte, READY. Then it reads a request and writes a reply, again and again, each a length in
+eight bytes and a pickle. When the socket is closed it ends; when its host dies, the kernel kills the whole group.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from typing import Any
+
+READY = b"\x01"
+LENGTH = 8
+MAIN = "EDICTUM_IMPORTING_MAIN"  # set while the host's script is imported here, see ``_import_main``
+PR_SET_CHILD_SUBREAPER = 36
+
+# A request: (sys.path, the host's script or None, CPU seconds or None, most bytes of a result, pickled function, pickled arguments).
+Request = tuple[list[str], tuple[str, str] | None, float | None, int, bytes, bytes]
+# A reply: (kind, text, name of the exception's type, traceback, pickled value or exception, whether children were left behind).
+Reply = tuple[str, str, str, str, bytes, bool]
+
+
+def frame(message: bytes) -> bytes:
+    return len(message).to_bytes(LENGTH, "big") + message
+
+
+def main(fd: int, lifeline: int, memory: int) -> None:
+    home = os.getpid()
+    os.register_at_fork(after_in_child=lambda: os.close(fd))  # a child of a tool has no say here
+    _die_with_the_host(lifeline)
+    _adopt_orphans()
+    if memory:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    os.write(fd, READY)
+    while (request := _read(fd)) is not None:
+        reply = _serve(pickle.loads(request))  # noqa: S301 - from the host, over a socket that nobody else has
+        if os.getpid() != home:
+            os._exit(0)  # a tool forked, and its child came back here
+        _write(fd, frame(reply))
+        del request, reply  # hold nothing of the last call while idle
+
+
+def _read(fd: int) -> bytes | None:
+    head = _exactly(fd, LENGTH)
+    return None if head is None else _exactly(fd, int.from_bytes(head, "big"))
+
+
+def _exactly(fd: int, count: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < count:
+        more = os.read(fd, min(count - len(data), 1 << 20))
+        if not more:
+            return None
+        data += more
+    return bytes(data)
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view[: 1 << 20]) :]
+
+
+# --- One call -------------------------------------------------------------------------------------------------------------
+
+
+def _serve(request: Request) -> bytes:
+    path, script, cpu_s, max_bytes, target, packed = request
+    if sys.path != path:
+        sys.path[:] = path
+    try:
+        if script is not None:
+            _import_main(*script)
+        body, args = pickle.loads(target), pickle.loads(packed)  # noqa: S301
+    except BaseException as exc:
+        return _reply("refused", exc)
+    _limit_cpu(cpu_s)
+    try:
+        value = body(**args)
+        if hasattr(value, "__await__"):
+            value = _await(value)
+    except BaseException as exc:  # SystemExit of a tool is the tool's failure, not the end of the worker
+        return _reply("error", exc)
+    return _result(value, max_bytes)
+
+
+def _await(value: Any) -> Any:
+    import asyncio
+
+    async def body() -> Any:
+        return await value
+
+    return asyncio.run(body())
+
+
+def _result(value: Any, max_bytes: int) -> bytes:
+    try:
+        packed = pickle.dumps(value, 5)
+    except BaseException as exc:
+        return _reply("unsent", exc)
+    if len(packed) > max_bytes:
+        return _pack(("too large", str(len(packed)), "", "", b"", _left_children()))
+    return _pack(("value", "", "", "", packed, _left_children()))
+
+
+def _reply(kind: str, exc: BaseException) -> bytes:
+    import traceback
+
+    try:
+        where = "".join(traceback.format_exception(exc))
+    except BaseException:
+        where = ""
+    try:
+        packed = pickle.dumps(exc, 5)
+    except BaseException:
+        packed = b""
+    return _pack((kind, _text(exc), type(exc).__name__, where, packed, _left_children()))
+
+
+def _text(exc: BaseException) -> str:
+    try:
+        return str(exc)
+    except BaseException:
+        return f"<{type(exc).__name__} whose str() raises>"
+
+
+def _pack(reply: Reply) -> bytes:
+    return pickle.dumps(reply, 5)
+
+
+def _left_children() -> bool:
+    """Whether the call has left a process behind; those that have ended are buried here."""
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _import_main(how: str, name: str) -> None:
+    """Make what the host's script defines known here, under the name that pickle has for it.
+
+    The script is run as ``__mp_main__``, as ``multiprocessing`` does it, so that its part below
+    ``if __name__ == "__main__":`` is left out. While it runs, no worker can be started from here: a script without that line
+    would go on starting itself.
+    """
+    if "__mp_main__" in sys.modules:
+        return
+    import runpy
+    import types
+
+    module = types.ModuleType("__mp_main__")
+    os.environ[MAIN] = "1"
+    try:
+        run = runpy.run_path if how == "path" else runpy.run_module
+        module.__dict__.update(run(name, run_name="__mp_main__"))
+    finally:
+        del os.environ[MAIN]
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+
+
+# --- Limits, and the end --------------------------------------------------------------------------------------------------
+
+
+def _limit_cpu(cpu_s: float | None) -> None:
+    """The limit counts from the start of the process; only the soft one is set, so that the next call can have its own."""
+    if cpu_s is None:
+        return
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + cpu_s) + 1, hard))
+
+
+def _die_with_the_host(lifeline: int) -> None:
+    """Have the kernel kill the group when the host's end of this pipe is closed, by whatever kind of death.
+
+    A thread that watches would need the interpreter lock, which a tool can hold; PR_SET_PDEATHSIG fires already when the
+    *thread* that started the worker ends.
+    """
+    import fcntl
+
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _adopt_orphans() -> None:
+    """Stay the ancestor of processes that cut themselves loose (``setsid``, double fork), so that the host can find them."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -1,0 +1,87 @@
+"""Explanation: why a call would be decided as it would, for people.
+
+Every contract that applies is shown with its answer; contracts from a bundle show their condition as a tree, with the value that
+each leaf looked at and whether it held. Values are redacted and shortened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edictum.core.call import ToolCall
+from edictum.core.policy import Plan
+from edictum.dry_run import identify, session_view
+from edictum.evaluation import ContractResult, EvaluationResult
+from edictum.runtime.wiring import Wiring
+
+MARKS = {True: "holds", False: "does not hold", None: "error"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionNode:
+    """One line of a condition. ``held`` is None when judging it raised ``error``; ``value`` is what a leaf looked at, as text."""
+
+    text: str
+    held: bool | None
+    value: str | None = None
+    error: str | None = None
+    items: tuple[ConditionNode, ...] = ()
+
+    def lines(self, indent: int = 0) -> list[str]:
+        detail = f"  (value: {self.value})" if self.value is not None else ""
+        detail += f"  ({self.error})" if self.error is not None else ""
+        own = f"{'  ' * indent}{self.text}: {MARKS[self.held]}{detail}"
+        return [own, *(line for item in self.items for line in item.lines(indent + 1))]
+
+
+@dataclass(frozen=True, slots=True)
+class ContractExplanation:
+    """One contract's part. ``condition`` is None for contracts written in Python, which cannot be looked into."""
+
+    result: ContractResult
+    condition: ConditionNode | None = None
+
+    def lines(self) -> list[str]:
+        result = self.result
+        answer = "passes" if result.passed else f"objects ({result.effect})"
+        notes = [note for note, said in (("only observes", result.observed), ("policy error", result.policy_error)) if said]
+        head = f"{result.contract_id} [{result.contract_type}] {answer}{f' ({chr(44).join(notes)})' if notes else ''}"
+        lines = [head] if result.passed or not result.message else [f"{head}: {result.message}"]
+        return lines + (self.condition.lines(1) if self.condition else [])
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What ``guard.explain`` returns: print it, or read its parts."""
+
+    evaluation: EvaluationResult
+    contracts: tuple[ContractExplanation, ...]
+
+    @property
+    def verdict(self) -> str:
+        return self.evaluation.verdict
+
+    def __str__(self) -> str:
+        evaluation = self.evaluation
+        lines = [f"{evaluation.tool_name}: {evaluation.verdict}{' (a person would be asked)' if evaluation.needs_approval else ''}"]
+        lines += [f"  because: {reason}" for reason in (*evaluation.deny_reasons, *evaluation.warn_reasons)]
+        if not self.contracts:
+            lines.append("  no contract applies to this tool")
+        return "\n".join([*lines, *(f"  {line}" for contract in self.contracts for line in contract.lines())])
+
+
+def explain_evaluation(
+    evaluation: EvaluationResult, call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, resolve: bool
+) -> Explanation:
+    """The evaluation with the conditions of its contracts. A check that can explain itself has ``explain(call, result, session)``."""
+    identified = identify(call, wiring, resolve)
+    if isinstance(identified, EvaluationResult):
+        return Explanation(evaluation, ())
+    contracts = {contract.id: contract for contract in (*plan.before, *plan.session, *plan.after)}
+    view = session_view(identified, wiring) if plan.session else None
+    parts = []
+    for result in evaluation.contracts:
+        explain = getattr(contracts[result.contract_id].check, "explain", None)
+        parts.append(ContractExplanation(result, explain(identified, output, view) if explain is not None else None))
+    return Explanation(evaluation, tuple(parts))

@@ -1,0 +1,252 @@
+"""ToolArgValidator: arguments are what the tool's schema says, or the call is refused with what to do about it.
+
+A model's arguments are validated first. Only the fields that fail are repaired, by a fixed table, and only for tools that may be
+repaired for; every repair is listed. What is valid is never touched, and nothing is guessed: text that is not a number stays text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+from edictum.core.freeze import thaw
+from edictum.core.jsonable import jsonable, show
+from edictum.core.redaction import shorten
+from edictum.harness.schema import validator_for
+from edictum.harness.tool_spec import ToolSpec
+
+MAX_REPAIR_ATTEMPTS = 3  # a text that becomes an object may have fields that need repair as well
+MAX_PROBLEMS = 8
+MAX_JSON_CHARS = 1_000_000
+NOTHING: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Valid:
+    """The arguments fit. ``repairs`` says what had to be changed."""
+
+    arguments: Mapping[str, Any]
+    repairs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """The arguments do not fit. ``signature`` is the same for the same kind of mistake."""
+
+    details: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """What was sent is not a set of named arguments at all."""
+
+    details: str
+
+
+Validation: TypeAlias = Valid | Invalid
+
+
+class ToolArgValidator:
+    """Validates and repairs arguments. It keeps nothing; one serves all turns."""
+
+    def __init__(self, *, coerce: bool = True) -> None:
+        self._coerce = coerce
+
+    def validate(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> Validation:
+        """The arguments as the tool will get them, or what is wrong with them. Never raises for what a model sent."""
+        validator = validator_for_spec(spec)
+        try:
+            if validator.is_valid(arguments):
+                return Valid(arguments)
+        except ValueError:  # a value that JSON does not know
+            return self._repaired(spec, validator, jsonable(arguments))
+        return self._repaired(spec, validator, thaw(arguments))
+
+    def _repaired(self, spec: ToolSpec, validator: Any, arguments: dict[str, Any]) -> Validation:
+        repairs: list[str] = []
+        for _ in range(MAX_REPAIR_ATTEMPTS if self._coerce and spec.may_coerce else 0):
+            made = [text for error in _errors(validator, arguments) if (text := _repair(error, arguments, spec)) is not None]
+            repairs += made
+            if validator.is_valid(arguments):
+                return Valid(arguments, tuple(repairs))
+            if not made:
+                break
+        return _invalid(spec, _errors(validator, arguments))
+
+
+def validator_for_spec(spec: ToolSpec) -> Any:
+    """The compiled schema of a tool, kept by the identity of the spec: looking it up is part of every call."""
+    known = _VALIDATORS.get(id(spec))
+    if known is None or known[0] is not spec:
+        if len(_VALIDATORS) >= 4096:
+            _VALIDATORS.clear()
+        known = _VALIDATORS[id(spec)] = (spec, validator_for(spec.parameters))
+    return known[1]
+
+
+_VALIDATORS: dict[int, tuple[ToolSpec, Any]] = {}
+
+
+def parse_arguments(raw: Any) -> Mapping[str, Any] | Malformed:
+    """What a model sent as arguments: an object, the JSON text of one, or nothing at all."""
+    if raw is None or raw == "":
+        return {}
+    if isinstance(raw, (str, bytes)):
+        if len(raw) > MAX_JSON_CHARS:
+            return Malformed(f"The arguments are {len(raw)} characters of text; at most {MAX_JSON_CHARS} are read.")
+        try:
+            raw = json.loads(raw)
+        except (ValueError, RecursionError) as exc:
+            return Malformed(f"The arguments are not valid JSON: {shorten(str(exc), 200)}. Send one JSON object.")
+    if not isinstance(raw, Mapping):
+        return Malformed(f"The arguments are {_type_name(raw)}, not an object. Send one JSON object with the tool's parameters.")
+    return raw
+
+
+# --- Repairs --------------------------------------------------------------------------------------------------------------------
+
+
+def _errors(validator: Any, arguments: Any) -> list[Any]:
+    try:
+        return list(validator.iter_errors(arguments))[: MAX_PROBLEMS * 4]
+    except ValueError:
+        return []
+
+
+def _repair(error: Any, arguments: dict[str, Any], spec: ToolSpec) -> str | None:
+    """Repair one failing field in place. Returns what was done, or None when there is nothing safe to do."""
+    path = list(error.instance_path)
+    holder = _at(arguments, path[:-1]) if path else NOTHING
+    if not isinstance(holder, (dict, list)):
+        return None
+    keyword, wanted = error.schema_path[-1], _at(spec.parameters, list(error.schema_path))
+    value = holder[path[-1]]
+    where = ".".join(map(str, path))
+    if value is None and isinstance(holder, dict) and not _required(error, spec):
+        del holder[path[-1]]
+        return f"{where}: null left out"
+    new = _matching_case(value, wanted) if keyword == "enum" else _as_type(value, wanted) if keyword == "type" else NOTHING
+    if new is NOTHING:
+        return None
+    holder[path[-1]] = new
+    return f"{where}: {_brief(value)} read as {_brief(new)}"
+
+
+def _at(root: Any, path: list[Any]) -> Any:
+    """What stands at a path, or NOTHING: schema paths go through references, which are not followed."""
+    for step in path:
+        try:
+            root = root[step]
+        except (KeyError, IndexError, TypeError):
+            return NOTHING
+    return root
+
+
+def _required(error: Any, spec: ToolSpec) -> bool:
+    """Whether the object that holds this field demands it. Not to know counts as yes."""
+    holder = _at(spec.parameters, list(error.schema_path)[:-3])  # .../properties/<name>/<keyword>
+    return not isinstance(holder, Mapping) or error.instance_path[-1] in holder.get("required", ())
+
+
+def _matching_case(value: Any, options: Any) -> Any:
+    if not isinstance(value, str) or not isinstance(options, list):
+        return NOTHING
+    same = [option for option in options if isinstance(option, str) and option.casefold() == value.strip().casefold()]
+    return same[0] if len(same) == 1 else NOTHING
+
+
+def _as_type(value: Any, wanted: Any) -> Any:
+    names = wanted if isinstance(wanted, list) else [wanted]
+    return next((new for name in names if name in READERS and (new := READERS[name](value)) is not NOTHING), NOTHING)
+
+
+def _integer(value: Any) -> Any:
+    if isinstance(value, str):
+        text = value.strip()
+        return int(text) if len(text) < 20 and text.lstrip("+-").isascii() and text.lstrip("+-").isdigit() else NOTHING
+    return NOTHING
+
+
+def _float(value: Any) -> Any:
+    if (whole := _integer(value)) is not NOTHING:
+        return whole
+    try:
+        number = float(value) if isinstance(value, str) and len(value) < 40 else float("nan")
+    except ValueError:
+        return NOTHING
+    return number if number - number == 0 else NOTHING  # neither NaN nor infinite
+
+
+def _boolean(value: Any) -> Any:
+    return {"true": True, "false": False}.get(value.strip().lower(), NOTHING) if isinstance(value, str) else NOTHING
+
+
+def _object(value: Any) -> Any:
+    found = _parsed(value)
+    return found if isinstance(found, dict) else NOTHING
+
+
+def _array(value: Any) -> Any:
+    """The JSON text of a list, or one value where a list is wanted."""
+    found = _parsed(value)
+    return found if isinstance(found, list) else [value]
+
+
+def _parsed(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) > MAX_JSON_CHARS:
+        return NOTHING
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return NOTHING
+
+
+READERS: dict[Any, Callable[[Any], Any]] = {"integer": _integer, "number": _float, "boolean": _boolean, "object": _object, "array": _array}
+
+
+# --- What the model is told -------------------------------------------------------------------------------------------------------
+
+
+def _invalid(spec: ToolSpec, errors: list[Any]) -> Invalid:
+    names = list(_properties(spec))
+    problems = [_explain(error, spec) for error in errors[:MAX_PROBLEMS]] or ["The arguments contain values that JSON does not know."]
+    valid = f" Valid properties of {spec.name}: {', '.join(names)}." if names else f" {spec.name} takes no arguments."
+    kinds = sorted(f"{'.'.join(map(str, error.instance_path))}:{error.schema_path[-1]}" for error in errors)
+    return Invalid(shorten("; ".join(problems), 1_500) + "." + shorten(valid, 1_000), "|".join(kinds[:MAX_PROBLEMS]))
+
+
+def _properties(spec: ToolSpec) -> Mapping[str, Any]:
+    found = spec.parameters.get("properties")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _explain(error: Any, spec: ToolSpec) -> str:
+    where = ".".join(map(str, error.instance_path))
+    keyword = error.schema_path[-1]
+    wanted = _at(spec.parameters, list(error.schema_path))
+    if keyword == "type":
+        kinds = " or ".join(wanted) if isinstance(wanted, list) else str(wanted)
+        return f"{where or 'the arguments'}: expected {kinds}, received {_type_name(error.instance)} {_brief(error.instance)}"
+    if keyword == "additionalProperties" and isinstance(error.instance, Mapping):
+        return "; ".join(_unknown_name(name, spec) for name in error.instance if name not in _properties(spec)) or str(error.message)
+    return f"{where}: {shorten(error.message, 300)}" if where else shorten(error.message, 300)
+
+
+def _unknown_name(name: str, spec: ToolSpec) -> str:
+    close = get_close_matches(name, list(_properties(spec)), n=1, cutoff=0.5)
+    return f"unknown property {_brief(name)}" + (f", did you mean {close[0]!r}?" if close else "")
+
+
+def _type_name(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+    if type(value) in names:
+        return names[type(value)]
+    return "object" if isinstance(value, Mapping) else "array" if isinstance(value, (list, tuple)) else type(value).__name__
+
+
+def _brief(value: Any) -> str:
+    return shorten(show(value), 60)

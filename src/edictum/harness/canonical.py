@@ -1,0 +1,78 @@
+"""One text for equal arguments, so that the same call is recognised however it was written. It never raises.
+
+The form follows RFC 8785 where JSON reaches: sorted names, NFC text, one way to write a number (1 and 1.0 are one). Every value
+carries a mark of its type, so that ``{1: 2}`` and ``{"1": 2}`` differ, and every text its length, so that no two structures read alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+from edictum.core.jsonable import jsonable, show
+
+MAX_DEPTH = 150
+
+
+def canonical(value: Any) -> str:
+    """The canonical text of any value. Objects that JSON does not know are told apart by type and content as far as possible."""
+    parts: list[str] = []
+    try:
+        _write(value, parts.append, 0)
+    except Exception:  # methods of foreign objects can raise anything; then only this very object is equal to itself
+        return f"!{type(value).__name__}:{id(value)}"
+    return "".join(parts)
+
+
+def digest(*parts: str) -> str:
+    """A short, fixed-length name for texts; each is preceded by its length, so that they cannot run into each other."""
+    return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _write(value: Any, put: Any, depth: int) -> None:
+    kind = type(value)
+    if kind is str:
+        text = value if value.isascii() else unicodedata.normalize("NFC", value)
+        put(f"s{len(text)}:{text}")
+    elif value is None or kind is bool:
+        put(f"{value};")
+    elif kind is int or kind is float:
+        put(_number(value))
+    elif depth > MAX_DEPTH:
+        raise RecursionError
+    elif isinstance(value, Mapping):
+        _write_mapping(value, put, depth)
+    elif isinstance(value, (list, tuple)):
+        put("[")
+        for item in value:
+            _write(item, put, depth + 1)
+        put("]")
+    elif isinstance(value, (set, frozenset)):
+        put("{" + "".join(sorted(canonical(item) for item in value)) + "}")
+    else:
+        _write_foreign(value, put)
+
+
+def _write_mapping(value: Mapping[Any, Any], put: Any, depth: int) -> None:
+    put("(")
+    for key, item in sorted(((canonical(key), item) for key, item in value.items()), key=_first):
+        put(key)
+        _write(item, put, depth + 1)
+    put(")")
+
+
+def _first(pair: tuple[str, Any]) -> str:
+    return pair[0]
+
+
+def _number(value: float) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return f"n{value:x};" if isinstance(value, int) else f"f{value!r};"
+
+
+def _write_foreign(value: Any, put: Any) -> None:
+    shown = show(jsonable(value))
+    put(f"o{type(value).__module__}.{type(value).__qualname__}:{len(shown)}:{shown}")

@@ -1,0 +1,84 @@
+"""BoundedToolExecutor: one call of a turn in, exactly one outcome out, in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edictum.core.limits import OperationLimits
+from edictum.errors import EdictumConfigError
+from edictum.guard import Edictum
+from edictum.harness.arg_validator import ToolArgValidator, validator_for_spec
+from edictum.harness.tool_registry import ToolRegistry, as_registry
+from edictum.harness.tool_spec import OnDuplicate
+from edictum.harness.turn_budget import DEFAULT_CAP_S, TurnBudget
+from edictum.harness.turn_call import Turn
+from edictum.harness.turn_state import TurnState
+from edictum.outcomes import ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallRequest:
+    """A call as a model asked for it. ``arguments`` are an object, or the JSON text of one."""
+
+    id: str
+    name: str
+    arguments: Any = None
+
+
+class BoundedToolExecutor:
+    """Runs the calls of turns, governed by a guard. It keeps nothing of a turn, so one serves parallel calls and parallel turns.
+
+    Without a ``guard`` calls are bounded and recorded, but no contract and no limit judges them.
+    """
+
+    def __init__(
+        self,
+        tools: Any,
+        *,
+        guard: Edictum | None = None,
+        artifact_store: Any = None,
+        validator: ToolArgValidator | None = None,
+        on_duplicate: OnDuplicate = "deny",
+        tool_timeout_cap_s: float = DEFAULT_CAP_S,
+        execution: Any = None,
+    ) -> None:
+        self.tools: ToolRegistry = as_registry(tools)
+        if guard is not None and execution is not None:
+            raise EdictumConfigError("execution is given beside a guard.", hint="Give it to the guard: Edictum(execution=...).")
+        self.guard = guard if guard is not None else _ungoverned(execution)
+        self.artifact_store = artifact_store
+        self._validator = validator
+        self._on_duplicate = on_duplicate
+        self._cap_s = tool_timeout_cap_s
+        for spec in self.tools:
+            validator_for_spec(spec)  # a schema that is none is reported here, not in the middle of a turn
+
+    def turn(
+        self, state: TurnState, *, budget: TurnBudget | None = None, tool_timeout_cap_s: float | None = None, web_mode: str = "on"
+    ) -> Turn:
+        """The turn that this state belongs to, with this executor's tools and store."""
+        return Turn(
+            state,
+            self.tools,
+            budget=budget,
+            artifact_store=self.artifact_store,
+            validator=self._validator,
+            on_duplicate=self._on_duplicate,
+            tool_timeout_cap_s=self._cap_s if tool_timeout_cap_s is None else tool_timeout_cap_s,
+            web_mode=web_mode,
+        )
+
+    def execute(self, call: ToolCallRequest, state: TurnState, **options: Any) -> ToolOutcome:
+        """Run one call; never raises for the tool's fault. Options: ``budget``, ``tool_timeout_cap_s``, ``web_mode``."""
+        turn = self.turn(state, **options)
+        return self.guard.dispatch_sync(call.name, call.arguments, turn=turn, call_id=call.id)
+
+    async def aexecute(self, call: ToolCallRequest, state: TurnState, **options: Any) -> ToolOutcome:
+        """As ``execute``, for asynchronous callers."""
+        turn = self.turn(state, **options)
+        return await self.guard.dispatch(call.name, call.arguments, turn=turn, call_id=call.id)
+
+
+def _ungoverned(execution: Any) -> Edictum:
+    return Edictum(limits=OperationLimits(max_attempts=None, max_tool_calls=None), execution=execution)

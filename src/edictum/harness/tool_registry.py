@@ -1,0 +1,101 @@
+"""ToolRegistry: the tools of a turn by name; and ``@tool``, which makes a ToolSpec from a typed function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from inspect import getdoc
+from typing import Any, overload
+
+from edictum.core.policy import UNKNOWN_TOOL, Plan, merge_entries
+from edictum.errors import EdictumConfigError
+from edictum.harness.schema import schemas_of
+from edictum.harness.tool_spec import ToolSpec
+
+
+class ToolRegistry:
+    """The tools that a turn may use. One description per name; there is no second place that could disagree."""
+
+    def __init__(self, tools: Iterable[ToolSpec | Callable[..., Any]] = ()) -> None:
+        self._specs: dict[str, ToolSpec] = {}
+        self._plans: dict[str, tuple[Plan, Plan]] = {}
+        for each in tools:
+            self.register(each)
+
+    def register(self, candidate: ToolSpec | Callable[..., Any], **settings: Any) -> ToolSpec:
+        """Add a tool: a ToolSpec, or a typed function with the settings of ``@tool``."""
+        spec = candidate if isinstance(candidate, ToolSpec) else tool(**settings)(candidate)
+        if spec.name in self._specs:
+            raise EdictumConfigError(f"The tool {spec.name!r} is registered already.", hint="Give each tool a name of its own.")
+        self._specs[spec.name] = spec
+        return spec
+
+    def get(self, name: Any) -> ToolSpec | None:
+        return self._specs.get(name) if isinstance(name, str) else None
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._specs)
+
+    def plan_for(self, plan: Plan, spec: ToolSpec) -> Plan:
+        """A guard's plan with what the spec says of the tool; where both say something, the more careful counts."""
+        known = self._plans.get(spec.name)
+        if known is None or known[0] is not plan:
+            entry = spec.entry() if plan.entry is UNKNOWN_TOOL else merge_entries(plan.entry, spec.entry())
+            known = self._plans[spec.name] = (plan, replace(plan, entry=entry))
+        return known[1]
+
+    def check(self) -> None:
+        """Refuse names of verifying tools that are not there."""
+        for spec in self:
+            if spec.verify is not None and spec.verify not in self._specs:
+                raise EdictumConfigError(f"tool {spec.name!r}: verify names {spec.verify!r}, which is not registered.",
+                                         hint="Register the tool that verifies as well.")  # fmt: skip
+
+    def __iter__(self) -> Iterator[ToolSpec]:
+        return iter(self._specs.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._specs
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+
+def as_registry(tools: Any) -> ToolRegistry:
+    """What a user passes as tools: a registry, or a list of specs and functions."""
+    registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+    registry.check()
+    return registry
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> ToolSpec: ...
+
+
+@overload
+def tool(description: str | None = None, /, **settings: Any) -> Callable[[Callable[..., Any]], ToolSpec]: ...
+
+
+def tool(first: Any = None, /, **settings: Any) -> Any:
+    """Make a ToolSpec from a typed function: ``@tool``, ``@tool("what it does")`` or ``@tool(side_effect="read", timeout_s=5)``.
+
+    The schema comes from the type hints, the description from the docstring. A parameter annotated ``DeadlineToken`` receives
+    the call's deadline and is no part of the schema. In a turn coroutine functions run as tasks and others in threads, unless
+    ``isolation`` says otherwise.
+    """
+    if callable(first):
+        return _spec_of(first, {})
+    if first is not None:
+        settings = {"description": first, **settings}
+    return lambda function: _spec_of(function, settings)
+
+
+def _spec_of(function: Callable[..., Any], settings: dict[str, Any]) -> ToolSpec:
+    found: dict[str, Any] = {
+        "name": getattr(function, "__name__", type(function).__name__),
+        "description": getdoc(function) or "",
+        "function": function,
+    }
+    if "parameters" not in settings:
+        found |= schemas_of(function)
+    return ToolSpec(**{**found, **settings})

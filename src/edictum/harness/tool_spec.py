@@ -1,0 +1,222 @@
+"""ToolSpec: what the harness must know of a tool to run it within bounds. What is not said is taken to be the worst.
+
+Two ideas are kept apart: ``idempotent`` means that the call is *safe* to repeat, ``cacheable`` that it is *pointless* to. A call
+that polls a job is the first and not the second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from edictum.core.call import SideEffect, check_tool_name
+from edictum.core.policy import ToolEntry
+from edictum.errors import EdictumConfigError
+from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
+
+Isolation = Literal["async", "thread", "process"]
+OnDuplicate = Literal["deny", "replay"]
+RUN_IN: dict[str, Any] = {"async": "inline", "thread": "thread", "process": "process"}
+ANYTHING = "*"
+EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object"}
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceKey:
+    """A resource that a call uses, alone (``exclusive``) or beside others."""
+
+    name: str
+    exclusive: bool = True
+
+    def conflicts_with(self, other: ResourceKey) -> bool:
+        same = self.name == other.name or ANYTHING in (self.name, other.name)
+        return same and (self.exclusive or other.exclusive)
+
+
+ResourceKeys = Sequence[str | ResourceKey] | Callable[[Mapping[str, Any]], Sequence[str | ResourceKey]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool, its schema, and how it may be run.
+
+    ``resource_keys`` are names (``"vault"``), names filled in from arguments (``"file:{path}"``), ``ResourceKey`` values, or a function
+    of the arguments. Plain names are shared for reads and exclusive for writes. None means unknown: any resource.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=lambda: EMPTY_SCHEMA)
+    returns: Mapping[str, Any] | None = None
+    function: Callable[..., Any] | None = field(default=None, repr=False)
+    side_effect: SideEffect = SideEffect.IRREVERSIBLE
+    idempotent: bool = False
+    cacheable: bool | None = None  # None: if it is idempotent or pure
+    cache_ttl_s: float | None = None
+    on_duplicate: OnDuplicate | None = None  # None: as the turn says
+    identity: tuple[str, ...] | None = None  # the arguments that make two calls the same; None: all
+    window_s: float | None = None  # within it a call with the same identity runs once, also after a restart
+    timeout_s: float | None = None
+    min_useful_s: float = 0.0
+    retry_on_timeout: bool | None = None  # None: if it is safe to repeat
+    retry_on_failure: bool = True
+    max_retries: int = 0
+    non_retryable: tuple[type[BaseException], ...] = ()
+    resource_keys: ResourceKeys | None = None
+    isolation: Isolation | None = None  # None: where the guard runs tools; coroutines as tasks, other functions in threads
+    max_output_chars: int = TOOL_MESSAGE_MAX_CHARS
+    store_output: bool = True  # False: too large an output is cut, never stored
+    coerce: bool | None = None  # None: unless it is irreversible
+    verify: str | None = None  # the tool that tells whether a lost call of this one took effect
+    token_parameter: str | None = None
+    open_world: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_tool_name(self.name)
+        object.__setattr__(self, "side_effect", _side_effect(self.name, self.side_effect))
+        _check(self, "isolation", self.isolation is None or self.isolation in RUN_IN, "Use 'async', 'thread' or 'process'.")
+        _check(self, "parameters", isinstance(self.parameters, Mapping), "Pass a JSON Schema of type object.")
+        _check(self, "on_duplicate", self.on_duplicate in (None, "deny", "replay"), "Use 'deny' or 'replay'.")
+        _check(self, "function", self.function is None or callable(self.function), "Pass a function.")
+        _check(self, "max_retries", type(self.max_retries) is int and self.max_retries >= 0, "Use a whole number of 0 or more.")
+        _check(self, "max_retries", self.max_retries == 0 or self.safe_to_repeat, "Only reads and idempotent tools are tried again.")
+        for name in ("timeout_s", "window_s", "cache_ttl_s"):
+            value = getattr(self, name)
+            _check(self, name, value is None or (isinstance(value, (int, float)) and value > 0), "Use seconds, more than 0, or None.")
+        _check(self, "min_useful_s", self.min_useful_s >= 0, "Use seconds, 0 or more.")
+        _check(self, "max_output_chars", type(self.max_output_chars) is int and self.max_output_chars > 0, "Use a number of characters.")
+        _check(self, "window_s", self.window_s is None or not self.is_read, "A window is for tools that change something.")
+
+    # --- What follows from the axes -----------------------------------------------------------------------------------------
+
+    @property
+    def is_pure(self) -> bool:
+        return self.side_effect is SideEffect.PURE
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it leaves the world as it is."""
+        return self.side_effect is SideEffect.READ or self.side_effect is SideEffect.PURE
+
+    @property
+    def safe_to_repeat(self) -> bool:
+        return self.is_read or self.idempotent
+
+    @property
+    def is_cacheable(self) -> bool:
+        return (self.idempotent or self.is_pure) if self.cacheable is None else self.cacheable
+
+    @property
+    def may_coerce(self) -> bool:
+        return self.side_effect is not SideEffect.IRREVERSIBLE if self.coerce is None else self.coerce
+
+    @property
+    def retryable_after_timeout(self) -> bool:
+        return self.safe_to_repeat if self.retry_on_timeout is None else self.retry_on_timeout
+
+    def entry(self) -> ToolEntry:
+        """The same tool as a guard knows it."""
+        return ToolEntry(
+            side_effect=self.side_effect,
+            idempotent=self.idempotent,
+            timeout_s=self.timeout_s,
+            run_in=None if self.isolation is None else RUN_IN[self.isolation],
+            retry_on_timeout=self.retryable_after_timeout,
+            retry_on_failure=self.retry_on_failure,
+            verify=self.verify,
+        )
+
+    def identity_of(self, arguments: Any) -> Any:
+        """What makes two calls the same call."""
+        if self.identity is None or not isinstance(arguments, Mapping):
+            return arguments
+        return {name: arguments.get(name) for name in self.identity}
+
+    def keys_for(self, arguments: Any) -> tuple[ResourceKey, ...]:
+        """The resources of one call. What cannot be told is any resource; a pure tool uses none."""
+        if self.is_pure:
+            return ()
+        if self.resource_keys is None:
+            return self._unknown()
+        try:
+            keys = self.resource_keys(arguments) if callable(self.resource_keys) else self.resource_keys
+            return tuple(self._key(key, arguments) for key in keys)
+        except Exception:  # a function of the user, or a name whose argument is missing
+            return self._unknown()
+
+    def _unknown(self) -> tuple[ResourceKey, ...]:
+        return (ResourceKey(ANYTHING, exclusive=not self.is_read),)
+
+    def _key(self, key: str | ResourceKey, arguments: Mapping[str, Any]) -> ResourceKey:
+        if isinstance(key, ResourceKey):
+            return key
+        return ResourceKey(_PLACEHOLDER.sub(lambda found: str(arguments[found[1]]), key), exclusive=not self.is_read)
+
+    # --- What a model is told -----------------------------------------------------------------------------------------------
+
+    def to_openai_schema(self) -> dict[str, Any]:
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": function}
+
+    def to_anthropic_schema(self) -> dict[str, Any]:
+        return {"name": self.name, "description": self.description, "input_schema": dict(self.parameters)}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, ungoverned: for tests and for code that is not a model."""
+        if self.function is None:
+            raise EdictumConfigError(f"The tool {self.name!r} has no function.", hint="Give it one with function=...")
+        return self.function(*args, **kwargs)
+
+
+def _side_effect(name: str, value: Any) -> SideEffect:
+    try:
+        return SideEffect(value)
+    except ValueError:
+        choices = ", ".join(effect.value for effect in SideEffect)
+        raise EdictumConfigError(f"tool {name!r}: side_effect is {value!r}.", hint=f"Use one of: {choices}.") from None
+
+
+def _check(spec: ToolSpec, name: str, holds: bool, hint: str) -> None:
+    if not holds:
+        raise EdictumConfigError(f"tool {spec.name!r}: {name} is {getattr(spec, name)!r}.", hint=hint)
+
+
+def spec_from_mcp(tool: Any, function: Callable[..., Any] | None = None, **settings: Any) -> ToolSpec:
+    """A ToolSpec from an MCP tool: an object or a dict with name, description, inputSchema, outputSchema and annotations.
+
+    Hints that are missing are the worst case, as MCP says. Hints of a server you do not trust are worth nothing: say what you
+    know yourself with ``settings``.
+    """
+    known = {
+        "name": _read(tool, "name"),
+        "description": _read(tool, "description") or "",
+        "parameters": _read(tool, "inputSchema", "input_schema") or EMPTY_SCHEMA,
+        "returns": _read(tool, "outputSchema", "output_schema"),
+        "function": function,
+        **_from_annotations(_read(tool, "annotations")),
+    }
+    return ToolSpec(**{**known, **settings})
+
+
+def _from_annotations(annotations: Any) -> dict[str, Any]:
+    read_only = _read(annotations, "readOnlyHint") is True
+    destructive = _read(annotations, "destructiveHint") is not False
+    effect = SideEffect.READ if read_only else SideEffect.IRREVERSIBLE if destructive else SideEffect.WRITE
+    return {
+        "side_effect": effect,
+        "idempotent": not read_only and _read(annotations, "idempotentHint") is True,  # MCP: it says nothing about reads
+        "open_world": _read(annotations, "openWorldHint") is not False,
+    }
+
+
+def _read(source: Any, *names: str) -> Any:
+    """The first of these that a dict has as a key, or an object as an attribute."""
+    for name in names:
+        value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+        if value is not None:
+            return value
+    return None

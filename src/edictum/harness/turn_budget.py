@@ -1,0 +1,209 @@
+"""TurnBudget and DeadlineToken: how much time, and how many steps and calls, a turn has.
+
+There is one absolute deadline per call, ``min(the turn's end less its reserve, now + cap)``, and no floor under it: with too little
+time left a call is not started. The reserve is kept for the model's final answer. While a person decides, the clock stands.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Self
+
+from edictum.errors import EdictumConfigError
+
+DEFAULT_CAP_S = 45.0
+RESERVE_SHARE = 0.1
+MAX_RESERVE_S = 5.0
+
+Timer = Callable[[], float]
+
+
+class TurnBudget:
+    """What one turn may use up. Made with ``TurnBudget.create``; safe to share between the threads of a turn."""
+
+    def __init__(
+        self, *, timeout_s: float, max_steps: int, max_tool_calls: int, max_reflections: int, max_context_tokens: int, reserve_s: float,
+        timer: Timer,
+    ) -> None:  # fmt: skip
+        self.timeout_s = timeout_s
+        self.max_steps = max_steps
+        self.max_tool_calls = max_tool_calls
+        self.max_reflections = max_reflections
+        self.max_context_tokens = max_context_tokens
+        self.reserve_s = reserve_s
+        self.timer = timer
+        self._lock = threading.Lock()
+        self._deadline = timer() + timeout_s
+        self._paused_at: float | None = None
+        self._pauses = 0
+        self._steps = self._tool_calls = self._reflections = 0
+
+    @classmethod
+    def create(
+        cls,
+        timeout_s: float = 60,
+        max_steps: int = 6,
+        max_tool_calls: int | None = None,
+        max_reflections: int = 4,
+        max_context_tokens: int = 200_000,
+        *,
+        reserve_s: float | None = None,
+        timer: Timer = time.perf_counter,
+    ) -> TurnBudget:
+        """A budget whose clock starts now. ``max_tool_calls=None``: as many as steps. ``reserve_s=None``: a tenth, at most 5 s."""
+        _check_seconds("timeout_s", timeout_s)
+        reserve = min(MAX_RESERVE_S, timeout_s * RESERVE_SHARE) if reserve_s is None else reserve_s
+        if not 0 <= reserve < timeout_s:
+            raise EdictumConfigError(f"TurnBudget: reserve_s is {reserve_s!r}.", hint="Use 0 or more, and less than timeout_s.")
+        calls = max_steps if max_tool_calls is None else max_tool_calls
+        for name, value in (("max_steps", max_steps), ("max_tool_calls", calls), ("max_reflections", max_reflections)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise EdictumConfigError(f"TurnBudget: {name} is {value!r}.", hint="Use a whole number of 0 or more.")
+        return cls(timeout_s=timeout_s, max_steps=max_steps, max_tool_calls=calls, max_reflections=max_reflections,
+                   max_context_tokens=max_context_tokens, reserve_s=reserve, timer=timer)  # fmt: skip
+
+    # --- Time -------------------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """The turn's clock; it stands while the turn is paused."""
+        paused_at = self._paused_at
+        return self.timer() if paused_at is None else paused_at
+
+    @property
+    def deadline(self) -> float:
+        """The absolute end of the turn, on the process's monotonic clock."""
+        return self._deadline
+
+    def remaining_s(self) -> float:
+        return max(0.0, self._deadline - self.now())
+
+    def is_expired(self) -> bool:
+        return self.now() >= self._deadline
+
+    def tool_time_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
+        """Seconds that one tool may still use: at most ``cap_s``, and never into the reserve. May be less than nothing."""
+        return min(cap_s, self._deadline - self.reserve_s - self.now())
+
+    def tool_deadline(self, cap_s: float = DEFAULT_CAP_S) -> float:
+        """The one absolute deadline of a call that starts now."""
+        return self.now() + self.tool_time_s(cap_s)
+
+    def per_tool_remaining_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
+        return max(0.0, self.tool_time_s(cap_s))
+
+    def pause(self) -> None:
+        """Stop the clock, because a person decides. Pauses of parallel calls overlap; the clock goes on when the last one ends."""
+        with self._lock:
+            self._pauses += 1
+            if self._paused_at is None:
+                self._paused_at = self.timer()
+
+    def resume(self) -> None:
+        with self._lock:
+            if self._pauses:
+                self._pauses -= 1
+            if not self._pauses and self._paused_at is not None:
+                self._deadline += self.timer() - self._paused_at
+                self._paused_at = None
+
+    # --- Counts -----------------------------------------------------------------------------------------------------------
+
+    def claim_step(self) -> bool:
+        """Take one step, atomically. False when all are used."""
+        with self._lock:
+            self._steps += (free := self._steps < self.max_steps)
+        return free
+
+    def claim_tool_call(self) -> bool:
+        """Take one tool call, atomically. False when all are used."""
+        with self._lock:
+            self._tool_calls += (free := self._tool_calls < self.max_tool_calls)
+        return free
+
+    def claim_reflection(self) -> bool:
+        """Take one reflection, atomically. False when all are used."""
+        with self._lock:
+            self._reflections += (free := self._reflections < self.max_reflections)
+        return free
+
+    @property
+    def used(self) -> float:
+        """How much of the turn is used, from 0 to 1: the largest share of time, steps and tool calls."""
+        shares = [1 - self.remaining_s() / self.timeout_s]
+        for used, most in ((self._steps, self.max_steps), (self._tool_calls, self.max_tool_calls)):
+            shares.append(used / most if most else 1.0)
+        return max(shares)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The budget as plain data, for logs and for the model."""
+        return {
+            "remaining_s": self.remaining_s(),
+            "expired": self.is_expired(),
+            "paused": self._paused_at is not None,
+            "reserve_s": self.reserve_s,
+            "ends_at": time.time() + self.remaining_s(),
+            "steps_used": self._steps,
+            "steps_max": self.max_steps,
+            "tool_calls_used": self._tool_calls,
+            "tool_calls_max": self.max_tool_calls,
+            "reflections_used": self._reflections,
+            "reflections_max": self.max_reflections,
+            "context_tokens_max": self.max_context_tokens,
+        }
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise EdictumConfigError(f"TurnBudget: {name} is {value!r}.", hint="Use seconds, more than 0.")
+
+
+class DeadlineExceeded(TimeoutError):
+    """Raised by ``DeadlineToken.check`` in a co-operative tool whose time is over."""
+
+
+class DeadlineToken:
+    """One call's deadline, for the tool: a co-operative tool looks at it and leaves early.
+
+    A tool gets it as a parameter annotated ``DeadlineToken``, or from ``DeadlineToken.current()``. It may be sent to another
+    process of the same machine; only ``cancel`` does not reach across.
+    """
+
+    __slots__ = ("_cancelled", "deadline_s", "timer")
+
+    def __init__(self, deadline_s: float, timer: Timer = time.perf_counter) -> None:
+        self.deadline_s = deadline_s
+        self.timer = timer
+        self._cancelled = False
+
+    @classmethod
+    def from_budget(cls, budget: TurnBudget, cap_s: float = DEFAULT_CAP_S) -> Self:
+        return cls(budget.tool_deadline(cap_s), budget.timer)
+
+    @staticmethod
+    def current() -> DeadlineToken | None:
+        """The token of the call that runs here, or None outside a turn."""
+        return CURRENT.get()
+
+    def remaining_s(self) -> float:
+        return 0.0 if self._cancelled else max(0.0, self.deadline_s - self.timer())
+
+    def is_expired(self) -> bool:
+        return self._cancelled or self.timer() >= self.deadline_s
+
+    def cancel(self) -> None:
+        """Make the token expire at once."""
+        self._cancelled = True
+
+    def check(self) -> None:
+        """Raise ``DeadlineExceeded`` when the time is over."""
+        if self.is_expired():
+            raise DeadlineExceeded("the call's time is over")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (DeadlineToken, (self.deadline_s,))
+
+
+CURRENT: ContextVar[DeadlineToken | None] = ContextVar("edictum_deadline", default=None)

@@ -1,0 +1,417 @@
+"""Turn: what a turn adds to the calls that are made in it. ``guard.dispatch(..., turn=turn)`` takes one.
+
+Its gates come before those of the guard, in this order, each with a name:
+
+    deadline     the turn is over, or too little time is left             cancelled, deadline
+    blocked      the tool failed in a way that will not heal              blocked, web_off
+    validation   the tool is known and the arguments fit its schema       unknown_tool, malformed_arguments, validation
+    duplicate    the same call has been made, or is being made            duplicate
+    budget       there are tool calls left in this turn                   budget
+
+On the right stand the reasons that ``ToolDenied`` gives.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
+from inspect import iscoroutinefunction
+from types import CoroutineType
+from typing import Any
+
+from edictum.core.call import ToolCall, check_tool_name, snapshot
+from edictum.core.decision import Raised
+from edictum.core.effects import Ran, RunTool
+from edictum.core.freeze import EMPTY, FrozenDict, freeze_args
+from edictum.core.jsonable import dumps, jsonable, show
+from edictum.core.limits import Grant, Limit, Metric, Reservation, Settlement
+from edictum.core.policy import Plan
+from edictum.core.redaction import shorten
+from edictum.core.turn import Answer, Gate, Once, Oversized, Refusal, Repeat, Twin
+from edictum.errors import EdictumConfigError, EdictumInputError
+from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, Invalid, Malformed, ToolArgValidator, parse_arguments
+from edictum.harness.canonical import canonical, digest
+from edictum.harness.replay_control import DUPLICATE, Done, InFlight, New, replayed
+from edictum.harness.schema import validator_for
+from edictum.harness.tool_registry import ToolRegistry, as_registry
+from edictum.harness.tool_spec import OnDuplicate, ToolSpec
+from edictum.harness.turn_budget import CURRENT, DEFAULT_CAP_S, DeadlineExceeded, DeadlineToken, TurnBudget
+from edictum.harness.turn_state import TurnState
+from edictum.outcomes import (
+    ToolArtifactReference,
+    ToolDenied,
+    ToolExecutionResult,
+    ToolFailure,
+    ToolOutcome,
+    ToolTimeout,
+    TurnFacts,
+    in_turn,
+    outcome_blocks_tool,
+)
+from edictum.success import error_key
+
+NOT_A_NAME = "invalid_tool_name"
+SUMMARY_CHARS = 200
+FIRST_BACKOFF_S = 0.2
+MAX_BACKOFF_S = 5.0
+LEASE_MARGIN_S = 60.0
+ONCE_TRIED = TurnFacts()
+DEFAULT_VALIDATOR = ToolArgValidator()
+
+
+class Turn:
+    """One turn of an agent: its state, its tools, and how its calls are bounded."""
+
+    def __init__(
+        self,
+        state: TurnState | None = None,
+        tools: Any = (),
+        *,
+        budget: TurnBudget | None = None,
+        artifact_store: Any = None,
+        validator: ToolArgValidator | None = None,
+        on_duplicate: OnDuplicate = "deny",
+        tool_timeout_cap_s: float = DEFAULT_CAP_S,
+        web_mode: str = "on",
+    ) -> None:
+        self.state = state if state is not None else TurnState(budget=budget)
+        self.budget = budget if budget is not None else self.state.budget
+        self.tools: ToolRegistry = tools if isinstance(tools, ToolRegistry) else as_registry(tools)
+        self.artifact_store = artifact_store
+        self.validator = validator if validator is not None else DEFAULT_VALIDATOR
+        self.on_duplicate = on_duplicate
+        self.cap_s = tool_timeout_cap_s
+        self.web_mode = web_mode
+        if on_duplicate not in ("deny", "replay"):
+            raise EdictumConfigError(f"on_duplicate is {on_duplicate!r}.", hint="Use 'deny' or 'replay'.")
+
+    def open(self, tool_name: str, arguments: Any, function: Callable[..., Any] | None = None) -> TurnCall:
+        """A call of this turn. Whatever a model sent as name and arguments is taken; the gates say what is wrong with it."""
+        spec = self.tools.get(tool_name)
+        if spec is None and function is not None:  # the host hands the function over, so the tool is known: as the worst case
+            spec = ToolSpec(name=tool_name, function=function)
+        return TurnCall(self, tool_name, spec, arguments, function)
+
+
+class TurnCall:
+    """One call, from its gates to its outcome. Implements ``edictum.core.turn.CallInTurn``."""
+
+    __slots__ = ("_args", "_attempts", "_begun", "_call", "_malformed", "_name", "_outer", "_repairs", "_reserved", "_running",
+                 "_spec", "_token", "_turn", "body", "gates", "tool_name")  # fmt: skip
+
+    def __init__(self, turn: Turn, name: Any, spec: ToolSpec | None, arguments: Any, function: Callable[..., Any] | None) -> None:
+        self._turn = turn
+        self._spec: ToolSpec = spec  # type: ignore[assignment]  # None only until the validation gate has refused the call
+        self._name = name
+        self.tool_name = name if spec is not None else _safe_name(name)
+        self.body = function if function is not None or spec is None else spec.function
+        self._malformed: str | None = None
+        self._args = self._read(arguments)
+        self._repairs: tuple[str, ...] = ()
+        self._attempts = 0
+        self._begun: New | None = None
+        self._reserved: Settlement | None = None
+        self._token: DeadlineToken | None = None
+        self._outer: DeadlineToken | None = None
+        self._running = ""
+        self.gates: tuple[Gate, ...] = (
+            ("deadline", self._deadline),
+            ("blocked", self._blocked),
+            ("validation", self._validation),
+            ("duplicate", self._duplicate),
+            ("budget", self._budget),
+        )
+
+    def _read(self, arguments: Any) -> FrozenDict:
+        read = parse_arguments(arguments) if type(arguments) is not dict else arguments
+        if isinstance(read, Malformed):
+            self._malformed = read.details
+            return FrozenDict({"arguments": shorten(show(arguments), 500)})
+        try:
+            return snapshot(self.tool_name, read)
+        except EdictumInputError as exc:
+            self._malformed = str(exc)
+            return EMPTY
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        return self._args
+
+    @property
+    def session_id(self) -> str:
+        return self._turn.state.session_id
+
+    def plan(self, plan: Plan) -> Plan:
+        """The guard's plan for this tool, with what the spec says."""
+        return plan if self._spec is None else self._turn.tools.plan_for(plan, self._spec)
+
+    @property
+    def flag(self) -> Callable[[Any], str | None]:
+        return error_key if self._spec is None or self._spec.returns is None else self._misfit
+
+    def _misfit(self, value: Any) -> str | None:
+        """Why a result is a failure: it says so itself, or it is not what the tool promised to return."""
+        said = error_key(value)
+        if said is not None:
+            return said
+        first = next(validator_for(self._spec.returns or {}).iter_errors(jsonable(value)), None)
+        return None if first is None else f"the result does not fit the tool's schema: {shorten(first.message, 300)}"
+
+    # --- The gates --------------------------------------------------------------------------------------------------------
+
+    def _deadline(self, call: ToolCall) -> Answer:
+        if not self._turn.state.is_accepting_writes():
+            return Refusal("cancelled", "The turn is over.")
+        return self._too_late(self._turn.budget.tool_time_s(self._turn.cap_s))
+
+    def _too_late(self, left_s: float) -> Refusal | None:
+        useful_s = 0.0 if self._spec is None else self._spec.min_useful_s
+        if left_s > 0 and left_s >= useful_s:
+            return None
+        return Refusal("deadline", f"{max(0.0, left_s):.1f} s are left for tools in this turn; {self.tool_name} needs {useful_s:g} s.")
+
+    def _blocked(self, call: ToolCall) -> Answer:
+        if self.tool_name in self._turn.state.blocked_tool_names:
+            return Refusal("blocked", f"{self.tool_name} failed earlier in this turn in a way that will not heal.")
+        if self._turn.web_mode == "off" and self._spec is not None and self._spec.metadata.get("web"):
+            return Refusal("web_off", "The web is switched off in this turn.")
+        return None
+
+    def _validation(self, call: ToolCall) -> Answer:
+        if self._spec is None or self.body is None:
+            return Refusal("unknown_tool", self._about_unknown())
+        if self._malformed is not None:
+            return Refusal("malformed_arguments", self._malformed)
+        checked = self._turn.validator.validate(self._spec, call.args)
+        if isinstance(checked, Invalid):
+            return self._refuse_arguments(checked)
+        if not checked.repairs:
+            return None
+        self._repairs = checked.repairs
+        return replace(call, args=freeze_args(checked.arguments))
+
+    def _about_unknown(self) -> str:
+        names = self._turn.tools.names()
+        close = get_close_matches(str(self._name), names, n=1)
+        known = f" Tools there are: {shorten(', '.join(names), 500)}." if names else " There are no tools."
+        return f"There is no tool {shorten(show(self._name), 80)}." + (f" Did you mean {close[0]!r}?" if close else "") + known
+
+    def _refuse_arguments(self, invalid: Invalid) -> Refusal:
+        count = self._turn.state.increment_repair(self.tool_name, invalid.signature)
+        again = f" The same mistake was made {count} times; do not call it like this again." if count >= MAX_REPAIR_ATTEMPTS else ""
+        return Refusal("validation", invalid.details + again)
+
+    def _duplicate(self, call: ToolCall) -> Answer:
+        self._call = call
+        spec = self._spec
+        if spec.window_s is not None:
+            return self._once(call, spec)
+        if not spec.is_cacheable:
+            return None
+        begun = self._turn.state.replay.begin(spec, call.args, call.principal)
+        if isinstance(begun, New):
+            self._begun = begun
+            return None
+        if isinstance(begun, InFlight):
+            left_s = self._turn.budget.tool_time_s(self._turn.cap_s)
+            return Twin(begun.outcome, left_s) if left_s > 0 else Refusal("deadline", "The same call is still running.")
+        return self._done(begun)
+
+    def _done(self, done: Done) -> Answer:
+        if (self._spec.on_duplicate or self._turn.on_duplicate) == "replay" and done.outcome is not None:
+            return Repeat(replayed(done.outcome))
+        return Refusal("duplicate", DUPLICATE)
+
+    def _once(self, call: ToolCall, spec: ToolSpec) -> Once:
+        """One execution per identity within the window, held by the ledger: it outlives this process."""
+        scope = digest(spec.name, canonical(call.principal), canonical(spec.identity_of(call.args)))
+        limits = (Limit(name="once", metric=Metric.EXECUTIONS, maximum=1, scope=scope, window_s=spec.window_s),)
+        key, session = uuid.uuid4().hex, f"{call.run_id}/once"
+        self._reserved = Settlement(session, key, (scope,), limits, "release")
+        lease_s = self._turn.cap_s + LEASE_MARGIN_S
+        return Once(Reservation(session, key, (scope,), limits, count_attempt=False, lease_s=lease_s, expiry_counts=True))
+
+    def once(self, grant: Grant) -> Refusal | None:
+        if grant.granted:
+            return None
+        self._reserved = None
+        return Refusal("duplicate", f"The same call was made within the last {self._spec.window_s:g} s, or is being made.")
+
+    def _budget(self, call: ToolCall) -> Answer:
+        if self._turn.budget.claim_tool_call():
+            return None
+        return Refusal("budget", f"All {self._turn.budget.max_tool_calls} tool calls of this turn are used. Answer with what you have.")
+
+    # --- While it is decided and run ----------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        self._turn.budget.pause()
+
+    def go_on(self) -> None:
+        self._turn.budget.resume()
+
+    def patience_s(self) -> float:
+        return self._turn.budget.per_tool_remaining_s(self._turn.cap_s)
+
+    def start(self, run: RunTool) -> RunTool | Refusal:
+        """The last look at the clock. From here on there is one absolute deadline, for the tool and for whoever waits for it."""
+        turn, spec = self._turn, self._spec
+        cap_s = turn.cap_s if run.timeout_s is None else min(turn.cap_s, run.timeout_s)
+        left_s = turn.budget.tool_time_s(cap_s)
+        late = Refusal("cancelled", "The turn is over.") if not turn.state.is_accepting_writes() else self._too_late(left_s)
+        if late is not None:
+            return late
+        self._attempts += 1
+        self._token = token = DeadlineToken(turn.budget.now() + left_s, turn.budget.timer)
+        self._outer = CURRENT.get()
+        CURRENT.set(token)
+        self._running = run.key
+        turn.state.set_trace_running(run.key, self.tool_name, run.call.call_id)
+        if not spec.is_read:
+            turn.state.replay.wrote(spec, run.call.args)
+        return RunTool(run.call, run.key, self._body_for(run, token), left_s, run.run_in, run.identified)
+
+    def _body_for(self, run: RunTool, token: DeadlineToken) -> Callable[..., Any]:
+        body: Callable[..., Any] = run.body  # type: ignore[assignment]
+        if self._spec.token_parameter is not None:
+            body = partial(body, **{self._spec.token_parameter: token})
+        # A body that runs in another process cannot come late: it is killed. Here it can, and says so when it ends.
+        return _reporting(body, self._turn.state, run.key) if run.run_in in ("inline", "thread") else body
+
+    def ran(self, ran: Ran) -> Ran:
+        CURRENT.set(self._outer)
+        state, token = self._turn.state, self._token
+        assert token is not None
+        if ran.deadline_s is not None or (isinstance(ran.error, DeadlineExceeded) and token.is_expired()):
+            ran = self._timed_out(ran, token)
+        else:
+            state.complete_trace(self._running)
+        if not self._spec.is_read:
+            state.replay.wrote(self._spec, self._call.args)
+        return ran
+
+    def _timed_out(self, ran: Ran, token: DeadlineToken) -> Ran:
+        token.cancel()
+        state = self._turn.state
+        if ran.error is None and not state.mark_trace_timed_out(self._running):
+            return Ran(state.tool_trace[self._running].result, None, ran.elapsed_s)  # it ended just in time: what it did counts
+        return replace(ran, value=None, error=None, deadline_s=token.deadline_s)
+
+    # --- What comes out -----------------------------------------------------------------------------------------------------
+
+    def shape(self, outcome: ToolOutcome) -> ToolOutcome | Oversized:
+        plain = self._attempts == 1 and not self._repairs
+        outcome = in_turn(outcome, ONCE_TRIED if plain else TurnFacts(attempts=self._attempts, repairs=self._repairs))
+        if isinstance(outcome, ToolExecutionResult):
+            return self._sized(outcome)
+        if isinstance(outcome, ToolFailure) and isinstance(outcome.exception, self._spec.non_retryable):
+            return replace(outcome, retryable=False)
+        return outcome
+
+    def _sized(self, outcome: ToolExecutionResult) -> ToolOutcome | Oversized:
+        if _surely_fits(outcome.output, self._spec.max_output_chars):
+            return outcome
+        content = dumps(outcome.output)
+        if len(content) <= self._spec.max_output_chars:
+            return outcome
+        return Oversized(content, self._turn.artifact_store if self._spec.store_output else None)
+
+    def stored(self, outcome: ToolOutcome, oversized: Oversized, reference: Any) -> ToolOutcome:
+        assert isinstance(outcome, ToolExecutionResult)
+        if not isinstance(getattr(reference, "artifact_id", None), str):
+            return self._in_line(outcome, oversized.content, reference)
+        return ToolArtifactReference(
+            outcome.call_id,
+            outcome.tool_name,
+            reference.artifact_id,
+            str(reference.summary)[:SUMMARY_CHARS],
+            reference.size_bytes,
+            elapsed_ms=outcome.elapsed_ms,
+            was_coerced=outcome.was_coerced,
+            findings=outcome.findings,
+            notes=outcome.notes,
+            turn=outcome.turn,
+        )
+
+    def _in_line(self, outcome: ToolExecutionResult, content: str, reference: Any) -> ToolOutcome:
+        """Both ends of an output that could not be stored, so that the model is not sent after a file that is not there."""
+        part = self._spec.max_output_chars // 5  # twice, and every character may need a backslash
+        output = {"truncated": True, "total_chars": len(content), "head": content[:part], "tail": content[-part:]}
+        kept = outcome.notes
+        if self._turn.artifact_store is not None and self._spec.store_output:
+            why = type(reference.error).__name__ if isinstance(reference, Raised) else "the store gave no reference"
+            kept = (*kept, f"The output could not be stored, so it was cut: {why}")
+        return replace(outcome, output=output, notes=kept)
+
+    def retry_in(self, outcome: ToolOutcome) -> float | None:
+        """Seconds until the next attempt: back-off with jitter, and only if there is time for an attempt after it."""
+        spec = self._spec
+        if not isinstance(outcome, (ToolTimeout, ToolFailure)) or not outcome.retryable or self._attempts > spec.max_retries:
+            return None
+        if isinstance(outcome, ToolFailure) and (outcome.policy_error or outcome.success_source == "cancelled"):
+            return None
+        pause_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self._attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311
+        return pause_s if self._too_late(self._turn.budget.tool_time_s(self._turn.cap_s) - pause_s) is None else None
+
+    def settlement(self, outcome: ToolOutcome) -> Settlement | None:
+        """What was denied, or failed for certain, may be tried again; what may have happened counts as made."""
+        if self._reserved is None:
+            return None
+        failed = isinstance(outcome, ToolFailure) and not outcome.effect_unknown
+        return self._reserved if failed or isinstance(outcome, ToolDenied) else replace(self._reserved, result="success")
+
+    def ended(self, outcome: ToolOutcome | None) -> None:
+        state = self._turn.state
+        if self._begun is not None:
+            mine = outcome is None or isinstance(outcome, ToolDenied) or getattr(outcome, "success_source", "") == "cancelled"
+            state.replay.finish(self._begun, self._spec, self._call.args, outcome, self._call.principal, shared=not mine)
+        if outcome is not None:
+            state.record_tool_result(outcome)
+            if outcome_blocks_tool(outcome):
+                state.block((self.tool_name,))
+
+
+def _safe_name(name: Any) -> str:
+    """The name, if it is one; otherwise a word that can be written into an audit."""
+    try:
+        check_tool_name(name)
+    except EdictumInputError:
+        return NOT_A_NAME
+    return str(name)
+
+
+def _reporting(body: Callable[..., Any], state: TurnState, trace_id: str) -> Callable[..., Any]:
+    """The body, which tells the turn when it has ended: whether that was in time is decided there, once."""
+    if iscoroutinefunction(body):
+
+        async def run_async(**arguments: Any) -> Any:
+            value = await body(**arguments)
+            state.complete_trace(trace_id, value)
+            return value
+
+        return run_async
+
+    def run(**arguments: Any) -> Any:
+        value = body(**arguments)
+        if type(value) is not CoroutineType:
+            state.complete_trace(trace_id, value)
+        return value
+
+    return run
+
+
+def _surely_fits(output: Any, limit: int) -> bool:
+    """Whether an output is so small that nobody needs to count: an escaped character takes at most twelve."""
+    size = 2
+    for key, value in output.items():
+        kind = type(value)
+        if kind is str:
+            size += 12 * len(value)
+        elif kind is not bool and kind is not float and value is not None and not (kind is int and -(10**18) < value < 10**18):
+            return False
+        size += 40 + (12 * len(key) if type(key) is str else limit)
+    return size <= limit

@@ -1,0 +1,139 @@
+-- What all operations share. Every script is this file followed by its own.
+--
+-- KEYS: the session's hash, then those of the sessions above it; all keys share one hash tag, so they live in one cluster slot.
+-- ARGV[1]: the operation as JSON.  ARGV[2]: the prefix of all keys, "edictum:{tag}:".
+--
+--   h:<sid>  hash   a: attempts, x:<scope> executions, s: successes, f: failures, c: consecutive failures, h: in flight,
+--                   S:<len>:<scope><name> spent, R:<len>:<scope><name> reserved, q:<client> number of its last reserve,
+--                   t when it was last used, u a running number, root (alone): the session is kept under another tag
+--   l:<sid>  zset   call -> when its lease ends            d:<sid>  hash   call -> started, answer, reservation
+--   e:<sid>  hash   call -> how it ended                   o:<sid>  list   the same calls, oldest first
+--   w:<sid>  set    names of the zsets with the moments that windows look at; their members are <running number>:<value>
+--
+-- Times are microseconds of the server. Amounts travel and are added as text: they may be larger than a Lua number can hold.
+
+local op = cjson.decode(ARGV[1])
+local prefix = ARGV[2]
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local MAX_ENDED = 10000
+local COUNTED = 'expired:counted '
+
+local function text(number) return string.format('%.0f', number) end
+local function key(kind, sid) return prefix .. kind .. ':' .. sid end
+local function number(sid, field) return tonumber(redis.call('HGET', key('h', sid), field) or 0) end
+local function add(sid, field, by) redis.call('HINCRBY', key('h', sid), field, by) end
+local function amount_field(kind, scope, name) return kind .. ':' .. #scope .. ':' .. scope .. name end
+local function moments(sid, scope, counter) return key('m', sid) .. ':' .. #scope .. ':' .. scope .. counter end
+
+local function counters(sid)
+  local found = redis.call('HMGET', key('h', sid), 'a:', 'x:', 's:', 'f:', 'c:', 'h:')
+  for i = 1, 6 do found[i] = tonumber(found[i] or 0) end
+  return found
+end
+
+-- The sessions a call counts in, each with the name the call has there: ids of calls are unique within one session only.
+local function sessions_of(step)
+  local found = {{step.sid, step.call}}
+  for _, parent in ipairs(step.parents) do found[#found + 1] = {parent, step.sid .. '\31' .. step.call} end
+  return found
+end
+
+local function stamp(sid, window, at, value)
+  local name = moments(sid, window[1], window[2])
+  redis.call('ZADD', name, text(at), redis.call('HINCRBY', key('h', sid), 'u', 1) .. ':' .. value)
+  redis.call('SADD', key('w', sid), name)
+  if string.sub(window[2], 1, 7) == 'amount:' then
+    redis.call('ZREMRANGEBYSCORE', name, '-inf', text(now - window[4]))
+  else
+    redis.call('ZREMRANGEBYRANK', name, 0, -(window[3] + 1))
+  end
+end
+
+local function within(sid, limit)
+  local name, after = moments(sid, limit[1], limit[2]), '(' .. text(now - limit[4])
+  if limit[7] == '' then return redis.call('ZCOUNT', name, after, '+inf') end
+  local sum = 0
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', name, after, '+inf')) do
+    sum = sum + tonumber(string.match(member, ':(.*)$'))
+  end
+  return sum
+end
+
+local function count(sid, scopes, success)
+  for _, scope in ipairs(scopes) do
+    add(sid, 'x:' .. scope, 1)
+    if success then
+      add(sid, 's:' .. scope, 1)
+      redis.call('HSET', key('h', sid), 'c:' .. scope, 0)
+    else
+      add(sid, 'f:' .. scope, 1)
+      add(sid, 'c:' .. scope, 1)
+    end
+  end
+end
+
+local function change_amounts(sid, scopes, kind, amounts, sign)
+  for _, scope in ipairs(scopes) do
+    for name, amount in pairs(amounts) do add(sid, amount_field(kind, scope, name), sign .. amount) end
+  end
+end
+
+local function remember(sid, call, how)
+  redis.call('HSET', key('e', sid), call, how)
+  if redis.call('RPUSH', key('o', sid), call) > MAX_ENDED then
+    redis.call('HDEL', key('e', sid), redis.call('LPOP', key('o', sid)))
+  end
+end
+
+-- A call that ran: an execution and its amounts count from its start, a success or failure from its end.
+local function count_all(sid, scopes, windows, success, started, used)
+  count(sid, scopes, success)
+  change_amounts(sid, scopes, 'S', used, '')
+  for _, window in ipairs(windows) do
+    local counter = window[2]
+    if counter == 'executions' then
+      stamp(sid, window, started, 1)
+    elseif counter == (success and 'successes' or 'failures') then
+      stamp(sid, window, now, 1)
+    elseif used[string.sub(counter, 8)] and string.sub(counter, 1, 7) == 'amount:' then
+      stamp(sid, window, started, used[string.sub(counter, 8)])
+    end
+  end
+end
+
+-- End a call that holds its slots. `used` are the amounts it states; what it does not state was used as reserved.
+local function finish(sid, call, detail, result, used)
+  local started, _, reserved = string.match(detail, '^(.-)\31(.-)\31(.*)$')
+  local step = cjson.decode(reserved)
+  redis.call('ZREM', key('l', sid), call)
+  redis.call('HDEL', key('d', sid), call)
+  for _, scope in ipairs(step.scopes) do add(sid, 'h:' .. scope, -1) end
+  change_amounts(sid, step.scopes, 'R', step.amounts, '-')
+  if result ~= 'release' then
+    local spent = {}
+    for name, amount in pairs(step.amounts) do spent[name] = amount end
+    for name, amount in pairs(used) do spent[name] = amount end
+    count_all(sid, step.scopes, step.windows, result == 'success', tonumber(started), spent)
+  end
+  remember(sid, call, result)
+end
+
+local function expire(sid)
+  for _, call in ipairs(redis.call('ZRANGEBYSCORE', key('l', sid), '-inf', text(now))) do
+    local detail = redis.call('HGET', key('d', sid), call)
+    local step = cjson.decode(string.match(detail, '^.-\31.-\31(.*)$'))
+    finish(sid, call, detail, step.counts and 'failure' or 'release', {})
+    remember(sid, call, step.counts and COUNTED .. cjson.encode(step.amounts) or 'expired:released')
+  end
+end
+
+local function touch(sid)
+  redis.call('HSET', key('h', sid), 't', text(now))
+  if op.ttl == 0 then return end
+  for _, kind in ipairs({'h', 'l', 'd', 'e', 'o', 'w'}) do redis.call('PEXPIRE', key(kind, sid), op.ttl) end
+  for _, name in ipairs(redis.call('SMEMBERS', key('w', sid))) do redis.call('PEXPIRE', name, op.ttl) end
+end
+
+local root = redis.call('HGET', KEYS[1], 'root')
+if root then return cjson.encode({moved = root}) end

@@ -1,0 +1,33 @@
+-- End a call in every session it counts in. A call that holds nothing any more was settled before, expired, or ran through a reset.
+local function settle_late(sid, call)
+  local before = redis.call('HGET', key('e', sid), call) or ''
+  if op.result == 'release' or before == 'success' or before == 'failure' or before == 'release' then return end
+  if string.sub(before, 1, #COUNTED) ~= COUNTED then
+    count_all(sid, op.scopes, op.windows, op.result == 'success', now, op.amounts)
+  else
+    -- It was counted as failed, with the amounts it had reserved. Now it is known better.
+    local counted = cjson.decode(string.sub(before, #COUNTED + 1))
+    for name, amount in pairs(op.amounts) do
+      change_amounts(sid, op.scopes, 'S', {[name] = amount}, '')
+      if counted[name] then change_amounts(sid, op.scopes, 'S', {[name] = counted[name]}, '-') end
+    end
+    if op.result == 'success' then
+      for _, scope in ipairs(op.scopes) do
+        add(sid, 'f:' .. scope, -1)
+        add(sid, 's:' .. scope, 1)
+        redis.call('HSET', key('h', sid), 'c:' .. scope, 0)
+      end
+      for _, window in ipairs(op.windows) do
+        if window[2] == 'successes' then stamp(sid, window, now, 1) end
+      end
+    end
+  end
+  remember(sid, call, op.result)
+end
+
+for _, it in ipairs(sessions_of(op)) do
+  local detail = redis.call('HGET', key('d', it[1]), it[2])
+  if detail then finish(it[1], it[2], detail, op.result, op.amounts) else settle_late(it[1], it[2]) end
+  touch(it[1])
+end
+return cjson.encode({counters = counters(op.sid)})

@@ -1,0 +1,83 @@
+"""Watching files: a thread that looks for changes and reloads. It looks at the content, so touching a file changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from edictum.errors import EdictumConfigError
+
+logger = logging.getLogger("edictum")
+
+
+class Watch:
+    """Reloads when one of the files changes. ``stop()`` ends it; it also ends a ``with`` block."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        reload: Callable[[Sequence[Path]], Any],
+        interval_s: float,
+        on_reload: Callable[[Any], Any] | None,
+        on_error: Callable[[Exception], Any] | None,
+    ) -> None:
+        if not paths:
+            raise EdictumConfigError("watch() requires at least one path.", hint="Pass the path of a YAML file.")
+        if not interval_s > 0:
+            raise EdictumConfigError(f"watch(): interval_s is {interval_s!r}.", hint="Use seconds, more than 0.")
+        self._paths = paths
+        self._reload = reload
+        self._interval_s = interval_s
+        self._on_reload = on_reload
+        self._on_error = on_error
+        self._stopped = threading.Event()
+        self._seen = self._digest()
+        self._thread = threading.Thread(target=self._run, name="edictum-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop looking, and wait until a reload that has begun is done."""
+        self._stopped.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval_s):
+            digest = self._digest()
+            if digest is not None and digest != self._seen:
+                self._seen = digest
+                self._reload_now()
+
+    def _reload_now(self) -> None:
+        try:
+            report = self._reload(self._paths)
+        except Exception as exc:
+            logger.error("the changed policy was not loaded; the old one stays in force: %s", exc)
+            self._tell(self._on_error, exc)
+        else:
+            logger.info("the policy was reloaded from %s", ", ".join(map(str, self._paths)))
+            self._tell(self._on_reload, report)
+
+    def _tell(self, callback: Callable[[Any], Any] | None, what: Any) -> None:
+        try:
+            if callback is not None:
+                callback(what)
+        except Exception:
+            logger.exception("a callback of watch() raised; watching goes on")
+
+    def _digest(self) -> str | None:
+        """What the files say now; None while one of them is not there, as happens for a moment when an editor replaces it."""
+        try:
+            return hashlib.sha256(b"\0".join(path.read_bytes() for path in self._paths)).hexdigest()
+        except OSError:
+            return None

@@ -1,0 +1,183 @@
+"""What stands in the audit: every field that can be known is filled in."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from edictum import (
+    AuditAction,
+    AuditEvent,
+    Edictum,
+    InMemoryApprovalBackend,
+    OperationLimits,
+    Principal,
+    ToolTimeout,
+    Verdict,
+    postcondition,
+    precondition,
+)
+from edictum.testing import FakeClock
+
+SPEC_FIELDS = [
+    "schema_version", "timestamp", "run_id", "call_id", "call_index", "parent_call_id", "tool_name", "tool_args", "side_effect",
+    "environment", "principal", "action", "decision_source", "decision_name", "reason", "hooks_evaluated", "contracts_evaluated",
+    "tool_success", "postconditions_passed", "duration_ms", "error", "result_summary", "session_attempt_count",
+    "session_execution_count", "mode", "policy_version", "policy_error",
+]  # fmt: skip
+SPEC_ACTIONS = [
+    "call_denied", "call_would_deny", "call_allowed", "call_executed", "call_failed", "postcondition_warning",
+    "call_approval_requested", "call_approval_granted", "call_approval_denied", "call_approval_timeout",
+]  # fmt: skip
+
+
+def test_the_field_names_are_those_people_query_by() -> None:
+    """In the spec's order, ours behind them."""
+    names = [field.name for field in dataclasses.fields(AuditEvent)]
+    assert names[: len(SPEC_FIELDS)] == SPEC_FIELDS
+    assert set(names[len(SPEC_FIELDS) :]) >= {"session_id", "outcome", "success_source", "success_reason", "approval_id", "approver"}
+
+
+def test_the_action_values_are_those_people_query_by() -> None:
+    """And one more: withdrawn."""
+    assert {action.value for action in AuditAction} >= set(SPEC_ACTIONS)
+    assert AuditAction.CALL_APPROVAL_WITHDRAWN == "call_approval_withdrawn"
+
+
+def test_a_closing_event_says_everything_about_its_call() -> None:
+    """Including what the older library left empty."""
+    clock = FakeClock(datetime(2024, 2, 29, tzinfo=UTC).timestamp())
+    guard = Edictum(
+        clock=clock, tools={"send": {"side_effect": "write"}}, environment="staging", policy_version="v7", principal=Principal(user_id="u"),
+        contracts=[precondition("send", id="pre")(lambda call: Verdict.pass_())],
+    )  # fmt: skip
+    guard.dispatch_sync("send", {"to": "x"}, lambda to: {"sent": to}, session_id="s", call_id="c-1", parent_call_id="c-0", call_index=3)
+    event = guard.local_sink.last()
+    assert event.to_dict() | {"duration_ms": 0} == {
+        "schema_version": "0.4.0",
+        "timestamp": "2024-02-29T00:00:00+00:00",
+        "run_id": "s",
+        "call_id": "c-1",
+        "call_index": 3,
+        "parent_call_id": "c-0",
+        "tool_name": "send",
+        "tool_args": {"to": "x"},
+        "side_effect": "write",
+        "environment": "staging",
+        "principal": {"user_id": "u", "service_id": None, "org_id": None, "role": None, "ticket_ref": None, "claims": {}},
+        "action": "call_executed",
+        "decision_source": None,
+        "decision_name": None,
+        "reason": None,
+        "hooks_evaluated": [],
+        "contracts_evaluated": [{"name": "pre", "type": "precondition", "passed": True, "message": None}],
+        "tool_success": True,
+        "postconditions_passed": None,
+        "duration_ms": 0,
+        "error": None,
+        "result_summary": "{'sent': 'x'}",
+        "session_attempt_count": 1,
+        "session_execution_count": 1,
+        "mode": "enforce",
+        "policy_version": "v7",
+        "policy_error": False,
+        "session_id": "s",
+        "outcome": "executed",
+        "success_source": "default",
+        "success_reason": None,
+        "approval_id": None,
+        "approver": None,
+    } | {name: None for name in event.to_dict() if name not in SPEC_FIELDS + ["session_id", "outcome", "success_source", "success_reason", "approval_id", "approver"]}
+
+
+def fail() -> None:
+    raise ValueError("boom")
+
+
+@pytest.mark.parametrize(
+    ("options", "fn", "expected"),
+    [
+        ({}, lambda: "fine", {"outcome": "executed", "error": None, "result_summary": "fine", "tool_success": True}),
+        ({}, lambda: None, {"outcome": "executed", "result_summary": "None"}),
+        ({}, fail, {"outcome": "failed", "error": "boom", "result_summary": None, "tool_success": False}),
+        ({}, lambda: "Error: x", {"outcome": "failed", "error": "Error: x", "result_summary": "Error: x"}),
+        ({}, lambda: {"error": "x", "id": 5}, {"outcome": "failed", "error": "x", "result_summary": "{'error': 'x', 'id': 5}"}),
+        (
+            {"contracts": [precondition("*")(lambda call: Verdict.fail("no"))]},
+            fail,
+            {"outcome": "denied", "error": None, "result_summary": None, "tool_success": None, "reason": "no"},
+        ),
+        ({"limits": OperationLimits(max_tool_calls=0)}, fail, {"outcome": "denied", "decision_name": "max_tool_calls"}),
+    ],
+)
+def test_error_summary_and_outcome_are_filled_in(options: dict[str, Any], fn: Any, expected: dict[str, Any]) -> None:
+    """For each way a call can end."""
+    guard = Edictum(**options)
+    guard.dispatch_sync("t", {}, fn)
+    event = guard.local_sink.last()
+    assert {name: getattr(event, name) for name in expected} == expected
+
+
+async def test_a_timeouts_event_says_how_long_it_took() -> None:
+    """In words and as a number."""
+    guard = Edictum()
+    outcome = await guard.dispatch("t", {}, asyncio.Event().wait, timeout_s=0.02)
+    event = guard.local_sink.last()
+    assert isinstance(outcome, ToolTimeout)
+    assert (event.outcome, event.error, event.duration_ms) == ("timeout", f"timed out after {outcome.elapsed_ms} ms", outcome.elapsed_ms)
+    assert event.action == "call_failed"
+
+
+def test_counters_are_those_of_the_moment() -> None:
+    """Attempts when the call came, executions when it had ended."""
+    guard = Edictum()
+    for _ in range(2):
+        guard.dispatch_sync("t", {}, lambda: 1)
+    counts = [(event.action.value, event.session_attempt_count, event.session_execution_count) for event in guard.local_sink.events]
+    assert counts == [("call_allowed", 1, 0), ("call_executed", 1, 1), ("call_allowed", 2, 1), ("call_executed", 2, 2)]
+
+
+def test_an_approval_is_named_in_its_events() -> None:
+    """Which request, who decided, and why."""
+    backend = InMemoryApprovalBackend()
+    guard = Edictum(contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))], approval_backend=backend)
+
+    async def call() -> None:
+        task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
+        while not backend.pending:
+            await asyncio.sleep(0)
+        backend.decide(backend.pending[0].approval_id, False, approver="ann", reason="too risky")
+        await task
+
+    asyncio.run(call())
+    requested, denied = guard.local_sink.events
+    assert requested.approval_id == denied.approval_id == backend.requests[0].approval_id
+    assert (requested.reason, requested.approver, denied.reason, denied.approver) == ("sure?", None, "too risky", "ann")
+
+
+def test_a_warning_of_a_postcondition_is_an_event_with_the_result() -> None:
+    """Before the closing one."""
+    guard = Edictum(contracts=[postcondition("*", id="odd")(lambda call, result: Verdict.fail("odd"))])
+    guard.dispatch_sync("t", {}, lambda: "value")
+    warning = guard.local_sink.filter(AuditAction.POSTCONDITION_WARNING)[0]
+    assert (warning.postconditions_passed, warning.result_summary, warning.contracts_evaluated[-1]["name"]) == (False, "value", "odd")
+
+
+def test_events_are_in_the_order_of_time() -> None:
+    """The clock is read when an event is written."""
+    guard = Edictum(clock=FakeClock(step=1.0))
+    for _ in range(3):
+        guard.dispatch_sync("t", {}, lambda: 1)
+    stamps = [event.timestamp for event in guard.local_sink.events]
+    assert stamps == sorted(stamps)
+    assert len(set(stamps)) == 6
+
+
+def test_an_event_made_by_hand_has_a_place_in_time() -> None:
+    """1970, rather than a clock read in the core."""
+    assert AuditEvent().timestamp == datetime.fromtimestamp(0, UTC)
+    assert AuditEvent().to_dict()["action"] == "call_denied"

@@ -1,0 +1,54 @@
+"""Servers for these tests, one of each per test run, and the line at the end that says which ones there were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from servers import NoServer, Postgres, Valkey
+
+ENVIRONMENT = {"valkey": "EDICTUM_TEST_REDIS_URL", "postgres": "EDICTUM_TEST_POSTGRES_URL"}
+
+
+def _serve(name: str, make: Callable[[], Any]) -> Iterator[tuple[str, str]]:
+    """The URL of a server and where it comes from; without one, the reason why its tests are skipped."""
+    if url := os.environ.get(ENVIRONMENT[name]):
+        yield url, f"{name}: {ENVIRONMENT[name]}"
+        return
+    try:
+        server = make()
+    except (NoServer, OSError) as exc:
+        yield "", f"{name}: NOT TESTED, {exc}"
+        return
+    yield server.url, f"{name}: {server.origin}"
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[tuple[str, str]]:
+    yield from _serve("valkey", Valkey)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[tuple[str, str]]:
+    yield from _serve("postgres", Postgres)
+
+
+def _url(server: tuple[str, str], record_property: Callable[[str, object], None]) -> str:
+    url, origin = server
+    record_property("session_store", origin)
+    if not url:
+        pytest.skip(origin)
+    return url
+
+
+@pytest.fixture
+def valkey_url(valkey_server: tuple[str, str], record_property: Callable[[str, object], None]) -> str:
+    return _url(valkey_server, record_property)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: tuple[str, str], record_property: Callable[[str, object], None]) -> str:
+    return _url(postgres_server, record_property)

@@ -1,0 +1,194 @@
+"""Killed workers, killed servers, cut connections: no limit is exceeded, no call that ran goes uncounted, no slot stays lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from proxy import Proxy
+from servers import NoServer, Postgres, Valkey
+
+from edictum import Edictum, OperationLimits, ToolExecutionResult
+
+pytestmark = pytest.mark.slow
+
+HOLDER = Path(__file__).with_name("holder.py")
+LEASE_S = 1.0
+PROXY_FAULTS = 550  # per server
+READ = {"work": {"side_effect": "read"}}
+
+
+@pytest.fixture
+def faults(record_property: Any) -> Iterator[Counter[str]]:
+    """The faults that a test made; their sum is printed when all tests are through."""
+    made: Counter[str] = Counter()
+    yield made
+    for name, times in made.items():
+        record_property("session_fault", (name, times))
+
+
+@pytest.fixture(params=["sqlite", "valkey", "postgres"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/s.db" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
+
+
+def holder(backend: str, session: str, side_effect: str, slots: int) -> subprocess.Popen[bytes]:
+    config = {"backend": backend, "session": session, "slots": slots, "limit": 10, "side_effect": side_effect}
+    process = subprocess.Popen([sys.executable, str(HOLDER), json.dumps(config)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert int(process.stdout.readline()) == slots
+    return process
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def ran(guard: Edictum, session: str, times: int) -> int:
+    done: list[int] = []
+    for _ in range(times):
+        guard.dispatch_sync("work", {}, lambda: done.append(1), session_id=session)
+    return len(done)
+
+
+@pytest.mark.parametrize("side_effect", ["read", "irreversible"])
+def test_slots_of_a_killed_worker(backend: str, side_effect: str, faults: Counter[str], tmp_path: Path) -> None:
+    """Before the lease ends its slots are taken; after it they are free again, or, for an irreversible tool, used up."""
+    url, session = f"{backend}?lease={LEASE_S * 3}&wait=10", f"killed {tmp_path.name}"
+    process = holder(url, session, side_effect, slots=7)
+    guard = Edictum(limits=OperationLimits(max_tool_calls=10), tools={"work": {"side_effect": side_effect}}, backend=url)
+    kill(process)
+    faults["worker killed"] += 1
+    tickets = [guard.begin_sync("work", {}, session_id=session) for _ in range(5)]
+    assert [ticket.allowed for ticket in tickets] == [True] * 3 + [False] * 2
+    for ticket in tickets[:3]:
+        ticket.finish_sync("done")
+    time.sleep(LEASE_S * 3.3)
+    expected = 7 if side_effect == "read" else 0
+    assert ran(guard, session, 9) == expected
+    totals = guard.session(session).snapshot().totals
+    assert (totals.executions, totals.in_flight) == (10, 0)
+    asyncio.run(guard.close())
+
+
+def test_a_worker_that_lives_keeps_its_slots(backend: str, faults: Counter[str], tmp_path: Path) -> None:
+    """Leases are renewed for as long as the process lives, tickets included."""
+    url, session = f"{backend}?lease={LEASE_S}&wait=10", f"lives {tmp_path.name}"
+    process = holder(url, session, "read", slots=10)
+    guard = Edictum(limits=OperationLimits(max_tool_calls=10), tools=READ, backend=url)
+    time.sleep(LEASE_S * 2)
+    assert ran(guard, session, 2) == 0
+    kill(process)
+    faults["worker killed"] += 1
+    time.sleep(LEASE_S * 1.5)
+    assert ran(guard, session, 11) == 10
+    asyncio.run(guard.close())
+
+
+# --- The server dies between reserve and commit ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[Valkey, Postgres], ids=["valkey", "postgres"])
+def server(request: pytest.FixtureRequest) -> Iterator[Any]:
+    try:
+        made = request.param()
+    except (NoServer, OSError) as exc:
+        pytest.skip(str(exc))
+    yield made
+    made.stop()
+
+
+async def settled(guard: Edictum, session: str) -> Any:
+    """The session once nothing is in flight any more; denied reads and leases that are still out are waited for."""
+    for _ in range(200):
+        try:
+            snapshot = await guard.backend.snapshot(session)  # type: ignore[misc]
+            if snapshot.totals.in_flight == 0:
+                return snapshot.totals
+        except Exception:  # noqa: S110
+            pass
+        await asyncio.sleep(0.05)
+    raise AssertionError("slots stayed lost")
+
+
+async def test_the_server_is_killed_while_tools_run(server: Any, faults: Counter[str]) -> None:
+    limit, kills = 50, 6
+    guard = Edictum(limits=OperationLimits(max_tool_calls=limit), tools=READ, backend=f"{server.url}?lease=20&wait=1")
+    bodies = 0
+
+    async def body(deadly: bool) -> str:
+        nonlocal bodies
+        bodies += 1
+        if deadly:
+            await asyncio.to_thread(server.kill)
+            faults["server killed"] += 1
+            await asyncio.sleep(0.05)
+            await asyncio.to_thread(server.start)
+        return "done"
+
+    for _ in range(kills):
+        await asyncio.gather(*(guard.dispatch("work", {"deadly": n == 0}, body, session_id="s") for n in range(6)))
+        await settled(guard, "s")
+    while isinstance(await guard.dispatch("work", {"deadly": False}, body, session_id="s"), ToolExecutionResult):
+        pass
+    totals = await settled(guard, "s")
+    assert (bodies, totals.executions, totals.successes) == (limit, limit, limit)
+    await guard.close()
+
+
+# --- Connections that are cut, delayed and truncated ---------------------------------------------------------------------------
+
+
+async def test_broken_connections(valkey_url: str, postgres_url: str, faults: Counter[str]) -> None:
+    """Callers are denied or served, and what ran is what was counted."""
+    await asyncio.gather(break_connections("valkey", valkey_url, faults), break_connections("postgres", postgres_url, faults))
+    assert sum(faults.values()) >= 1_000, faults
+
+
+async def break_connections(kind: str, url: str, faults: Counter[str]) -> None:
+    proxy = Proxy(urlsplit(url).port or 0)
+    broken = url.replace(f":{urlsplit(url).port}", f":{proxy.port}")
+    limit, bodies = 40, Counter[str]()
+    guard = Edictum(limits=OperationLimits(max_tool_calls=limit, max_attempts=None), tools=READ, backend=f"{broken}?lease=20&wait=1")
+
+    async def body(session: str) -> str:
+        bodies[session] += 1
+        await asyncio.sleep(0.001)
+        return "done"
+
+    asked: Counter[str] = Counter()
+    told: Counter[str] = Counter()
+
+    async def agent(number: int) -> None:
+        rounds = 0
+        while sum(proxy.faults.values()) < PROXY_FAULTS:
+            session = f"broken {kind} {(rounds // 8) % 50}"
+            rounds += 1
+            asked[session] += 1
+            outcome = await guard.dispatch("work", {"session": session}, body, session_id=session)
+            told[getattr(outcome, "reason", "served")] += 1
+            await asyncio.sleep(0.002)
+
+    proxy.mode = "faulty"
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(agent(number) for number in range(8)))
+    faults.update({f"{kind} connection: {fault}": times for fault, times in proxy.faults.items()})
+    proxy.mode = "clean"
+    for session, times in asked.items():
+        totals = await settled(guard, session)
+        assert (totals.executions, totals.executions <= limit) == (bodies[session], True), session
+        assert totals.attempts <= times
+    assert set(told) <= {"served", "limit", "policy_error"}
+    assert told["served"] > 0
+    await guard.close()
+    proxy.close()
