@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / ".build" / "conformance"
 PAGE = ROOT / "docs" / "adapters" / "index.md"
-BEGIN, END = "<!-- generated: conformance -->\n", "<!-- end -->"
+BEGIN, END = "<!-- from the results of make frameworks -->\n", "<!-- end -->"
 
 
 def results() -> list[dict[str, Any]]:

@@ -177,6 +177,8 @@ def build_policy(base: Base, bundle: Bundle, language: Language, redaction: Reda
         version=bundle.version,
         unlisted=made.unlisted,
         mode=made.mode,
+        # The default limits observe with a bundle that observes; limits that somebody gave are meant.
+        enforce_limits=made.mode == "enforce" or base.limits is not None,
     )
 
 

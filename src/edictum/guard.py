@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from inspect import isawaitable
 from pathlib import Path
@@ -15,23 +15,35 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, assert_never, cast
 from edictum.approval.port import ApprovalBackend
 from edictum.audit.memory import CollectingAuditSink
 from edictum.audit.sinks import AuditSink
+from edictum.checks import (
+    approval_of,
+    check_callables,
+    check_principal,
+    clock_of,
+    contracts_of,
+    environment_of,
+    hooks_of,
+    limits_of,
+    redaction_of,
+    sinks_of,
+    tools_of,
+)
 from edictum.contracts.report import CompositionReport, TemplateInfo
 from edictum.core._draft import record
-from edictum.core.account import Account, accounted
-from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
+from edictum.core.account import accounted
+from edictum.core.call import Principal, ToolCall, new_call, snapshot
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.effects import RunTool
-from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import Flag, Flow, Terms, in_turn, lifecycle
-from edictum.core.limits import OperationLimits, amounts_in_millionths
-from edictum.core.policy import Plan, Policy, ToolEntry, merge_entries, tool_entry
+from edictum.core.limits import OperationLimits
+from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
-from edictum.core.turn import TurnPort
+from edictum.core.turn import OpenedCall, TurnPort
 from edictum.dry_run import dry_run
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import EvaluationResult
-from edictum.execution.engines import as_run_in, is_run_in
+from edictum.execution.engines import as_run_in
 from edictum.explanation import Explanation, explain_evaluation
 from edictum.factories import (
     Base,
@@ -48,6 +60,8 @@ from edictum.factories import (
     parse_layers,
     read_files,
 )
+from edictum.merging import merged
+from edictum.options import batch_item, read_account, read_options
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
 from edictum.runtime.clock import SYSTEM, Clock
 from edictum.runtime.drive import Walk, drive_async, drive_sync, settle_async, settle_sync
@@ -113,18 +127,18 @@ class Edictum:
         execution: Any = None,
     ) -> None:
         check_mode(mode, "Edictum")
-        _check_callables(success_check=success_check, on_deny=on_deny, on_allow=on_allow, principal_resolver=principal_resolver)
-        _check_principal(principal)
-        base = Base(_contracts(contracts), _hooks(hooks), None if limits is None else _limits(limits), _tools(tools))
+        check_callables(success_check=success_check, on_deny=on_deny, on_allow=on_allow, principal_resolver=principal_resolver)
+        check_principal(principal)
+        base = Base(contracts_of(contracts), hooks_of(hooks), None if limits is None else limits_of(limits), tools_of(tools))
         wiring = Wiring(
             ledger=as_ledger(backend),
             local_sink=CollectingAuditSink(),
-            sinks=_sinks(audit_sink),
-            redaction=redaction if redaction is not None else RedactionPolicy(),
-            clock=clock,
+            sinks=sinks_of(audit_sink),
+            redaction=redaction_of(redaction),
+            clock=clock_of(clock),
             mode=mode,
-            environment=environment,
-            approval_backend=_approval(approval_backend),
+            environment=environment_of(environment),
+            approval_backend=approval_of(approval_backend),
             success_check=success_check,
             principal=principal,
             principal_resolver=principal_resolver,
@@ -253,10 +267,10 @@ class Edictum:
         if strangers := [guard for guard in guards if not isinstance(guard, Edictum)]:
             raise EdictumConfigError(f"from_multiple(): {strangers[0]!r} is not a guard.", hint="Pass a list of Edictum objects.")
         states = [guard._state for guard in guards]
-        merged = _merged([state.policy for state in states])
-        python = _merged([state.base.policy(None) for state in states])
+        policy = merged([state.policy for state in states])
+        python = merged([state.base.policy(None) for state in states])
         base = Base(python.contracts, python.hooks, states[0].base.limits, python.tools)
-        return cls._assemble(merged, replace(states[0].wiring, local_sink=CollectingAuditSink()), base, states[0].language)
+        return cls._assemble(policy, replace(states[0].wiring, local_sink=CollectingAuditSink()), base, states[0].language)
 
     # --- Calls ------------------------------------------------------------------------------------------------------------
 
@@ -295,7 +309,7 @@ class Edictum:
         In a ``turn`` (``edictum.harness``) its gates come first, ``args`` may be whatever a model sent, and ``fn`` may be left out
         when the turn knows the tool.
         """
-        flow, ports = self._flow(tool_name, args, fn, flag, options) if turn is None else self._turn_flow(tool_name, args, fn, turn, options)
+        flow, ports = self._flow(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
         return await drive_async(flow, ports)
 
     def dispatch_sync(
@@ -309,7 +323,7 @@ class Edictum:
         **options: Any,
     ) -> ToolOutcome:
         """As ``dispatch``, from synchronous code."""
-        flow, ports = self._flow(tool_name, args, fn, flag, options) if turn is None else self._turn_flow(tool_name, args, fn, turn, options)
+        flow, ports = self._flow(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
         return drive_sync(flow, ports)
 
     async def begin(self, tool_name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Any) -> Ticket:
@@ -332,19 +346,33 @@ class Edictum:
         state = self._state
         plan = state.policy.plan(tool_name)
         run = self._call(state, plan, args, None, options)
-        flow = lifecycle(run, plan, _terms(state, options), flag)
-        return run.call, Walk(_accounted(flow, run.call, options) if options else flow, state.ports)
+        return run.call, Walk(_flow_of(state, plan, run, flag, options), state.ports)
 
-    def _turn_flow(
-        self, tool_name: str, args: Any, fn: Callable[..., Any] | None, turn: TurnPort, options: dict[str, Any]
+    def _in_turn(
+        self, tool_name: str, args: Any, fn: Callable[..., Any] | None, turn: TurnPort, flag: Flag | None, options: dict[str, Any]
     ) -> tuple[Flow, Ports]:
         state = self._state
         step = turn.open(tool_name, args, fn)
         plan = step.plan(state.policy.plan(step.tool_name))
+        try:
+            run = self._turn_call(state, plan, step, options)
+        except EdictumInputError as exc:  # the arguments come from a model, so this is an answer, not an error
+            step.malformed(str(exc))
+            run = self._turn_call(state, plan, step, options)
+        flow = in_turn(run, plan, _terms(state, options), step.flag if flag is error_key else flag, step)
+        account = read_account(run.call, options)
+        return accounted(flow, account) if account is not None else flow, state.ports
+
+    def _turn_call(self, state: State, plan: Plan, step: OpenedCall, options: dict[str, Any]) -> RunTool:
+        """As ``_call``, in the session of the turn. Most calls of a turn state an id and nothing else, which needs no second copy."""
+        if not NAMING_OPTIONS.issuperset(options):
+            return self._call(state, plan, step.args, step.body, {"session_id": step.session_id or None, **options})
+        run = self._call(state, plan, step.args, step.body, {})
         if step.session_id:
-            options.setdefault("session_id", step.session_id)
-        run = self._call(state, plan, step.args, step.body, options)
-        return _accounted(in_turn(run, plan, _terms(state, options), step.flag, step), run.call, options), state.ports
+            object.__setattr__(run.call, "run_id", step.session_id)
+        if options:
+            object.__setattr__(run.call, "call_id", options["call_id"])
+        return run
 
     def _flow(
         self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any] | None, flag: Flag | None, options: dict[str, Any]
@@ -353,13 +381,13 @@ class Edictum:
             raise EdictumInputError(f"The tool {tool_name!r} is {fn!r}, not a function.", hint="Pass the function that does the work.")
         state = self._state
         plan = state.policy.plan(tool_name)
-        if not options:
-            return lifecycle(self._call(state, plan, args, fn, options), plan, state.terms, flag), state.ports
         run = self._call(state, plan, args, fn, options)
-        return _accounted(lifecycle(run, plan, _terms(state, options), flag), run.call, options), state.ports
+        return (_flow_of(state, plan, run, flag, options) if options else lifecycle(run, plan, state.terms, flag)), state.ports
 
     def _call(self, state: State, plan: Plan, args: Mapping[str, Any], fn: Callable[..., Any] | None, options: dict[str, Any]) -> RunTool:
         """The call as it will be judged, counted, run and recorded: snapshotted here, once."""
+        if options:
+            return self._call_as_stated(state, plan, args, fn, options)
         wiring, entry = state.wiring, plan.entry
         key = wiring.clock.new_id()
         call = new_call(
@@ -374,8 +402,30 @@ class Edictum:
             wiring.principal,
             self._next_index(),
         )
-        run = RunTool(call, key, fn, entry.timeout_s, entry.run_in or wiring.run_in)
-        return _with_options(run, options) if options else run
+        return RunTool(call, key, fn, entry.timeout_s, entry.run_in or wiring.run_in)
+
+    def _call_as_stated(
+        self, state: State, plan: Plan, args: Mapping[str, Any], fn: Callable[..., Any] | None, options: dict[str, Any]
+    ) -> RunTool:
+        """As ``_call``, with options. They are read before the call gets its number: what is refused leaves no hole in the audit."""
+        wiring, entry = state.wiring, plan.entry
+        stated = read_options(options, entry.timeout_s, entry.run_in or wiring.run_in)
+        key = wiring.clock.new_id()
+        fields = {
+            "tool_name": plan.tool,
+            "args": snapshot(plan.tool, args),
+            "call_id": key,
+            "session_id": self._session_id,
+            "started_at": wiring.clock.now(),
+            "environment": wiring.environment,
+            "side_effect": entry.side_effect,
+            "idempotent": entry.idempotent,
+            "principal": wiring.principal,
+            **stated.fields,
+        }
+        if "call_index" not in fields:
+            fields["call_index"] = self._next_index()
+        return RunTool(new_call(**fields), key, fn, stated.timeout_s, stated.run_in, stated.identified)
 
     # --- Looking without calling --------------------------------------------------------------------------------------------
 
@@ -407,7 +457,7 @@ class Edictum:
         environment: str | None,
         session_id: str | None,
     ) -> ToolCall:
-        given = {"principal": principal, "environment": environment, "session_id": session_id}
+        given = {"principal": principal, "environment": environment, "session_id": session_id, "call_index": 0}
         return self._call(state, plan, args, None, {name: value for name, value in given.items() if value is not None}).call
 
     def explain(
@@ -429,13 +479,13 @@ class Edictum:
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
         """``evaluate`` for each of ``{"tool": ..., "args": ..., "principal": {...}, "output": ..., "environment": ...}``."""
-        return [self.evaluate(**_batch_item(number, call)) for number, call in enumerate(calls)]
+        return [self.evaluate(**batch_item(number, call)) for number, call in enumerate(calls)]
 
     # --- Configuration ------------------------------------------------------------------------------------------------------
 
     def set_principal(self, principal: Principal | None) -> None:
         """On whose behalf calls are made from now on."""
-        _check_principal(principal)
+        check_principal(principal)
         with self._lock:
             state = self._state
             self._set_state(state.policy, replace(state.wiring, principal=principal), state.base, state.language)
@@ -505,8 +555,9 @@ class Edictum:
         for watch in self._watches:
             watch.stop()
         for part in (*self._state.wiring.sinks, self._state.wiring.ledger, self._state.wiring.run_in):
+            close = getattr(part, "close", None)
             try:
-                closed = part.close() if hasattr(part, "close") else None
+                closed = close() if close is not None else None
                 if isawaitable(closed):
                     await closed
             except Exception as exc:
@@ -538,205 +589,19 @@ def unwrap(outcome: ToolOutcome) -> Any:
             assert_never(outcome)
 
 
-# --- Options of one call ----------------------------------------------------------------------------------------------------
+NAMING_OPTIONS = frozenset({"call_id"})
 
-CALL_OPTIONS = frozenset({"principal", "environment", "call_id", "parent_call_id", "call_index", "caller", "tool_use_id"})
-ACCOUNT_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
-RUN_OPTIONS = frozenset({"session_id", "metadata", "timeout_s", "run_in", "timestamp", "principal_resolver"}) | ACCOUNT_OPTIONS
+
+def _flow_of(state: State, plan: Plan, run: RunTool, flag: Flag | None, options: Mapping[str, Any]) -> Flow:
+    """The walk of a call with options."""
+    flow = lifecycle(run, plan, _terms(state, options), flag)
+    account = read_account(run.call, options)
+    return accounted(flow, account) if account is not None else flow
 
 
 def _terms(state: State, options: Mapping[str, Any]) -> Terms:
     """The guard's terms, or with the resolver that was given for this call."""
     if "principal_resolver" not in options:
         return state.terms
-    _check_callables(principal_resolver=options["principal_resolver"])
+    check_callables(principal_resolver=options["principal_resolver"])
     return replace(state.terms, principal_resolver=options["principal_resolver"])
-
-
-def _with_options(run: RunTool, options: dict[str, Any]) -> RunTool:
-    if unknown := set(options) - CALL_OPTIONS - RUN_OPTIONS:
-        known = ", ".join(sorted(CALL_OPTIONS | RUN_OPTIONS))
-        raise TypeError(f"unknown option {min(unknown)!r}; known options: {known}")
-    changes = {name: options[name] for name in CALL_OPTIONS & set(options) if options[name] is not None or name == "principal"}
-    if options.get("session_id") is not None:
-        check_session_id(options["session_id"])
-        changes["run_id"] = options["session_id"]
-    if "principal" in changes:
-        _check_principal(changes["principal"])
-    if options.get("timestamp") is not None:
-        changes["started_at"] = options["timestamp"].timestamp()
-    changes["metadata"] = freeze_args(options.get("metadata") or EMPTY)
-    changed = new_call(**{**_fields(run.call), **{_SHORT.get(name, name): value for name, value in changes.items()}})
-    timeout_s = options.get("timeout_s", run.timeout_s)
-    run_in = options.get("run_in") or run.run_in
-    _check_run(timeout_s, run_in)
-    return RunTool(changed, run.key, run.body, timeout_s, run_in, "principal" in changes)
-
-
-def _accounted(flow: Flow, call: ToolCall, options: Mapping[str, Any]) -> Flow:
-    """The walk of a call that states parents or amounts; any other stays as it is."""
-    if ACCOUNT_OPTIONS.isdisjoint(options):
-        return flow
-    actual = options.get("actual_amounts")
-    _check_callables(actual_amounts=actual)
-    amounts = options.get("amounts")
-    stated = amounts_in_millionths("amounts", amounts(call) if callable(amounts) else amounts or {})
-    return accounted(flow, Account(_parents(call.run_id, options.get("parent_session_id")), stated, actual))
-
-
-def _parents(session_id: str, given: Any) -> tuple[str, ...]:
-    """The sessions above a call's own, nearest first."""
-    parents = () if given is None else (given,) if isinstance(given, str) else _items("parent_session_id", given)
-    for parent in parents:
-        check_session_id(parent)
-    if len({session_id, *parents}) != len(parents) + 1:
-        raise EdictumInputError(f"parent_session_id {given!r} names a session twice.", hint="Name each session above this one once.")
-    return parents
-
-
-_SHORT = {"run_id": "session_id"}
-
-
-def _fields(call: ToolCall) -> dict[str, Any]:
-    return {_SHORT.get(name, name): getattr(call, name) for name in call.__slots__}
-
-
-def _check_run(timeout_s: Any, run_in: Any) -> None:
-    if timeout_s is not None and (isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s > 0):
-        raise EdictumInputError(f"timeout_s is {timeout_s!r}.", hint="Use seconds, more than 0, or None.")
-    if not is_run_in(run_in):
-        raise EdictumInputError(f"run_in is {run_in!r}.", hint="Use 'inline', 'thread', 'process', or an engine.")
-
-
-def _batch_item(number: int, call: Mapping[str, Any]) -> dict[str, Any]:
-    if "tool" not in call:
-        raise KeyError(f"evaluate_batch: call {number} has no 'tool'")
-    principal = call.get("principal")
-    if isinstance(principal, Mapping):
-        principal = Principal(**principal)
-    return {"tool_name": call["tool"], "args": call.get("args") or {}, "principal": principal,
-            "output": call.get("output"), "environment": call.get("environment"), "session_id": call.get("session_id")}  # fmt: skip
-
-
-# --- Checking what a guard is given, before anything is registered -----------------------------------------------------------
-
-
-def _check_callables(**functions: Any) -> None:
-    for name, function in functions.items():
-        if function is not None and not callable(function):
-            raise EdictumConfigError(f"Edictum: {name} is {function!r}, not a function.", hint=f"Pass a function as {name}, or None.")
-
-
-def _check_principal(principal: Any) -> None:
-    if principal is not None and not isinstance(principal, Principal):
-        raise EdictumConfigError(f"principal is {principal!r}.", hint="Pass a Principal, e.g. Principal(user_id='u1', role='sre').")
-
-
-def _contracts(contracts: Any) -> tuple[Contract, ...]:
-    items = _items("contracts", contracts)
-    for number, item in enumerate(items):
-        if not isinstance(item, Contract):
-            hint = "Decorate the function with @precondition, @postcondition or @session_contract."
-            raise EdictumConfigError(f"contracts[{number}] is {item!r}, not a contract.", hint=hint)
-    return items
-
-
-def _hooks(hooks: Any) -> tuple[HookRegistration, ...]:
-    items = _items("hooks", hooks)
-    for number, item in enumerate(items):
-        if not isinstance(item, HookRegistration):
-            hint = "Write HookRegistration(phase='before', tool='*', callback=...)."
-            raise EdictumConfigError(f"hooks[{number}] is {item!r}, not a HookRegistration.", hint=hint)
-    return items
-
-
-def _items(name: str, value: Any) -> tuple[Any, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
-        raise EdictumConfigError(f"{name} is {type(value).__name__}.", hint="Pass a list.")
-    return tuple(value)
-
-
-def _limits(limits: Any) -> OperationLimits:
-    if limits is None:
-        return OperationLimits()
-    if not isinstance(limits, OperationLimits):
-        raise EdictumConfigError(f"limits is {limits!r}.", hint="Pass OperationLimits(max_tool_calls=...).")
-    return limits
-
-
-def _tools(tools: Any) -> dict[str, ToolEntry]:
-    if tools is None:
-        return {}
-    if not isinstance(tools, Mapping):
-        raise EdictumConfigError(f"tools is {type(tools).__name__}.", hint='Pass a dict such as {"read_file": {"side_effect": "read"}}.')
-    return {name: tool_entry(name, settings) for name, settings in tools.items()}
-
-
-def _sinks(audit_sink: Any) -> tuple[AuditSink, ...]:
-    sinks = () if audit_sink is None else (audit_sink,) if hasattr(audit_sink, "emit") else _items("audit_sink", audit_sink)
-    for number, sink in enumerate(sinks):
-        if not callable(getattr(sink, "emit", None)):
-            raise EdictumConfigError(f"audit_sink[{number}] is {sink!r}, which has no emit().", hint="Pass an object with emit(event).")
-    return sinks
-
-
-def _approval(backend: Any) -> ApprovalBackend | None:
-    if backend is not None and not isinstance(backend, ApprovalBackend):
-        hint = "An approval backend has request_approval(...) and wait_for_decision(...)."
-        raise EdictumConfigError(f"approval_backend is {type(backend).__name__}.", hint=hint)
-    return backend
-
-
-# --- Merging ----------------------------------------------------------------------------------------------------------------
-
-
-def _merged(policies: Sequence[Policy]) -> Policy:
-    tools: dict[str, ToolEntry] = {}
-    for policy in policies:
-        for name, entry in policy.tools.items():
-            tools[name] = merge_entries(tools[name], entry) if name in tools else entry
-    limits = policies[0].limits
-    for policy in policies[1:]:
-        limits = limits.tighter(policy.limits)
-    return Policy(
-        contracts=_merged_contracts(policies),
-        hooks=_distinct(hook for policy in policies for hook in policy.hooks),
-        limits=limits,
-        session_limits=_distinct(limit for policy in policies for limit in policy.session_limits),
-        tools=tools,
-        success_rules=_distinct(rule for policy in policies for rule in policy.success_rules),
-        version=policies[0].version,
-        unlisted=_strictest(policy.unlisted for policy in policies),
-        mode=policies[0].mode,
-    )
-
-
-def _strictest(unlisted: Iterable[Contract | None]) -> Contract | None:
-    """Of what several guards say about unlisted tools, a denial before a question, a question before nothing."""
-    given = [contract for contract in unlisted if contract is not None]
-    return min(given, key=lambda contract: contract.effect != "deny", default=None)
-
-
-def _distinct(items: Any) -> list[Any]:
-    kept: list[Any] = []
-    for item in items:
-        if item not in kept:
-            kept.append(item)
-    return kept
-
-
-def _merged_contracts(policies: Sequence[Policy]) -> list[Contract]:
-    kept: dict[int, Contract] = {}
-    ids: set[str] = set()
-    for contract in (contract for policy in policies for contract in policy.contracts):
-        if id(contract) in kept:
-            logger.warning("from_multiple: contract %r is in several guards; it is asked once", contract.id)
-            continue
-        if contract.id in ids:
-            logger.warning("from_multiple: several contracts are called %r; all of them are kept", contract.id)
-        kept[id(contract)] = contract
-        ids.add(contract.id)
-    return list(kept.values())
-

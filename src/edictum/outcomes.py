@@ -45,6 +45,8 @@ class TurnFacts:
     replayed: bool = False
 
 
+ONCE: Final = TurnFacts()
+
 @dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
     """The tool ran and succeeded. ``output`` is what the model reads; ``value`` is what the tool returned, after redaction."""
@@ -57,7 +59,7 @@ class ToolExecutionResult:
     value: Any = field(default=UNSET, kw_only=True)
     findings: tuple[Finding, ...] = field(default=(), kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
-    turn: TurnFacts | None = field(default=None, kw_only=True)
+    turn: TurnFacts = field(default=ONCE, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.value is UNSET:
@@ -80,7 +82,7 @@ class ToolTimeout:
     effect_unknown: bool = field(default=False, kw_only=True)
     verify_tool: str | None = field(default=None, kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
-    turn: TurnFacts | None = field(default=None, kw_only=True)
+    turn: TurnFacts = field(default=ONCE, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class ToolFailure:
     verify_tool: str | None = field(default=None, kw_only=True)
     findings: tuple[Finding, ...] = field(default=(), kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
-    turn: TurnFacts | None = field(default=None, kw_only=True)
+    turn: TurnFacts = field(default=ONCE, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class ToolArtifactReference:
     was_coerced: bool = field(default=False, kw_only=True)
     findings: tuple[Finding, ...] = field(default=(), kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
-    turn: TurnFacts | None = field(default=None, kw_only=True)
+    turn: TurnFacts = field(default=ONCE, kw_only=True)
 
 
 ToolOutcome: TypeAlias = ToolExecutionResult | ToolTimeout | ToolFailure | ToolDenied | ToolArtifactReference
@@ -165,18 +167,9 @@ def execution_result(call_id: str, tool_name: str, value: Any, elapsed_ms: int, 
     draft.value = value
     draft.findings = findings
     draft.notes = ()
-    draft.turn = None
+    draft.turn = ONCE
     draft.__class__ = ToolExecutionResult
     return draft  # type: ignore[no-any-return]
-
-
-def in_turn(outcome: ToolOutcome, facts: TurnFacts) -> ToolOutcome:
-    """State what a turn knows, in an outcome that has just been made and that nobody else has seen yet."""
-    if not isinstance(outcome, ToolDenied):
-        object.__setattr__(outcome, "turn", facts)
-        if facts.repairs and isinstance(outcome, (ToolExecutionResult, ToolArtifactReference)):
-            object.__setattr__(outcome, "was_coerced", True)
-    return outcome
 
 
 def outcome_kind(outcome: ToolOutcome) -> str:
@@ -267,7 +260,7 @@ def outcome_from_dict(data: dict[str, Any]) -> ToolOutcome:
         body["findings"] = tuple(Finding(**finding) for finding in body["findings"])
     if "notes" in body:
         body["notes"] = tuple(body["notes"])
-    if body.get("turn") is not None:
+    if "turn" in body:
         body["turn"] = TurnFacts(**{**body["turn"], "repairs": tuple(body["turn"]["repairs"])})
     outcome: ToolOutcome = cls(**body)
     return outcome

@@ -1,7 +1,7 @@
 """Adapters are tested inside the real frameworks, in venvs of their own (see frameworks/run.py).
 
-A test module states with ``FRAMEWORK = needs("s1", "langchain")`` at its top which venv it belongs to and what it imports. In the main run a
-missing framework leaves its module out, loudly; in a framework's own run (EDICTUM_VENV is set) it is an error.
+A test module says with ``pytestmark = pytest.mark.s1  # needs langchain`` which venv it belongs to and what it imports. In the main
+run a missing framework leaves its module out, loudly; in a framework's own run (EDICTUM_VENV is set) it is an error.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = os.environ.get("EDICTUM_VENV", "")
-NEEDS = re.compile(r'^pytestmark = pytest\.mark\.(s\d)\b.*# needs (\S+)', re.MULTILINE)
+NEEDS = re.compile(r"^pytestmark = pytest\.mark\.(s\d)\b.*# needs (\S+)", re.MULTILINE)
 left_out: list[str] = []
 
 
@@ -41,13 +42,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    from edictum.testing.adapter import RESULTS, points
-
-    if not VENV:
+    suite = sys.modules.get("edictum.testing.adapter")
+    if not VENV or suite is None:
         return
     out = ROOT / ".build" / "conformance"
     out.mkdir(parents=True, exist_ok=True)
-    for (framework, version), results in RESULTS.items():
-        found = {"framework": framework, "version": version, "points": points(), "results": results}
+    for (framework, version), results in suite.RESULTS.items():
+        found = {"framework": framework, "version": version, "points": suite.points(), "results": results}
         name = re.sub(r"[^a-z0-9]+", "_", framework.lower())
         (out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import inspect
+from typing import Annotated, Any
 
 import pytest
-
-pytestmark = pytest.mark.s1  # needs langchain
-
 from faults import PlantedFaults
 from langchain.agents import create_agent
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-from langchain_core.tools import StructuredTool, ToolException, tool
+from langchain_core.tools import InjectedToolCallId, StructuredTool, ToolException, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import interrupt
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, interrupt
+from pages import ExampleAndPage
 
+from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import LangChainAdapter
-from edictum.testing.adapter import AdapterConformance, Answer, ControlFlow
+from edictum.testing.adapter import SECRET, AdapterConformance, Answer, Call, ControlFlow, no_forbidden, no_secret, without_secret
+
+pytestmark = pytest.mark.s1  # needs langchain
 
 
 class ScriptedModel(BaseChatModel):
@@ -45,8 +50,6 @@ def turn(calls: Any) -> AIMessage:
 
 
 def as_tool(function: Any) -> Any:
-    import inspect
-
     if isinstance(function, StructuredTool):
         return function
     kind = "coroutine" if inspect.iscoroutinefunction(function) else "func"
@@ -80,8 +83,6 @@ class TestLangChain(AdapterConformance):
         agent.state = await agent.graph.ainvoke(agent.start, agent.config)
 
     def stream(self, agent: Agent) -> str:
-        import asyncio
-
         async def collect() -> str:
             modes = ["updates", "values", "messages", "custom"]
             return str([part async for part in agent.graph.astream(agent.start, agent.config, stream_mode=modes)])
@@ -122,3 +123,121 @@ class TestLangChain(AdapterConformance):
 class TestFaults(PlantedFaults):
     suite = TestLangChain
     adapter = LangChainAdapter
+
+
+# --- What is LangChain's own ----------------------------------------------------------------------------------------------------
+
+
+def ask_node(node: Any, *calls: Call, how: str = "sync") -> list[Any]:
+    """What a tool node answers, in a graph of its own."""
+    graph = StateGraph(MessagesState).add_node("tools", node).add_edge(START, "tools").compile()
+    start: Any = {"messages": [turn(calls)]}
+    state = graph.invoke(start) if how == "sync" else asyncio.run(graph.ainvoke(start))
+    return state["messages"][1:]
+
+
+@tool
+def look(key: str) -> str:
+    """Look something up."""
+    return f"value of {key}, {SECRET}"
+
+
+@tool(response_format="content_and_artifact")
+def look_twice(key: str) -> tuple[str, dict[str, str]]:
+    """Look something up, and keep the raw data."""
+    return f"value of {key}, {SECRET}", {"raw": SECRET}
+
+
+@tool
+def move(key: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+    """Change the state."""
+    return Command(update={"messages": [ToolMessage(f"moved to {SECRET}", tool_call_id=tool_call_id)], "place": key})
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_a_tool_node_is_governed(how: str) -> None:
+    node = LangChainAdapter(Edictum(contracts=[no_forbidden])).as_tool_node([look])
+    denied, allowed = ask_node(node, Call("look", {"key": "forbidden"}, "c1"), Call("look", {"key": "a"}, "c2"), how=how)
+    assert (denied.status, denied.content, denied.tool_call_id) == ("error", "DENIED: The key is forbidden.", "c1")
+    assert (allowed.status, allowed.name) == ("success", "look")
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_content_and_artifact_are_both_redacted(how: str) -> None:
+    guard = Edictum(contracts=[no_secret("redact", redact=without_secret)])
+    (message,) = ask_node(LangChainAdapter(guard).as_tool_node([look_twice]), Call("look_twice", {"key": "a"}, "c1"), how=how)
+    assert (message.content, message.artifact) == ("value of a, [GONE]", {"raw": "[GONE]"})
+
+
+def test_the_message_in_a_command_is_redacted_and_the_command_stays_one() -> None:
+    guard = Edictum(contracts=[no_secret("redact", redact=without_secret)])
+
+    class State(MessagesState):
+        place: str
+
+    node = LangChainAdapter(guard).as_tool_node([move])
+    graph = StateGraph(State).add_node("tools", node).add_edge(START, "tools").compile()
+    state = graph.invoke({"messages": [turn([Call("move", {"key": "home"}, "c1")])], "place": ""})
+    assert (state["messages"][-1].content, state["place"]) == ("moved to [GONE]", "home")
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+@pytest.mark.parametrize("call", [Call("nosuch", {}, "c1"), Call("look", {"wrong": 1}, "c1")], ids=["unknown tool", "bad arguments"])
+def test_what_langchain_itself_refuses_is_a_failure(call: Call, how: str) -> None:
+    guard = Edictum()
+    (message,) = ask_node(LangChainAdapter(guard).as_tool_node([look]), call, how=how)
+    assert message.status == "error"
+    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_failed"]
+    assert guard.local_sink.last().success_source == "framework"
+
+
+def test_a_call_that_waited_for_a_person_is_counted_once() -> None:
+    guard = Edictum(limits=OperationLimits(max_tool_calls=1))
+    adapter = LangChainAdapter(guard)
+    driver = TestLangChain()
+    agent = driver.build(adapter, [driver.control_flow()[0].tool], [[Call("steer", {"key": "a"}, "c1")]])
+    driver.run(agent)
+    agent.state = agent.graph.invoke(Command(resume="yes"), agent.config)
+    assert "the person said yes" in driver.replies(agent)[0].text
+    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_paused", "call_allowed", "call_executed"]
+    session = guard.session(adapter.session_id)
+    assert (session.attempts, session.executions, session.failures) == (2, 1, 0)
+
+
+def test_an_agent_that_runs_as_a_tool_of_another_is_governed_too() -> None:
+    guard, driver = Edictum(contracts=[no_forbidden]), TestLangChain()
+    adapter = LangChainAdapter(guard)
+    ran: list[str] = []
+
+    def inner(key: str) -> str:
+        ran.append(key)
+        return key
+
+    def delegate(key: str) -> str:
+        agent = driver.build(adapter, [inner], [[Call("inner", {"key": key}, "c2")]])
+        driver.run(agent)
+        return driver.replies(agent)[0].text
+
+    outer = driver.build(adapter, [delegate], [[Call("delegate", {"key": "forbidden "}, "c1")]])
+    driver.run(outer)
+    assert ran == ["forbidden "]
+    outer = driver.build(LangChainAdapter(Edictum()), [delegate], [[Call("delegate", {"key": "forbidden"}, "c1")]])
+    driver.run(outer)
+    assert "DENIED" in driver.replies(outer)[0].text
+
+
+def test_a_node_that_is_governed_in_asynchronous_runs_only_is_noticed() -> None:
+    adapter = LangChainAdapter(Edictum())
+    half = ToolNode([look], awrap_tool_call=adapter.as_async_tool_wrapper())
+    with pytest.raises(EdictumConfigError, match="does not govern"):
+        adapter.self_test(half)
+
+
+def test_an_unsupported_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LangChainAdapter, "requires", {"langchain": ("7.0", "8")})
+    with pytest.raises(EdictumConfigError, match=r"supports langchain>=7\.0,<8; installed is 1\..*pip install 'langchain>=7\.0,<8'"):
+        LangChainAdapter(Edictum()).as_middleware()
+
+
+class TestExample(ExampleAndPage):
+    name = "langchain"

@@ -41,7 +41,7 @@ def actions(guard: Edictum) -> list[str]:
     return [event.action.value for event in guard.local_sink.events]
 
 
-# --- The four ends --------------------------------------------------------------------------------------------------------------------
+# --- The four ends ----------------------------------------------------------------------------------------------------
 
 
 async def test_granted() -> None:
@@ -57,7 +57,12 @@ async def test_denied() -> None:
     guard = Edictum(contracts=[ask()], approval_backend=InMemoryApprovalBackend(decision))
     outcome = await guard.dispatch("t", {}, lambda: "done")
     assert isinstance(outcome, ToolDenied)
-    assert (outcome.reason, outcome.details, outcome.decision_source, outcome.decision_name) == ("write_denied", "too risky", "precondition", "ask")
+    assert (outcome.reason, outcome.details, outcome.decision_source, outcome.decision_name) == (
+        "write_denied",
+        "too risky",
+        "precondition",
+        "ask",
+    )
     assert actions(guard) == ["call_approval_requested", "call_approval_denied"]
     assert guard.local_sink.last().outcome == "denied"
 
@@ -124,7 +129,7 @@ async def test_nothing_is_held_while_a_person_thinks() -> None:
     contract = precondition("slow", effect="approve")(lambda call: Verdict.fail("sure?"))
     guard = Edictum(contracts=[contract], approval_backend=backend, limits=OperationLimits(max_tool_calls=1))
     task = asyncio.ensure_future(guard.dispatch("slow", {}, lambda: 1))
-    while not backend.pending:
+    while not backend.pending:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert guard.session().in_flight == 0
     assert isinstance(await guard.dispatch("fast", {}, lambda: 1), ToolExecutionResult)
@@ -140,7 +145,7 @@ async def test_several_contracts_that_ask_are_one_question_on_the_strictest_term
     assert [(request.timeout, request.timeout_effect) for request in backend.requests] == [(30, "deny")]
 
 
-# --- What an approval is bound to -----------------------------------------------------------------------------------------------------------
+# --- What an approval is bound to -------------------------------------------------------------------------------------
 
 
 async def test_a_request_carries_what_was_asked() -> None:
@@ -157,14 +162,20 @@ async def test_a_request_carries_what_was_asked() -> None:
 
 
 def digest(**changes: Any) -> str:
-    fields: dict[str, Any] = {"tool": "t", "args": {"a": 1, "b": [1, {"c": 2}]}, "principal": Principal(user_id="u"), "version": "v1"} | changes
+    fields: dict[str, Any] = {
+        "tool": "t",
+        "args": {"a": 1, "b": [1, {"c": 2}]},
+        "principal": Principal(user_id="u"),
+        "version": "v1",
+    } | changes
     return approval_digest(ToolCall(fields["tool"], fields["args"], principal=fields["principal"]), fields["version"])
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"tool": "t2"}, {"args": {"a": 2, "b": [1, {"c": 2}]}}, {"args": {"a": 1, "b": [1, {"c": 3}]}}, {"args": {"a": "1", "b": [1, {"c": 2}]}},
+        {"tool": "t2"}, {"args": {"a": 2, "b": [1, {"c": 2}]}}, {"args": {"a": 1, "b": [1, {"c": 3}]}},
+        {"args": {"a": "1", "b": [1, {"c": 2}]}},
         {"args": {}}, {"principal": None}, {"principal": Principal(user_id="v")}, {"principal": Principal(user_id="u", claims={"x": 1})},
         {"version": "v2"}, {"version": None},
     ],
@@ -197,14 +208,14 @@ async def test_the_right_digest_counts() -> None:
     backend = InMemoryApprovalBackend()
     guard = Edictum(contracts=[ask()], approval_backend=backend)
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
-    while not backend.pending:
+    while not backend.pending:  # noqa: ASYNC110
         await asyncio.sleep(0)
     backend.decide(backend.pending[0].approval_id, True, approver="ann")
     assert isinstance(await task, ToolExecutionResult)
     assert guard.local_sink.filter("call_approval_granted")[0].approver == "ann"
 
 
-# --- In memory ---------------------------------------------------------------------------------------------------------------------------------
+# --- In memory --------------------------------------------------------------------------------------------------------
 
 
 class TestInMemory(ApprovalConformance):
@@ -248,7 +259,7 @@ def test_a_decision_may_come_from_another_thread() -> None:
     assert isinstance(outcomes[0], ToolExecutionResult)
 
 
-# --- On the terminal ------------------------------------------------------------------------------------------------------------------------
+# --- On the terminal --------------------------------------------------------------------------------------------------
 
 
 class Terminal:
@@ -268,11 +279,11 @@ class Terminal:
         self._keys.close()
 
     async def shows(self, text: str) -> None:
-        while text not in self.stdout.getvalue():
+        while text not in self.stdout.getvalue():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
     async def shows_questions(self, count: int) -> None:
-        while self.stdout.getvalue().count("Approve? [y/N]") < count:
+        while self.stdout.getvalue().count("Approve? [y/N]") < count:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
@@ -301,7 +312,10 @@ class TestLocal(ApprovalConformance):
         self.terminal.type("y\n" if approved else "n\n")
 
 
-@pytest.mark.parametrize(("typed", "approved"), [("y", True), ("yes", True), ("YES", True), (" approve ", True), ("n", False), ("", False), ("yy", False), ("yes please", False)])
+@pytest.mark.parametrize(
+    ("typed", "approved"),
+    [("y", True), ("yes", True), ("YES", True), (" approve ", True), ("n", False), ("", False), ("yy", False), ("yes please", False)],
+)
 async def test_what_a_person_types(terminal: Terminal, typed: str, approved: bool) -> None:
     """Only a clear yes is one."""
     guard = Edictum(contracts=[ask()], approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout))
@@ -315,7 +329,9 @@ async def test_what_a_person_types(terminal: Terminal, typed: str, approved: boo
 async def test_the_question_shows_the_arguments_redacted(terminal: Terminal) -> None:
     """What the person needs, and nothing that must not stand on a screen."""
     guard = Edictum(contracts=[ask()], approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout))
-    task = asyncio.ensure_future(guard.dispatch("deploy", {"host": "db-1", "password": "hunter2", "cmd": "export API_KEY=hunter3"}, lambda **args: 1))
+    task = asyncio.ensure_future(
+        guard.dispatch("deploy", {"host": "db-1", "password": "hunter2", "cmd": "export API_KEY=hunter3"}, lambda **args: 1)
+    )
     await terminal.shows_questions(1)
     terminal.type("n\n")
     await task

@@ -27,7 +27,7 @@ from edictum.core.redaction import MAX_PAYLOAD, MAX_STRING, MAX_SUMMARY, bounded
 
 POLICY = RedactionPolicy()
 
-# --- Keys ---------------------------------------------------------------------------------------------------------------------------------
+# --- Keys -------------------------------------------------------------------------------------------------------------
 
 SENSITIVE = [
     "password", "Password", "PASSWORD", "db_password", "dbPassword", "user-password", "passwd", "pwd", "secret", "client_secret",
@@ -75,7 +75,7 @@ def test_keys_that_are_no_text_are_no_problem() -> None:
     assert POLICY.redact_value({5: "x", None: "y"}) == {5: "x", None: "y"}
 
 
-# --- Texts ----------------------------------------------------------------------------------------------------------------------------------
+# --- Texts ------------------------------------------------------------------------------------------------------------
 
 ALNUM = string.ascii_letters + string.digits
 SECRETS: dict[str, tuple[str, str]] = {
@@ -188,11 +188,19 @@ def test_own_patterns_come_first_and_detection_can_be_switched_off() -> None:
 
 def test_patterns_take_time_in_proportion_to_the_text() -> None:
     """Texts made to hurt end; the guard sees output of attackers."""
-    for hostile in ("password" * 30_000, "eyJ" * 60_000, "://" * 60_000, "a" * 200_000 + "=", '"' * 200_000, "-----BEGIN " * 20_000, "_" * 200_000 + "token"):
+    for hostile in (
+        "password" * 30_000,
+        "eyJ" * 60_000,
+        "://" * 60_000,
+        "a" * 200_000 + "=",
+        '"' * 200_000,
+        "-----BEGIN " * 20_000,
+        "_" * 200_000 + "token",
+    ):
         POLICY.redact_text(hostile)
 
 
-# --- Structures ------------------------------------------------------------------------------------------------------------------------------
+# --- Structures -------------------------------------------------------------------------------------------------------
 
 
 def test_the_structure_is_kept() -> None:
@@ -250,7 +258,7 @@ def test_the_summary_of_a_huge_result_is_short() -> None:
     assert [POLICY.redact_result(value) for value in (None, True, 5, 1.5, "text")] == ["None", "True", "5", "1.5", "text"]
 
 
-# --- Everywhere in an event --------------------------------------------------------------------------------------------------------------------
+# --- Everywhere in an event -------------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -55,7 +55,7 @@ def write(sink: FileAuditSink, *numbers: int) -> None:
     sink.close()
 
 
-# --- The suite that every sink must pass ----------------------------------------------------------------------------------------------
+# --- The suite that every sink must pass ------------------------------------------------------------------------------
 
 
 class TestFileSink(AuditConformance):
@@ -108,7 +108,7 @@ class TestCompositeSink(AuditConformance):
         return first
 
 
-# --- File -----------------------------------------------------------------------------------------------------------------------------------
+# --- File -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_parent_directory_is_created(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_file_that_cannot_be_written_says_which_and_stops_the_call(tmp_path: P
     assert [line["tool_name"] for line in lines(path)] == ["t-2"]
 
 
-@pytest.mark.parametrize("make", [lambda path, policy: FileAuditSink(path, policy), lambda path, policy: StdoutAuditSink(policy, Appending(path))])
+@pytest.mark.parametrize("make", [FileAuditSink, lambda path, policy: StdoutAuditSink(policy, Appending(path))])
 def test_a_sinks_own_redaction_comes_on_top(make: Any, tmp_path: Path) -> None:
     """Events are redacted already; a sink may know more secrets."""
     path = tmp_path / "audit.jsonl"
@@ -228,7 +228,7 @@ def test_standard_output_is_looked_up_when_an_event_is_written(capsys: pytest.Ca
     assert [json.loads(line)["action"] for line in capsys.readouterr().out.splitlines()] == ["call_allowed", "call_executed"]
 
 
-# --- Composite ----------------------------------------------------------------------------------------------------------------------------
+# --- Composite --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_composite_tries_all_and_reports_what_failed() -> None:
@@ -285,7 +285,7 @@ def test_local_and_given_sinks_see_the_same_events() -> None:
     assert guard.local_sink.events == sink.events
 
 
-# --- Memory ---------------------------------------------------------------------------------------------------------------------------------
+# --- Memory -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_ring_keeps_the_newest() -> None:

@@ -26,7 +26,7 @@ from edictum.success import (
     per_tool,
 )
 
-# --- The default heuristic, exactly as the seed states it --------------------------------------------------------------------------
+# --- The default heuristic, exactly as the seed states it -------------------------------------------------------------
 
 HEURISTIC: list[tuple[Any, bool]] = [
     (None, True),
@@ -90,9 +90,10 @@ def test_dispatch_adds_the_seeds_error_key() -> None:
     assert isinstance(guard.dispatch_sync("t", {}, lambda: {"error": None}), ToolExecutionResult)
 
 
-# --- The seed's three recipes ------------------------------------------------------------------------------------------------------------
+# --- The seed's three recipes -----------------------------------------------------------------------------------------
 
 
+# ruff: noqa: SIM102, SIM103  (as printed in the seed)
 def http_success_check(tool_name, result):
     if isinstance(result, dict) and result.get("status", 200) >= 400:
         return False
@@ -161,7 +162,7 @@ def test_right_counts_make_session_limits_fire_at_the_right_time() -> None:
     assert executed(Edictum(limits=limits, success_check=http_success_check)) == 5
 
 
-# --- A custom check replaces everything -----------------------------------------------------------------------------------------------
+# --- A custom check replaces everything -------------------------------------------------------------------------------
 
 
 def test_a_custom_check_replaces_the_heuristic_and_the_frameworks_flag() -> None:
@@ -215,7 +216,7 @@ def test_any_value_with_a_truth_will_do(truthy: Any) -> None:
     assert isinstance(Edictum(success_check=lambda tool, result: 0).dispatch_sync("t", {}, lambda: 1), ToolFailure)
 
 
-# --- Checkers that misbehave -------------------------------------------------------------------------------------------------------------
+# --- Checkers that misbehave ------------------------------------------------------------------------------------------
 
 
 class NoTruth:
@@ -308,7 +309,7 @@ def test_a_check_that_exits_still_leaves_the_call_counted() -> None:
     assert (guard.session().executions, guard.session().in_flight) == (1, 0)
 
 
-# --- Ready-made checkers -------------------------------------------------------------------------------------------------------------------
+# --- Ready-made checkers ----------------------------------------------------------------------------------------------
 
 READY_MADE: list[tuple[Checker, Any, str | None]] = [
     (http_status, {"status": 399}, None),
@@ -370,12 +371,12 @@ def test_a_ready_made_checker_says_yes_or_why_not(check: Checker, result: Any, p
 def test_a_checker_shows_its_name() -> None:
     """In error messages and logs."""
     assert repr(http_status) == "<success check http_status>"
-    assert http_status.__doc__ and "400" in http_status.__doc__
+    assert "400" in str(http_status.__doc__)
     assert Checker(lambda tool, result: None, "mine").__name__ == "mine"
     assert repr(all_of(http_status)) == "<success check all_of>"
 
 
-# --- Combinators -------------------------------------------------------------------------------------------------------------------------
+# --- Combinators ------------------------------------------------------------------------------------------------------
 
 
 def test_all_of_gives_the_first_reason() -> None:
@@ -443,7 +444,7 @@ def test_what_cannot_be_combined_is_refused_when_it_is_combined(bad: Any, said: 
             combine(bad)
 
 
-# --- Why it counted as a failure -----------------------------------------------------------------------------------------------------------
+# --- Why it counted as a failure --------------------------------------------------------------------------------------
 
 
 def explode() -> None:

@@ -59,7 +59,7 @@ def names(event: Any) -> list[str]:
     return [record["name"] for record in event.contracts_evaluated]
 
 
-# --- run and dispatch --------------------------------------------------------------------------------------------------------------
+# --- run and dispatch -------------------------------------------------------------------------------------------------
 
 
 async def test_run_gives_the_tools_own_value() -> None:
@@ -124,7 +124,7 @@ async def test_an_async_tool_can_be_run_synchronously_and_inside_a_loop() -> Non
     assert await asyncio.to_thread(Edictum().run_sync, "t", {"x": 1}, tool) == 2
 
 
-# --- Precedence -----------------------------------------------------------------------------------------------------------------------
+# --- Precedence -------------------------------------------------------------------------------------------------------
 
 
 def test_a_denial_beats_an_approval_in_any_order() -> None:
@@ -175,7 +175,7 @@ async def test_what_denies_while_a_person_thinks_still_denies() -> None:
         approval_backend=backend,
     )
     waiting = asyncio.ensure_future(guard.dispatch("slow", {}, ran))
-    while not backend.pending:
+    while not backend.pending:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert isinstance(await guard.dispatch("fast", {}, ran), ToolExecutionResult)
     backend.decide(backend.pending[0].approval_id, True)
@@ -186,7 +186,7 @@ async def test_what_denies_while_a_person_thinks_still_denies() -> None:
     assert guard.session().attempts == 2
 
 
-# --- Everything is asked, everything is recorded ------------------------------------------------------------------------------------
+# --- Everything is asked, everything is recorded ----------------------------------------------------------------------
 
 
 def test_every_matching_contract_is_recorded_whatever_the_first_said() -> None:
@@ -246,7 +246,14 @@ def test_tags_and_metadata_of_contract_and_verdict_are_recorded() -> None:
     guard = Edictum(contracts=[contract])
     guard.dispatch_sync("t", {}, ran)
     assert guard.local_sink.last().contracts_evaluated == [
-        {"name": "tagged", "type": "precondition", "passed": False, "message": "no", "tags": ["pii"], "metadata": {"owner": "sec", "code": 7}}
+        {
+            "name": "tagged",
+            "type": "precondition",
+            "passed": False,
+            "message": "no",
+            "tags": ["pii"],
+            "metadata": {"owner": "sec", "code": 7},
+        }
     ]
 
 
@@ -294,7 +301,7 @@ def test_long_messages_are_bounded() -> None:
     assert Verdict.fail(5).message == "5"  # type: ignore[arg-type]
 
 
-# --- Hooks ------------------------------------------------------------------------------------------------------------------------------
+# --- Hooks ------------------------------------------------------------------------------------------------------------
 
 
 def test_before_hooks_may_refuse() -> None:
@@ -385,7 +392,7 @@ def test_hooks_without_a_name_are_anonymous() -> None:
     assert guard.dispatch_sync("t", {}, ran).decision_name == "anonymous"
 
 
-# --- Callbacks ----------------------------------------------------------------------------------------------------------------------------
+# --- Callbacks --------------------------------------------------------------------------------------------------------
 
 
 async def test_on_deny_and_on_allow_are_told() -> None:
@@ -429,7 +436,7 @@ async def test_on_allow_is_told_of_an_approved_call_too() -> None:
     assert told == ["allow", "deny"]
 
 
-# --- Observe ------------------------------------------------------------------------------------------------------------------------------
+# --- Observe ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_guard_that_observes_denies_nothing_and_reports_everything() -> None:
@@ -506,7 +513,7 @@ def test_would_deny_comes_with_a_denial_by_another_contract() -> None:
     assert [event.action for event in guard.local_sink.events] == ["call_would_deny", "call_denied"]
 
 
-# --- Postconditions ---------------------------------------------------------------------------------------------------------------------------
+# --- Postconditions ---------------------------------------------------------------------------------------------------
 
 
 def post(effect: str, name: str = "post", **options: Any) -> Contract:
@@ -601,7 +608,7 @@ def test_without_objections_there_are_no_findings(side_effect: str, advice: str)
     assert after.warnings[0].startswith(f"odd {advice}")
 
 
-# --- Principals ---------------------------------------------------------------------------------------------------------------------------
+# --- Principals -------------------------------------------------------------------------------------------------------
 
 
 @precondition("*")
@@ -660,7 +667,7 @@ def test_a_resolver_may_find_nobody() -> None:
     assert guard.dispatch_sync("t", {}, ran).details == "role None may not"
 
 
-# --- Options of a call ----------------------------------------------------------------------------------------------------------------
+# --- Options of a call ------------------------------------------------------------------------------------------------
 
 
 def test_options_reach_the_call_and_the_audit() -> None:

@@ -89,7 +89,7 @@ async def storm(guard: Edictum, body: Body, session: str, parallel: int = PARALL
     return list(await asyncio.gather(*(guard.dispatch("send", {}, body.run, session_id=session) for _ in range(parallel))))
 
 
-# --- The plain limit ----------------------------------------------------------------------------------------------------
+# --- The plain limit --------------------------------------------------------------------------------------------------
 
 
 async def test_fifty_coroutines_with_limit_three_run_three_bodies() -> None:
@@ -108,7 +108,9 @@ def test_fifty_threads_with_limit_three_run_three_bodies(pool: ThreadPoolExecuto
     guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT))
     for repeat in range(REPEATS):
         body, session = Body(), f"s-{repeat}"
-        outcomes = in_threads(pool, lambda _, body=body, session=session: guard.dispatch_sync("send", {}, body.run_sync, session_id=session))
+        outcomes = in_threads(
+            pool, lambda _, body=body, session=session: guard.dispatch_sync("send", {}, body.run_sync, session_id=session)
+        )
         assert (body.ran, count(outcomes, ToolExecutionResult)) == (LIMIT, LIMIT)
         assert guard.session(session).in_flight == 0
 
@@ -149,7 +151,7 @@ async def test_tickets_hold_their_slots_between_before_and_after() -> None:
     assert guard.session().in_flight == LIMIT
 
 
-# --- Mixed with everything that can go wrong -------------------------------------------------------------------------------
+# --- Mixed with everything that can go wrong --------------------------------------------------------------------------
 
 
 async def test_failures_use_up_executions() -> None:
@@ -247,7 +249,7 @@ async def test_one_call_id_used_again_later_counts_again() -> None:
     assert (body.ran, guard.session().executions) == (LIMIT, LIMIT)
 
 
-# --- Attempts ---------------------------------------------------------------------------------------------------------------
+# --- Attempts ---------------------------------------------------------------------------------------------------------
 
 
 async def test_max_attempts_three_lets_exactly_three_attempts_through() -> None:
@@ -280,7 +282,7 @@ async def test_denied_attempts_use_up_attempts() -> None:
     assert last.decision_source == "attempt_limit"
 
 
-# --- Successes, failures ------------------------------------------------------------------------------------------------------
+# --- Successes, failures ----------------------------------------------------------------------------------------------
 
 
 async def test_a_call_in_flight_reserves_a_success() -> None:
@@ -341,7 +343,7 @@ async def test_consecutive_failures_trip_and_a_success_resets_them() -> None:
     assert outcomes[-1].decision_name == "max_consecutive_failures"
 
 
-# --- Per tool ------------------------------------------------------------------------------------------------------------------
+# --- Per tool ---------------------------------------------------------------------------------------------------------
 
 
 async def test_per_tool_limits_count_each_tool_apart() -> None:
@@ -380,7 +382,7 @@ async def test_a_limit_of_zero_lets_nothing_through() -> None:
     assert body.ran == 0
 
 
-# --- Session contracts written in Python -------------------------------------------------------------------------------------------
+# --- Session contracts written in Python ------------------------------------------------------------------------------
 
 
 @session_contract
@@ -445,7 +447,7 @@ def test_calls_that_read_the_session_at_the_same_moment_do_not_all_refuse_each_o
     assert body.ran == LIMIT
 
 
-# --- Ledgers that must be awaited ---------------------------------------------------------------------------------------------------
+# --- Ledgers that must be awaited -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [AsyncLedger, MemoryBackend], ids=["async ledger", "four-verb storage"])

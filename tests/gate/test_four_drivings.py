@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from drivings import DRIVINGS, Driving
 
 from edictum import (
     ApprovalDecision,
@@ -22,8 +23,6 @@ from edictum import (
     session_contract,
 )
 from edictum.testing import AsyncLedger, FakeClock, RecordingSink, ScriptedApprovalBackend, audit_trail
-
-from drivings import DRIVINGS, Driving
 
 Scenario = tuple[dict[str, Any], Callable[..., Any], dict[str, Any]]
 
@@ -177,7 +176,7 @@ async def test_a_call_driven_twice_has_the_same_trail() -> None:
     assert [event["action"] for event in first["trail"]] == ["call_allowed", "call_executed"]
 
 
-# --- Cancelled, the way each kind of caller is ---------------------------------------------------------------------------------
+# --- Cancelled, the way each kind of caller is ------------------------------------------------------------------------
 
 
 async def cancelled_async(guard: Edictum) -> None:

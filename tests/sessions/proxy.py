@@ -16,7 +16,7 @@ class Proxy:
     """``clean`` passes everything on; ``faulty`` drops, delays and truncates; ``silent`` swallows answers; ``cut`` refuses;
     ``garbage`` answers with noise."""
 
-    def __init__(self, target_port: int, seed: int = 1, rate: float = 0.08) -> None:
+    def __init__(self, target_port: int, seed: int = 1, rate: float = 0.05) -> None:
         self.mode: Mode = "clean"
         self.faults: Counter[str] = Counter()
         self._target = target_port

@@ -134,7 +134,8 @@ class Postgres:
 
     def kill(self) -> None:
         """As a machine would: all its processes at once. Its shared memory goes with the last of them."""
-        children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True).stdout.split()
+        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True, check=False)
+        children = found.stdout.split()
         for pid in [self.process.pid, *map(int, children)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

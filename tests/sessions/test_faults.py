@@ -115,7 +115,7 @@ async def settled(guard: Edictum, session: str) -> Any:
             snapshot = await guard.backend.snapshot(session)  # type: ignore[misc]
             if snapshot.totals.in_flight == 0:
                 return snapshot.totals
-        except Exception:  # noqa: S110
+        except Exception:
             pass
         await asyncio.sleep(0.05)
     raise AssertionError("slots stayed lost")
@@ -159,7 +159,8 @@ async def break_connections(kind: str, url: str, faults: Counter[str]) -> None:
     proxy = Proxy(urlsplit(url).port or 0)
     broken = url.replace(f":{urlsplit(url).port}", f":{proxy.port}")
     limit, bodies = 40, Counter[str]()
-    guard = Edictum(limits=OperationLimits(max_tool_calls=limit, max_attempts=None), tools=READ, backend=f"{broken}?lease=20&wait=1")
+    limits = OperationLimits(max_tool_calls=limit, max_attempts=None)
+    guards = [Edictum(limits=limits, tools=READ, backend=f"{broken}?lease=20&wait=1") for _ in range(4)]
 
     async def body(session: str) -> str:
         bodies[session] += 1
@@ -175,7 +176,7 @@ async def break_connections(kind: str, url: str, faults: Counter[str]) -> None:
             session = f"broken {kind} {(rounds // 8) % 50}"
             rounds += 1
             asked[session] += 1
-            outcome = await guard.dispatch("work", {"session": session}, body, session_id=session)
+            outcome = await guards[number % 4].dispatch("work", {"session": session}, body, session_id=session)
             told[getattr(outcome, "reason", "served")] += 1
             await asyncio.sleep(0.002)
 
@@ -185,10 +186,11 @@ async def break_connections(kind: str, url: str, faults: Counter[str]) -> None:
     faults.update({f"{kind} connection: {fault}": times for fault, times in proxy.faults.items()})
     proxy.mode = "clean"
     for session, times in asked.items():
-        totals = await settled(guard, session)
+        totals = await settled(guards[0], session)
         assert (totals.executions, totals.executions <= limit) == (bodies[session], True), session
         assert totals.attempts <= times
     assert set(told) <= {"served", "limit", "policy_error"}
     assert told["served"] > 0
-    await guard.close()
+    for guard in guards:
+        await guard.close()
     proxy.close()

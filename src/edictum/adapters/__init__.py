@@ -21,7 +21,7 @@ ADAPTERS = {
     "SemanticKernelAdapter": "semantic_kernel",
 }
 
-__all__ = list(ADAPTERS)  # noqa: PLE0604  # the keys are texts
+__all__ = list(ADAPTERS)
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module, metadata
 from inspect import isawaitable
 from typing import Any, ClassVar, Literal
@@ -28,7 +31,9 @@ from edictum.core.call import Principal
 from edictum.core.contract import Verdict, precondition
 from edictum.core.decide import describe
 from edictum.core.effects import Pause
+from edictum.core.jsonable import dumps
 from edictum.core.lifecycle import Flag
+from edictum.core.turn import TurnPort
 from edictum.errors import EdictumConfigError, EdictumToolError
 from edictum.findings import Finding
 from edictum.guard import Edictum
@@ -47,6 +52,8 @@ from edictum.runtime.ticket import Ticket, TicketTable
 logger = logging.getLogger("edictum")
 
 CANARY = "edictum_canary"
+# The turn that the calls of this context belong to. Frameworks hand contexts on to the threads and tasks that run their tools.
+TURN: ContextVar[TurnPort | None] = ContextVar("edictum_turn", default=None)
 OnWarn = Callable[[Any, list[Finding]], Any]
 Body = Callable[[dict[str, Any]], Any]
 
@@ -119,6 +126,18 @@ class Adapter:
         """Exceptions by which the framework puts a call off or leaves it: neither results nor failures."""
         return ()
 
+    @contextmanager
+    def in_turn(self, turn: TurnPort) -> Iterator[None]:
+        """Attach a turn of ``edictum.harness`` to the calls that are made inside: its deadline, its gates and its artifact store.
+
+        Only where the adapter runs the tools itself: a framework that runs them between two hooks cannot be stopped at a deadline.
+        """
+        token = TURN.set(turn)
+        try:
+            yield
+        finally:
+            TURN.reset(token)
+
     # --- Frameworks in which we run the tool --------------------------------------------------------------------------------
 
     def call(
@@ -134,7 +153,7 @@ class Adapter:
                 raise Pause(signal) from signal
 
         try:
-            outcome = self._guard(name).dispatch_sync(name, args, run, flag=flag, **self.options(**options))
+            outcome = self._guard(name).dispatch_sync(name, args, run, flag=flag, turn=TURN.get(), **self.options(**options))
         except signals:
             raise
         except Exception as exc:
@@ -161,7 +180,7 @@ class Adapter:
                 raise Pause(signal) from signal
 
         try:
-            outcome = await self._guard(name).dispatch(name, args, run, flag=flag, **self.options(**options))
+            outcome = await self._guard(name).dispatch(name, args, run, flag=flag, turn=TURN.get(), **self.options(**options))
         except signals:
             raise
         except Exception as exc:
@@ -179,6 +198,7 @@ class Adapter:
             return self.reply(broken(name, exc))
 
     async def abefore(self, key: str, name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Any) -> Reply | Ticket:
+        """As ``before``, for an asynchronous framework."""
         try:
             ticket = await self._guard(name).begin(name, args, flag=flag, **self.options(**options))
             return self._opened(key, ticket)
@@ -198,6 +218,8 @@ class Adapter:
             return None
         if error is None:
             return self.reply(ticket.finish_sync(value), on_warn)
+        if isinstance(error, CancelledError):
+            return Reply(ticket.cancel_sync(), error=error)
         if isinstance(error, self.control_flow()):
             return Reply(ticket.pause_sync(error), error=error)
         return self.reply(ticket.fail_sync(error), on_warn)
@@ -210,6 +232,8 @@ class Adapter:
             return None
         if error is None:
             return await self.areply(await ticket.finish(value), on_warn)
+        if isinstance(error, CancelledError):
+            return Reply(await ticket.cancel(), error=error)
         if isinstance(error, self.control_flow()):
             return Reply(await ticket.pause(error), error=error)
         return await self.areply(await ticket.fail(error), on_warn)
@@ -232,14 +256,19 @@ class Adapter:
 
     def reply(self, outcome: ToolOutcome, on_warn: OnWarn | None = None) -> Reply:
         """The outcome as a reply; objections of postconditions are told to ``on_warn``, which may replace the value."""
-        reply = reply_for(outcome)
+        reply = reply_for(outcome, self.retold)
         told = _tell(reply, on_warn)
         return _replaced(reply, PORTAL.run(_settled(told)) if isawaitable(told) else told)
 
     async def areply(self, outcome: ToolOutcome, on_warn: OnWarn | None = None) -> Reply:
-        reply = reply_for(outcome)
+        reply = reply_for(outcome, self.retold)
         told = _tell(reply, on_warn)
         return _replaced(reply, await _settled(told) if isawaitable(told) else told)
+
+    def retold(self, error: BaseException, text: str) -> BaseException:
+        """The tool's exception with the text that may be shown. Its type stays where its text can be replaced."""
+        error.args = (text,)
+        return error if describe(error) in (text, repr(text)) else EdictumToolError(text)
 
     # --- Canary -------------------------------------------------------------------------------------------------------------------
 
@@ -249,8 +278,13 @@ class Adapter:
         ``target`` is what was wired (the agent, the tool node, ...); without one, the adapter wires the smallest thing that can
         call a tool. The answer is "governed", or an EdictumConfigError: then calls do not pass through this adapter.
         """
-        ran: list[Any] = []
-        text = self._probe(target, lambda **given: ran.append(given) or "the canary's tool ran")
+        ran: list[bool] = []
+
+        def canary() -> str:
+            ran.append(True)
+            return "the canary's tool ran"
+
+        text = self._probe(target, canary)
         if ran or self._canary_text not in text:
             what = "its tool ran" if ran else f"the reply was {text[:200]!r}"
             raise EdictumConfigError(
@@ -264,7 +298,7 @@ class Adapter:
     def _canary_text(self) -> str:
         return f"canary {self._session_id}"
 
-    def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
+    def _probe(self, target: Any, tool: Callable[[], str]) -> str:
         """Have the framework call the tool named CANARY, and return what its model would read. ``tool`` is for one made on the spot."""
         raise NotImplementedError(f"{type(self).__name__} has no canary")
 
@@ -293,32 +327,25 @@ def denial_text(outcome: ToolDenied) -> str:
     return f"DENIED: {outcome.details or outcome.reason}"
 
 
-def reply_for(outcome: ToolOutcome) -> Reply:
+def as_text(value: Any) -> str:
+    """A value as frameworks put it into a message: text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else dumps(value)
+
+
+def reply_for(outcome: ToolOutcome, retold: Callable[[BaseException, str], BaseException]) -> Reply:
     match outcome:
         case ToolExecutionResult():
             return Reply(outcome, value=outcome.value)
         case ToolDenied():
             return Reply(outcome, text=denial_text(outcome))
-        case ToolFailure(exception=None):
-            return Reply(outcome, value=outcome.value)
+        case ToolFailure(exception=BaseException() as error):
+            return Reply(outcome, error=error if describe(error) == outcome.error else retold(error, outcome.error))
         case ToolFailure():
-            return Reply(outcome, error=redacted_error(outcome))
+            return Reply(outcome, value=outcome.value)
         case ToolTimeout():
             return Reply(outcome, text=f"Tool '{outcome.tool_name}' timed out after {outcome.elapsed_ms} ms.")
         case ToolArtifactReference():
             return Reply(outcome, text=outcome_to_model_content(outcome))
-
-
-def redacted_error(outcome: ToolFailure) -> BaseException:
-    """The tool's exception, with the text that may be shown. Its type stays where its text can be replaced."""
-    error = outcome.exception
-    assert error is not None
-    if describe(error) == outcome.error:
-        return error
-    error.args = (outcome.error,)
-    if describe(error) == outcome.error:
-        return error
-    return EdictumToolError(outcome.error, outcome)
 
 
 def _tell(reply: Reply, on_warn: OnWarn | None) -> Any:

@@ -11,6 +11,7 @@ from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec, Unlisted
 from edictum.contracts.explain import explain
 from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, leaves
 from edictum.contracts.generate import Custom, compile_condition, compile_together
+from edictum.contracts.load import no_collection
 from edictum.contracts.messages import Message, compile_message, literal
 from edictum.contracts.parse import PLAIN, Dialect
 from edictum.contracts.redact import redaction_for
@@ -19,7 +20,7 @@ from edictum.core.call import ToolCall
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
 from edictum.core.decide import describe
 from edictum.core.limits import SESSION_FIELDS, TOOL_FIELDS, Limit, OperationLimits
-from edictum.core.policy import SuccessRule, ToolEntry, tool_entry
+from edictum.core.policy import MAX_CACHED_PLANS, SuccessRule, ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.explanation import ConditionNode
 
@@ -43,6 +44,11 @@ def compile_bundle(
     default: Mode = mode or bundle.mode or "enforce"
     compiler = _Compiler(dialect.selectors, redaction or RedactionPolicy(), default)
     specs = [spec for spec in bundle.contracts if spec.enabled]
+    with no_collection():
+        return _compiled(compiler, bundle, specs, default)
+
+
+def _compiled(compiler: _Compiler, bundle: Bundle, specs: Sequence[ContractSpec], default: Mode) -> Compiled:
     return Compiled(
         contracts=tuple(compiler.contract(spec) for spec in specs if spec.kind is not Kind.SESSION),
         session_limits=tuple(limit for spec in specs if spec.kind is Kind.SESSION for limit in compiler.limits(spec)),
@@ -115,10 +121,14 @@ class Fuser:
     def __call__(self, contracts: tuple[Contract, ...]) -> Callable[..., list[tuple[Contract, Any]]]:
         key = tuple(map(id, contracts))
         if key not in self._made:
+            while len(self._made) >= MAX_CACHED_PLANS:  # tool names come from a model, which can invent any number of them
+                self._made.pop(next(iter(self._made)), None)
             checks: list[Condition] = [contract.check for contract in contracts]  # type: ignore[misc]
             custom = checks[0].custom
             # The contracts are kept with the function, because their ids are its key.
-            self._made[key] = contracts, compile_together([check.expression for check in checks], custom, contracts, _failed, _erred)
+            made = compile_together([check.expression for check in checks], custom, contracts, _failed, _erred)
+            self._made[key] = contracts, made
+            return made
         return self._made[key][1]
 
 

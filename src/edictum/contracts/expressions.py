@@ -157,8 +157,10 @@ def _read_leaf(key: Scalar, name: str, body: Tree, problems: Problems) -> Any:
         problems.shape(key, "the selector is empty", "Write for example args.path.")
         return WRONG
     if not isinstance(body, Map) or len(body.values) != 1:
+        several = isinstance(body, Map) and len(body.values) > 1
         count = f"{len(body.values)} operators" if isinstance(body, Map) else describe(body)
-        problems.shape(body, f"'{name}' needs one operator, got {count}", f"Write for example '{name}: {{equals: value}}'.")
+        hint = "Write one condition for each, in a list under 'all:'." if several else f"Write for example '{name}: {{equals: value}}'."
+        problems.shape(body, f"'{name}' needs one operator, got {count}", hint)
         return WRONG
     (operator,) = body.values
     tree = body.values[operator]

@@ -6,6 +6,7 @@ from typing import Any
 
 from edictum.contracts.expressions import expression_schema, read_raw
 from edictum.contracts.shapes import (
+    MOST,
     Anything,
     Choice,
     Custom,
@@ -34,7 +35,7 @@ NAME = Text(max_length=200, pattern=r"^[a-z0-9][a-z0-9._-]*$", rule="lower-case 
 TOOL = Text(max_length=256, pattern=r"^[^\x00-\x1f\x7f/\\]+$", rule="a tool's name or a glob; names have no slashes")
 MESSAGE = Text(max_length=MESSAGE_MAX_CHARS)
 MODE = words("enforce", "observe")
-WHOLE = Number(whole=True, at_least=1)
+WHOLE = Number(whole=True, at_least=1, at_most=MOST)
 WHEN = Custom(read_raw, "expression")
 
 DENY, APPROVE, ALLOW = "deny", "approve", "allow"
@@ -140,7 +141,7 @@ TOOL_ENTRY = Record(
     {
         "side_effect": Field(words("pure", "read", "write", "irreversible")),
         "idempotent": Field(Flag()),
-        "timeout_s": Field(Number(above=0)),
+        "timeout_s": Field(Number(above=0, at_most=MOST)),
         "run_in": Field(words(*RUN_IN)),
         "retry_on_timeout": Field(Flag()),
         "retry_on_failure": Field(Flag()),

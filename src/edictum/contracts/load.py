@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from edictum.contracts.problems import BundleError, Place, Problems, Source
@@ -82,21 +83,29 @@ def load_any(content: bytes | str, name: str, *, max_bytes: int = MAX_BYTES) -> 
     """Any YAML document as a tree."""
     text = _text(content, name, max_bytes)
     problems = Problems(Source(name, text))
-    collecting = gc.isenabled()
-    gc.disable()  # a tree is made of thousands of new values and no garbage; looking for some takes a third of the time
     try:
-        tree = _Builder(problems).build(text)
+        with no_collection():
+            tree = _Builder(problems).build(text)
     except yaml.YAMLError as exc:
         _report_yaml_error(exc, problems)
         raise BundleError(problems.errors) from exc
     except RecursionError as exc:
         problems.shape(Place(1, 1), "the document is nested too deeply", f"Use at most {MAX_DEPTH} levels.")
         raise BundleError(problems.errors) from exc
+    problems.raise_if_any()
+    return tree or Scalar(None, "", 1, 1), problems
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Loading makes thousands of new values and no garbage; looking for some would take a third of the time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if collecting:
             gc.enable()
-    problems.raise_if_any()
-    return tree or Scalar(None, "", 1, 1), problems
 
 
 def _text(content: bytes | str, name: str, max_bytes: int) -> str:
@@ -121,9 +130,10 @@ def _report_yaml_error(exc: yaml.YAMLError, problems: Problems) -> None:
     mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
     if mark is not None:
         message = getattr(exc, "problem", None) or "this is not YAML"
-        context = getattr(exc, "context", None)
-        problems.shape(Place(mark.line + 1, mark.column + 1), f"not valid YAML: {message}{f' ({context})' if context else ''}",
-                       "Check indentation, quotes and colons around this place.")  # fmt: skip
+        context, began = getattr(exc, "context", None), getattr(exc, "context_mark", None)
+        since = f" ({context}{f', which began in line {began.line + 1}' if began is not None else ''})" if context else ""
+        hint = "Check indentation, quotes and colons around this place."
+        problems.shape(Place(mark.line + 1, mark.column + 1), f"not valid YAML: {message}{since}", hint)
         return
     found = re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]", problems.source.text)
     before = problems.source.text[: found.start()] if found else ""
@@ -229,7 +239,12 @@ class _Builder:
                 value = plain(value)
         elif tag not in _TEXT_TAGS:
             self._refuse(event, f"the tag {tag!r} is not supported", "Remove the tag; quote the value to make it text.")
-        self._add(Scalar(value, style or "", mark.line + 1, mark.column + 1), event.anchor)
+        tree = Scalar(value, style or "", mark.line + 1, mark.column + 1)
+        if self.key is None and event.anchor is None and self.stack and type(self.stack[-1][0]) is Map:
+            self.count += 1
+            self.key = tree
+        else:
+            self._add(tree, event.anchor)
 
     def _open_map(self, event: Any) -> None:
         self._open(event, Map(event.start_mark.line + 1, event.start_mark.column + 1))

@@ -11,7 +11,7 @@ from typing import Any
 from edictum.contracts import grammar
 from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec
 from edictum.contracts.expressions import All, Expression, Leaf, Meaning, leaves
-from edictum.contracts.load import MAX_BYTES, Map, Tree, load
+from edictum.contracts.load import MAX_BYTES, Map, Tree, load, no_collection
 from edictum.contracts.messages import check_message
 from edictum.contracts.operators import Operator, check_custom_operators
 from edictum.contracts.problems import Problem, Problems
@@ -41,7 +41,8 @@ PLAIN = Dialect()
 
 def parse(content: bytes | str, name: str = "<string>", dialect: Dialect = PLAIN) -> Bundle:
     """The bundle that a text describes; raises BundleError with everything that is wrong with it."""
-    bundle, problems = examine(content, name, dialect)
+    with no_collection():
+        bundle, problems = examine(content, name, dialect)
     problems.raise_if_any()
     assert bundle is not None
     return bundle

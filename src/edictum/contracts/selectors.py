@@ -71,9 +71,14 @@ def parse_selector(text: str, custom: Mapping[str, Any] | None = None) -> Select
         if not path:
             raise SelectorError(f"'{text}' names no field", f"Write for example {root}.name.")
         return Selector(text, root, path)
+    return _builtin(text, root, path, tuple(custom or ()))
+
+
+@lru_cache(maxsize=4_096)
+def _builtin(text: str, root: str, path: tuple[str, ...], custom: tuple[str, ...]) -> Selector:
     check = _CHECKS.get(root)
     if check is None:
-        known = [*ROOTS, *(custom or ())]
+        known = [*ROOTS, *custom]
         raise SelectorError(f"unknown selector '{text}'", f"{_near(root, text, known)}A selector starts with one of: {listed(known)}.")
     check(text, path)
     return Selector(text, "result" if root == "output" else root, path)

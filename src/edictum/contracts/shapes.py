@@ -45,7 +45,7 @@ class Text:
             problems.shape(tree, "this text is empty", "Write something, or remove the key.")
         elif self.max_length is not None and len(value) > self.max_length:
             problems.shape(tree, f"this text has {len(value)} characters", f"Use at most {self.max_length}.")
-        elif self.pattern is not None and not re.search(self.pattern, value):
+        elif self.pattern is not None and not re.fullmatch(self.pattern, value):
             problems.shape(tree, f"'{value:.60}' is not allowed here", f"Use {self.rule}.")
         else:
             return value
@@ -99,6 +99,10 @@ class Flag:
         return {"type": "boolean"}
 
 
+def _finite(value: float) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 @dataclass(frozen=True)
 class Number:
     """A finite number; ``whole`` numbers have no fraction."""
@@ -106,18 +110,23 @@ class Number:
     whole: bool = False
     at_least: float | None = None
     above: float | None = None
+    at_most: float | None = None
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = tree.value if isinstance(tree, Scalar) else None
         wanted = "a whole number" if self.whole else "a number"
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)) or not math.isfinite(value):
-            hint = "Write it without quotes." if isinstance(value, str) else f"Write {wanted}."
-            return _wrong(tree, problems, wanted, hint)
+        if self.whole and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)) or not _finite(value):
+            return _wrong(tree, problems, wanted, "Write it without quotes." if isinstance(value, str) else f"Write a finite {wanted[2:]}.")
         if self.at_least is not None and value < self.at_least:
             problems.shape(tree, f"{value} is too small", f"Use {self.at_least:g} or more.")
             return WRONG
         if self.above is not None and value <= self.above:
             problems.shape(tree, f"{value} is too small", f"Use more than {self.above:g}.")
+            return WRONG
+        if self.at_most is not None and value > self.at_most:
+            problems.shape(tree, "this number is too large", f"Use at most {self.at_most:,.0f}.")
             return WRONG
         return value
 
@@ -127,6 +136,8 @@ class Number:
             schema["minimum"] = self.at_least
         if self.above is not None:
             schema["exclusiveMinimum"] = self.above
+        if self.at_most is not None:
+            schema["maximum"] = self.at_most
         return schema
 
 
@@ -215,7 +226,8 @@ class Free:
         return {"type": "object"}
 
 
-DURATION = r"^[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d)$"
+MOST = 10**9  # of seconds, calls and the like: every store can count so far
+DURATION = r"^[0-9]{1,4}(\.[0-9]{1,3})?(ms|s|m|h|d)$"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -225,16 +237,16 @@ class Duration:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = tree.value if isinstance(tree, Scalar) else None
-        if isinstance(value, str) and (found := re.search(DURATION, value)):
+        if isinstance(value, str) and (found := re.fullmatch(DURATION, value)):
             value = float(value[: found.start(2)]) * UNITS[found.group(2)]
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST:
             return _wrong(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
         return float(value)
 
     def schema(self) -> dict[str, Any]:
         # A text such as "0s" has the right form and no length, so at least one digit is not zero.
         text = {"type": "string", "pattern": DURATION, "not": {"pattern": r"^[0.]+[a-z]+$"}}
-        return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, text]}
+        return {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": MOST}, text]}
 
 
 @dataclass(frozen=True)
@@ -277,9 +289,9 @@ class Record:
         return suggestion.split("'")[1] if suggestion else ""
 
     def _check_present(self, tree: Map, misnamed: list[str], problems: Problems) -> None:
-        have = tree.values.keys()
+        have = tree.values.keys() | set(misnamed)
         for name, known in self.fields.items():
-            if known.required and name not in have and name not in misnamed:
+            if known.required and name not in have:
                 problems.shape(tree, f"the key '{name}' is missing", f"Add '{name}: ...'.")
         for group in self.one_of:
             if len(have & set(group)) != 1:
@@ -290,7 +302,7 @@ class Record:
                 problems.shape(tree, f"at least one of {listed(group)} is needed", "Add one of them.")
         for name, other in self.needs.items():
             if name in have and other not in have:
-                problems.shape(tree.keys[name], f"'{name}' needs '{other}' as well", f"Add '{other}: [...]', or remove '{name}'.")
+                problems.shape(tree.keys[name], f"'{name}' needs '{other}' as well", f"Add '{other}', or remove '{name}'.")
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {

@@ -15,6 +15,7 @@ from edictum.core.decide import describe
 from edictum.core.effects import Ran
 from edictum.core.lifecycle import Flow
 from edictum.core.limits import NO_AMOUNTS, Reservation, Settlement, amounts_in_millionths
+from edictum.outcomes import ToolOutcome
 
 Actual: TypeAlias = Callable[[Any], Mapping[str, float]]
 
@@ -37,7 +38,8 @@ def accounted(flow: Flow, account: Account) -> Flow:
             try:
                 effect = flow.send(answer)
             except StopIteration as end:
-                return replace(end.value, notes=(*end.value.notes, note)) if note else end.value
+                outcome: ToolOutcome = end.value
+                return replace(outcome, notes=(*outcome.notes, note)) if note else outcome
             if isinstance(effect, Reservation):
                 effect = replace(effect, amounts=account.amounts, parents=account.parents)
             elif isinstance(effect, Settlement):

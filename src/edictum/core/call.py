@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from edictum.core._draft import draft_of
-from edictum.core.freeze import EMPTY, SCALARS, FrozenDict, freeze, freeze_args
+from edictum.core.freeze import EMPTY, SCALARS, FrozenDict, freeze_args, snapshot_dict
 from edictum.errors import EdictumInputError
 
 SHELL_TOOLS = frozenset({"bash", "shell", "sh", "exec", "run_command", "run_shell_command"})
@@ -136,6 +136,16 @@ def new_call(
     return draft  # type: ignore[no-any-return]
 
 
+def with_principal(call: ToolCall, principal: Principal | None) -> ToolCall:
+    """The same call on behalf of somebody. Its arguments are not copied again: the first copy is the one that was kept."""
+    draft = CallDraft()
+    for name in ToolCall.__slots__:
+        setattr(draft, name, getattr(call, name))
+    draft.principal = principal
+    draft.__class__ = ToolCall
+    return draft  # type: ignore[no-any-return]
+
+
 def check_tool_name(name: object) -> None:
     """Refuse names that could be mistaken for another tool, a path or a second line of a log."""
     if not isinstance(name, str) or not name:
@@ -176,6 +186,6 @@ def snapshot(tool_name: str, args: object) -> FrozenDict:
     if flat:
         return FrozenDict(args)
     try:
-        return FrozenDict({key: freeze(value) for key, value in args.items()})
+        return snapshot_dict(args)
     except (ValueError, RecursionError) as exc:
         raise EdictumInputError(f"Invalid arguments for {tool_name!r}: {exc}.", hint="Pass plain, finite data.") from exc

@@ -135,8 +135,9 @@ def _check_terms(contract: Contract, where: str) -> None:
         raise EdictumConfigError(f"{where}: timeout is {timeout!r}.", hint="Use seconds, more than 0.")
     if contract.redact is not None and not callable(contract.redact):
         raise EdictumConfigError(f"{where}: redact is {contract.redact!r}, not a function.", hint="Pass a function of the result.")
-    if isinstance(contract.tags, str) or not all(isinstance(tag, str) for tag in contract.tags):
-        raise EdictumConfigError(f"{where}: tags is {contract.tags!r}.", hint="Use a list of texts.")
+    tags: Any = contract.tags
+    if isinstance(tags, str) or not isinstance(tags, Iterable) or not all(isinstance(tag, str) for tag in tags):
+        raise EdictumConfigError(f"{where}: tags is {tags!r}.", hint="Use a list of texts.")
 
 
 def check_mode(mode: object, where: str, *, optional: bool = False) -> None:

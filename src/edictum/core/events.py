@@ -18,6 +18,7 @@ from edictum.core.call import ToolCall
 from edictum.core.contract import Mode
 from edictum.core.decide import AfterDecision
 from edictum.core.decision import Decision, Objection
+from edictum.core.freeze import kept
 from edictum.core.limits import NO_COUNTERS, Counters
 from edictum.core.redaction import MAX_SUMMARY, RedactionPolicy, shorten
 from edictum.success import SuccessVerdict
@@ -168,7 +169,7 @@ def _event(entry: Entry) -> AuditEvent:
         call_index=call.call_index,
         parent_call_id=call.parent_call_id,
         tool_name=call.tool_name,
-        tool_args=redact.redact_args(call.args),
+        tool_args=redact.redact_args(kept(call.args)),
         side_effect=call.side_effect.value,
         environment=call.environment,
         principal=redact.redact_args(call.principal.as_dict()) if call.principal else None,

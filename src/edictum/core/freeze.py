@@ -21,7 +21,7 @@ class FrozenDict(dict[Any, Any]):
     """A dict that refuses changes. Copies of it are ordinary dicts."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -40,8 +40,8 @@ class FrozenList(list[Any]):
     """A list that refuses changes. Copies of it are ordinary lists."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse  # type: ignore[assignment]
-    pop = remove = reverse = sort = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
+    pop = remove = reverse = sort = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self))
@@ -56,7 +56,41 @@ class FrozenList(list[Any]):
         return (FrozenList, (list(self),))
 
 
+class KeptDict(FrozenDict):
+    """A snapshot that contains objects which can be changed. The gate's parts are shown a copy of them; ``kept`` is another one,
+    made at the same moment, from which the tool and the record are served: what was checked is what runs.
+    """
+
+    __slots__ = ("kept",)
+    kept: dict[Any, Any]
+
+
 EMPTY: FrozenDict = FrozenDict()
+PLAIN = SCALARS | {FrozenDict, FrozenList, tuple, frozenset}
+
+
+def kept(args: Any) -> Any:
+    """The arguments as they were when the call was made."""
+    return args.kept if type(args) is KeptDict else args
+
+
+def snapshot_dict(args: Mapping[Any, Any]) -> FrozenDict:
+    """A frozen deep copy of arguments that are not flat."""
+    frozen = FrozenDict({key: freeze(value) for key, value in args.items()})
+    if all(_unchangeable(value) for value in frozen.values()):
+        return frozen
+    shown = KeptDict(frozen)
+    shown.kept = thaw(frozen)
+    return shown
+
+
+def _unchangeable(value: Any) -> bool:
+    kind = type(value)
+    if kind is FrozenDict:
+        return all(_unchangeable(item) for item in value.values())
+    if kind is FrozenList or kind is tuple:
+        return all(_unchangeable(item) for item in value)
+    return kind in PLAIN
 
 
 def freeze_args(args: Mapping[Any, Any]) -> FrozenDict:
@@ -96,11 +130,11 @@ def copy_object(value: Any) -> Any:
         return value
 
 
-def thaw_args(args: FrozenDict) -> dict[Any, Any]:
+def thaw_args(args: Any) -> dict[Any, Any]:
     """Fresh, ordinary arguments for the tool: what it does to them changes no record."""
     for value in args.values():
         if type(value) not in SCALARS:
-            return {key: thaw(value) for key, value in args.items()}
+            return {key: thaw(item) for key, item in kept(args).items()}
     return dict(args)
 
 

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 from edictum.core import events
 from edictum.core._draft import record
-from edictum.core.call import Principal, SideEffect, ToolCall
+from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
 from edictum.core.contract import Mode
 from edictum.core.decide import (
     AfterDecision,
@@ -120,49 +120,70 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
     Nearly every call takes the straight road through here: no contract objects, no limit is full, nothing has to be waited for.
     It is written without helpers, because it is the price of every call; whatever is unusual is handed to a function below.
     """
-    call, context = run.call, terms.context
-    decision = plan.passed
-    special = plan.ask_before(call) if plan.straight and (terms.principal_resolver is None or run.identified) else NOT_YET
-    grant = None if special else (yield _reservation(run, call, plan, terms))
-    if type(grant) is Grant and not grant.breaches:
-        counters = grant.counters
-        problem = yield Entry(context, CALL_ALLOWED, call, decision, counters)
-        if problem is not None:
-            return (yield from _stop(run, plan, terms, _unrecorded(Admission(call, decision, counters, holds=True), problem)))
-    else:
-        admission = _granted(call, decision, grant) if grant is not None else (yield from _admit(run, plan, terms, special))
-        admission = yield from _announce(admission, terms)
-        call, decision, counters = admission.call, admission.decision, admission.counters
-        if decision.effect != "allow":
-            return (yield from _stop(run, plan, terms, admission))
-    if terms.on_allow is not None:
-        yield Notify(terms.on_allow, (call,), "on_allow")
-    ran = yield (run if call is run.call else replace(run, call=call))
-    if type(ran) is Raised:
-        return (yield from _left(run, plan, terms, ran, Admission(call, decision, counters, holds=True)))
+    call, context, ran = run.call, terms.context, None
+    decision, counters = plan.passed, NO_COUNTERS
+    try:
+        special = plan.ask_before(call) if plan.straight and (terms.principal_resolver is None or run.identified) else NOT_YET
+        grant = None if special else (yield _reservation(run, call, plan, terms))
+        if type(grant) is Grant and not grant.breaches:
+            counters = grant.counters
+            problem = yield Entry(context, CALL_ALLOWED, call, decision, counters)
+            if problem is not None:
+                return (yield from _stop(run, plan, terms, _unrecorded(Admission(call, decision, counters, holds=True), problem)))
+        else:
+            admission = _granted(call, decision, grant) if grant is not None else (yield from _admit(run, plan, terms, special))
+            admission = yield from _announce(admission, terms)
+            call, decision, counters = admission.call, admission.decision, admission.counters
+            if decision.effect != "allow":
+                return (yield from _stop(run, plan, terms, admission))
+        if terms.on_allow is not None:
+            yield Notify(terms.on_allow, (call,), "on_allow")
+        ran = yield (run if call is run.call else replace(run, call=call))
+        if type(ran) is Raised:
+            return (yield from _left(run, plan, terms, ran, Admission(call, decision, counters, holds=True)))
 
-    # From here on the tool has run: the call is counted and its result is kept, whatever else goes wrong.
-    verdict = _verdict(call, plan, ran, flag, terms.success_check)
-    if verdict is None:
-        verdict = yield from _custom_verdict(terms.success_check, call.tool_name, ran.value)  # type: ignore[arg-type]
-    after = (yield from _review(call, plan, terms, ran)) if plan.reviewed else NOT_ASKED
-    value = after.value if plan.reviewed else ran.value
-    outcome: ToolOutcome
-    if verdict.success:
-        outcome = execution_result(call.call_id, call.tool_name, value, int(ran.elapsed_s * 1000), after.findings)
-        settled = yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "success")
+        # From here on the tool has run: the call is counted and its result is kept, whatever else goes wrong.
+        verdict = _verdict(call, plan, ran, flag, terms.success_check)
+        if verdict is None:
+            verdict = yield from _custom_verdict(terms.success_check, call.tool_name, ran.value)  # type: ignore[arg-type]
+        after = (yield from _review(call, plan, terms, ran)) if plan.reviewed else NOT_ASKED
+        value = after.value if plan.reviewed else ran.value
+        outcome: ToolOutcome
+        if verdict.success:
+            outcome = execution_result(call.call_id, call.tool_name, value, int(ran.elapsed_s * 1000), after.findings)
+            settled = yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "success")
+        else:
+            outcome = _failed(call, plan, context, ran, verdict, value, after)
+            settled = yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "failure")
+        if type(settled) is not Counters:
+            outcome, settled = _with_note(outcome, context, "The call could not be counted", settled), counters
+        if turn is not None:
+            outcome = yield from _shaped(outcome, call, turn)
+        closing = _closing(plan, context, ran, verdict, value, after, outcome)
+        if not after.passed:
+            yield events.postcondition_warning(context, call, decision, settled, closing)
+        problem = yield Entry(context, CALL_EXECUTED if verdict.success else CALL_FAILED, call, decision, settled, closing)
+        return outcome if problem is None else _with_note(outcome, context, "The result could not be written to the audit", problem)
+    except GeneratorExit:
+        raise
+    except BaseException as exc:  # somebody said stop inside a contract, a hook or a checker; or the gate itself is broken
+        yield from _broken_off(run, plan, terms, Admission(call, decision, counters), exc, ran)
+        raise
+
+
+def _broken_off(
+    run: RunTool, plan: Plan, terms: Terms, admission: Admission, error: BaseException, ran: Ran | Raised | None
+) -> Generator[Effect, Any, None]:
+    """Give the slots back, or count the call if its tool has run, and write down what stopped it. A repeated settlement is harmless."""
+    call, reason = admission.call, f"The gate was interrupted: {type(error).__name__}: {describe(error)}"
+    started = type(ran) is Ran
+    yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "failure" if started else "release")
+    decision = _error("gate", "gate", reason, admission.decision)
+    if started:
+        closing = Closing("failed", SuccessVerdict(False, "gate", reason, policy_error=True), error=reason)
+        yield Entry(terms.context, CALL_FAILED, call, decision, admission.counters, closing)
     else:
-        outcome = _failed(call, plan, context, ran, verdict, value, after)
-        settled = yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "failure")
-    if type(settled) is not Counters:
-        outcome, settled = _with_note(outcome, context, "The call could not be counted", settled), counters
-    if turn is not None:
-        outcome = yield from _shaped(outcome, call, turn)
-    closing = _closing(plan, context, ran, verdict, value, after, outcome)
-    if not after.passed:
-        yield events.postcondition_warning(context, call, decision, settled, closing)
-    problem = yield Entry(context, CALL_EXECUTED if verdict.success else CALL_FAILED, call, decision, settled, closing)
-    return outcome if problem is None else _with_note(outcome, context, "The result could not be written to the audit", problem)
+        yield events.denied(terms.context, call, decision, admission.counters)
 
 
 def _announce(admission: Admission, terms: Terms) -> Generator[Effect, Any, Admission]:
@@ -209,7 +230,7 @@ def _admit(run: RunTool, plan: Plan, terms: Terms, special: Any) -> Generator[Ef
 def _identify(call: ToolCall, resolver: Callable[..., Any]) -> Generator[Effect, Any, ToolCall | Decision]:
     principal = yield from _answer(lambda: resolver(call.tool_name, call.args))
     if principal is None or isinstance(principal, Principal):
-        return replace(call, principal=principal)
+        return with_principal(call, principal)
     return _error("principal_resolver", "principal_resolver", f"The principal could not be resolved: {_why(principal)}")
 
 
@@ -246,9 +267,7 @@ def _settle_before(plan: Plan, special: Any, hooks: Any, mode: Mode) -> Generato
     return decide_before(plan.before, answers, [as_hook_answer(hook, raw) for hook, raw in settled_hooks], mode)
 
 
-def _reservation(
-    run: RunTool, call: ToolCall, plan: Plan, terms: Terms, count_attempt: bool = True, hold: bool = True
-) -> Reservation:
+def _reservation(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, count_attempt: bool = True, hold: bool = True) -> Reservation:
     return Reservation(
         call.run_id,
         run.key,
@@ -330,8 +349,9 @@ def _ask_session(admission: Admission, plan: Plan, terms: Terms) -> Generator[Ef
         waived=decision.waived + judged.waived,
     )
     if judged.effect != "allow" and decision.effect != "deny":
-        why = {"reason": judged.reason, "source": judged.source, "name": judged.name, "policy_error": judged.policy_error}
-        merged = replace(merged, effect="deny", **why)
+        merged = replace(
+            merged, effect="deny", reason=judged.reason, source=judged.source, name=judged.name, policy_error=judged.policy_error
+        )
     return replace(admission, decision=merged)
 
 
@@ -624,38 +644,38 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
     """Govern one call of a turn. The turn is told how it ended, once, also when the walk is thrown away."""
     outcome: ToolOutcome | None = None
     try:
-        outcome = yield from _enter(run, plan, terms, flag, turn)
-        if (settlement := turn.settlement(outcome)) is not None and type(settled := (yield settlement)) is not Counters:
-            outcome = _with_note(outcome, terms.context, "The call could not be written down as made", settled)
-        return outcome
+        entered = yield from _enter(run, plan, terms, turn)
+        outcome = (yield from _attempt(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered  # type: ignore[assignment]
+        while (pause_s := turn.retry_in(outcome)) is not None and (yield Delay(pause_s)) is None:  # type: ignore[arg-type]
+            # Each attempt is judged, counted and recorded as a call of its own.
+            outcome = yield from _attempt(replace(entered, key=f"{run.key}~{turn.attempts + 1}"), plan, terms, flag, turn)  # type: ignore[arg-type]
+        if (settlement := turn.settlement(outcome)) is not None and type(settled := (yield settlement)) is not Counters:  # type: ignore[arg-type]
+            outcome = _with_note(outcome, terms.context, "The call could not be written down as made", settled)  # type: ignore[arg-type]
+        return outcome  # type: ignore[return-value]
     finally:
         turn.ended(outcome)
 
 
-def _enter(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn) -> Flow:
+def _enter(run: RunTool, plan: Plan, terms: Terms, turn: CallInTurn) -> Generator[Effect, Any, RunTool | ToolOutcome]:
+    """Ask the gates. The call that may go on, with the arguments that they have settled on, or the outcome."""
     call = run.call
-    for gate in turn.gates:
-        answer = _ask_gate(gate, call)
+    for name, gate in turn.gates:
+        try:
+            answer = gate(turn, call)
+        except Exception as exc:  # a gate that fails refuses
+            answer = Refusal("policy_error", f"The gate {name!r} failed: {describe(exc)}", policy_error=True)
         if answer is None:
             continue
         if type(answer) is not ToolCall:
             answer = yield from _settle_gate(gate, call, answer, turn)
         if type(answer) is Refusal:
-            admission = yield from _count_refused(run, call, plan, terms, _refusal(gate[0], answer))
+            admission = yield from _count_refused(run, call, plan, terms, _refusal(name, answer))
             return (yield from _refuse(replace(admission, gate=answer.reason), terms))
         if type(answer) is Repeat:
             return (yield from _repeat(run, call, plan, terms, answer.outcome))
         if type(answer) is ToolCall:
             call = answer
-    return (yield from _attempts(run if call is run.call else replace(run, call=call), plan, terms, flag, turn))
-
-
-def _ask_gate(gate: Gate, call: ToolCall) -> Answer:
-    """A gate that fails refuses."""
-    try:
-        return gate[1](call)
-    except Exception as exc:
-        return Refusal("policy_error", f"The gate {gate[0]!r} failed: {describe(exc)}", policy_error=True)
+    return run if call is run.call else replace(run, call=call)
 
 
 def _settle_gate(gate: Gate, call: ToolCall, answer: Answer, turn: CallInTurn) -> Generator[Effect, Any, Answer]:
@@ -664,7 +684,7 @@ def _settle_gate(gate: Gate, call: ToolCall, answer: Answer, turn: CallInTurn) -
         told = yield AwaitTwin(answer.outcome, answer.timeout_s)
         if type(told) is Raised:
             return Refusal("cancelled", "The caller was cancelled while the same call was running.")
-        answer = Repeat(told) if told is not None else _ask_gate(gate, call)
+        answer = Repeat(told) if told is not None else gate(turn, call)
     if type(answer) is Once:
         grant = yield answer.reservation
         if not isinstance(grant, Grant):
@@ -703,18 +723,6 @@ def _attempts_only(grant: Grant) -> Grant:
     return Grant(grant.granted or not any(breach.limit.enforce for breach in full), grant.counters, full)
 
 
-def _attempts(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn) -> Flow:
-    """Each attempt is judged, counted and recorded as a call of its own."""
-    first, number = run.key, 1
-    while True:
-        outcome = yield from _attempt(run, plan, terms, flag, turn)
-        pause_s = turn.retry_in(outcome)
-        if pause_s is None or (yield Delay(pause_s)) is not None:
-            return outcome
-        number += 1
-        run = replace(run, key=f"{first}~{number}")
-
-
 def _attempt(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn) -> Flow:
     """One walk, with what the turn adds to its effects: the deadline of the tool, a bound for hooks, a clock that stops for people."""
     flow = lifecycle(run, plan, terms, flag, turn)
@@ -723,14 +731,16 @@ def _attempt(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Ca
         while True:
             effect = flow.send(answer)
             kind = type(effect)
-            if kind is RunTool:
-                answer = yield from _run_in_turn(effect, turn)  # type: ignore[arg-type]
-            elif kind is AwaitDecision or kind is Ask:
-                answer = yield from _held(effect, turn)
+            if kind not in TIMED:
+                answer = yield effect
+            elif kind is RunTool:
+                started = turn.start(effect)  # type: ignore[arg-type]
+                ran = (yield started) if type(started) is RunTool else Raised(TurnOver(started))  # type: ignore[arg-type]
+                answer = turn.ran(ran) if type(ran) is Ran else ran
             elif kind is Settle:
                 answer = yield Settle(effect.awaitable, turn.patience_s())  # type: ignore[union-attr]
             else:
-                answer = yield effect
+                answer = yield from _held(effect, turn)
     except StopIteration as end:
         outcome: ToolOutcome = end.value
         return outcome
@@ -738,12 +748,7 @@ def _attempt(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Ca
         flow.close()
 
 
-def _run_in_turn(run: RunTool, turn: CallInTurn) -> Generator[Effect, Any, Any]:
-    started = turn.start(run)
-    if type(started) is Refusal:
-        return Raised(TurnOver(started))
-    ran = yield started  # type: ignore[misc]
-    return turn.ran(ran) if type(ran) is Ran else ran
+TIMED = frozenset({RunTool, Settle, Ask, AwaitDecision})  # the effects that take a turn's time, or a person's
 
 
 def _held(effect: Effect, turn: CallInTurn) -> Generator[Effect, Any, Any]:

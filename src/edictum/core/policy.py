@@ -106,7 +106,8 @@ class Policy:
     """An immutable set of contracts, hooks, limits and tool entries."""
 
     __slots__ = ("_after", "_before", "_hooks", "_limits", "_plans", "_session", "_success", "_tools",
-                 "contracts", "hooks", "limits", "mode", "session_limits", "success_rules", "tools", "unlisted", "version")  # fmt: skip
+                 "contracts", "enforce_limits", "hooks", "limits", "mode", "session_limits", "success_rules", "tools",
+                 "unlisted", "version")  # fmt: skip
 
     def __init__(
         self,
@@ -120,6 +121,7 @@ class Policy:
         version: str | None = None,
         unlisted: Contract | None = None,
         mode: Mode = "enforce",
+        enforce_limits: bool = True,
     ) -> None:
         self.contracts = tuple(contracts)
         self.hooks = tuple(hooks)
@@ -129,6 +131,7 @@ class Policy:
         self.success_rules = tuple(success_rules)
         self.version = version
         self.unlisted = unlisted  # asked about tools that are not in the table
+        self.enforce_limits = enforce_limits
         self.mode = mode  # of the bundle as a whole; its contracts carry their own
         self._before = self._index(Kind.PRE, Kind.SANDBOX)
         self._session = self._index(Kind.SESSION)
@@ -136,7 +139,7 @@ class Policy:
         self._hooks = ToolIndex(((hook.tool,), hook) for hook in self.hooks)
         self._tools = ToolIndex(((name,), entry) for name, entry in self.tools.items())
         self._success = ToolIndex((rule.tools, rule) for rule in self.success_rules)
-        self._limits = compiled_together(self.limits, self.session_limits, enforce=mode == "enforce")
+        self._limits = compiled_together(self.limits, self.session_limits, enforce=enforce_limits)
         self._plans: dict[str, Plan] = {}
 
     def _index(self, *kinds: Kind) -> ToolIndex:

@@ -48,7 +48,7 @@ class Once:
 
 
 Answer: TypeAlias = Refusal | Twin | Repeat | Once | ToolCall | None
-Gate: TypeAlias = tuple[str, Callable[[ToolCall], Answer]]
+Gate: TypeAlias = Callable[[Any, ToolCall], Answer]
 
 
 @record
@@ -68,9 +68,18 @@ class TurnOver(Exception):
 
 
 class CallInTurn(Protocol):
-    """One call, as its turn sees it. ``gates`` are asked in order; None lets the call pass, a ToolCall goes on in its place."""
+    """One call, as its turn sees it.
 
-    gates: Sequence[Gate]
+    ``gates`` are methods with their names, asked in order; None lets the call pass, a ToolCall goes on in its place.
+    """
+
+    @property
+    def attempts(self) -> int:
+        """How often the body has been started."""
+        ...
+
+    @property
+    def gates(self) -> Sequence[tuple[str, Gate]]: ...
 
     def once(self, grant: Grant) -> Refusal | None:
         """The ledger's answer to ``Once``."""
@@ -105,7 +114,7 @@ class CallInTurn(Protocol):
         ...
 
     def retry_in(self, outcome: ToolOutcome) -> float | None:
-        """Seconds until the next attempt, or None when there is none."""
+        """Seconds until the next attempt, or None when there is none, as for every call that did not start."""
         ...
 
     def settlement(self, outcome: ToolOutcome) -> Settlement | None:
@@ -120,8 +129,11 @@ class CallInTurn(Protocol):
 class OpenedCall(CallInTurn, Protocol):
     """A call of a turn on its way to the guard: a name that can be written down, and arguments that are a mapping."""
 
-    tool_name: str
-    body: Callable[..., Any] | None
+    @property
+    def tool_name(self) -> str: ...
+
+    @property
+    def body(self) -> Callable[..., Any] | None: ...
 
     @property
     def args(self) -> Mapping[str, Any]: ...
@@ -134,6 +146,10 @@ class OpenedCall(CallInTurn, Protocol):
 
     def plan(self, plan: Plan) -> Plan:
         """The guard's plan for the tool, with what the turn knows of it."""
+        ...
+
+    def malformed(self, why: str) -> None:
+        """The arguments cannot be read, and the gates shall say so."""
         ...
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from edictum.core.effects import Engine, Pause, Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.execution.failures import NotStarted, Unfinished
-from edictum.execution.tasks import Ended, see_to_end
+from edictum.execution.tasks import Ended, see_to_end, wait_for
 from edictum.execution.threads import POOL
 
 # Results that certainly need no awaiting; asking ``isawaitable`` of each would cost more than the rest of this module.
@@ -38,7 +38,7 @@ async def run_async(effect: RunTool) -> Ran:
         return await _run_bounded(effect) if effect.run_in in HERE else await _run_elsewhere(effect)
     started = clock()
     try:
-        value = effect.body(**thaw_args(effect.call.args))  # type: ignore[misc, arg-type]
+        value = effect.body(**thaw_args(effect.call.args))  # type: ignore[misc]
         if needs_await(value):
             value = await value
     except BaseException as exc:
@@ -89,7 +89,7 @@ def _broken(exc: Exception) -> Ran:
 
 def _call(effect: RunTool) -> Ended:
     try:
-        return effect.body(**thaw_args(effect.call.args)), None  # type: ignore[misc, arg-type]
+        return effect.body(**thaw_args(effect.call.args)), None  # type: ignore[misc]
     except BaseException as exc:
         return None, exc
 
@@ -131,14 +131,11 @@ def _left_behind(left: Unfinished, elapsed_s: float, deadline: float | None) -> 
 
 async def _thread_result(effect: RunTool) -> Ended:
     future = POOL.submit(_body_call(effect))
-    waiting = asyncio.wrap_future(future)
     try:
-        await asyncio.wait((waiting,), timeout=effect.timeout_s)
+        done = await wait_for(future, effect.timeout_s)
     except asyncio.CancelledError as exc:
         raise _abandoned(future, exc) from None
-    finally:
-        waiting.cancel()  # or its end would be told to a loop that may be closed by then
-    if not future.done():
+    if not done:
         raise _abandoned(future)
     return future.result()  # type: ignore[no-any-return]
 

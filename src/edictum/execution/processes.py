@@ -27,7 +27,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from edictum.core.effects import Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.execution import worker as protocol
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError, RemoteTraceback
+from edictum.execution.tasks import wait_for
 from edictum.execution.threads import DaemonPool
 
 MAX_RESULT_BYTES = 64 << 20
@@ -218,10 +219,8 @@ def kill_tree(pid: int) -> None:
 
 
 def _signal(send: Callable[[int, int], None], pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):  # gone already, or running as somebody else
         send(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass  # gone already, or running as somebody else
 
 
 def descendants(pid: int) -> set[int]:
@@ -371,7 +370,7 @@ class ProcessPool:
         """Run a function that may block in a helper thread. It is seen through; a cancellation meanwhile only stops the waiting."""
         future = HELPERS.submit(function)
         try:
-            await asyncio.wait((asyncio.wrap_future(future),))
+            await wait_for(future)
         except asyncio.CancelledError:
             return None
         return future.result()
@@ -379,7 +378,7 @@ class ProcessPool:
     def _request(self, effect: RunTool) -> bytes:
         tool = effect.call.tool_name
         target = _packed(effect.body, f"The function of {tool!r} cannot be sent to a worker process", "Define it at the top of a module")
-        args = _packed(thaw_args(effect.call.args), f"The arguments of {tool!r} cannot be sent to a worker process", "Pass plain data")  # type: ignore[arg-type]
+        args = _packed(thaw_args(effect.call.args), f"The arguments of {tool!r} cannot be sent to a worker process", "Pass plain data")
         script = _host_script(tool) if b"__main__" in target else None
         request = (list(sys.path), script, self._cpu_s, self._max_result, target, args)
         return protocol.frame(pickle.dumps(request, 5))

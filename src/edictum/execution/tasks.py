@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from concurrent.futures import Future
 from typing import Any
 
 from edictum.execution.failures import Unfinished
@@ -32,6 +33,17 @@ async def see_to_end(awaitable: Awaitable[Any], timeout_s: float | None = None) 
         interrupted = await _stop(task)
         raise Unfinished(not task.done(), interrupted)
     return (None, asyncio.CancelledError()) if task.cancelled() else task.result()
+
+
+async def wait_for(future: Future[Any], timeout_s: float | None = None) -> bool:
+    """Wait for what a thread does, no longer than that. Says whether it is done; it goes on in any case."""
+    waiting = asyncio.wrap_future(future)
+    try:
+        await asyncio.wait((waiting,), timeout=timeout_s)
+    finally:
+        if not waiting.cancel() and not waiting.cancelled():  # or its end would be told to a loop that may be closed by then
+            waiting.exception()  # the caller asks the thread's own future; this one must not complain that nobody asks it
+    return future.done()
 
 
 async def _caught(awaitable: Awaitable[Any]) -> Ended:

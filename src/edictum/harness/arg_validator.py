@@ -56,15 +56,23 @@ class ToolArgValidator:
     def __init__(self, *, coerce: bool = True) -> None:
         self._coerce = coerce
 
+    def fits(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
+        """Whether nothing is wrong with the arguments: the usual case, and a quick one."""
+        try:
+            return bool(validator_for_spec(spec).is_valid(arguments))
+        except ValueError:  # a value that JSON does not know
+            return False
+
     def validate(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> Validation:
         """The arguments as the tool will get them, or what is wrong with them. Never raises for what a model sent."""
-        validator = validator_for_spec(spec)
+        if self.fits(spec, arguments):
+            return Valid(arguments)
+        validator, plain = validator_for_spec(spec), thaw(arguments)
         try:
-            if validator.is_valid(arguments):
-                return Valid(arguments)
-        except ValueError:  # a value that JSON does not know
-            return self._repaired(spec, validator, jsonable(arguments))
-        return self._repaired(spec, validator, thaw(arguments))
+            validator.is_valid(plain)
+        except ValueError:
+            plain = jsonable(plain)
+        return self._repaired(spec, validator, plain)
 
     def _repaired(self, spec: ToolSpec, validator: Any, arguments: dict[str, Any]) -> Validation:
         repairs: list[str] = []

@@ -18,6 +18,8 @@ MAX_DEPTH = 150
 
 def canonical(value: Any) -> str:
     """The canonical text of any value. Objects that JSON does not know are told apart by type and content as far as possible."""
+    if value is None:
+        return "None;"
     parts: list[str] = []
     try:
         _write(value, parts.append, 0)
@@ -57,6 +59,12 @@ def _write(value: Any, put: Any, depth: int) -> None:
 
 def _write_mapping(value: Mapping[Any, Any], put: Any, depth: int) -> None:
     put("(")
+    if all(type(key) is str and key.isascii() for key in value):
+        for key in sorted(value):
+            put(f"s{len(key)}:{key}")
+            _write(value[key], put, depth + 1)
+        put(")")
+        return
     for key, item in sorted(((canonical(key), item) for key, item in value.items()), key=_first):
         put(key)
         _write(item, put, depth + 1)

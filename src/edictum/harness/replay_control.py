@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from edictum.harness.canonical import canonical, digest
 from edictum.harness.tool_spec import ANYTHING, ToolSpec
-from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolOutcome, TurnFacts
+from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolOutcome
 
 MAX_HISTORY = 10_000
 DUPLICATE = "The same call has already succeeded in this turn; its result still holds."
@@ -52,7 +52,8 @@ Begun: TypeAlias = New | InFlight | Done
 
 @dataclass(slots=True)
 class _Slot:
-    running: Future[ToolOutcome | None] | None = None
+    running: bool = False
+    waiting: Future[ToolOutcome | None] | None = None  # made when the first waiter comes
     done: bool = False
     settled: bool = False  # ``finish`` has said how it ended, and nobody else is asked
     outcome: ToolOutcome | None = None
@@ -63,7 +64,7 @@ def replayed(outcome: ToolOutcome) -> ToolOutcome:
     """An outcome as a second call gets it: marked, also for the model, which reads ``output``."""
     if isinstance(outcome, ToolDenied):
         return outcome
-    facts = replace(outcome.turn or TurnFacts(), replayed=True)
+    facts = replace(outcome.turn, replayed=True)
     if isinstance(outcome, ToolExecutionResult):
         return replace(outcome, output={**outcome.output, "replayed": True}, turn=facts)
     return replace(outcome, turn=facts)
@@ -125,25 +126,30 @@ class ReplayControl:
         with self._lock:
             key = self._key(spec.name, arguments, spec, principal)
             slot = self._slot(key)
-            if slot.running is not None:
-                return InFlight(key, slot.running)
+            if slot.running:
+                return InFlight(key, self._waiting(slot))
             if self._is_done(slot):
                 return Done(key, slot.outcome)
-            slot.running = Future()
-            slot.running.set_running_or_notify_cancel()  # a waiter that is cancelled must not cancel the others
+            slot.running = True
             return New(key)
+
+    def _waiting(self, slot: _Slot) -> Future[ToolOutcome | None]:
+        if slot.waiting is None:
+            slot.waiting = Future()
+            slot.waiting.set_running_or_notify_cancel()  # a waiter that is cancelled must not cancel the others
+        return slot.waiting
 
     def finish(self, begun: New, spec: ToolSpec, arguments: Mapping[str, Any], outcome: ToolOutcome | None, principal: Any = None,
                *, shared: bool = True) -> None:  # fmt: skip
         """The call that ``begin`` called new has ended. Those that wait get the outcome, or None when it is not theirs to share."""
         with self._lock:
             slot = self._slots.get(begun.key) or _Slot()
-            running, slot.running, slot.settled = slot.running, None, True
+            waiting, slot.waiting, slot.running, slot.settled = slot.waiting, None, False, True
             if isinstance(outcome, (ToolExecutionResult, ToolArtifactReference)):
                 # A write has raised the versions of its own resources: what is done, is done as of now.
                 self._store(slot if spec.is_read else self._slot(self._key(spec.name, arguments, spec, principal)), spec, outcome)
-        if running is not None:
-            running.set_result(replayed(outcome) if shared and outcome is not None else None)
+        if waiting is not None:
+            waiting.set_result(replayed(outcome) if shared and outcome is not None else None)
 
     def wrote(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
         """A write has started or ended: what was read before from its resources is stale."""
@@ -167,7 +173,7 @@ class ReplayControl:
         names = [key.name for key in spec.keys_for(arguments)]
         if ANYTHING in names:
             return f"#{self._writes}"
-        return ",".join(f"{name}={self._versions.get(name, 0)}" for name in [*names, ANYTHING])
+        return ",".join(f"{len(name)}:{name}={version}" for name in [*names, ANYTHING] if (version := self._versions.get(name)))
 
     def _slot(self, key: str) -> _Slot:
         slot = self._slots.get(key)
@@ -178,7 +184,7 @@ class ReplayControl:
         return slot
 
     def _forget_one(self) -> None:
-        oldest = next((key for key, slot in self._slots.items() if slot.running is None), None)
+        oldest = next((key for key, slot in self._slots.items() if not slot.running), None)
         if oldest is not None:
             del self._slots[oldest]
 

@@ -16,9 +16,9 @@ from edictum.core.policy import ToolEntry
 from edictum.errors import EdictumConfigError
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 
-Isolation = Literal["async", "thread", "process"]
+Isolation = Literal["inline", "async", "thread", "process"]
 OnDuplicate = Literal["deny", "replay"]
-RUN_IN: dict[str, Any] = {"async": "inline", "thread": "thread", "process": "process"}
+RUN_IN: dict[str, Any] = {"inline": "inline", "async": "inline", "thread": "thread", "process": "process"}
 ANYTHING = "*"
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object"}
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -45,6 +45,9 @@ class ToolSpec:
 
     ``resource_keys`` are names (``"vault"``), names filled in from arguments (``"file:{path}"``), ``ResourceKey`` values, or a function
     of the arguments. Plain names are shared for reads and exclusive for writes. None means unknown: any resource.
+
+    ``isolation``: "async" is a task, cancelled at the deadline; "thread" cannot be stopped and is left behind; "process" is killed;
+    "inline" is for functions that surely return at once: they are called where they stand, and no deadline can stop them.
     """
 
     name: str
@@ -74,11 +77,21 @@ class ToolSpec:
     token_parameter: str | None = None
     open_world: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    # What follows from the axes; every call asks, so it is worked out once.
+    is_pure: bool = field(init=False, repr=False)
+    is_read: bool = field(init=False, repr=False)  # it leaves the world as it is
+    is_cacheable: bool = field(init=False, repr=False)
+    safe_to_repeat: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_tool_name(self.name)
-        object.__setattr__(self, "side_effect", _side_effect(self.name, self.side_effect))
-        _check(self, "isolation", self.isolation is None or self.isolation in RUN_IN, "Use 'async', 'thread' or 'process'.")
+        effect = _side_effect(self.name, self.side_effect)
+        pure, read = effect is SideEffect.PURE, effect in (SideEffect.PURE, SideEffect.READ)
+        cacheable = (self.idempotent or pure) if self.cacheable is None else self.cacheable
+        for name, value in (("side_effect", effect), ("is_pure", pure), ("is_read", read), ("is_cacheable", cacheable),
+                            ("safe_to_repeat", read or self.idempotent)):  # fmt: skip
+            object.__setattr__(self, name, value)
+        _check(self, "isolation", self.isolation is None or self.isolation in RUN_IN, "Use 'async', 'thread', 'process' or 'inline'.")
         _check(self, "parameters", isinstance(self.parameters, Mapping), "Pass a JSON Schema of type object.")
         _check(self, "on_duplicate", self.on_duplicate in (None, "deny", "replay"), "Use 'deny' or 'replay'.")
         _check(self, "function", self.function is None or callable(self.function), "Pass a function.")
@@ -90,25 +103,6 @@ class ToolSpec:
         _check(self, "min_useful_s", self.min_useful_s >= 0, "Use seconds, 0 or more.")
         _check(self, "max_output_chars", type(self.max_output_chars) is int and self.max_output_chars > 0, "Use a number of characters.")
         _check(self, "window_s", self.window_s is None or not self.is_read, "A window is for tools that change something.")
-
-    # --- What follows from the axes -----------------------------------------------------------------------------------------
-
-    @property
-    def is_pure(self) -> bool:
-        return self.side_effect is SideEffect.PURE
-
-    @property
-    def is_read(self) -> bool:
-        """Whether it leaves the world as it is."""
-        return self.side_effect is SideEffect.READ or self.side_effect is SideEffect.PURE
-
-    @property
-    def safe_to_repeat(self) -> bool:
-        return self.is_read or self.idempotent
-
-    @property
-    def is_cacheable(self) -> bool:
-        return (self.idempotent or self.is_pure) if self.cacheable is None else self.cacheable
 
     @property
     def may_coerce(self) -> bool:

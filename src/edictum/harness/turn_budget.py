@@ -36,7 +36,7 @@ class TurnBudget:
         self.reserve_s = reserve_s
         self.timer = timer
         self._lock = threading.Lock()
-        self._deadline = timer() + timeout_s
+        self.deadline = timer() + timeout_s  # absolute, on the process's monotonic clock; later after a pause
         self._paused_at: float | None = None
         self._pauses = 0
         self._steps = self._tool_calls = self._reflections = 0
@@ -72,20 +72,15 @@ class TurnBudget:
         paused_at = self._paused_at
         return self.timer() if paused_at is None else paused_at
 
-    @property
-    def deadline(self) -> float:
-        """The absolute end of the turn, on the process's monotonic clock."""
-        return self._deadline
-
     def remaining_s(self) -> float:
-        return max(0.0, self._deadline - self.now())
+        return max(0.0, self.deadline - self.now())
 
     def is_expired(self) -> bool:
-        return self.now() >= self._deadline
+        return self.now() >= self.deadline
 
     def tool_time_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
         """Seconds that one tool may still use: at most ``cap_s``, and never into the reserve. May be less than nothing."""
-        return min(cap_s, self._deadline - self.reserve_s - self.now())
+        return min(cap_s, self.deadline - self.reserve_s - self.now())
 
     def tool_deadline(self, cap_s: float = DEFAULT_CAP_S) -> float:
         """The one absolute deadline of a call that starts now."""
@@ -106,7 +101,7 @@ class TurnBudget:
             if self._pauses:
                 self._pauses -= 1
             if not self._pauses and self._paused_at is not None:
-                self._deadline += self.timer() - self._paused_at
+                self.deadline += self.timer() - self._paused_at
                 self._paused_at = None
 
     # --- Counts -----------------------------------------------------------------------------------------------------------

@@ -23,10 +23,10 @@ from inspect import iscoroutinefunction
 from types import CoroutineType
 from typing import Any
 
-from edictum.core.call import ToolCall, check_tool_name, snapshot
+from edictum.core.call import ToolCall, check_tool_name
 from edictum.core.decision import Raised
 from edictum.core.effects import Ran, RunTool
-from edictum.core.freeze import EMPTY, FrozenDict, freeze_args
+from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.jsonable import dumps, jsonable, show
 from edictum.core.limits import Grant, Limit, Metric, Reservation, Settlement
 from edictum.core.policy import Plan
@@ -49,7 +49,6 @@ from edictum.outcomes import (
     ToolOutcome,
     ToolTimeout,
     TurnFacts,
-    in_turn,
     outcome_blocks_tool,
 )
 from edictum.success import error_key
@@ -59,7 +58,6 @@ SUMMARY_CHARS = 200
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
 LEASE_MARGIN_S = 60.0
-ONCE_TRIED = TurnFacts()
 DEFAULT_VALIDATOR = ToolArgValidator()
 
 
@@ -100,8 +98,8 @@ class Turn:
 class TurnCall:
     """One call, from its gates to its outcome. Implements ``edictum.core.turn.CallInTurn``."""
 
-    __slots__ = ("_args", "_attempts", "_begun", "_call", "_malformed", "_name", "_outer", "_repairs", "_reserved", "_running",
-                 "_spec", "_token", "_turn", "body", "gates", "tool_name")  # fmt: skip
+    __slots__ = ("_args", "_begun", "_call", "_malformed", "_name", "_outer", "_repairs", "_reserved", "_running",
+                 "_spec", "_token", "_turn", "attempts", "body", "tool_name")  # fmt: skip
 
     def __init__(self, turn: Turn, name: Any, spec: ToolSpec | None, arguments: Any, function: Callable[..., Any] | None) -> None:
         self._turn = turn
@@ -110,36 +108,32 @@ class TurnCall:
         self.tool_name = name if spec is not None else _safe_name(name)
         self.body = function if function is not None or spec is None else spec.function
         self._malformed: str | None = None
-        self._args = self._read(arguments)
+        self._args = arguments if type(arguments) is dict else self._read(arguments)
         self._repairs: tuple[str, ...] = ()
-        self._attempts = 0
+        self.attempts = 0
         self._begun: New | None = None
         self._reserved: Settlement | None = None
         self._token: DeadlineToken | None = None
         self._outer: DeadlineToken | None = None
         self._running = ""
-        self.gates: tuple[Gate, ...] = (
-            ("deadline", self._deadline),
-            ("blocked", self._blocked),
-            ("validation", self._validation),
-            ("duplicate", self._duplicate),
-            ("budget", self._budget),
-        )
-
-    def _read(self, arguments: Any) -> FrozenDict:
-        read = parse_arguments(arguments) if type(arguments) is not dict else arguments
-        if isinstance(read, Malformed):
-            self._malformed = read.details
-            return FrozenDict({"arguments": shorten(show(arguments), 500)})
-        try:
-            return snapshot(self.tool_name, read)
-        except EdictumInputError as exc:
-            self._malformed = str(exc)
-            return EMPTY
 
     @property
-    def args(self) -> Mapping[str, Any]:
+    def gates(self) -> tuple[tuple[str, Gate], ...]:
+        return GATES
+
+    @property
+    def args(self) -> Any:
         return self._args
+
+    def _read(self, arguments: Any) -> Mapping[str, Any]:
+        read = parse_arguments(arguments)
+        if isinstance(read, Malformed):
+            self._malformed = read.details
+            return {"arguments": shorten(show(arguments), 500)}
+        return read
+
+    def malformed(self, why: str) -> None:
+        self._malformed, self._args = why, EMPTY
 
     @property
     def session_id(self) -> str:
@@ -164,9 +158,10 @@ class TurnCall:
     # --- The gates --------------------------------------------------------------------------------------------------------
 
     def _deadline(self, call: ToolCall) -> Answer:
-        if not self._turn.state.is_accepting_writes():
+        turn = self._turn
+        if not turn.state.accepting:
             return Refusal("cancelled", "The turn is over.")
-        return self._too_late(self._turn.budget.tool_time_s(self._turn.cap_s))
+        return self._too_late(turn.budget.tool_time_s(turn.cap_s))
 
     def _too_late(self, left_s: float) -> Refusal | None:
         useful_s = 0.0 if self._spec is None else self._spec.min_useful_s
@@ -186,11 +181,12 @@ class TurnCall:
             return Refusal("unknown_tool", self._about_unknown())
         if self._malformed is not None:
             return Refusal("malformed_arguments", self._malformed)
-        checked = self._turn.validator.validate(self._spec, call.args)
+        validator = self._turn.validator
+        if validator.fits(self._spec, call.args):
+            return None
+        checked = validator.validate(self._spec, call.args)
         if isinstance(checked, Invalid):
             return self._refuse_arguments(checked)
-        if not checked.repairs:
-            return None
         self._repairs = checked.repairs
         return replace(call, args=freeze_args(checked.arguments))
 
@@ -260,27 +256,29 @@ class TurnCall:
     def start(self, run: RunTool) -> RunTool | Refusal:
         """The last look at the clock. From here on there is one absolute deadline, for the tool and for whoever waits for it."""
         turn, spec = self._turn, self._spec
+        state, budget = turn.state, turn.budget
+        now = budget.now()
         cap_s = turn.cap_s if run.timeout_s is None else min(turn.cap_s, run.timeout_s)
-        left_s = turn.budget.tool_time_s(cap_s)
-        late = Refusal("cancelled", "The turn is over.") if not turn.state.is_accepting_writes() else self._too_late(left_s)
+        left_s = min(cap_s, budget.deadline - budget.reserve_s - now)
+        late = self._too_late(left_s) if state.accepting else Refusal("cancelled", "The turn is over.")
         if late is not None:
             return late
-        self._attempts += 1
-        self._token = token = DeadlineToken(turn.budget.now() + left_s, turn.budget.timer)
+        self.attempts += 1
+        self._token = token = DeadlineToken(now + left_s, budget.timer)
         self._outer = CURRENT.get()
         CURRENT.set(token)
         self._running = run.key
-        turn.state.set_trace_running(run.key, self.tool_name, run.call.call_id)
+        state.set_trace_running(run.key, self.tool_name, run.call.call_id)
         if not spec.is_read:
-            turn.state.replay.wrote(spec, run.call.args)
-        return RunTool(run.call, run.key, self._body_for(run, token), left_s, run.run_in, run.identified)
-
-    def _body_for(self, run: RunTool, token: DeadlineToken) -> Callable[..., Any]:
-        body: Callable[..., Any] = run.body  # type: ignore[assignment]
-        if self._spec.token_parameter is not None:
-            body = partial(body, **{self._spec.token_parameter: token})
-        # A body that runs in another process cannot come late: it is killed. Here it can, and says so when it ends.
-        return _reporting(body, self._turn.state, run.key) if run.run_in in ("inline", "thread") else body
+            state.replay.wrote(spec, run.call.args)
+        body: Any = run.body
+        if spec.token_parameter is not None:
+            body = partial(body, **{spec.token_parameter: token})
+        if spec.isolation == "inline":  # nobody can stop it, so it gets no bound, and cannot come late
+            return run if body is run.body and run.timeout_s is None else replace(run, body=body, timeout_s=None)
+        if run.run_in in ("inline", "thread"):  # elsewhere it is killed at its deadline; here it can end late, and says so
+            body = _reporting(body, state, run.key)
+        return RunTool(run.call, run.key, body, left_s, run.run_in, run.identified)
 
     def ran(self, ran: Ran) -> Ran:
         CURRENT.set(self._outer)
@@ -304,17 +302,21 @@ class TurnCall:
     # --- What comes out -----------------------------------------------------------------------------------------------------
 
     def shape(self, outcome: ToolOutcome) -> ToolOutcome | Oversized:
-        plain = self._attempts == 1 and not self._repairs
-        outcome = in_turn(outcome, ONCE_TRIED if plain else TurnFacts(attempts=self._attempts, repairs=self._repairs))
-        if isinstance(outcome, ToolExecutionResult):
-            return self._sized(outcome)
+        if self.attempts > 1 or self._repairs:
+            outcome = self._with_facts(outcome)
+        if type(outcome) is ToolExecutionResult:
+            return outcome if _surely_fits(outcome.output, self._spec.max_output_chars) else self._sized(outcome)
         if isinstance(outcome, ToolFailure) and isinstance(outcome.exception, self._spec.non_retryable):
             return replace(outcome, retryable=False)
         return outcome
 
+    def _with_facts(self, outcome: ToolOutcome) -> ToolOutcome:
+        facts = TurnFacts(attempts=self.attempts, repairs=self._repairs)
+        if isinstance(outcome, ToolExecutionResult):
+            return replace(outcome, turn=facts, was_coerced=bool(self._repairs))
+        return outcome if isinstance(outcome, ToolDenied) else replace(outcome, turn=facts)
+
     def _sized(self, outcome: ToolExecutionResult) -> ToolOutcome | Oversized:
-        if _surely_fits(outcome.output, self._spec.max_output_chars):
-            return outcome
         content = dumps(outcome.output)
         if len(content) <= self._spec.max_output_chars:
             return outcome
@@ -350,11 +352,11 @@ class TurnCall:
     def retry_in(self, outcome: ToolOutcome) -> float | None:
         """Seconds until the next attempt: back-off with jitter, and only if there is time for an attempt after it."""
         spec = self._spec
-        if not isinstance(outcome, (ToolTimeout, ToolFailure)) or not outcome.retryable or self._attempts > spec.max_retries:
+        if not isinstance(outcome, (ToolTimeout, ToolFailure)) or not outcome.retryable or not 0 < self.attempts <= spec.max_retries:
             return None
         if isinstance(outcome, ToolFailure) and (outcome.policy_error or outcome.success_source == "cancelled"):
             return None
-        pause_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self._attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311
+        pause_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self.attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311
         return pause_s if self._too_late(self._turn.budget.tool_time_s(self._turn.cap_s) - pause_s) is None else None
 
     def settlement(self, outcome: ToolOutcome) -> Settlement | None:
@@ -373,6 +375,15 @@ class TurnCall:
             state.record_tool_result(outcome)
             if outcome_blocks_tool(outcome):
                 state.block((self.tool_name,))
+
+
+GATES: tuple[tuple[str, Gate], ...] = (
+    ("deadline", TurnCall._deadline),
+    ("blocked", TurnCall._blocked),
+    ("validation", TurnCall._validation),
+    ("duplicate", TurnCall._duplicate),
+    ("budget", TurnCall._budget),
+)
 
 
 def _safe_name(name: Any) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from edictum.core.call import check_session_id
 from edictum.harness.replay_control import ReplayControl
 from edictum.harness.turn_budget import TurnBudget
 from edictum.outcomes import ToolOutcome
@@ -38,6 +39,8 @@ class TurnState:
     """The state of one turn. Without a ``session_id`` its calls belong to the guard's own session."""
 
     def __init__(self, session_id: str = "", budget: TurnBudget | None = None, *, replay: ReplayControl | None = None) -> None:
+        if session_id:
+            check_session_id(session_id)
         self.session_id = session_id
         self.budget = budget if budget is not None else TurnBudget.create()
         self.replay = replay if replay is not None else ReplayControl()
@@ -48,7 +51,7 @@ class TurnState:
         self.timed_out = False
         self.input_tokens = self.output_tokens = self.cache_read_tokens = self.cache_creation_tokens = 0
         self._lock = threading.Lock()
-        self._accepting = True
+        self.accepting = True
         self._repairs: dict[tuple[str, str], int] = {}
         self._late: deque[ToolTraceEntry] = deque(maxlen=MAX_TRACE)
 
@@ -68,7 +71,7 @@ class TurnState:
             entry = self.tool_trace.get(trace_id)
             if entry is None:
                 return False
-            if entry.status == "running" and self._accepting:
+            if entry.status == "running" and self.accepting:
                 entry.status, entry.result = "completed", result
                 return True
             if not entry.finished_late and entry.status == "timed_out":
@@ -80,9 +83,10 @@ class TurnState:
         """The waiter gives up. False if the body had completed: its result counts, and the waiter takes it."""
         with self._lock:
             entry = self.tool_trace.get(trace_id)
-            if entry is None or entry.status != "running":
+            if entry is not None and entry.status != "running":
                 return False
-            entry.status = "timed_out"
+            if entry is not None:
+                entry.status = "timed_out"
             return True
 
     def late_completions(self) -> list[ToolTraceEntry]:
@@ -94,17 +98,17 @@ class TurnState:
     def close_writes(self) -> None:
         """The turn is over: no result counts any more, and no call starts."""
         with self._lock:
-            self._accepting = False
+            self.accepting = False
 
     def is_accepting_writes(self) -> bool:
-        return self._accepting
+        return self.accepting
 
     def record_tool_result(self, outcome: ToolOutcome) -> bool:
         """Keep an outcome for the turn's result, unless the turn is over."""
         with self._lock:
-            if self._accepting:
+            if self.accepting:
                 self.tool_results.append(outcome)
-            return self._accepting
+            return self.accepting
 
     def block(self, names: Iterable[str]) -> None:
         """These tools will not heal in this turn."""

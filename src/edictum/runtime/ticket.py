@@ -54,7 +54,7 @@ class Ticket:
     @property
     def args(self) -> dict[str, Any]:
         """A fresh copy of the arguments that were checked: run the tool with these."""
-        return thaw_args(self.call.args)  # type: ignore[arg-type]
+        return thaw_args(self.call.args)
 
     @property
     def age_s(self) -> float:

@@ -72,10 +72,11 @@ class PostgresStore:
         loop.close()
 
     def execute(self, batch: Batch) -> list[Any]:
+        ops = dumps([_as_json(op) for op in batch.ops])
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         try:
-            return self._loop.run_until_complete(self._execute(batch))
+            return self._loop.run_until_complete(self._execute(batch, ops))
         except FAULTY:
             raise
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, ValueError, KeyError, TypeError) as exc:
@@ -87,8 +88,7 @@ class PostgresStore:
         if db is not None and self._loop is not None:
             self._loop.run_until_complete(_terminate(db))
 
-    async def _execute(self, batch: Batch) -> list[Any]:
-        ops = dumps([_as_json(op) for op in batch.ops])
+    async def _execute(self, batch: Batch, ops: str) -> list[Any]:
         async with asyncio.timeout(self._wait_s):
             db = self._db or await self._connect()
             if time.monotonic() - self._swept > SWEEP_EVERY_S:
@@ -111,9 +111,9 @@ class PostgresStore:
     async def _migrate(self, db: Any) -> None:
         """Bring the schema to this version: each numbered file once, in order, whoever comes first."""
         steps = sorted((files("edictum.sessions") / "sql" / "postgres").iterdir(), key=lambda file: file.name)
-        if await db.fetchval("SELECT to_regclass($1)", f"{self._schema}.schema_version"):
-            if await self._check_version(db, len(steps)) == len(steps):
-                return
+        exists = await db.fetchval("SELECT to_regclass($1)", f"{self._schema}.schema_version")
+        if exists and await self._check_version(db, len(steps)) == len(steps):
+            return
         async with db.transaction():
             await db.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
             await db.execute(f'CREATE SCHEMA IF NOT EXISTS "{self._schema}"')
@@ -164,11 +164,10 @@ def _as_json(op: Op) -> dict[str, Any]:
 
 READERS: dict[str, Callable[[Any, Any], Any]] = {
     "reserve": lambda step, answer: grant_from_json(answer, step.limits),
-    "settle": lambda step, answer: counters_from_json(answer["counters"]),
-    "renew": lambda step, answer: answer["renewed"] is True,
+    "settle": lambda _, answer: counters_from_json(answer["counters"]),
+    "renew": lambda _, answer: answer["renewed"] is True,
     "snapshot": snapshot_from_json,
-    "reset": lambda step, answer: None,
-    "sessions": lambda step, answer: [snapshot_from_json(it["sid"], it) for it in answer or ()],
-    "ping": lambda step, answer: None,
+    "reset": lambda _step, _answer: None,
+    "sessions": lambda _, answer: [snapshot_from_json(it["sid"], it) for it in answer or ()],
+    "ping": lambda _step, _answer: None,
 }
-

@@ -86,7 +86,7 @@ class RedisStore:
             socket_timeout=self._wait_s,
             socket_connect_timeout=self._wait_s,
             retry=Retry(NoBackoff(), 0),  # repeating is the courier's business
-            single_connection_client=True,
+            protocol=2,
         )
         try:
             self._set_up(client)
@@ -149,8 +149,13 @@ class RedisStore:
             if self._is_not_done(client, ops[index], raw):
                 again.append(index)
             else:
-                answers[index] = raw if isinstance(raw, Exception) else READERS[ops[index].kind](ops[index].step, raw)
+                answers[index] = self._read(ops[index], raw)
         return again
+
+    def _read(self, op: Op, raw: Any) -> Any:
+        if isinstance(raw, Exception):
+            return BackendError(f"The session store {self.name} refused: {describe(raw)}")
+        return READERS[op.kind](op.step, raw)
 
     def _is_not_done(self, client: redis.Redis, op: Op, raw: Any) -> bool:
         if isinstance(raw, NoScriptError):  # somebody flushed the scripts
@@ -169,7 +174,7 @@ class RedisStore:
         """Leave a note under each new child session that says where it is kept. Returns the ones that cannot be children."""
         wrong: dict[str, str] = {}
         for op in ops:
-            parents = getattr(op.step, "parents", ())
+            parents: tuple[str, ...] = getattr(op.step, "parents", ())
             for child in (op.step.session_id, *parents[:-1]) if parents else ():
                 if self._roots.get(child) == parents[-1]:
                     continue
@@ -196,7 +201,7 @@ class RedisStore:
     def _list(self, client: redis.Redis, limit: int) -> list[SessionSnapshot]:
         found: list[tuple[int, SessionSnapshot]] = []
         for name in client.scan_iter(match="edictum:{*}:h:*", count=500):
-            fields = client.hgetall(name)
+            fields: dict[Any, Any] = client.hgetall(name)
             if "root" not in fields:
                 flat = [part for pair in fields.items() for part in pair]
                 found.append((int(fields.get("t", 0)), _read_snapshot(name.split("}:h:", 1)[1], flat)))
@@ -251,8 +256,8 @@ def _read_snapshot(session_id: str, raw: Sequence[str]) -> SessionSnapshot:
 
 READERS: dict[str, Callable[[Any, Any], Any]] = {
     "reserve": lambda step, raw: grant_from_json(json.loads(raw), step.limits),
-    "settle": lambda step, raw: counters_from_json(json.loads(raw)["counters"]),
-    "renew": lambda step, raw: json.loads(raw)["renewed"] is True,
+    "settle": lambda _, raw: counters_from_json(json.loads(raw)["counters"]),
+    "renew": lambda _, raw: json.loads(raw)["renewed"] is True,
     "snapshot": _read_snapshot,
-    "reset": lambda step, raw: None,
+    "reset": lambda _step, _raw: None,
 }

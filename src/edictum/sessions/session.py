@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar, cast
 
 from edictum.core.call import check_session_id
-from edictum.core.limits import WHOLE_SESSION, Counters, Reservation, SessionSnapshot, Settlement
+from edictum.core.limits import WHOLE_SESSION, Counters, Grant, Reservation, SessionSnapshot, Settlement
 from edictum.core.session import SessionReading
 from edictum.execution.body import needs_await
 from edictum.runtime.portal import PORTAL
@@ -41,7 +41,7 @@ class Session(SessionReading):
     # What the older library's users call when they drive a session themselves.
 
     async def increment_attempts(self) -> int:
-        grant = await _soon(self._ledger.reserve(Reservation(self.session_id, "", (WHOLE_SESSION,), (), hold=False)))
+        grant: Grant = await _soon(self._ledger.reserve(Reservation(self.session_id, "", (WHOLE_SESSION,), (), hold=False)))
         return grant.counters.attempts
 
     async def record_execution(self, tool_name: str, success: bool) -> None:

@@ -272,9 +272,7 @@ class Desk:
         for scope, counter in {**moments, **times}:
             self._save_moments(sid, scope, counter, moments.get((scope, counter), []), times.get((scope, counter), []))
 
-    def _save_moments(
-        self, sid: str, scope: str, counter: str, before: list[tuple[float, int]], after: list[tuple[float, int]]
-    ) -> None:
+    def _save_moments(self, sid: str, scope: str, counter: str, before: list[tuple[float, int]], after: list[tuple[float, int]]) -> None:
         if before == after:
             return
         new = (Counter(after) - Counter(before)).elements()

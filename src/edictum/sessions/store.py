@@ -34,7 +34,7 @@ logger = logging.getLogger("edictum")
 
 MAX_BATCH = 256
 STRIKES = 3
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.5
 DEFAULT_WAIT_S = 2.0
 DEFAULT_LEASE_S = 60.0
 
@@ -142,7 +142,7 @@ class Pending:
                 given_up = op.abandon()
             if given_up and op.answer is NO_ANSWER:
                 raise owner.too_slow()
-            while op.answer is NO_ANSWER:  # claimed a moment ago
+            while op.answer is NO_ANSWER:  # noqa: ASYNC110 - the other side has claimed it, and is about to set it
                 await asyncio.sleep(0)
         if isinstance(op.answer, Exception):
             raise op.answer
@@ -183,8 +183,9 @@ class Circuit:
 class Courier:
     """The thread that carries operations to a store and answers back."""
 
-    def __init__(self, store: Store, circuit: Circuit) -> None:
+    def __init__(self, store: Store, circuit: Circuit, max_batch: int) -> None:
         self.store = store
+        self._max_batch = max_batch
         self.circuit = circuit
         self._batches = 0
         self.renew_after_fork()
@@ -230,7 +231,7 @@ class Courier:
     def _take(self) -> list[Op]:
         """What waits now; an empty list is the end."""
         ops: list[Op] = []
-        while self._backlog and len(ops) < MAX_BATCH:
+        while self._backlog and len(ops) < self._max_batch:
             ops.append(self._backlog.popleft())
         while not ops:
             first = self._inbox.get()
@@ -243,7 +244,7 @@ class Courier:
 
     def _take_more(self, ops: list[Op]) -> None:
         try:
-            while len(ops) < MAX_BATCH:
+            while len(ops) < self._max_batch:
                 op = self._inbox.get_nowait()
                 if op is None:
                     self._inbox.put(None)  # the end, once these are through
@@ -263,7 +264,7 @@ class Courier:
             except Unavailable as exc:
                 strikes += 1
                 self._failed(ops, exc, strikes)
-                if self._stopping.wait(min(FIRST_PAUSE_S * 2 ** (strikes - 1), LONGEST_PAUSE_S)):
+                if self._stopping.wait(_pause_s(strikes)):
                     return self._lost(ops)
             except Exception as exc:
                 if len(ops) > 1:  # one bad operation must not fail its neighbours
@@ -325,6 +326,11 @@ class Courier:
             self._inbox.put(Op("ping", None, 0))
 
 
+def _pause_s(strikes: int) -> float:
+    """A connection that was merely old is replaced at once; a server that is gone is not hammered."""
+    return 0.0 if strikes == 1 else min(FIRST_PAUSE_S * 2.0 ** min(strikes, 20), LONGEST_PAUSE_S)
+
+
 def _tell(ops: list[Op]) -> None:
     """Wake who waits for these, each event loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
@@ -353,12 +359,14 @@ os.register_at_fork(after_in_child=_after_fork)
 class StoreLedger:
     """A Ledger on a store outside this process."""
 
-    def __init__(self, store: Store, *, wait_s: float = DEFAULT_WAIT_S, lease_s: float | None = DEFAULT_LEASE_S) -> None:
+    def __init__(
+        self, store: Store, *, wait_s: float = DEFAULT_WAIT_S, lease_s: float | None = DEFAULT_LEASE_S, max_batch: int = MAX_BATCH
+    ) -> None:
         self.name = store.name
         self.wait_s = wait_s
         self.default_lease_s = lease_s
         self._circuit = Circuit()
-        self._courier = Courier(store, self._circuit)
+        self._courier = Courier(store, self._circuit, max_batch)
         self._number = 0
         self._numbering = threading.Lock()
         self._finalizer = weakref.finalize(self, self._courier.stop, wait_s)

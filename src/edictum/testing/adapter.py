@@ -36,12 +36,22 @@ from edictum.core.events import AuditEvent
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
+from edictum.harness import ArtifactStore, Turn, TurnBudget
 from edictum.success import default_success_check
 from edictum.testing.fakes import FailingSink
 
 ESSENTIAL = frozenset({"deny", "redact", "failure", "limit", "call id"})
-SECRET = "123-45-6789"
+SECRET = "123-45-6789"  # noqa: S105  # a number that must not be read
 CLOSING = ("call_executed", "call_failed", "call_denied", "call_paused")
+
+RESULTS_TO_JUDGE: dict[str, Any] = {
+    "bad dict": {"is_error": True},
+    "bad text": "Error: no such file",
+    "fatal text": "fatal: not a repository",
+    "good dict": {"status": 500},
+    "good text": "error: small letters",
+    "nothing": None,
+}
 
 # (framework, version) -> point -> test -> "pass", "fail: why" or "dash: why"; a test runner writes it down.
 RESULTS: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
@@ -87,13 +97,16 @@ class Tools:
         self._inside = 0
         self._lock = threading.Lock()
 
-    def make(self, name: str, work: Callable[[str], Any], delay: float = 0.0) -> Callable[..., Any]:
-        """A tool ``name(key: str)`` that takes ``delay`` seconds and then does ``work(key)``."""
+    def make(self, name: str, work: Callable[[str], Any], delay: float | Callable[[str], float] = 0.0) -> Callable[..., Any]:
+        """A tool ``name(key: str)`` that takes ``delay`` seconds, or as many as it says for the key, and then does ``work(key)``."""
+
+        def seconds(key: str) -> float:
+            return delay(key) if callable(delay) else delay
 
         def tool(key: str) -> Any:
             self._enter(key)
             try:
-                time.sleep(delay)
+                time.sleep(seconds(key))
                 return work(key)
             finally:
                 self._leave()
@@ -101,7 +114,7 @@ class Tools:
         async def atool(key: str) -> Any:
             self._enter(key)
             try:
-                await asyncio.sleep(delay)
+                await asyncio.sleep(seconds(key))
                 return work(key)
             finally:
                 self._leave()
@@ -348,8 +361,8 @@ class AdapterConformance:
             script = [[Call("fall", {"key": "a"}, "call_1")]]
             bare, governed = (self.build(adapter, [tools.make("fall", fall)], script) for adapter in (None, self.make_adapter(guard)))
             raised = [self.play(way, agent) for agent in (bare, governed)]
-            assert [type(error) for error in raised][0] is type(raised[1]), f"{way}: bare {raised[0]!r}, governed {raised[1]!r}"
-            assert str(raised[0]) == str(raised[1]), f"{way}: bare {raised[0]!r}, governed {raised[1]!r}"
+            bare_end, end = ((type(error), str(error)) for error in raised)
+            assert bare_end == end, f"{way}: bare {raised[0]!r}, governed {raised[1]!r}"
             if raised[0] is None:
                 assert self.replies(bare) == self.replies(governed), f"{way}: {self.replies(bare)} became {self.replies(governed)}"
             event = last(guard)
@@ -384,13 +397,11 @@ class AdapterConformance:
     @point("success detection")
     def test_the_default_heuristic_is_the_same_as_everywhere(self) -> None:
         """If this fails, the guard judges what the framework made of a result, not the result."""
-        values: dict[str, Any] = {"bad_dict": {"is_error": True}, "bad_text": "Error: no such file", "fatal_text": "fatal: not a repository",
-                                  "good_dict": {"status": 500}, "good_text": "error: small letters", "nothing": None}  # fmt: skip
         for way, tools in self.each_way():
-            for name, value in values.items():
+            for key, value in RESULTS_TO_JUDGE.items():
                 guard = Edictum()
-                self.one(way, guard, tools.make(name, lambda key, value=value: value))  # type: ignore[misc]
-                expected = "call_executed" if default_success_check(name, value) else "call_failed"
+                self.one(way, guard, tools.make("judge", RESULTS_TO_JUDGE.__getitem__), key)
+                expected = "call_executed" if default_success_check("judge", value) else "call_failed"
                 assert last(guard).action == expected, f"{way}: {value!r} was recorded as {last(guard).action}"
 
     @point("success detection")
@@ -426,7 +437,7 @@ class AdapterConformance:
         """If this fails, the adapter keeps the current call in one place that all calls share."""
         for way, tools in self.each_way():
             guard = Edictum(contracts=[no_secret("redact", redact=without_secret)])
-            made = tools.make("leak", lambda key: time.sleep(0.01 * (6 - int(key))) or leak(key), delay=0.01)
+            made = tools.make("leak", leak, delay=lambda key: 0.01 * (7 - int(key)))
             script = [[Call("leak", {"key": str(number)}, f"call_{number}") for number in range(6)]]
             answers = self.played(way, self.make_adapter(guard), [made], script)
             for number, answer in enumerate(sorted(answers, key=lambda answer: answer.call_id)):
@@ -606,6 +617,27 @@ class AdapterConformance:
             if way == "async":  # a synchronous host waits for its threads when it ends
                 assert tools.asynchronous is False or time.perf_counter() - started < 0.9, f"{way}: nobody stopped waiting"
 
+    @point("turn")
+    def test_the_deadline_of_a_turn_holds(self) -> None:
+        """If this fails, the turn that ``adapter.in_turn`` attaches does not reach the calls."""
+        for way, tools in self.each_way():
+            guard = Edictum()
+            adapter = self.make_adapter(guard)
+            with adapter.in_turn(Turn(budget=TurnBudget.create(timeout_s=30), tool_timeout_cap_s=0.05)):
+                (answer,) = self.played(way, adapter, [tools.make("look", look, delay=1.0)], [[Call("look", {"key": "a"}, "call_1")]])
+            assert "timed out" in answer.text, f"{way}: {answer}"
+            assert last(guard).outcome == "timeout", f"{way}: {last(guard).outcome}"
+
+    @point("turn")
+    def test_an_output_that_is_too_large_is_read_as_a_reference(self) -> None:
+        for way, tools in self.each_way():
+            adapter = self.make_adapter(Edictum())
+            large = tools.make("large", lambda key: {"rows": [key * 50] * 1_000})
+            with adapter.in_turn(Turn(budget=TurnBudget.create(timeout_s=30), artifact_store=ArtifactStore())):
+                (answer,) = self.played(way, adapter, [large], [[Call("large", {"key": "a"}, "call_1")]])
+            assert "artifact_reference" in answer.text, f"{way}: {answer.text[:300]}"
+            assert len(answer.text) < 5_000, f"{way}: {len(answer.text)} characters"
+
     @point("streaming")
     def test_what_is_streamed_is_governed_too(self) -> None:
         for _, kind in self.ways:
@@ -625,7 +657,7 @@ class AdapterConformance:
         cases: list[tuple[dict[str, Any], str]] = [
             ({}, "guard"),
             ({"principal": other}, "adapter"),
-            ({"principal": other, "principal_resolver": lambda tool, args: resolved}, "resolver"),
+            ({"principal": other, "principal_resolver": lambda *_: resolved}, "resolver"),
         ]
         for options, expected in cases:
             guard = Edictum(principal=own)
@@ -642,7 +674,7 @@ class AdapterConformance:
 
     @point("canary")
     def test_an_adapter_that_is_wired_says_so(self) -> None:
-        way, tools = next(self.each_way())
+        _, tools = next(self.each_way())
         guard = Edictum(mode="observe")
         adapter = self.make_adapter(guard)
         assert adapter.self_test() == "governed"
@@ -652,7 +684,7 @@ class AdapterConformance:
     @point("canary")
     def test_an_adapter_that_is_not_wired_is_noticed(self) -> None:
         """If this fails, ``self_test`` reports "governed" for an agent whose calls do not pass through the adapter."""
-        way, tools = next(self.each_way())
+        _, tools = next(self.each_way())
         adapter, other = self.make_adapter(Edictum()), self.make_adapter(Edictum())
         for wired in (None, other):
             target = self.target(self.build(wired, [tools.make("look", look)], [[]]))

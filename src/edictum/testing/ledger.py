@@ -99,7 +99,7 @@ class LedgerConformance:
 
     def teardown_method(self) -> None:
         for ledger in self._made:
-            closed = ledger.close() if hasattr(ledger, "close") else None
+            closed: Any = ledger.close() if hasattr(ledger, "close") else None
             if needs_await(closed):
                 PORTAL.run(closed)
 
@@ -296,11 +296,11 @@ class LedgerConformance:
         """If this fails, a retry after a lost answer counts a call twice."""
         for first in ("success", "failure", "release"):
             book = self.open()
-            book.run("a", first)  # type: ignore[arg-type]
+            book.run("a", first)
             before = book.totals()
             for again in ("success", "failure", "release"):
                 if first != "release" or again == "release" or "repeated_ends" not in self.exceptions:
-                    book.settle("a", again)  # type: ignore[arg-type]
+                    book.settle("a", again)
                     assert book.totals() == before, (first, again)
 
     def test_releasing_what_was_never_held_changes_nothing(self) -> None:
@@ -618,15 +618,15 @@ class LedgerConformance:
     def test_threads_cannot_take_one_slot_twice(self) -> None:
         """If this fails, the same call reserved at the same time by two threads takes two slots."""
         book = self.open("repeated_ends")
-        self._hammer(8, lambda worker: book.reserve("same", limits(max_tool_calls=3)))
+        self._hammer(8, lambda _: book.reserve("same", limits(max_tool_calls=3)))
         assert book.totals() == (1, 0, 0, 0, 0, 1)
-        self._hammer(8, lambda worker: book.settle("same", "success"))
+        self._hammer(8, lambda _: book.settle("same", "success"))
         assert book.totals() == (1, 1, 1, 0, 0, 0)
 
     @staticmethod
     def _hammer(workers: int, work: Callable[[int], Any]) -> list[Any]:
         results: list[Any] = []
-        threads = [threading.Thread(target=lambda number=number: results.append(work(number))) for number in range(workers)]  # type: ignore[misc]
+        threads = [threading.Thread(target=lambda number=number: results.append(work(number))) for number in range(workers)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from edictum.contracts.sandbox.shell import MAX_DEPTH, Simple, Unreadable, Word, literal_word, names, split
+from edictum.contracts.sandbox.shell import CASE_ENDS, MAX_DEPTH, MAX_PIECES, Simple, Unreadable, Word, literal_word, names, split
 
 __all__ = ["CommandBounds", "Program", "Unreadable", "programs_of", "read", "split"]
 
+SCRIPT_DEPTH = 4  # a script in a script is read again, so it counts for several levels
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"})
 SYSTEM_DIRECTORIES = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
 # Words of the shell's grammar after which the next word is again a command ...
@@ -130,7 +131,7 @@ def with_scripts(simple: Simple) -> Iterator[Simple]:
     yield simple
     for program in programs_of(simple):
         for script in scripts_of(program, simple):
-            yield from read(_known(script, program), simple.depth + 1)
+            yield from read(_known(script, program), simple.depth + SCRIPT_DEPTH)
 
 
 def _known(script: Sequence[Word], program: Program) -> str:
@@ -142,28 +143,24 @@ def _known(script: Sequence[Word], program: Program) -> str:
 
 def command_words(simple: Simple) -> tuple[Word, ...]:
     """The words without leading grammar and assignments: the program first. Empty when no program is named."""
-    words = simple.words
-    if simple.after == ")" and simple.before in (";;", ";&", ";;&"):
+    if simple.after == ")" and simple.before in CASE_ENDS:
         return ()  # the next pattern of a `case`
-    while words:
-        keyword = words[0].source
-        if keyword in CLAUSES:
+    words, index = simple.words, 0
+    while index < len(words):
+        if words[index].source in CLAUSES:
             return ()
-        if keyword not in OPENERS and words[0].assigns is None:
-            return words
-        words = words[_grammar_length(words) :]
+        if words[index].source not in OPENERS and words[index].assigns is None:
+            return words[index:]
+        index += _grammar_length(words[index : index + 3])
     return ()
 
 
 def _grammar_length(words: tuple[Word, ...]) -> int:
-    """How many words of grammar stand first: ``for x`` (``in`` and its values follow), ``function name``, ``time -p``, one otherwise."""
-    second = words[1].source if len(words) > 1 else ""
-    if words[0].source == "time" and second == "-p":
-        return 2
-    if words[0].source in NAMED_CLAUSES:
-        third = words[2].source if len(words) > 2 else ""
-        return 2 if third in ("do", "{") else len(words)
-    return 1
+    """How many words of grammar stand first: ``function name``, ``for x`` before ``do`` (else values follow), ``time -p``, or one."""
+    first, second, third = (*(word.source for word in words), "", "")[:3]
+    if first in NAMED_CLAUSES:
+        return 2 if third in ("do", "{") else MAX_PIECES
+    return 2 if (first, second) == ("time", "-p") else 1
 
 
 def programs_of(simple: Simple) -> list[Program]:

@@ -19,8 +19,8 @@ from edictum.contracts.sandbox.shell import Word, names
 MAX_HOST = 253
 MAX_ADDRESS = 4096
 URL_KEYS = names(
-    "url urls uri uris href link host hosts hostname domain domains endpoint base_url api_base server address site website proxy "
-    "webhook webhook_url callback_url origin remote"
+    "url urls uri uris href host hosts hostname domain domains endpoint base_url api_base server website proxy webhook "
+    "webhook_url callback_url origin"
 )
 # A name with one of these endings is a host; `main.py` and `notes.md` are files although .py and .md exist as countries.
 HOST_ENDINGS = names(
@@ -28,11 +28,15 @@ HOST_ENDINGS = names(
     "de fr nl eu ru cn jp kr in br au ca ch at be it es se no dk fi pl cz ua tr il za mx ar su "
     "onion local localhost internal lan corp home arpa"
 )
-# Programs that connect to what their operands name, so that there a bare word is a host.
-NETWORK_PROGRAMS = names(
-    "curl wget ssh scp sftp ftp telnet nc ncat netcat socat ping ping6 dig nslookup host whois traceroute tracepath mtr nmap http https "
-    "xh aria2c lynx links w3m elinks rsync mosh rlogin tftp smbclient"
-)
+# Programs that connect to what they are given, by the operands that are addresses there even without a dot:
+# every one, the first one, or those with a colon.
+ADDRESSES: dict[str, str] = {
+    **dict.fromkeys(names("curl wget aria2c lynx links w3m elinks"), "every"),
+    **dict.fromkeys(
+        names("ssh mosh sftp ftp telnet rlogin tftp nc ncat netcat ping ping6 dig nslookup host whois traceroute mtr nmap"), "first"
+    ),
+    **dict.fromkeys(names("scp rsync"), "colon"),
+}
 # Options whose value is no host, for the programs whose values look most like one.
 VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "curl": names(
@@ -47,7 +51,6 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "ping": names("-c -i -w -W -s -t"),
     "dig": names("-p -t -f -k -b"),
     "nmap": names("-p -oN -oX -oG -oA -iL --script"),
-    "http": names("-o --output -a --auth -s --style"),
 }
 
 _SLASHES = re.compile(r"[/\\]{2,}")
@@ -55,6 +58,8 @@ _LOOSE_URL = re.compile(r"(?<![\w+.-])(?:https?|wss?|ftp):(?![/\\]{2})[/\\]?(?=\
 _AUTHORITY = re.compile(r"[^/?#\s\"'<>|;,)}`\\]{0,512}")
 _BEFORE_ADDRESS = frozenset(" \t\r\n\"'`=,(<>|;")
 _BARE = re.compile(r"(?:[^\s@/]{1,256}@)?(\[[\w:.%]+\]|[^\s@/:?#\[\]]+)(?::|[/?#]|$)")
+_BARE_SIX = re.compile(r"[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%\w+)?\Z")
+_NO_HOST = ("-", "/", "./", "../", "~", "@", "file:")
 _PIECES = re.compile(r"[=:,;\s\"'()]+")
 _FORBIDDEN_IN_NAME = re.compile(r"[^a-z0-9._-]")
 _NUMBER = re.compile(r"(?:0[xX][0-9A-Fa-f]+|[0-9]+)\Z")
@@ -67,8 +72,9 @@ class Ambiguous(ValueError):
 
 def normal_host(host: str) -> str:
     """The one form of a host name or address."""
-    text = unquote(host).removeprefix("[").removesuffix("]").rstrip(".").lower()
-    if not text or len(text) > MAX_HOST:
+    bracketed = host.startswith("[") and host.endswith("]")
+    text = unquote(host[1:-1] if bracketed else host).rstrip(".").lower()
+    if not text or len(text) > MAX_HOST or (":" in text and not bracketed):
         raise Ambiguous(host)
     if address := _address(text):
         return address
@@ -156,22 +162,29 @@ def bare_hosts(text: str) -> Iterator[str]:
 
 def sure_host(text: str) -> Iterator[str]:
     """The host of a text that must be an address. A small number alone is a port."""
-    if text.startswith(("-", "/", "./", "../", "~", "@")) or (text.isdigit() and len(text) <= 5):
+    if not text or text.startswith(_NO_HOST) or text in (".", "..") or (text.isdigit() and len(text) <= 5):
         return
-    if found := _BARE.match(text[:MAX_ADDRESS]):
+    if _BARE_SIX.match(text):
+        yield f"[{text}]"
+    elif found := _BARE.match(text[:MAX_ADDRESS]):
         yield found.group(1)
+    else:
+        raise Ambiguous(text)
 
 
-def address_operands(program: Program) -> Iterator[Word]:
-    """The operands of a program that connects to them."""
-    if program.name not in NETWORK_PROGRAMS:
-        return
+def address_operands(program: Program) -> list[Word]:
+    """The operands of a program that it connects to."""
+    which = ADDRESSES.get(program.name)
+    if which is None:
+        return []
     valued = VALUE_OPTIONS.get(program.name, frozenset())
-    before = ""
-    for word in program.operands:
-        if before not in valued:
-            yield word
-        before = word.source
+    before = ["", *(word.source for word in program.operands)]
+    operands = [
+        word for word, option in zip(program.operands, before, strict=False) if option not in valued and word.source[:1] not in "-+@"
+    ]
+    if which == "colon":
+        return [word for word in operands if ":" in word.source]
+    return operands[:1] if which == "first" else operands
 
 
 def looks_like_host(host: str) -> bool:
@@ -199,7 +212,7 @@ class DomainBounds:
         try:
             hosts = list(hosts_in(text))
             if not hosts:
-                hosts = list(sure_host(text.strip()) if sure else bare_hosts(text))
+                hosts = [*(sure_host(text.strip()) if sure else ()), *bare_hosts(text)]
             return next((problem for host in hosts if (problem := self.host(normal_host(host)))), None)
         except Ambiguous as error:
             return f"Domain {str(error)!r:.200} can be read in more than one way, so it cannot be judged."
@@ -216,6 +229,6 @@ class DomainBounds:
 def _pattern(pattern: str) -> str:
     """A pattern in the form of the hosts it is compared with: lower case, international labels in ASCII."""
     text = pattern.strip().rstrip(".").lower()
-    if set("*?[").isdisjoint(text):
-        return normal_host(text)
-    return ".".join(_ascii_name(label) for label in text.split("."))
+    if not set("*?[").isdisjoint(text):
+        return ".".join(_ascii_name(label) for label in text.split("."))
+    return normal_host(f"[{text}]" if ":" in text else text)

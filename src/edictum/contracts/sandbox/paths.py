@@ -23,10 +23,11 @@ MAX_CHECKS = 20_000
 # Devices that hold nothing: reading gives nothing of anyone's, writing keeps nothing.
 HARMLESS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
-_AROUND = re.compile(r"[\s\"'`;|&<>(){}\[\],:=@!#]")
-_PIECE = re.compile(r"([\s\"'`;|&<>(){}\[\],:=@!#]*)([^\s\"'`;|&<>(){}\[\],:=@!#]+)")
+_AROUND = re.compile(r"[\s\0\"'`;|&<>(){}\[\],:=@!#]")
+_PIECE = re.compile(r"([\s\0\"'`;|&<>(){}\[\],:=@!#]*)([^\s\0\"'`;|&<>(){}\[\],:=@!#]+)")
+_WHOLE = re.compile(r"[^\n\0]*\Z")
 _PATH_SIGN = re.compile(r"[/~%\\$\x80-\U0010ffff]|\.\.")
-_ATTACHED = re.compile(r"-[A-Za-z]{1,3}(?=[/~])|-[A-Za-z](?=\.\.)")
+_ATTACHED = re.compile(r"-[A-Za-z]{1,3}(?=[/~])|-[A-Za-z](?=.)")
 _HOME_OF = re.compile(r"~[A-Za-z_+-]?[\w.-]*")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _ESCAPE = re.compile(r"\\[xuU0-7]")
@@ -103,20 +104,25 @@ def _scheme_start(text: str, mark: int, floor: int) -> int:
 
 
 def named_paths(text: str, spaced: Sequence[str] = ()) -> Iterator[str]:
-    """The pieces of a text that name a path which may lead out of the working directory.
+    """The pieces of a text that name a path.
 
-    ``spaced`` are allowed directories whose own names contain a cutting character: they are kept in one piece.
+    ``spaced`` are allowed directories whose own names contain a cutting character: they are kept in one piece. In a text of several words,
+    only what looks like a path is one; in a single word, any piece may be the name of a file or of a link.
     """
     text = without_urls(text)
+    several = len(text.split(None, 1)) > 1
     for root in spaced:
         text = text.replace(root, root.translate(_HIDE))
     for found in _PIECE.finditer(text):
         around, piece = found.groups()
-        if attached := _ATTACHED.match(piece):
-            piece = piece[attached.end() :]
-        # A lone slash in a sentence or in code divides or splits; at the start or after `=` it is the root.
-        if _leads_out(piece) and (piece not in ("/", "~") or around[-1:] in "=:@"):
-            yield piece.translate(_SHOW)
+        attached = _ATTACHED.match(piece)
+        piece = piece[attached.end() :].translate(_SHOW) if attached else piece.translate(_SHOW)
+        if piece in ("/", "~"):
+            # In a sentence or in code it divides or splits; at the start or after `=` it is the root.
+            if attached or around[-1:] in "=:@":
+                yield piece
+        elif _leads_out(piece) or "/" in piece or not several:
+            yield piece
 
 
 def _leads_out(piece: str) -> bool:
@@ -171,8 +177,8 @@ class Looker:
         return None
 
     def candidates(self, text: str, *, expands: bool) -> Iterator[str]:
-        """Relative paths as a whole, everything else piece by piece."""
-        if len(text) <= MAX_PATH and "\n" not in text and "://" not in text and not text.startswith(("/", "~", "-")):
+        """The text as a whole when it can be one relative path, and its pieces."""
+        if len(text) <= MAX_PATH and _WHOLE.match(text) and "://" not in text and not text.startswith(("/", "~", "-")):
             yield text
         yield from named_paths(text, self.bounds.spaced)
         if expands and _DOT_WILDCARD.search(text):
@@ -181,14 +187,14 @@ class Looker:
 
     def plain(self, text: str, bases: Sequence[str], shown: str | None = None) -> str | None:
         """A text without any sign of a path can still be the name of a symbolic link."""
-        if not text or len(text) > 255 or "\n" in text:
+        if not text or len(text) > 255 or not _WHOLE.match(text):
             return None
         return self.path(text, bases, shown or text)
 
     def whole(self, text: str, bases: Sequence[str]) -> str | None:
         """The violation of a text that is one path, because its argument says so."""
         if not _PATH_SIGN.search(text):
-            return self.plain(text, bases)
+            return self.path(text, bases, text) if "\0" in text else self.plain(text, bases)
         for reading in dict.fromkeys((*readings(text), *readings(expanded(text)))):
             local = without_urls(reading).strip() if "://" in reading else reading
             if problem := self.path(local, bases, text) or self.text(reading, bases, text):

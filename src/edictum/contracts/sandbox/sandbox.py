@@ -20,8 +20,9 @@ from edictum.contracts.sandbox.domains import URL_KEYS, DomainBounds, address_op
 from edictum.contracts.sandbox.expand import Values, assigned, texts_of
 from edictum.contracts.sandbox.operands import Script, no_paths, text_operands
 from edictum.contracts.sandbox.paths import Looker, PathBounds, TooMany
-from edictum.contracts.sandbox.shell import Output, Simple, Unreadable, Variable, Word, literal_word, names
+from edictum.contracts.sandbox.shell import Output, Simple, Text, Unreadable, Word, literal_word, names
 from edictum.core.call import SHELL_TOOLS, ToolCall
+from edictum.errors import EdictumConfigError
 
 PATH_KEYS = names(
     "path paths file files file_path file_paths filepath filepaths filename filenames file_name file_names dir dirs directory "
@@ -101,9 +102,13 @@ class Sandbox:
         not_domains: Iterable[str] = (),
         cwd: str | None = None,
     ) -> None:
-        self.paths = PathBounds(tuple(within), tuple(not_within), cwd)
-        self.commands = CommandBounds(commands)
-        self.domains = DomainBounds(domains, not_domains)
+        try:
+            self.paths = PathBounds(tuple(within), tuple(not_within), cwd)
+            self.commands = CommandBounds(commands)
+            self.domains = DomainBounds(domains, not_domains)
+        except (OSError, ValueError) as error:
+            hint = "Give directories as paths and domains as host names or patterns such as '*.example.com'."
+            raise EdictumConfigError(f"A bound of the sandbox cannot be used: {error}.", hint=hint) from error
 
     def violation(self, call: ToolCall) -> str | None:
         """None when the call stays inside the bounds, else one sentence that names what does not."""
@@ -198,7 +203,7 @@ class Sandbox:
         return None
 
     def _word_domain(self, word: Word, values: Values, *, sure: bool) -> str | None:
-        if (sure or "//" in word.source) and not _is_known(word, values):
+        if not _host_is_known(word, values, sure=sure):
             return f"Domain in '{word.source:.120}' is known only when it runs, so it cannot be judged."
         return next((problem for text in texts_of(word, values) if (problem := self.domains.text(text, sure=sure))), None)
 
@@ -229,9 +234,13 @@ def _keeps_text(simple: Simple) -> bool:
     return all(program.name in ("cat", "tee") for program in programs_of(simple))
 
 
-def _is_known(word: Word, values: Values) -> bool:
-    """Whether everything in the word is known before it runs."""
-    return not any(
-        isinstance(part, Output) or (isinstance(part, Variable) and part.name not in values and part.name not in os.environ)
-        for part in word.parts
-    )
+def _host_is_known(word: Word, values: Values, *, sure: bool) -> bool:
+    """Whether the host of an address is known before it runs. Behind the host, anything may follow."""
+    known = ""
+    for part in word.parts:
+        if isinstance(part, Text):
+            known += part.value
+        elif isinstance(part, Output) or (part.name not in values and part.name not in os.environ):
+            scheme, slashes, rest = known.partition("//")
+            return "/" in rest if slashes else not sure or "/" in scheme
+    return True

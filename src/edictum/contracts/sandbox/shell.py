@@ -14,8 +14,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+CASE_ENDS = (";;", ";&", ";;&")
 MAX_DEPTH = 24
-MAX_PIECES = 50_000
+MAX_PIECES = 20_000
 
 _BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n)+")
 _PLAIN = re.compile(r"[^ \t\r\n'\"\\$`;&|<>()]+")
@@ -212,11 +213,15 @@ class _Reader:
         self.at = found.end()
         if found.group() == "(":
             self.round_bracket()
-        else:
+        elif found.group() != "|" or not self.in_pattern():
             self.flush(found.group())
         if found.group() == "\n":
             self.at = max(self.at, self.document_end)
         return True
+
+    def in_pattern(self) -> bool:
+        """Whether the words being read are a pattern of ``case``, where ``|`` joins alternatives."""
+        return self.before in CASE_ENDS or bool(self.words and self.words[0].source == "case")
 
     def round_bracket(self) -> None:
         """``name()`` defines a function and runs nothing; any other bracket opens a subshell."""
@@ -229,6 +234,8 @@ class _Reader:
 
     def flush(self, after: str) -> None:
         """Close the simple command being read."""
+        if after == "\n" and self.in_pattern():
+            after = ";;"  # the next pattern stands on a line of its own
         if self.words or self.redirects:
             self.found.append(Simple(tuple(self.words), tuple(self.redirects), self.before, after, self.depth))
             self.words, self.redirects = [], []
@@ -286,7 +293,7 @@ class _Reader:
             end = len(self.text) if end < 0 else end
             line = self.text[at:end].rstrip("\r")
             if (line.lstrip("\t") if indented else line) == mark:
-                return at, end
+                return at, min(end + 1, len(self.text))
             at = end + 1
         return len(self.text), len(self.text)
 
@@ -364,8 +371,10 @@ class _Reader:
     def escape(self, quoted: bool) -> list[Part]:
         following = self.text[self.at + 1 : self.at + 2]
         self.at += 2
-        if following == "\n" or not following:
+        if following == "\n":
             return []
+        if not following:
+            return [Text("\\", quoted=True)]
         return [Text(following if not quoted or following in _ESCAPABLE else "\\" + following, quoted=True)]
 
     def backtick(self, _quoted: bool) -> list[Part]:

@@ -75,7 +75,9 @@ end
 
 local function change_amounts(sid, scopes, kind, amounts, sign)
   for _, scope in ipairs(scopes) do
-    for name, amount in pairs(amounts) do add(sid, amount_field(kind, scope, name), sign .. amount) end
+    for name, amount in pairs(amounts) do
+      if amount ~= '0' then add(sid, amount_field(kind, scope, name), sign .. amount) end  -- '-0' is no number to Redis
+    end
   end
 end
 

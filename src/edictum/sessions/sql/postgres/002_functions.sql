@@ -1,15 +1,20 @@
 -- One function per operation, and run_batch, which is all that is called from outside. What each does is said in
--- edictum/sessions/ledger.py; the shape of the JSON is made in edictum/sessions/wire.py.
+-- edictum/sessions/ledger.py; the shape of the JSON is made in edictum/sessions/wire.py. They are PL/pgSQL, whose plans are kept
+-- for the life of a connection, but for one that is folded into the queries that use it.
 
-CREATE FUNCTION now_us() RETURNS bigint LANGUAGE sql AS $$
-  SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-$$;
+CREATE FUNCTION now_us() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+END $$;
 
-CREATE FUNCTION totals(p_sid text) RETURNS jsonb LANGUAGE sql STABLE AS $$
-  SELECT coalesce(
-    (SELECT jsonb_build_array(attempts, executions, successes, failures, consecutive_failures, held)
-     FROM tally WHERE sid = p_sid AND scope = ''), '[0,0,0,0,0,0]')
-$$;
+CREATE FUNCTION totals(p_sid text) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  t tally;
+BEGIN
+  SELECT * INTO t FROM tally WHERE sid = p_sid AND scope = '';
+  RETURN CASE WHEN FOUND THEN jsonb_build_array(t.attempts, t.executions, t.successes, t.failures, t.consecutive_failures, t.held)
+              ELSE '[0,0,0,0,0,0]' END;
+END $$;
 
 -- The sessions a call counts in, each with the name the call has there: ids of calls are unique within one session only.
 CREATE FUNCTION sessions_of(p_step jsonb) RETURNS TABLE (sid text, call text) LANGUAGE sql IMMUTABLE AS $$
@@ -41,10 +46,11 @@ BEGIN
   END IF;
 END $$;
 
-CREATE FUNCTION remember(p_sid text, p_call text, p_how text, p_counted jsonb, p_now bigint) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION remember(p_sid text, p_call text, p_how text, p_counted jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
   INSERT INTO ended VALUES (p_sid, p_call, p_how, p_counted, p_now)
-  ON CONFLICT (sid, call) DO UPDATE SET how = excluded.how, counted = excluded.counted, at = excluded.at
-$$;
+  ON CONFLICT (sid, call) DO UPDATE SET how = excluded.how, counted = excluded.counted, at = excluded.at;
+END $$;
 
 -- A call that ran: an execution and its amounts count from its start, a success or failure from its end.
 CREATE FUNCTION count_call(p_sid text, p_scopes jsonb, p_windows jsonb, p_success boolean, p_started bigint, p_used jsonb,

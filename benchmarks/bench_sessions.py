@@ -1,0 +1,174 @@
+"""What a session store costs: reserve + settle, one at a time and many at once, next to two bare round trips of the same server.
+
+    python benchmarks/bench_sessions.py
+
+Servers are started from the test wheels, on the loopback, in temporary directories. Figures of one machine mean little; the
+ratios in one run mean more. "bare" is two of the cheapest requests that the server makes durable: what no ledger can go below
+while it asks once before a call and once after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "sessions"))
+
+from edictum.core.limits import OperationLimits, Reservation, Settlement
+from edictum.sessions import MemoryLedger
+from edictum.sessions.store import MAX_BATCH, StoreLedger
+
+AT_ONCE = 100
+SESSIONS = 20
+SECONDS = 1.5
+SCOPES = ("", "work")
+LIMITS = OperationLimits(max_attempts=10**9, max_tool_calls=10**9, max_calls_per_tool={"work": 10**9}).compiled()
+
+
+@dataclass
+class Figures:
+    """Latencies of whole calls in microseconds, and calls per second."""
+
+    latencies: list[float]
+    per_s: float
+
+    @property
+    def p50(self) -> float:
+        return statistics.median(self.latencies)
+
+    @property
+    def p99(self) -> float:
+        return sorted(self.latencies)[int(len(self.latencies) * 0.99)]
+
+
+async def _answer(value: Any) -> Any:
+    return await value if hasattr(value, "__await__") else value
+
+
+async def _calls(ledger: Any, who: int, until: float, latencies: list[float]) -> None:
+    number = 0
+    while time.perf_counter() < until:
+        number += 1
+        sid, call = f"bench {os.getpid()} {(who + number) % SESSIONS}", f"{who}-{number}"
+        started = time.perf_counter()
+        await _answer(ledger.reserve(Reservation(sid, call, SCOPES, LIMITS, lease_s=60.0)))
+        await _answer(ledger.settle(Settlement(sid, call, SCOPES, LIMITS, "success")))
+        latencies.append((time.perf_counter() - started) * 1e6)
+
+
+async def _measure(ledger: Any, at_once: int) -> Figures:
+    latencies: list[float] = []
+    await _calls(ledger, 0, time.perf_counter() + 0.2, [])
+    started = time.perf_counter()
+    await asyncio.gather(*(_calls(ledger, who, started + SECONDS, latencies) for who in range(at_once)))
+    return Figures(latencies, len(latencies) / (time.perf_counter() - started))
+
+
+def measure(make: Callable[[int], Any], at_once: int, max_batch: int) -> Figures:
+    async def run() -> Figures:
+        ledger = make(max_batch)
+        try:
+            return await _measure(ledger, at_once)
+        finally:
+            if hasattr(ledger, "close"):
+                await ledger.close()
+
+    return asyncio.run(run())
+
+
+def bare(request: Callable[[], Any]) -> Figures:
+    """Two requests, one after the other, again and again."""
+    latencies: list[float] = []
+    until = time.perf_counter() + SECONDS / 2
+    while time.perf_counter() < until:
+        started = time.perf_counter()
+        request()
+        request()
+        latencies.append((time.perf_counter() - started) * 1e6)
+    return Figures(latencies, len(latencies) / (SECONDS / 2))
+
+
+@contextmanager
+def _sqlite() -> Iterator[tuple[Callable[[int], Any], Figures]]:
+    from edictum.sessions.sqlite import SqliteStore
+
+    with tempfile.TemporaryDirectory() as folder:
+        db = sqlite3.connect(f"{folder}/bare.db", isolation_level=None)
+        db.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (n); INSERT INTO t VALUES (0)")
+        figures = bare(lambda: db.execute("UPDATE t SET n = n + 1"))
+        db.close()
+        yield lambda size: StoreLedger(SqliteStore(f"{folder}/s.db"), wait_s=20, max_batch=size), figures
+
+
+@contextmanager
+def _valkey() -> Iterator[tuple[Callable[[int], Any], Figures]]:
+    import redis
+    from servers import Valkey
+
+    from edictum.sessions.redis import RedisStore
+
+    server = Valkey()
+    try:
+        with redis.Redis.from_url(server.url) as client:
+            figures = bare(lambda: client.incr("bare"))
+        yield lambda size: StoreLedger(RedisStore(server.url, wait_s=20), wait_s=20, max_batch=size), figures
+    finally:
+        server.stop()
+
+
+@contextmanager
+def _postgres() -> Iterator[tuple[Callable[[int], Any], Figures]]:
+    import asyncpg
+    from servers import Postgres
+
+    from edictum.sessions.postgres import PostgresStore
+
+    server = Postgres()
+    loop = asyncio.new_event_loop()
+    try:
+        db = loop.run_until_complete(asyncpg.connect(server.url))
+        loop.run_until_complete(db.execute("CREATE TABLE bare (n bigint); INSERT INTO bare VALUES (0)"))
+        figures = bare(lambda: loop.run_until_complete(db.execute("UPDATE bare SET n = n + 1")))
+        loop.run_until_complete(db.close())
+        yield lambda size: StoreLedger(PostgresStore(server.url, wait_s=20), wait_s=20, max_batch=size), figures
+    finally:
+        loop.close()
+        server.stop()
+
+
+STORES = {"SQLite (WAL, FULL)": _sqlite, "Valkey (AOF always)": _valkey, "PostgreSQL": _postgres}
+
+
+def main() -> None:
+    print(f"Session stores: one call = reserve + settle. {AT_ONCE} at once over {SESSIONS} sessions, one process, {SECONDS} s each.\n")
+    loaded = f"{'at once, unbatched':>29}{'at once, batched':>29}{'gain':>6}{'x bare':>8}"
+    print(f"{'store':<21}{'bare 2 trips':>15}{'one at a time':>24}{'ratio':>7}{loaded}")
+    print(f"{'':<21}{'p50 us':>15}{'p50 / p99 us':>24}{'':>7}{'calls/s  p50 / p99 ms':>29}{'calls/s  p50 / p99 ms':>29}")
+    memory = measure(lambda _: MemoryLedger(), 1, MAX_BATCH)
+    print(f"{'memory':<21}{'-':>15}{f'{memory.p50:.1f} / {memory.p99:.1f}':>24}")
+    for name, open_store in STORES.items():
+        with open_store() as (make, raw):
+            alone, single, many = measure(make, 1, MAX_BATCH), measure(make, AT_ONCE, 1), measure(make, AT_ONCE, MAX_BATCH)
+        print(
+            f"{name:<21}{raw.p50:>15.0f}{f'{alone.p50:.0f} / {alone.p99:.0f}':>24}{alone.p50 / raw.p50:>6.1f}x"
+            f"{_loaded(single):>29}{_loaded(many):>29}{many.per_s / single.per_s:>5.1f}x{many.per_s / raw.per_s:>7.1f}x"
+        )
+    print("\nratio: one call against two bare round trips. gain: batched against unbatched. x bare: batched calls/s against bare pairs/s.")
+
+
+def _loaded(figures: Figures) -> str:
+    return f"{figures.per_s:>8.0f}  {figures.p50 / 1e3:.1f} / {figures.p99 / 1e3:.1f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What a guard is given is checked here, before anything is registered: errors say what, where and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edictum.approval.port import ApprovalBackend
+from edictum.audit.sinks import AuditSink
+from edictum.core.call import Principal
+from edictum.core.contract import Contract
+from edictum.core.hooks import HookRegistration
+from edictum.core.limits import OperationLimits
+from edictum.core.policy import ToolEntry, tool_entry
+from edictum.core.redaction import RedactionPolicy
+from edictum.errors import EdictumConfigError
+from edictum.runtime.clock import Clock
+
+
+def check_callables(**functions: Any) -> None:
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise EdictumConfigError(f"Edictum: {name} is {function!r}, not a function.", hint=f"Pass a function as {name}, or None.")
+
+
+def check_principal(principal: Any) -> None:
+    if principal is not None and not isinstance(principal, Principal):
+        raise EdictumConfigError(f"principal is {principal!r}.", hint="Pass a Principal, e.g. Principal(user_id='u1', role='sre').")
+
+
+def contracts_of(contracts: Any) -> tuple[Contract, ...]:
+    given = items("contracts", contracts)
+    for number, item in enumerate(given):
+        if not isinstance(item, Contract):
+            hint = "Decorate the function with @precondition, @postcondition or @session_contract."
+            raise EdictumConfigError(f"contracts[{number}] is {item!r}, not a contract.", hint=hint)
+    return given
+
+
+def hooks_of(hooks: Any) -> tuple[HookRegistration, ...]:
+    given = items("hooks", hooks)
+    for number, item in enumerate(given):
+        if not isinstance(item, HookRegistration):
+            hint = "Write HookRegistration(phase='before', tool='*', callback=...)."
+            raise EdictumConfigError(f"hooks[{number}] is {item!r}, not a HookRegistration.", hint=hint)
+    return given
+
+
+def items(name: str, value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+        raise EdictumConfigError(f"{name} is {type(value).__name__}.", hint="Pass a list.")
+    return tuple(value)
+
+
+def limits_of(limits: Any) -> OperationLimits:
+    if limits is None:
+        return OperationLimits()
+    if not isinstance(limits, OperationLimits):
+        raise EdictumConfigError(f"limits is {limits!r}.", hint="Pass OperationLimits(max_tool_calls=...).")
+    return limits
+
+
+def tools_of(tools: Any) -> dict[str, ToolEntry]:
+    if tools is None:
+        return {}
+    if not isinstance(tools, Mapping):
+        raise EdictumConfigError(f"tools is {type(tools).__name__}.", hint='Pass a dict such as {"read_file": {"side_effect": "read"}}.')
+    return {name: tool_entry(name, settings) for name, settings in tools.items()}
+
+
+def sinks_of(audit_sink: Any) -> tuple[AuditSink, ...]:
+    sinks = () if audit_sink is None else (audit_sink,) if hasattr(audit_sink, "emit") else items("audit_sink", audit_sink)
+    for number, sink in enumerate(sinks):
+        if not callable(getattr(sink, "emit", None)):
+            raise EdictumConfigError(f"audit_sink[{number}] is {sink!r}, which has no emit().", hint="Pass an object with emit(event).")
+    return sinks
+
+
+def approval_of(backend: Any) -> ApprovalBackend | None:
+    if backend is not None and not isinstance(backend, ApprovalBackend):
+        hint = "An approval backend has request_approval(...) and wait_for_decision(...)."
+        raise EdictumConfigError(f"approval_backend is {type(backend).__name__}.", hint=hint)
+    return backend
+
+
+def redaction_of(redaction: Any) -> RedactionPolicy:
+    if redaction is not None and not isinstance(redaction, RedactionPolicy):
+        raise EdictumConfigError(f"redaction is {redaction!r:.80}.", hint="Pass RedactionPolicy(sensitive_keys=..., custom_patterns=...).")
+    return redaction if redaction is not None else RedactionPolicy()
+
+
+def environment_of(environment: Any) -> str:
+    if not isinstance(environment, str) or not environment:
+        raise EdictumConfigError(f"environment is {environment!r:.80}.", hint="Pass its name, e.g. 'production'.")
+    return environment
+
+
+def clock_of(clock: Any) -> Clock:
+    if not all(callable(getattr(clock, name, None)) for name in ("now", "new_id")):
+        raise EdictumConfigError(f"clock is {clock!r:.80}.", hint="A clock has now() and new_id().")
+    checked: Clock = clock
+    return checked

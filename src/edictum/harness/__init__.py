@@ -1,0 +1,49 @@
+"""The harness: one turn of an agent, in which every dispatch ends in time and in exactly one outcome.
+
+Schemas from type hints and validation need the extra ``edictum[harness]``; they are loaded when they are first used.
+"""
+
+from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, ToolArgValidator
+from edictum.harness.artifact_store import ArtifactError, ArtifactRef, ArtifactStore
+from edictum.harness.messages import ModelReply, Usage
+from edictum.harness.models import anthropic_model, openai_model
+from edictum.harness.replay_control import ReplayControl
+from edictum.harness.scheduler import ToolScheduler, ToolWave
+from edictum.harness.tool_executor import BoundedToolExecutor, ToolCallRequest
+from edictum.harness.tool_registry import ToolRegistry, tool
+from edictum.harness.tool_spec import ResourceKey, ToolSpec, spec_from_mcp
+from edictum.harness.turn import TurnResult, run_turn, run_turn_sync
+from edictum.harness.turn_budget import DeadlineExceeded, DeadlineToken, TurnBudget
+from edictum.harness.turn_call import Turn
+from edictum.harness.turn_state import ToolTraceEntry, TurnState
+
+__all__ = [
+    "MAX_REPAIR_ATTEMPTS",
+    "ArtifactError",
+    "ArtifactRef",
+    "ArtifactStore",
+    "BoundedToolExecutor",
+    "DeadlineExceeded",
+    "DeadlineToken",
+    "ModelReply",
+    "ReplayControl",
+    "ResourceKey",
+    "ToolArgValidator",
+    "ToolCallRequest",
+    "ToolRegistry",
+    "ToolScheduler",
+    "ToolSpec",
+    "ToolTraceEntry",
+    "ToolWave",
+    "Turn",
+    "TurnBudget",
+    "TurnResult",
+    "TurnState",
+    "Usage",
+    "anthropic_model",
+    "openai_model",
+    "run_turn",
+    "run_turn_sync",
+    "spec_from_mcp",
+    "tool",
+]

@@ -1,0 +1,330 @@
+"""Where artifacts are kept: a private directory, Redis, PostgreSQL, or whatever fsspec can reach.
+
+A backend keeps bytes under keys of the form ``<session>/<artifact>``, both parts made by the store of letters and digits only.
+It knows nothing of sessions, time or secrets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from edictum.errors import EdictumConfigError
+
+PRIVATE_DIRECTORY = 0o700
+PRIVATE_FILE = 0o600
+TEMPORARY = ".tmp-"
+
+
+@runtime_checkable
+class ArtifactBackend(Protocol):
+    """Keeps bytes. ``put`` is all or nothing: nobody ever reads half a value."""
+
+    def put(self, key: str, data: bytes, ttl_s: float) -> None:
+        """Keep the data, for at least ``ttl_s`` seconds."""
+
+    def get(self, key: str, limit: int | None = None) -> bytes | None:
+        """The data, or its first ``limit`` bytes; None if there is none."""
+
+    def delete(self, key: str) -> None:
+        """Remove the data; one that is not there is no error."""
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        """All keys that begin so, with the size of their data."""
+
+
+def open_backend(location: str | os.PathLike[str] | ArtifactBackend | None) -> ArtifactBackend:
+    """A backend from None (a private directory below the temporary one), a path, a URL, or a backend."""
+    if location is None:
+        return DirectoryBackend(default_directory())
+    if isinstance(location, os.PathLike):
+        return DirectoryBackend(Path(location))
+    if not isinstance(location, str):
+        return location
+    scheme, separator, rest = location.partition("://")
+    if not separator or scheme == "file":
+        return DirectoryBackend(Path(rest if separator else location))
+    if scheme in ("redis", "rediss", "valkey", "valkeys", "unix"):
+        return RedisBackend(location)
+    if scheme in ("postgresql", "postgres"):
+        return PostgresBackend(location)
+    return FsspecBackend(location)
+
+
+def default_directory() -> Path:
+    return Path(tempfile.gettempdir()) / f"edictum-artifacts-{os.getuid()}"
+
+
+# --- A directory ----------------------------------------------------------------------------------------------------------
+
+
+class DirectoryBackend:
+    """Files in a directory that nobody else can look into.
+
+    Every step goes by an open directory and follows no symbolic link, so a link that somebody plants leads nowhere. A directory
+    that belongs to somebody else is refused.
+    """
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        with contextlib.suppress(FileExistsError):
+            base.mkdir(mode=PRIVATE_DIRECTORY, parents=True)
+        with self._open_base() as directory:
+            os.fchmod(directory, PRIVATE_DIRECTORY)
+            self._sweep(directory)
+
+    @contextlib.contextmanager
+    def _open_base(self) -> Iterator[int]:
+        with _opened(str(self._base), None) as directory:
+            yield directory
+
+    @contextlib.contextmanager
+    def _session(self, key: str) -> Iterator[tuple[int, str]]:
+        session, name = key.split("/")
+        with self._open_base() as base, _opened(session, base) as directory:
+            yield directory, name
+
+    @staticmethod
+    def _sweep(base: int) -> None:
+        """Remove what a writer that died has left. A young one may belong to a writer at work in another process."""
+        too_old = time.time() - 3_600
+        for session in _names(base):
+            with contextlib.suppress(OSError), _opened(session, base) as directory:
+                for name in _names(directory):
+                    if name.startswith(TEMPORARY) and os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime < too_old:
+                        os.unlink(name, dir_fd=directory)
+
+    def put(self, key: str, data: bytes, ttl_s: float) -> None:
+        with self._open_base() as base, contextlib.suppress(FileExistsError):
+            os.mkdir(key.split("/")[0], PRIVATE_DIRECTORY, dir_fd=base)
+        with self._session(key) as (directory, name):
+            temporary = TEMPORARY + secrets.token_hex(8)
+            try:
+                _write_new(temporary, data, directory)
+                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=directory)
+                raise
+
+    def get(self, key: str, limit: int | None = None) -> bytes | None:
+        try:
+            with self._session(key) as (directory, name):
+                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+                with os.fdopen(file, "rb") as opened:
+                    return opened.read(-1 if limit is None else limit)
+        except FileNotFoundError:
+            return None
+
+    def delete(self, key: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            with self._session(key) as (directory, name):
+                os.unlink(name, dir_fd=directory)
+            with self._open_base() as base, contextlib.suppress(OSError):  # not empty yet
+                os.rmdir(key.split("/")[0], dir_fd=base)
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        found = []
+        with self._open_base() as base:
+            for session in _names(base):
+                if f"{session}/".startswith(prefix) or prefix.startswith(f"{session}/"):
+                    found += [(key, size) for key, size in self._files(base, session) if key.startswith(prefix)]
+        return found
+
+    @staticmethod
+    def _files(base: int, session: str) -> Iterator[tuple[str, int]]:
+        with contextlib.suppress(OSError), _opened(session, base) as directory:
+            for name in _names(directory):
+                if not name.startswith(TEMPORARY):
+                    with contextlib.suppress(FileNotFoundError):
+                        yield f"{session}/{name}", os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
+
+
+@contextlib.contextmanager
+def _opened(path: str, parent: int | None) -> Iterator[int]:
+    """An open directory that is a directory, not a link to one, and ours."""
+    try:
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    except OSError as exc:
+        if exc.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        raise PermissionError(f"{path} is a symbolic link or not a directory; artifacts are not kept there") from exc
+    try:
+        about = os.fstat(directory)
+        if about.st_uid != os.geteuid():
+            raise PermissionError(f"{path} belongs to the user {about.st_uid}; artifacts are not kept there")
+        yield directory
+    finally:
+        os.close(directory)
+
+
+def _names(directory: int) -> list[str]:
+    return os.listdir(directory)
+
+
+def _write_new(name: str, data: bytes, directory: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(name, flags, PRIVATE_FILE, dir_fd=directory)
+    with os.fdopen(file, "wb") as opened:
+        opened.write(data)
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+# --- Servers --------------------------------------------------------------------------------------------------------------
+
+
+class RedisBackend:
+    """Redis or Valkey. A hash beside the values keeps their sizes, because looking through all keys of a server is slow."""
+
+    def __init__(self, url: str, name: str = "edictum:artifacts") -> None:
+        try:
+            import redis
+        except ImportError as exc:
+            raise _not_installed("redis", "redis") from exc
+        scheme, _, rest = url.partition("://")
+        scheme = {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme)
+        self._redis: Any = redis.Redis.from_url(f"{scheme}://{rest}")
+        self._name = name
+
+    def _key(self, key: str) -> str:
+        return f"{self._name}:{key}"
+
+    def put(self, key: str, data: bytes, ttl_s: float) -> None:
+        with self._redis.pipeline(transaction=True) as pipe:
+            pipe.set(self._key(key), data, px=max(1, int(ttl_s * 1000)))
+            pipe.hset(self._name, key, len(data))
+            pipe.execute()
+
+    def get(self, key: str, limit: int | None = None) -> bytes | None:
+        if limit is None:
+            found: bytes | None = self._redis.get(self._key(key))
+            return found
+        return self._redis.getrange(self._key(key), 0, limit - 1) or None
+
+    def delete(self, key: str) -> None:
+        with self._redis.pipeline(transaction=True) as pipe:
+            pipe.delete(self._key(key))
+            pipe.hdel(self._name, key)
+            pipe.execute()
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        sizes = {key.decode(): int(size) for key, size in self._redis.hgetall(self._name).items()}
+        keys = [key for key in sizes if key.startswith(prefix)]
+        with self._redis.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.exists(self._key(key))
+            there = dict(zip(keys, pipe.execute(), strict=True)) if keys else {}
+        if gone := [key for key in keys if not there[key]]:
+            self._redis.hdel(self._name, *gone)  # the server let them expire
+        return [(key, sizes[key]) for key in keys if there[key]]
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+class PostgresBackend:
+    """One table. asyncpg is asynchronous, so its connection lives in the portal's loop."""
+
+    def __init__(self, url: str, table: str = "edictum_artifacts") -> None:
+        try:
+            import asyncpg
+        except ImportError as exc:
+            raise _not_installed("asyncpg", "postgres") from exc
+        if not table.isidentifier():
+            raise EdictumConfigError(f"{table!r} is not the name of a table.", hint="Use letters, digits and underscores.")
+        self._connect, self._url, self._table = asyncpg.create_pool, url, table
+        self._pool: Any = None
+        columns = "key text PRIMARY KEY, data bytea NOT NULL"
+        self._do("execute", f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+
+    def _do(self, verb: str, *arguments: Any) -> Any:
+        from edictum.runtime.portal import PORTAL
+
+        async def work() -> Any:
+            if self._pool is None:
+                self._pool = await self._connect(self._url, min_size=1, max_size=2)
+            return await getattr(self._pool, verb)(*arguments)
+
+        return PORTAL.run(work())
+
+    def put(self, key: str, data: bytes, ttl_s: float) -> None:
+        values = "(key, data) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET data = $2"
+        self._do("execute", f"INSERT INTO {self._table} {values}", key, data)
+
+    def get(self, key: str, limit: int | None = None) -> bytes | None:
+        what = "data" if limit is None else f"substring(data from 1 for {int(limit)})"
+        found: bytes | None = self._do("fetchval", f"SELECT {what} FROM {self._table} WHERE key = $1", key)  # noqa: S608
+        return found
+
+    def delete(self, key: str) -> None:
+        self._do("execute", f"DELETE FROM {self._table} WHERE key = $1", key)  # noqa: S608
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        query = f"SELECT key, length(data) AS size FROM {self._table} WHERE starts_with(key, $1)"  # noqa: S608
+        return [(row["key"], row["size"]) for row in self._do("fetch", query, prefix)]
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._do("close")
+            self._pool = None
+
+
+class FsspecBackend:
+    """Any file system that fsspec knows: ``s3://bucket/artifacts``, ``gs://``, ``memory://``. Who may read there is set up there."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import fsspec
+        except ImportError as exc:
+            raise _not_installed("fsspec", "artifacts") from exc
+        try:
+            self._files, self._base = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as exc:
+            raise EdictumConfigError(f"Artifacts cannot be kept at {url!r}: {exc}", hint="Use a URL that fsspec knows.") from exc
+
+    def _path(self, key: str) -> str:
+        return f"{self._base.rstrip('/')}/{key}"
+
+    def put(self, key: str, data: bytes, ttl_s: float) -> None:
+        """Buckets show an object when it is complete; for file systems that show it earlier, it is written beside and moved."""
+        path = self._path(key)
+        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        temporary = f"{path.rpartition('/')[0]}/{TEMPORARY}{secrets.token_hex(8)}"
+        try:
+            self._files.pipe_file(temporary, data)
+            self._files.mv(temporary, path)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._files.rm_file(temporary)
+            raise
+
+    def get(self, key: str, limit: int | None = None) -> bytes | None:
+        try:
+            data: bytes = self._files.cat_file(self._path(key), start=0, end=limit)
+        except FileNotFoundError:
+            return None
+        return data
+
+    def delete(self, key: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(self._path(key))
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        try:
+            found = self._files.find(self._base, detail=True)
+        except FileNotFoundError:
+            return []
+        keys = ((path[len(self._base) :].strip("/"), about["size"]) for path, about in found.items())
+        return [(key, size) for key, size in keys if key.startswith(prefix) and TEMPORARY not in key]
+
+
+def _not_installed(package: str, extra: str) -> EdictumConfigError:
+    return EdictumConfigError(f"Keeping artifacts there needs the package {package}.", hint=f"pip install 'edictum[{extra}]'")

@@ -1,0 +1,169 @@
+"""``read_artifact``: the tool by which a model reads parts of a stored output.
+
+Every answer fits a message, so reading never makes another artifact. What cannot be answered is said, not raised: an unknown id, a
+pattern that is no pattern, a pointer to nothing. A reader sees the artifacts of its own session only. Patterns run in time
+linear in the text (RE2); where RE2 is not installed they are plain text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from edictum.core.jsonable import dumps
+from edictum.core.redaction import shorten
+from edictum.errors import EdictumConfigError
+from edictum.harness.artifact_store import ArtifactStore
+from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
+
+ANSWER_CHARS = TOOL_MESSAGE_MAX_CHARS * 2 // 3
+DEFAULT_LIMIT = 4_000
+MAX_MATCHES = 50
+MATCH_CHARS = 300
+
+Matcher = Callable[[str], bool]
+
+
+def make_reader(store: ArtifactStore, session_id: str) -> Callable[..., dict[str, Any]]:
+    """The tool ``read_artifact`` for one session."""
+
+    def read_artifact(
+        artifact_id: str,
+        offset: int = 0,
+        limit: int = DEFAULT_LIMIT,
+        head: int | None = None,
+        tail: int | None = None,
+        grep: str | None = None,
+        pointer: str | None = None,
+    ) -> dict[str, Any]:
+        """Read part of a stored output.
+
+        Give one of: offset and limit (characters), head or tail (lines), grep (a pattern; lines that match), or pointer (a JSON
+        pointer such as /items/0/name).
+        """
+        text = store.retrieve(artifact_id, session_id) if isinstance(artifact_id, str) else None
+        if text is None:
+            return {"error": f"There is no artifact {artifact_id!r} in this session; it may have expired. Call the tool again."}
+        if pointer is not None:
+            return _pointed(text, pointer)
+        if grep is not None:
+            return _grepped(text, grep)
+        if head is not None:
+            return _lines(text, head, from_end=False)
+        if tail is not None:
+            return _lines(text, tail, from_end=True)
+        return _slice(text, max(0, offset), max(0, limit))
+
+    return read_artifact
+
+
+def _fit(text: str, answer: Callable[[str], dict[str, Any]], from_end: bool = False) -> dict[str, Any]:
+    """The answer with as much of the text as a message takes, in its escaped form."""
+    part = text[-ANSWER_CHARS:] if from_end else text[:ANSWER_CHARS]
+    while part and len(dumps(answer(part))) > ANSWER_CHARS:
+        keep = len(part) * 3 // 4
+        part = part[-keep:] if from_end and keep else part[:keep]
+    return answer(part)
+
+
+def _slice(text: str, offset: int, limit: int) -> dict[str, Any]:
+    def answer(part: str) -> dict[str, Any]:
+        end = offset + len(part)
+        more = {"next_offset": end} if end < len(text) else {}
+        return {"content": part, "offset": offset, "total_chars": len(text), **more}
+
+    return _fit(text[offset : offset + limit], answer)
+
+
+def _lines(text: str, count: int, *, from_end: bool) -> dict[str, Any]:
+    lines = text.splitlines()
+    skipped = max(0, len(lines) - max(0, count)) if from_end else 0
+    chosen = "\n".join(lines[skipped : skipped + max(0, count)])
+
+    def answer(part: str) -> dict[str, Any]:
+        cut = {"truncated": True} if len(part) < len(chosen) else {}
+        return {"content": part, "total_lines": len(lines), "total_chars": len(text), **cut}
+
+    return _fit(chosen, answer, from_end=from_end)
+
+
+def _matcher(pattern: str) -> tuple[Matcher | None, str]:
+    """A test for lines, and what kind it is; None with the reason why there is none."""
+    try:
+        from edictum.contracts.regex import PatternError, compiled
+    except EdictumConfigError:
+        return (lambda line: pattern in line), "plain text"
+    try:
+        found = compiled(pattern)
+    except PatternError as exc:
+        return None, f"{exc} {exc.hint}".strip()
+    return (lambda line: bool(found.search(line))), "pattern"
+
+
+def _grepped(text: str, pattern: str) -> dict[str, Any]:
+    matches, how = _matcher(pattern)
+    if matches is None:
+        return {"error": f"grep: {how}"}
+    found: list[dict[str, Any]] = []
+    total = offset = 0
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        if matches(line.rstrip("\r\n")):
+            total += 1
+            if len(found) < MAX_MATCHES:
+                start = _where(line, matches)
+                found.append({"line": number, "offset": offset + start, "text": line[start : start + MATCH_CHARS].rstrip("\r\n")})
+        offset += len(line)
+    answer = {"matches": found, "total_matches": total, "matched_as": how}
+    while found and len(dumps(answer)) > ANSWER_CHARS:
+        found.pop()
+    return answer
+
+
+def _where(line: str, matches: Matcher) -> int:
+    """Where in a line the match is, roughly: a window that shows it, or the start of the line."""
+    starts = range(0, max(1, len(line) - MATCH_CHARS // 2), MATCH_CHARS // 2)
+    return next((start for start in starts if matches(line[start : start + MATCH_CHARS])), 0)
+
+
+def _pointed(text: str, pointer: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {"error": "This artifact is not JSON; read it with offset and limit, head, tail or grep."}
+    try:
+        value = resolve(value, pointer)
+    except LookupError as exc:
+        return {"error": f"pointer {pointer!r}: {exc.args[0]}"}
+    answer = {"pointer": pointer, "value": value}
+    if len(dumps(answer)) <= ANSWER_CHARS:
+        return answer
+    shown = json.dumps(value, ensure_ascii=False)
+    return _fit(shown, lambda part: {"pointer": pointer, "truncated": True, **_outline(value), "content": part})
+
+
+def _outline(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {"type": "object", "keys": [shorten(key, 60) for key in list(value)[:40]], "total_keys": len(value)}
+    return {"type": "list", "total_items": len(value)} if isinstance(value, list) else {"type": type(value).__name__}
+
+
+def resolve(value: Any, pointer: str) -> Any:
+    """The value that a JSON pointer (RFC 6901) names. Raises LookupError with a text that says where it ends."""
+    if pointer and not pointer.startswith("/"):
+        raise LookupError("a JSON pointer begins with a slash, or is empty for the whole")
+    for token in pointer.split("/")[1:]:
+        value = _step(value, token.replace("~1", "/").replace("~0", "~"))
+    return value
+
+
+def _step(value: Any, token: str) -> Any:
+    if isinstance(value, dict):
+        if token not in value:
+            raise LookupError(f"there is no {token!r}; there are: {shorten(', '.join(value), 300)}")
+        return value[token]
+    if isinstance(value, list):
+        if not token.isdecimal() or int(token) >= len(value):
+            raise LookupError(f"{token!r} is no index of a list of {len(value)} items")
+        return value[int(token)]
+    raise LookupError(f"{token!r} looks into a {type(value).__name__}")

@@ -1,0 +1,244 @@
+"""Outputs that are too large for a message.
+
+``store`` keeps the text and gives back an ``ArtifactRef``, whose id and summary go to the model; the model reads parts of it
+with ``read_artifact`` (see ``artifact_reader``). A write that fails raises ``ArtifactError``, so that nobody ever holds a
+reference to nothing: the harness then shows both ends of the output in line.
+
+What is written has its secrets redacted. An artifact belongs to a session, expires, and counts against two quotas. Ids are not
+paths, and a session id never becomes one: it is hashed. One value holds both an artifact and what is known about it, so they
+cannot be separated by a crash, and a store keeps nothing in memory: several processes can use the same one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from edictum.core.jsonable import jsonable
+from edictum.core.redaction import RedactionPolicy, shorten
+from edictum.errors import EdictumError
+from edictum.harness.artifact_backends import ArtifactBackend, open_backend
+
+DEFAULT_TTL_S = 3_600.0
+MAX_SESSION_BYTES = 64 << 20
+MAX_TOTAL_BYTES = 512 << 20
+SUMMARY_CHARS = 200
+PREVIEW_CHARS = 500
+NAME_CHARS = 256
+HEADER_BYTES = 16_384  # enough for the longest: two previews, a summary and two names, every character escaped
+_ID = re.compile(r"art_[0-9a-f]{16}")
+_KEY = re.compile(r"[0-9a-f]{32}/art_[0-9a-f]{16}")
+
+
+class ArtifactError(EdictumError):
+    """An artifact could not be kept: a quota is full, or the store failed. Nothing was kept."""
+
+    code = "artifact_error"
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRef:
+    """What is known about an artifact, without its content."""
+
+    artifact_id: str
+    session_id: str
+    created_at: float
+    ttl_s: float
+    size_bytes: int
+    tool_name: str
+    summary: str
+    kind: str = "text"  # or "json"
+    sha256: str = ""
+    chars: int = 0
+    lines: int = 0
+    head: str = ""
+    tail: str = ""
+
+    @property
+    def is_expired(self) -> bool:
+        return self.expired_at(time.time())
+
+    def expired_at(self, now: float) -> bool:
+        return now >= self.created_at + self.ttl_s
+
+    def to_model_hint(self) -> dict[str, Any]:
+        """What the model needs to go on: the id, what is in it, and how to read it."""
+        hint = "The output is too large for a message. Read parts of it with read_artifact: offset/limit, head, tail, grep or pointer."
+        return {"artifact_reference": self.artifact_id, "summary": self.summary, "size_bytes": self.size_bytes,
+                "chars": self.chars, "lines": self.lines, "kind": self.kind, "hint": hint}  # fmt: skip
+
+
+class ArtifactStore:
+    """Keeps large outputs.
+
+    ``location`` is None (a private directory below the temporary one), a path, ``redis://...``, ``postgresql://...``, any URL that
+    fsspec knows, or an ``ArtifactBackend``. Its methods may block, and are safe to call from several threads.
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str] | ArtifactBackend | None = None,
+        *,
+        redaction: RedactionPolicy | None = None,
+        max_session_bytes: int = MAX_SESSION_BYTES,
+        max_total_bytes: int = MAX_TOTAL_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._backend = open_backend(location)
+        self._redaction = redaction if redaction is not None else RedactionPolicy()
+        self._max_session, self._max_total = max_session_bytes, max_total_bytes
+        self._now = clock
+        self._lock = threading.Lock()
+        self.cleanup_expired()
+
+    def store(self, session_id: str, content: Any, tool_name: str, ttl_s: float = DEFAULT_TTL_S) -> ArtifactRef:
+        """Keep a content: text, JSON text, or any value. Raises ArtifactError if it could not be kept."""
+        text, kind = readable(content, self._redaction)
+        ref = describe(f"art_{secrets.token_hex(8)}", session_id, text, kind, tool_name, self._now(), ttl_s)
+        data = _encoded(json.dumps(asdict(ref), ensure_ascii=False)) + b"\n" + _encoded(text)
+        with self._lock:
+            try:
+                self._make_room(_folder(session_id), len(data))
+                self._backend.put(f"{_folder(session_id)}/{ref.artifact_id}", data, ttl_s)
+            except ArtifactError:
+                raise
+            except Exception as exc:
+                raise ArtifactError(f"The output could not be stored: {type(exc).__name__}: {exc}") from exc
+        return ref
+
+    def retrieve(self, artifact_id: str, session_id: str | None = None) -> str | None:
+        """The whole text; None if it is unknown, expired, or of another session than the one given."""
+        found = self._read(artifact_id, session_id, None)
+        return None if found is None else found[1].decode("utf-8", "replace")
+
+    def get_ref(self, artifact_id: str, session_id: str | None = None) -> ArtifactRef | None:
+        found = self._read(artifact_id, session_id, HEADER_BYTES)
+        return None if found is None else found[0]
+
+    def cleanup_session(self, session_id: str) -> int:
+        """Remove all artifacts of a session. Returns how many there were."""
+        keys = [key for key, _ in self._list(f"{_folder(session_id)}/")]
+        for key in keys:
+            self._backend.delete(key)
+        return len(keys)
+
+    def cleanup_expired(self) -> int:
+        """Remove what has expired, and what cannot be read. Returns how many there were."""
+        removed = 0
+        for key, _ in self._list():
+            found = self._header(key, HEADER_BYTES)
+            if found is None or found[0].expired_at(self._now()):
+                self._backend.delete(key)
+                removed += 1
+        return removed
+
+    def _make_room(self, folder: str, size: int) -> None:
+        """What has expired is removed when room is needed; what is still referred to never is."""
+        if (full := self._full(folder, size)) and self.cleanup_expired():
+            full = self._full(folder, size)
+        if full:
+            raise ArtifactError(f"The output could not be stored: {full}.")
+
+    def _full(self, folder: str, size: int) -> str:
+        sizes = self._list()
+        session = sum(used for key, used in sizes if key.startswith(f"{folder}/"))
+        if session + size > self._max_session:
+            return f"the session's artifacts would take {session + size} of {self._max_session} bytes"
+        total = sum(used for _, used in sizes)
+        return f"all artifacts would take {total + size} of {self._max_total} bytes" if total + size > self._max_total else ""
+
+    def _read(self, artifact_id: str, session_id: str | None, limit: int | None) -> tuple[ArtifactRef, bytes] | None:
+        if not isinstance(artifact_id, str) or not _ID.fullmatch(artifact_id):
+            return None
+        found = self._header(self._key(artifact_id, session_id), limit)
+        return None if found is None or found[0].expired_at(self._now()) else found
+
+    def _key(self, artifact_id: str, session_id: str | None) -> str:
+        if session_id is not None:
+            return f"{_folder(session_id)}/{artifact_id}"
+        return next((key for key, _ in self._list() if key.endswith(f"/{artifact_id}")), f"{_folder('')}/{artifact_id}")
+
+    def _list(self, prefix: str = "") -> list[tuple[str, int]]:
+        """Our keys only: a bucket or a directory may hold other things, and those are left alone."""
+        return [(key, size) for key, size in self._backend.list(prefix) if _KEY.fullmatch(key)]
+
+    def _header(self, key: str, limit: int | None) -> tuple[ArtifactRef, bytes] | None:
+        data = self._backend.get(key, limit)
+        if data is None:
+            return None
+        header, _, content = data.partition(b"\n")
+        try:
+            return ArtifactRef(**json.loads(header)), content
+        except (ValueError, TypeError):
+            return None  # not ours, or damaged
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _folder(session_id: str) -> str:
+    return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def readable(content: Any, redaction: RedactionPolicy) -> tuple[str, str]:
+    """A content as text that is easy to read in parts, without secrets, and whether it is JSON.
+
+    JSON is written with one item per line. The text of a tool that returned nothing but text is taken out of its wrapping.
+    """
+    value = content
+    if isinstance(content, str):
+        try:
+            value = json.loads(content) if content.lstrip()[:1] in ("{", "[") else content
+        except (ValueError, RecursionError):
+            value = content
+    if isinstance(value, dict) and list(value) == ["result"] and isinstance(value["result"], str):
+        value = value["result"]
+    if isinstance(value, str):
+        return redaction.redact_text(value), "text"
+    return json.dumps(redaction.redact_value(jsonable(value)), indent=1, ensure_ascii=False), "json"
+
+
+def describe(artifact_id: str, session_id: str, text: str, kind: str, tool_name: str, created_at: float, ttl_s: float) -> ArtifactRef:
+    data = _encoded(text)
+    lines = text.count("\n") + 1
+    return ArtifactRef(
+        artifact_id,
+        shorten(session_id, NAME_CHARS),
+        created_at,
+        ttl_s,
+        len(data),
+        shorten(tool_name, NAME_CHARS),
+        _summary(text, kind, lines),
+        kind,
+        hashlib.sha256(data).hexdigest(),
+        len(text),
+        lines,
+        text[:PREVIEW_CHARS],
+        text[-PREVIEW_CHARS:],
+    )
+
+
+def _summary(text: str, kind: str, lines: int) -> str:
+    """Counts, the head and the tail, in at most 200 characters."""
+    counts = f"{len(text):,} characters, {lines:,} lines"
+    shape = f", JSON {_shape(text)}" if kind == "json" else ""
+    about = shorten(f"{counts}{shape}", 110)
+    part = (SUMMARY_CHARS - len(about) - len(": '' ... ''")) // 2
+    head, tail = (" ".join(end.split())[:part] for end in (text[: 4 * part], text[-4 * part :][::-1]))
+    return f"{about}: '{head}' ... '{tail[::-1]}'"
+
+
+def _shape(text: str) -> str:
+    value = json.loads(text)
+    if isinstance(value, dict):
+        return f"object with {len(value)} keys: {', '.join(map(str, value))}"
+    return f"list of {len(value)} items" if isinstance(value, list) else type(value).__name__

@@ -1,0 +1,283 @@
+"""run_turn: one turn of an agent, from the user's message to the final answer, within its budget.
+
+    model -> calls -> waves -> outcomes -> tool messages -> model ...
+
+Whatever happens, every call that the model asked for gets its tool message, in the order of the calls, and the turn ends in time.
+When steps, calls or time run out, the model is asked once more, without tools, for the answer it can give; the reserve of the
+budget is kept for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any, Literal
+
+from edictum.core.decide import describe
+from edictum.core.redaction import shorten
+from edictum.execution.threads import POOL
+from edictum.guard import Edictum
+from edictum.harness.canonical import canonical
+from edictum.harness.messages import Message, ModelReply, as_reply, assistant_message, note, tool_message
+from edictum.harness.scheduler import ToolScheduler
+from edictum.harness.tool_executor import BoundedToolExecutor, ToolCallRequest
+from edictum.harness.tool_registry import ToolRegistry, as_registry
+from edictum.harness.tool_spec import ToolSpec
+from edictum.harness.turn_budget import TurnBudget
+from edictum.harness.turn_state import TurnState
+from edictum.outcomes import ToolOutcome, outcome_is_error, outcome_to_model_content
+from edictum.runtime.perform import within
+from edictum.runtime.portal import PORTAL
+
+Stop = Literal["answered", "steps", "deadline", "model_error"]
+WARN_AT = (0.95, 0.8, 0.5)
+LOOP_ROUNDS = 3
+MIN_ANSWER_S = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResult:
+    """What a turn came to. ``messages`` is the whole conversation, the new messages included."""
+
+    text: str
+    messages: tuple[Message, ...]
+    outcomes: tuple[ToolOutcome, ...]
+    stopped_by: Stop
+    timed_out: bool
+    state: TurnState
+    error: Exception | None = None
+    loops: tuple[str, ...] = ()
+
+
+async def run_turn(
+    model: Callable[..., Any],
+    messages: Sequence[Message],
+    tools: Any = (),
+    guard: Edictum | None = None,
+    budget: TurnBudget | None = None,
+    *,
+    session_id: str = "",
+    state: TurnState | None = None,
+    artifact_store: Any = None,
+    scheduler: ToolScheduler | None = None,
+    parallel_enabled: bool = True,
+    web_mode: str = "on",
+    on_outcome: Callable[[ToolCallRequest, ToolOutcome], Any] | None = None,
+    **executor_options: Any,
+) -> TurnResult:
+    """Run one turn.
+
+    ``model(messages, tools)`` returns a ``ModelReply``, a text, or text and tool calls; it may be synchronous or asynchronous.
+    Further options are those of ``BoundedToolExecutor``.
+    """
+    state = state if state is not None else TurnState(session_id, budget)
+    registry = _with_reader(as_registry(tools), artifact_store, state, guard)
+    executor = BoundedToolExecutor(registry, guard=guard, artifact_store=artifact_store, **executor_options)
+    loop = _Loop(model, list(messages), executor, state, budget or state.budget, scheduler or ToolScheduler(), parallel_enabled,
+                 web_mode, on_outcome)  # fmt: skip
+    try:
+        return await loop.run()
+    finally:
+        state.close_writes()
+
+
+def run_turn_sync(model: Callable[..., Any], messages: Sequence[Message], *args: Any, **options: Any) -> TurnResult:
+    """As ``run_turn``, from synchronous code in any thread, inside or outside a running event loop."""
+    return PORTAL.run(run_turn(model, messages, *args, **options))
+
+
+def _with_reader(tools: ToolRegistry, store: Any, state: TurnState, guard: Edictum | None) -> ToolRegistry:
+    """The tools, with the reader of stored outputs if there is a store: a reference without a reader leads nowhere."""
+    if store is None or "read_artifact" in tools:
+        return tools
+    if not state.session_id:
+        state.session_id = guard.session_id if guard is not None else "turn"
+    reader = ToolRegistry(tools)
+    reader.register(store.reader_tool(state.session_id), side_effect="read", store_output=False)
+    return reader
+
+
+class _Loop:
+    """One turn under way."""
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        messages: list[Message],
+        executor: BoundedToolExecutor,
+        state: TurnState,
+        budget: TurnBudget,
+        scheduler: ToolScheduler,
+        parallel: bool,
+        web_mode: str,
+        on_outcome: Callable[[ToolCallRequest, ToolOutcome], Any] | None,
+    ) -> None:
+        self._model = model
+        self._messages = messages
+        self._executor = executor
+        self._state = state
+        self._budget = budget
+        self._scheduler = scheduler
+        self._parallel = parallel
+        self._web_mode = web_mode
+        self._on_outcome = on_outcome
+        self._outcomes: list[ToolOutcome] = []
+        self._warned = 0.0
+        self._rounds = _Rounds()
+
+    async def run(self) -> TurnResult:
+        stopped: Stop = "steps"
+        text = ""
+        try:
+            while self._budget.claim_step():
+                if self._budget.tool_time_s() <= 0:
+                    stopped = "deadline"
+                    break
+                reply = await self._ask(tuple(self._executor.tools), self._budget.tool_time_s(self._budget.timeout_s))
+                text = reply.text
+                if not reply.tool_calls:
+                    return self._result(text, "answered")
+                await self._answer_calls(reply.tool_calls)
+            return await self._last_words(text, stopped)
+        except _Late:
+            return await self._last_words(text, "deadline")
+        except _ModelFailed as failed:
+            return self._result(text, "model_error", failed.error)
+
+    # --- The model --------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, tools: tuple[ToolSpec, ...], timeout_s: float) -> ModelReply:
+        """One model call, bounded. Its answer is added to the messages."""
+        try:
+            reply: ModelReply | Exception = await within(self._call_model(tools), timeout_s)
+        except TimeoutError:  # of the turn: what the model raises comes as a value
+            raise _Late from None
+        if isinstance(reply, Exception):
+            raise _ModelFailed(reply) from reply
+        self._state.add_tokens(reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cache_read_tokens,
+                               reply.usage.cache_creation_tokens)  # fmt: skip
+        self._messages.append(assistant_message(reply))
+        return reply
+
+    async def _call_model(self, tools: tuple[ToolSpec, ...]) -> ModelReply | Exception:
+        asked = partial(self._model, list(self._messages), tools)
+        blocks = getattr(self._model, "blocks", not iscoroutinefunction(self._model))
+        try:
+            answer = await _in_thread(asked) if blocks else asked()
+            return as_reply(await answer if isawaitable(answer) else answer)
+        except Exception as exc:
+            return exc
+
+    async def _last_words(self, text: str, stopped: Stop) -> TurnResult:
+        """The budget is used up: ask for the answer that can be given now, in the time that was kept for it."""
+        left_s = self._budget.remaining_s()
+        if left_s >= MIN_ANSWER_S:
+            self._messages.append(note("The budget of this turn is used up. Answer now with what you have; no tool can be called."))
+            try:
+                text = (await self._ask((), left_s)).text or text
+            except _Late:
+                stopped = "deadline"
+            except _ModelFailed as failed:
+                return self._result(text, "model_error", failed.error)
+        return self._result(text, stopped)
+
+    def _result(self, text: str, stopped: Stop, error: Exception | None = None) -> TurnResult:
+        self._drop_unanswered()
+        self._state.final_text = text
+        self._state.timed_out = stopped == "deadline"
+        return TurnResult(text=text, messages=tuple(self._messages), outcomes=tuple(self._outcomes), stopped_by=stopped,
+                          timed_out=stopped == "deadline", state=self._state, error=error,
+                          loops=tuple(self._rounds.noticed))  # fmt: skip
+
+    def _drop_unanswered(self) -> None:
+        """Calls in the model's last words were not offered and are not made; a message with calls and no answers would be refused."""
+        last = self._messages[-1] if self._messages else {}
+        if last.get("role") == "assistant":
+            last.pop("tool_calls", None)
+
+    # --- The calls --------------------------------------------------------------------------------------------------------
+
+    async def _answer_calls(self, calls: Sequence[ToolCallRequest]) -> None:
+        """Run the calls in waves; each gets its tool message, in the order in which they were asked for."""
+        outcomes: dict[int, ToolOutcome] = {}
+        places = {id(call): place for place, call in enumerate(calls)}
+        for wave in self._scheduler.schedule(calls, self._executor.tools, self._parallel):
+            done = await asyncio.gather(*(self._execute(call) for call in wave.calls))
+            outcomes.update((places[id(call)], outcome) for call, outcome in zip(wave.calls, done, strict=True))
+        for place, call in enumerate(calls):
+            message = tool_message(call.id, outcome_to_model_content(outcomes[place]))
+            self._messages.append({**message, "is_error": True} if outcome_is_error(outcomes[place]) else message)
+            self._outcomes.append(outcomes[place])
+        self._tell(calls)
+
+    async def _execute(self, call: ToolCallRequest) -> ToolOutcome:
+        outcome = await self._executor.aexecute(call, self._state, budget=self._budget, web_mode=self._web_mode)
+        if self._on_outcome is not None:
+            self._on_outcome(call, outcome)
+        return outcome
+
+    def _tell(self, calls: Sequence[ToolCallRequest]) -> None:
+        """What the model should know before it goes on: loops, results that came late, and how much of the budget is left."""
+        texts = [loop] if (loop := self._rounds.add(calls)) else []
+        texts += [f"The call of {late.tool_name} that timed out earlier has ended meanwhile; its effect may have taken place."
+                  for late in self._state.late_completions()]  # fmt: skip
+        used = self._budget.used
+        level = next((level for level in WARN_AT if used >= level), 0.0)
+        if level > self._warned:
+            self._warned = level
+            texts.append(self._budget_text(level))
+        self._messages += [note(text) for text in texts]
+
+    def _budget_text(self, level: float) -> str:
+        left = self._budget.snapshot()
+        return (f"{level:.0%} of this turn's budget is used: {left['steps_max'] - left['steps_used']} steps, "
+                f"{left['tool_calls_max'] - left['tool_calls_used']} tool calls and {left['remaining_s']:.0f} s are left.")  # fmt: skip
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    """A model that blocks gets a thread, so that the turn's clock goes on; one that does not come back is left behind."""
+    running = POOL.submit(function)
+    try:
+        return await asyncio.wrap_future(running)
+    except asyncio.CancelledError:
+        POOL.abandon(running)
+        raise
+
+
+class _Late(Exception):
+    """The turn's time for tools is over while the model is thinking."""
+
+
+class _ModelFailed(Exception):
+    """The model raised, or answered with something that is no answer."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(describe(error))
+        self.error = error
+
+
+class _Rounds:
+    """Notices a model that goes in circles: the same calls again and again, or two sets of calls in turns."""
+
+    def __init__(self) -> None:
+        self._last: deque[str] = deque(maxlen=2 * LOOP_ROUNDS)
+        self.noticed: list[str] = []
+
+    def add(self, calls: Sequence[ToolCallRequest]) -> str | None:
+        """Note one round. Returns what to tell the model when it is a loop."""
+        self._last.append("".join(sorted(canonical([call.name, call.arguments]) for call in calls)))
+        rounds = list(self._last)
+        names = shorten(", ".join(call.name for call in calls), 200)
+        text = None
+        if len(rounds) >= LOOP_ROUNDS and len(set(rounds[-LOOP_ROUNDS:])) == 1:
+            text = f"The same calls ({names}) were made {LOOP_ROUNDS} times in a row. Repeating them will not help: do something else."
+        elif len(rounds) >= 4 and rounds[-4:-2] == rounds[-2:] and rounds[-1] != rounds[-2]:
+            text = f"The last calls ({names}) alternate with the ones before them, without progress. Do something else."
+        if text is not None:
+            self.noticed.append(text)
+            self._last.clear()
+        return text

@@ -1,0 +1,63 @@
+"""What a Celery worker of the tests runs: well-behaved tools, and others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from edictum.execution.celery import worker_app
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+async def add_later(a: int, b: int) -> int:
+    return a + b
+
+
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+def leave() -> None:
+    sys.exit(3)
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def crash() -> None:
+    os._exit(7)
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def append(path: str, text: str, then_sleep: float = 0.0) -> str:
+    """A side effect: one line in a file, then perhaps a long sleep."""
+    with Path(path).open("a") as file:
+        file.write(f"{os.getpid()} {text}\n")
+    time.sleep(then_sleep)
+    return text
+
+
+def start_child(path: str) -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    Path(path).write_text(str(child.pid))
+    time.sleep(600)
+
+
+def odd() -> Any:
+    return object()
+
+
+if "EDICTUM_TEST_BROKER" in os.environ:
+    app = worker_app(os.environ["EDICTUM_TEST_BROKER"], sys.modules[__name__])

@@ -1,0 +1,298 @@
+"""Tools under a deadline in this process: coroutines are cancelled, threads are left behind and counted; the call ends in time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from execution_helpers import eventually
+
+from edictum import Edictum, EdictumConfigError, EdictumInputError, ToolExecutionResult, ToolFailure, ToolTimeout, outcome_to_model_content
+from edictum.core.effects import Ran, RunTool
+from edictum.execution import body as body_module
+from edictum.execution.engines import as_run_in
+from edictum.execution.processes import PROCESSES
+from edictum.execution.tasks import ABANDONED
+from edictum.execution.threads import DaemonPool
+
+SHORT = 0.05
+
+
+def counted(guard: Edictum) -> tuple[int, int, int, int]:
+    totals = guard.session().snapshot().totals
+    return totals.executions, totals.successes, totals.failures, totals.in_flight
+
+
+async def dispatch(guard: Edictum, sync: bool, tool: str, fn: Any, **options: Any) -> Any:
+    if sync:
+        return await asyncio.to_thread(guard.dispatch_sync, tool, {}, fn, **options)
+    return await guard.dispatch(tool, {}, fn, **options)
+
+
+# --- Coroutines -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_coroutine_is_cancelled_at_its_deadline(sync: bool) -> None:
+    cleaned = threading.Event()
+
+    async def tool() -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            cleaned.set()
+
+    outcome = await dispatch(Edictum(), sync, "t", tool, timeout_s=SHORT)
+    assert isinstance(outcome, ToolTimeout)
+    assert not outcome.body_may_be_running
+    assert outcome.effect_unknown
+    assert cleaned.is_set()
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_coroutine_whose_finally_hangs_is_left_after_a_short_grace(sync: bool) -> None:
+    """It is kept referenced, its late result is dropped, and nobody complains about it."""
+    release = threading.Event()
+
+    async def tool() -> str:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            while not release.is_set():
+                try:
+                    await asyncio.sleep(0.01)
+                except asyncio.CancelledError:
+                    continue
+        return "too late"
+
+    guard = Edictum()
+    started = time.perf_counter()
+    outcome = await dispatch(guard, sync, "t", tool, timeout_s=SHORT)
+    assert time.perf_counter() - started < 5
+    assert isinstance(outcome, ToolTimeout)
+    assert outcome.body_may_be_running
+    assert "It may still be running. Whether it took effect is unknown" in outcome_to_model_content(outcome)
+    gc.collect()
+    assert len(ABANDONED) == 1
+    release.set()
+    async with asyncio.timeout(10):
+        while ABANDONED:
+            await asyncio.sleep(0.01)
+    assert counted(guard) == (1, 0, 1, 0)
+
+
+async def test_a_coroutine_that_swallows_cancellation_and_answers_is_too_late() -> None:
+    """Its deadline has passed: one call has one outcome, and it is the timeout."""
+
+    async def tool() -> str:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            return "never mind"
+        return ""
+
+    outcome = await Edictum().dispatch("t", {}, tool, timeout_s=SHORT)
+    assert isinstance(outcome, ToolTimeout)
+    assert not outcome.body_may_be_running
+
+
+async def test_a_result_in_the_moment_of_the_deadline_is_one_outcome() -> None:
+    """Either the value or the timeout, never both and never none; what is counted agrees."""
+    guard = Edictum()
+
+    async def later() -> str:
+        await asyncio.sleep(0.01)
+        return "value"
+
+    def blocking() -> str:
+        time.sleep(0.01)
+        return "value"
+
+    outcomes = []
+    for _ in range(25):
+        outcomes.append(await guard.dispatch("t", {}, later, timeout_s=0.01))
+        outcomes.append(await guard.dispatch("t", {}, blocking, timeout_s=0.0102))
+    good = sum(isinstance(outcome, ToolExecutionResult) for outcome in outcomes)
+    late = sum(isinstance(outcome, ToolTimeout) for outcome in outcomes)
+    assert good + late == 50
+    assert counted(guard) == (50, good, late, 0)
+
+
+async def test_a_caller_who_is_cancelled_again_while_the_tool_cleans_up() -> None:
+    """The call is closed once, and the cancellation arrives."""
+    guard, started = Edictum(), asyncio.Event()
+
+    async def tool() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(600)
+        finally:
+            await asyncio.sleep(0.05)
+
+    call = asyncio.ensure_future(guard.dispatch("t", {}, tool, timeout_s=60))
+    await started.wait()
+    call.cancel()
+    await asyncio.sleep(0.01)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert counted(guard) == (1, 0, 1, 0)
+
+
+async def test_a_caller_who_is_cancelled_in_the_grace_after_a_deadline() -> None:
+    guard = Edictum()
+
+    async def tool() -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            await asyncio.sleep(0.06)
+
+    call = asyncio.ensure_future(guard.dispatch("t", {}, tool, timeout_s=0.01))
+    await asyncio.sleep(0.04)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert counted(guard) == (1, 0, 1, 0)
+
+
+# --- Threads ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonPool]:
+    pool = DaemonPool(max_abandoned=3)
+    monkeypatch.setattr(body_module, "POOL", pool)
+    return pool
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_abandoned_threads_are_counted_and_bounded(small_pool: DaemonPool, sync: bool) -> None:
+    """Past the limit a new one is refused and says so; when the old ones end, there is room again."""
+    release = threading.Event()
+    guard = Edictum()
+    for number in range(3):
+        outcome = await dispatch(guard, sync, "t", lambda: release.wait(60), timeout_s=SHORT)
+        assert isinstance(outcome, ToolTimeout)
+        assert outcome.body_may_be_running
+        assert outcome.effect_unknown
+        assert small_pool.abandoned == number + 1
+    outcome = await dispatch(guard, sync, "t", lambda: 1, run_in="thread")
+    assert isinstance(outcome, ToolFailure)
+    assert "3 tools that ran out of time are still running" in outcome.error
+    assert not outcome.effect_unknown
+    assert await guard.run("t", {}, lambda: 1) == 1  # inline needs no thread
+    release.set()
+    eventually(lambda: small_pool.abandoned == 0)
+    assert await guard.run("t", {}, lambda: 1, run_in="thread") == 1
+    assert counted(guard) == (6, 2, 4, 0)
+
+
+async def test_a_late_result_is_dropped(small_pool: DaemonPool) -> None:
+    """Also a coroutine, which nobody will await any more, and an exception."""
+    release = threading.Event()
+
+    async def inner() -> None: ...
+
+    def returns_a_coroutine() -> Any:
+        release.wait(60)
+        return inner()
+
+    def raises() -> None:
+        release.wait(60)
+        raise SystemExit
+
+    guard = Edictum()
+    for fn in (returns_a_coroutine, raises):
+        assert isinstance(await guard.dispatch("t", {}, fn, timeout_s=SHORT), ToolTimeout)
+    release.set()
+    eventually(lambda: small_pool.abandoned == 0)
+    gc.collect()
+
+
+async def test_a_cancelled_caller_leaves_a_thread_that_is_counted(small_pool: DaemonPool) -> None:
+    release, started = threading.Event(), threading.Event()
+
+    def tool() -> None:
+        started.set()
+        release.wait(60)
+
+    call = asyncio.ensure_future(Edictum().run("t", {}, tool, run_in="thread"))
+    await asyncio.to_thread(started.wait, 10)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert small_pool.abandoned == 1
+    release.set()
+    eventually(lambda: small_pool.abandoned == 0)
+
+
+async def test_threads_are_used_again() -> None:
+    guard = Edictum()
+    threads = {await guard.run("t", {}, threading.get_ident, run_in="thread") for _ in range(20)}
+    assert len(threads) <= 3
+
+
+# --- Engines ----------------------------------------------------------------------------------------------------------------
+
+
+class Echo:
+    """An engine that says what it was asked to run."""
+
+    async def run(self, effect: RunTool) -> Ran:
+        return Ran(f"ran {effect.call.tool_name} elsewhere")
+
+    def run_sync(self, effect: RunTool) -> Ran:
+        return Ran(f"ran {effect.call.tool_name} elsewhere")
+
+
+class Broken:
+    async def run(self, effect: RunTool) -> Ran:
+        raise OSError("no route to host")
+
+    def run_sync(self, effect: RunTool) -> Ran:
+        raise OSError("no route to host")
+
+
+async def test_any_object_with_run_and_run_sync_is_an_engine() -> None:
+    """For the guard or for one call; a tool's own entry goes before the guard's engine."""
+    guard = Edictum(execution=Echo(), tools={"home": {"run_in": "inline"}})
+    assert await guard.run("t", {}, lambda: 1) == "ran t elsewhere"
+    assert guard.run_sync("t", {}, lambda: 1) == "ran t elsewhere"
+    assert await guard.run("home", {}, lambda: 1) == 1
+    assert await Edictum().run("t", {}, lambda: 1, run_in=Echo()) == "ran t elsewhere"
+
+
+async def test_an_engine_that_raises_may_have_begun() -> None:
+    guard = Edictum(execution=Broken())
+    for outcome in (await guard.dispatch("t", {}, lambda: 1), guard.dispatch_sync("t", {}, lambda: 1)):
+        assert isinstance(outcome, ToolFailure)
+        assert "no route to host" in outcome.error
+        assert outcome.effect_unknown
+    assert counted(guard) == (2, 0, 2, 0)
+
+
+def test_execution_is_a_word_an_engine_or_refused() -> None:
+    assert [as_run_in(word) for word in (None, "inline", "thread", "process")] == ["inline", "inline", "thread", "process"]
+    assert as_run_in(PROCESSES) is PROCESSES
+    for wrong in ("elsewhere", 3, "http://host"):
+        with pytest.raises(EdictumConfigError, match="execution is"):
+            Edictum(execution=wrong)
+    with pytest.raises(EdictumInputError, match="run_in is"):
+        Edictum().run_sync("t", {}, lambda: 1, run_in="elsewhere")
+    with pytest.raises(EdictumConfigError, match="run_in"):
+        Edictum(tools={"t": {"run_in": "elsewhere"}})
+    with pytest.raises(EdictumConfigError, match="verify"):
+        Edictum(tools={"t": {"verify": 3}})
+
+
+def test_the_more_careful_description_of_a_tool_wins() -> None:
+    one = Edictum(tools={"t": {"run_in": "process"}})
+    two = Edictum(tools={"t": {"run_in": "thread", "verify": "look"}})
+    entry = Edictum.from_multiple([one, two]).policy.entry("t")
+    assert (entry.run_in, entry.verify) == ("process", "look")

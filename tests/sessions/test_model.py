@@ -1,0 +1,192 @@
+"""Every ledger against a sequential model: random walks one step at a time, and histories of threads that ran at once."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from model import LIMITS, Model
+
+from edictum.runtime.portal import PORTAL
+from edictum.sessions import MemoryLedger
+from edictum.sessions import open as open_ledger
+from edictum.testing.ledger import Book, as_tuple
+
+# The call id of a parent's lease is an inner matter of the ledger; the model only needs it to be another name.
+CALLS = st.sampled_from(["1", "2", "3", "4"])
+SESSIONS = st.sampled_from([("root", ()), ("child", ("root",)), ("grandchild", ("child", "root"))])
+COSTS = st.sampled_from([None, 0, 100_000, 300_000])
+numbers = itertools.count(1)
+
+
+@pytest.fixture(params=["memory", "sqlite", "valkey", "postgres"])
+def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
+    if request.param == "memory":
+        yield Book(MemoryLedger())
+        return
+    url = f"sqlite:///{tmp_path}/s.db" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
+    ledger = open_ledger(f"{url}?wait=20")
+    yield Book(ledger)
+    PORTAL.run(ledger.close())  # type: ignore[attr-defined]
+
+
+def machine(book: Book) -> type[RuleBasedStateMachine]:
+    class LedgerMachine(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model()
+            self.prefix = f"walk {next(numbers)} {time.time_ns()} "
+
+        def _id(self, *sessions: str) -> tuple[str, ...]:
+            return tuple(self.prefix + session for session in sessions)
+
+        @rule(where=SESSIONS, call=CALLS, cost=COSTS, attempt=st.booleans(), hold=st.integers(0, 3), enforce=st.integers(0, 5))
+        def reserve(self, where: Any, call: str, cost: int | None, attempt: bool, hold: int, enforce: int) -> None:
+            sid, parents = where
+            amounts = {} if cost is None else {"cost": cost}
+            said = book.reserve(call, LIMITS, sid=self._id(sid)[0], parents=self._id(*parents), count_attempt=attempt, hold=hold > 0,
+                                enforce=enforce > 0, amounts=amounts)  # fmt: skip
+            self.model, granted = self.model.reserve(sid, call, parents, attempt=attempt, hold=hold > 0, enforce=enforce > 0, cost=cost)
+            assert said.granted is granted
+
+        @rule(where=SESSIONS, call=CALLS, result=st.sampled_from(["success", "failure", "release"]), cost=COSTS)
+        def settle(self, where: Any, call: str, result: Any, cost: int | None) -> None:
+            sid, parents = where
+            amounts = {} if cost is None else {"cost": cost}
+            said = book.settle(call, result, LIMITS, sid=self._id(sid)[0], parents=self._id(*parents), amounts=amounts)
+            self.model = self.model.settle(sid, call, parents, result, cost)
+            assert as_tuple(said) == self.model.count(sid).counters()
+
+        @rule(sid=st.sampled_from(["root", "child", "grandchild"]))
+        def reset(self, sid: str) -> None:
+            book.reset(self._id(sid)[0])
+            self.model = self.model.reset(sid)
+
+        @invariant()
+        def the_counters_agree(self) -> None:
+            for sid in ("root", "child", "grandchild"):
+                count, snapshot = self.model.count(sid), book.snapshot(self._id(sid)[0])
+                assert as_tuple(snapshot.totals) == count.counters(), sid
+                spent = snapshot.amounts.get("", {}).get("cost")
+                assert (spent.spent if spent else 0.0) == count.spent / 1_000_000, sid
+
+    return LedgerMachine
+
+
+def test_a_walk_agrees_with_the_model(book: Book) -> None:
+    run_state_machine_as_test(machine(book), settings=settings(max_examples=50, stateful_step_count=30, deadline=None))  # type: ignore[no-untyped-call]
+
+
+# --- Histories -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Event:
+    began: float
+    ended: float
+    what: tuple[Any, ...]
+    said: Any
+
+
+def perform(book: Book, sid: str, what: tuple[Any, ...]) -> Any:
+    match what:
+        case ("reserve", call):
+            return book.reserve(call, LIMITS, sid=sid).granted
+        case ("settle", call, result):
+            return as_tuple(book.settle(call, result, LIMITS, sid=sid))
+        case _:
+            return book.totals(sid)
+
+
+def follow(model: Model, what: tuple[Any, ...]) -> tuple[Model, Any]:
+    match what:
+        case ("reserve", call):
+            return model.reserve("s", call, (), attempt=True, hold=True, enforce=True, cost=None)
+        case ("settle", call, result):
+            after = model.settle("s", call, (), result, None)
+            return after, after.count("s").counters()
+        case _:
+            return model, model.count("s").counters()
+
+
+def is_linearisable(history: list[Event]) -> bool:
+    """Whether some order explains all answers and never puts an operation before one that had ended when it began."""
+    seen: set[Any] = set()
+
+    def search(model: Model, left: frozenset[int]) -> bool:
+        if not left:
+            return True
+        state = (model.key(), left)
+        if state in seen:
+            return False
+        seen.add(state)
+        first_end = min(history[index].ended for index in left)
+        for index in left:
+            if history[index].began <= first_end:
+                after, said = follow(model, history[index].what)
+                if said == history[index].said and search(after, left - {index}):
+                    return True
+        return False
+
+    return search(Model(), frozenset(range(len(history))))
+
+
+def random_plan(rng: random.Random, worker: int) -> list[tuple[Any, ...]]:
+    plan: list[tuple[Any, ...]] = []
+    for number in range(3):
+        call = f"{worker}-{number}" if rng.random() < 0.8 else "shared"
+        plan.append(("reserve", call))
+        if rng.random() < 0.3:
+            plan.append(("read",))
+        plan.append(("settle", call, rng.choice(["success", "failure", "release"])))
+    return plan
+
+
+def record(book: Book, sid: str, plans: list[list[tuple[Any, ...]]]) -> list[Event]:
+    history: list[Event] = []
+    start = threading.Barrier(len(plans))
+
+    def work(plan: list[tuple[Any, ...]]) -> None:
+        start.wait()
+        for what in plan:
+            began = time.perf_counter()
+            said = perform(book, sid, what)
+            history.append(Event(began, time.perf_counter(), what, said))
+
+    threads = [threading.Thread(target=work, args=(plan,)) for plan in plans]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return history
+
+
+def test_histories_of_threads_can_be_explained(book: Book, eager_threads: None) -> None:
+    overlaps = 0
+    for seed in range(12):
+        rng = random.Random(seed)
+        plans = [random_plan(rng, worker) for worker in range(4)]
+        history = record(book, f"history {seed} {time.time_ns()}", plans)
+        assert len(history) == sum(map(len, plans)), "a thread raised"
+        assert is_linearisable(history), history
+        overlaps += sum(one.began < other.ended and other.began < one.ended for one, other in itertools.combinations(history, 2))
+    assert overlaps > 0  # else nothing ran at once, and nothing was shown
+
+
+def test_the_check_itself_finds_a_wrong_history() -> None:
+    """Six calls were granted at once where five fit; and an answer was given before its cause."""
+    over = [Event(0.0, 1.0, ("reserve", str(number)), True) for number in range(6)]
+    assert not is_linearisable(over)
+    early = [Event(0.0, 1.0, ("read",), (1, 0, 0, 0, 0, 1)), Event(2.0, 3.0, ("reserve", "a"), True)]
+    assert not is_linearisable(early)
+    assert is_linearisable([Event(0.0, 2.5, ("read",), (1, 0, 0, 0, 0, 1)), early[1]])
