@@ -36,6 +36,8 @@ test: lint
 	@$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=
 	@echo "== coverage: every branch of core/, outcomes.py and success.py"
 	@$(BIN)/coverage report --include='$(PURE)' --fail-under=100 --show-missing --skip-covered
+	@echo "== adapters in the frameworks that are quick to start"
+	@$(PYTHON) frameworks/run.py --light
 
 lint: $(INSTALLED)
 	@echo "== ruff"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from edictum.core._draft import record
-from edictum.core.call import Principal, ToolCall
+from edictum.core.call import Principal, ToolCall, with_principal
 from edictum.core.contract import Contract
 from edictum.core.decide import as_answer, as_hook_answer, ask, ask_hooks, decide_before, describe
 from edictum.core.decision import Answer, HookAnswer, Raised, all_answers
@@ -46,7 +45,7 @@ def identify(call: ToolCall, wiring: Wiring, resolve: bool) -> ToolCall | Evalua
         principal = _settled(wiring.principal_resolver(call.tool_name, call.args))
         if principal is not None and not isinstance(principal, Principal):
             raise TypeError(f"it answered with {type(principal).__name__}")
-        return replace(call, principal=principal)
+        return with_principal(call, principal)
     except Exception as exc:
         reason = f"The principal could not be resolved: {describe(exc)}"
         return EvaluationResult("deny", call.tool_name, deny_reasons=[reason], policy_error=True)

@@ -92,8 +92,10 @@ def test_no_depth_hides_a_path(value: Any) -> None:
 
 
 # Pieces that, repeated, make up the worst inputs found while this was written.
-UNITS = ["a ", "/", "../", "a/", "(", "((a) )", "$(", "$((1)) ", "`", '"', "'", "\\", "$", "${a}", "{a,b}", "{a,", "<", "<<a\n", ";", "\n", "a=b ",
-         "~", "%25", "\\x2f", "http://", "http:", "//", "@", "[", "\u0301", "*", ".?/", "eval ", "sudo ", "cd a && ", "x.com ", "1.", ":", " /tmp/a"]  # fmt: skip
+UNITS = [
+    "a ", "/", "../", "a/", "(", "((a) )", "$(", "$((1)) ", "`", '"', "'", "\\", "$", "${a}", "{a,b}", "{a,", "<", "<<a\n", ";", "\n", "a=b ",
+    "~", "%25", "\\x2f", "http://", "http:", "//", "@", "[", "\u0301", "*", ".?/", "eval ", "sudo ", "cd a && ", "x.com ", "1.", ":", " /tmp/a",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=repr)

@@ -227,7 +227,7 @@ class Free:
 
 
 MOST = 10**9  # of seconds, calls and the like: every store can count so far
-DURATION = r"^[0-9]{1,4}(\.[0-9]{1,3})?(ms|s|m|h|d)$"
+DURATION = r"^[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d)$"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -238,10 +238,12 @@ class Duration:
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = tree.value if isinstance(tree, Scalar) else None
         if isinstance(value, str) and (found := re.fullmatch(DURATION, value)):
-            value = float(value[: found.start(2)]) * UNITS[found.group(2)]
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST:
+            seconds = float(value[: found.start(2)]) * UNITS[found.group(2)]
+        else:
+            seconds = value if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= MOST else 0
+        if not seconds > 0:
             return _wrong(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
-        return float(value)
+        return float(seconds)
 
     def schema(self) -> dict[str, Any]:
         # A text such as "0s" has the right form and no length, so at least one digit is not zero.

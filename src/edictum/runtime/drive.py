@@ -62,6 +62,10 @@ class Walk:
                 except FAULTS as exc:
                     value = Raised(exc)
                     continue
+                except BaseException as exc:  # somebody said stop: the call is closed first, then it goes on to where it was meant
+                    self.interrupted = self.interrupted or exc
+                    value = Raised(exc)
+                    continue
                 if kind in may_wait and needs_await(value):
                     return Wait(kind, value)
         except StopIteration as end:

@@ -91,10 +91,10 @@ class Op:
 
     __slots__ = ("_claim", "abandoned", "answer", "kind", "number", "step", "wake")
 
-    def __init__(self, kind: Kind, step: Any, number: int) -> None:
+    def __init__(self, kind: Kind, step: Any) -> None:
         self.kind: Kind = kind
         self.step = step
-        self.number = number
+        self.number = 0
         self.answer: Any = NO_ANSWER
         self.wake: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
         self.abandoned = False
@@ -169,10 +169,16 @@ class Circuit:
     def why_open(self) -> str | None:
         return self._why
 
-    def open(self, why: str) -> None:
-        if self._why is None:
+    def open(self, why: str) -> bool:
+        """Whether it was closed until now."""
+        was_closed = self._why is None
+        if was_closed:
             logger.error("%s Calls are denied until it answers again.", why)
         self._why = why
+        return was_closed
+
+    def forget(self) -> None:
+        self._why = None
 
     def close(self, name: str) -> None:
         if self._why is not None:
@@ -197,19 +203,24 @@ class Courier:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._number = 0
+        self.circuit.forget()
 
     def send(self, op: Op) -> None:
-        if self._thread is None:
-            self._start()
-        self._inbox.put(op)
-
-    def _start(self) -> None:
-        with self._lock:
+        with self._lock:  # numbers go out in their order: a store tells a repetition by it
             if self._stopping.is_set():
                 raise BackendError(f"The session store {self.store.name} is closed.")
+            self._number += 1
+            op.number = self._number
+            self._inbox.put(op)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"edictum-{self.store.name}", daemon=True)
                 self._thread.start()
+
+    def gave_up(self, why: str) -> None:
+        """Somebody has waited too long: open the circuit, and send what will close it when it is answered."""
+        if self.circuit.open(why):
+            self.send(Op("ping", None))
 
     def stop(self, wait_s: float) -> None:
         """See what was sent through, for a bounded time, then close the store."""
@@ -260,6 +271,8 @@ class Courier:
         while True:
             try:
                 answers = self.store.execute(batch)
+                if len(answers) != len(ops):
+                    raise Unavailable(f"it gave {len(answers)} answers to {len(ops)} questions")
                 break
             except Unavailable as exc:
                 strikes += 1
@@ -322,8 +335,8 @@ class Courier:
         if op.kind == "reserve" and isinstance(answer, Grant) and answer.granted and op.step.hold:
             step: Reservation = op.step
             release = Settlement(step.session_id, step.call_id, step.scopes, step.limits, "release", parents=step.parents)
-            self._backlog.append(Op("settle", release, 0))
-            self._inbox.put(Op("ping", None, 0))
+            self._backlog.append(Op("settle", release))
+            self._inbox.put(Op("ping", None))
 
 
 def _pause_s(strikes: int) -> float:
@@ -367,22 +380,18 @@ class StoreLedger:
         self.default_lease_s = lease_s
         self._circuit = Circuit()
         self._courier = Courier(store, self._circuit, max_batch)
-        self._number = 0
-        self._numbering = threading.Lock()
         self._finalizer = weakref.finalize(self, self._courier.stop, wait_s)
 
     def _send(self, kind: Kind, step: Any) -> Pending:
         if self._circuit.why_open is not None and kind != "settle":
             raise BackendError(self._circuit.why_open)
-        with self._numbering:  # numbers go out in their order: stores tell a repetition by it
-            self._number += 1
-            op = Op(kind, step, self._number)
-            self._courier.send(op)
+        op = Op(kind, step)
+        self._courier.send(op)
         return Pending(self, op)
 
     def too_slow(self) -> BackendError:
         why = f"The session store {self.name} did not answer within {self.wait_s:g} s."
-        self._circuit.open(why)
+        self._courier.gave_up(why)
         return BackendError(why)
 
     async def reserve(self, reservation: Reservation) -> Grant:

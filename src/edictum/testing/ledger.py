@@ -83,7 +83,7 @@ class LedgerConformance:
     A ledger that cannot do something names it in ``exceptions`` with the reason: those tests are reported as skipped.
     """
 
-    lease_s = 0.25
+    lease_s = 0.4
     exceptions: Mapping[str, str] = {}
 
     def make_ledger(self) -> Any:
@@ -405,11 +405,11 @@ class LedgerConformance:
         """If this fails, a call that takes long loses its slot although its worker lives."""
         book, bounds = self.open("expiry"), limits(max_tool_calls=1)
         book.reserve("a", bounds, lease_s=self.lease_s)
-        for _ in range(3):
-            self.advance(self.lease_s * 0.5)
-            assert book.renew("a", self.lease_s)
-        assert not book.reserve("b", bounds).granted
+        assert book.renew("a", 100)
         self.advance(self.lease_s * 1.2)
+        assert not book.reserve("b", bounds).granted
+        assert book.renew("a", self.lease_s / 4)
+        self.advance(self.lease_s / 2)
         assert book.reserve("c", bounds).granted
 
     def test_what_is_over_cannot_be_renewed(self) -> None:
@@ -597,11 +597,11 @@ class LedgerConformance:
         """If this fails, a parent loses or keeps the slot of a child's call."""
         book = self.open("parents", "expiry")
         book.reserve("1", sid="child", parents=("root",), lease_s=self.lease_s, expiry_counts=True)
-        self.advance(self.lease_s * 0.6)
-        assert book.renew("1", self.lease_s, sid="child")
-        self.advance(self.lease_s * 0.6)
+        assert book.renew("1", 100, sid="child")
+        self.advance(self.lease_s * 1.2)
         assert book.totals("root") == (1, 0, 0, 0, 0, 1)
-        self.advance(self.lease_s)
+        assert book.renew("1", self.lease_s / 4, sid="child")
+        self.advance(self.lease_s / 2)
         assert book.totals("root") == (1, 1, 0, 1, 1, 0)
         book.settle("1", "success", sid="child", parents=("root",))
         assert book.totals("root") == book.totals("child") == (1, 1, 1, 0, 0, 0)

@@ -26,7 +26,7 @@ HARMLESS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "
 _AROUND = re.compile(r"[\s\0\"'`;|&<>(){}\[\],:=@!#]")
 _PIECE = re.compile(r"([\s\0\"'`;|&<>(){}\[\],:=@!#]*)([^\s\0\"'`;|&<>(){}\[\],:=@!#]+)")
 _WHOLE = re.compile(r"[^\n\0]*\Z")
-_PATH_SIGN = re.compile(r"[/~%\\$\x80-\U0010ffff]|\.\.")
+_PATH_SIGN = re.compile(r"[/~%\\$=:,@\x80-\U0010ffff]|\.\.|^-.")
 _ATTACHED = re.compile(r"-[A-Za-z]{1,3}(?=[/~])|-[A-Za-z](?=.)")
 _HOME_OF = re.compile(r"~[A-Za-z_+-]?[\w.-]*")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -153,9 +153,6 @@ class PathBounds:
     def base(self) -> str:
         """The directory that relative paths start from."""
         return os.path.realpath(self.cwd) if self.cwd else os.getcwd()
-
-    def looker(self) -> Looker:
-        return Looker(self)
 
 
 class Looker:
