@@ -49,13 +49,13 @@ def classify_finding(contract_id: str, message: str) -> str:
     return next((kind for kind, hints in FINDING_WORDS.items() if words & hints), "policy_violation")
 
 
-def finding(answer: Answer) -> Finding:
-    """The finding for a postcondition's objection."""
+def finding(answer: Answer, *, happened: bool = False) -> Finding:
+    """The finding for a postcondition's objection. ``happened`` says that the tool has changed something, whatever is shown of it."""
     contract, verdict = answer.contract, answer.verdict
     return Finding(
         type=contract.metadata.get("finding_type") or classify_finding(contract.id, verdict.message or ""),
         contract_id=contract.id,
         field=verdict.metadata.get("field", "output"),
         message=verdict.message or "",
-        metadata={**contract.metadata, **verdict.metadata},
+        metadata={**contract.metadata, **verdict.metadata, **({"action_happened": True} if happened else {})},
     )

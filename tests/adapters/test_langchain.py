@@ -204,28 +204,6 @@ def test_a_call_that_waited_for_a_person_is_counted_once() -> None:
     assert (session.attempts, session.executions, session.failures) == (2, 1, 0)
 
 
-def test_an_agent_that_runs_as_a_tool_of_another_is_governed_too() -> None:
-    guard, driver = Edictum(contracts=[no_forbidden]), TestLangChain()
-    adapter = LangChainAdapter(guard)
-    ran: list[str] = []
-
-    def inner(key: str) -> str:
-        ran.append(key)
-        return key
-
-    def delegate(key: str) -> str:
-        agent = driver.build(adapter, [inner], [[Call("inner", {"key": key}, "c2")]])
-        driver.run(agent)
-        return driver.replies(agent)[0].text
-
-    outer = driver.build(adapter, [delegate], [[Call("delegate", {"key": "forbidden "}, "c1")]])
-    driver.run(outer)
-    assert ran == ["forbidden "]
-    outer = driver.build(LangChainAdapter(Edictum()), [delegate], [[Call("delegate", {"key": "forbidden"}, "c1")]])
-    driver.run(outer)
-    assert "DENIED" in driver.replies(outer)[0].text
-
-
 def test_a_node_that_is_governed_in_asynchronous_runs_only_is_noticed() -> None:
     adapter = LangChainAdapter(Edictum())
     half = ToolNode([look], awrap_tool_call=adapter.as_async_tool_wrapper())

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from faults import PlantedFaults
 from pages import ExampleAndPage
-from pydantic_ai import Agent, DeferredToolRequests, Tool
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext, Tool, ToolReturn
+from pydantic_ai.capabilities import Hooks
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, SkipToolExecution, ToolFailed
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
+from edictum import Edictum, OperationLimits
 from edictum.adapters import PydanticAIAdapter
-from edictum.testing.adapter import AdapterConformance, Answer, ControlFlow
+from edictum.testing.adapter import SECRET, AdapterConformance, Answer, Call, ControlFlow, no_secret, without_secret
 
 pytestmark = pytest.mark.s1  # needs pydantic_ai
 
@@ -52,6 +54,7 @@ class Scripted:
 class TestPydanticAI(AdapterConformance):
     framework, distribution = "Pydantic AI", "pydantic-ai-slim"
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
+    nested = ("async",)  # the framework refuses run_sync() inside a tool
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
         return PydanticAIAdapter(guard, **options)
@@ -113,6 +116,84 @@ class TestPydanticAI(AdapterConformance):
 class TestFaults(PlantedFaults):
     suite = TestPydanticAI
     adapter = PydanticAIAdapter
+
+
+# --- What is Pydantic AI's own ----------------------------------------------------------------------------------------------------
+
+
+def played(tool: Any, guard: Edictum, *others: Any) -> Scripted:
+    """One call of a tool, by an agent with the adapter's capability and perhaps others inside of it."""
+    agent = Scripted([tool], [[Call(tool.__name__, {"key": "a"}, "c1")]], [PydanticAIAdapter(guard).as_capability(), *others])
+    TestPydanticAI().run(agent)
+    return agent
+
+
+def redacting() -> Edictum:
+    return Edictum(contracts=[no_secret("redact", redact=without_secret)])
+
+
+def test_both_parts_of_a_tool_return_are_redacted() -> None:
+    def look(key: str) -> ToolReturn[Any]:
+        return ToolReturn({"number": SECRET}, content=f"It is {SECRET}.", metadata={"kept": SECRET})
+
+    agent = played(look, redacting())
+    assert SECRET not in str([part for message in agent.seen[-1] for part in message.parts if part.part_kind == "user-prompt"])
+    (part,) = [part for message in agent.seen[-1] for part in message.parts if part.part_kind == "tool-return"]
+    assert (part.content, part.metadata) == ({"number": "[GONE]"}, {"kept": SECRET})
+
+
+def test_a_tool_return_that_is_suppressed_shows_neither_part() -> None:
+    def look(key: str) -> ToolReturn[Any]:
+        return ToolReturn({"number": SECRET}, content=f"It is {SECRET}.")
+
+    agent = played(look, Edictum(contracts=[no_secret("deny")]))
+    assert SECRET not in str(agent.seen[-1][1:])
+
+
+@pytest.mark.parametrize("error", [ModelRetry, ToolFailed])
+def test_what_a_tool_says_about_its_failure_is_redacted(error: Any) -> None:
+    def look(key: str) -> str:
+        raise error(f"not with {SECRET}")
+
+    agent = played(look, redacting())
+    (answer,) = TestPydanticAI().replies(agent)
+    assert SECRET not in answer.text
+    assert "not with [GONE]" in answer.text
+
+
+def test_a_result_that_another_capability_puts_in_the_tool_s_place_is_judged() -> None:
+    ran: list[str] = []
+
+    def look(key: str) -> str:
+        ran.append(key)
+        return key
+
+    hooks = Hooks()
+
+    @hooks.on.before_tool_execute
+    async def instead(ctx: Any, *, call: Any, tool_def: Any, args: Any) -> Any:
+        raise SkipToolExecution(f"from the cache: {SECRET}")
+
+    (answer,) = TestPydanticAI().replies(played(look, redacting(), hooks))
+    assert ran == []
+    assert answer.text == "from the cache: [GONE]"
+
+
+def test_a_call_that_waited_for_an_approval_is_counted_once() -> None:
+    guard = Edictum(limits=OperationLimits(max_tool_calls=1))
+    adapter = PydanticAIAdapter(guard)
+
+    def pay(ctx: RunContext[None], key: str) -> str:
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return f"paid {key}"
+
+    agent = Scripted([pay], [[Call("pay", {"key": "a"}, "c1")]], [adapter.as_capability()])
+    first = agent.agent.run_sync("go")
+    agent.agent.run_sync(message_history=first.all_messages(), deferred_tool_results=DeferredToolResults(approvals={"c1": True}))
+    assert TestPydanticAI().replies(agent)[0].text == "paid a"
+    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_paused", "call_allowed", "call_executed"]
+    assert guard.session(adapter.session_id).executions == 1
 
 
 class TestExample(ExampleAndPage):

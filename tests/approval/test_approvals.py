@@ -215,6 +215,35 @@ async def test_the_right_digest_counts() -> None:
     assert guard.local_sink.filter("call_approval_granted")[0].approver == "ann"
 
 
+BUNDLE = """
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {{name: asks}}
+defaults: {{mode: enforce}}
+contracts:
+  - id: ask
+    type: pre
+    tool: "*"
+    when: {{tool.name: {{equals: t}}}}
+    then: {{effect: approve, message: "{message}"}}
+"""
+
+
+async def test_an_answer_given_under_another_policy_does_not_count() -> None:
+    """The policy changed while the person thought."""
+    backend = InMemoryApprovalBackend()
+    guard = Edictum.from_yaml_string(BUNDLE.format(message="sure?"), approval_backend=backend)
+    task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
+    while not backend.pending:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await guard.reload(BUNDLE.format(message="really sure?"))
+    backend.decide(backend.pending[0].approval_id, True)
+    outcome = await task
+    assert isinstance(outcome, ToolDenied)
+    assert "policy has changed" in outcome.details
+    assert actions(guard)[-1] == "call_approval_denied"
+
+
 # --- In memory --------------------------------------------------------------------------------------------------------
 
 

@@ -33,6 +33,7 @@ from edictum import (
     session_contract,
 )
 from edictum.core.contract import Kind, with_mode
+from edictum.core.effects import Ran
 from edictum.core.limits import Limit, Metric, compiled_together, windows_of
 from edictum.core.policy import MAX_CACHED_PLANS, Policy, SuccessRule, ToolEntry, tool_entry
 from edictum.core.session import SessionReading
@@ -259,6 +260,15 @@ def test_a_tools_own_entry_comes_before_a_globs() -> None:
     assert tool_entry("t", entry) is entry  # type: ignore[arg-type]
 
 
+def test_a_contract_for_tools_that_nobody_listed_comes_first() -> None:
+    """A policy may deny what it does not know."""
+    unlisted = precondition("*", id="unlisted")(lambda call: Verdict.fail("unknown tool"))
+    other = precondition("*", id="other")(lambda call: Verdict.pass_())
+    policy = Policy(contracts=[other], tools={"known": ToolEntry()}, unlisted=unlisted)
+    assert [contract.id for contract in policy.plan("known").before] == ["other"]
+    assert [contract.id for contract in policy.plan("stranger").before] == ["unlisted", "other"]
+
+
 @pytest.mark.parametrize("verify", ["", 5])
 def test_a_tool_that_verifies_is_named(verify: Any) -> None:
     """By its name."""
@@ -445,6 +455,23 @@ def test_an_outcome_whose_effect_is_unknown_says_how_to_find_out() -> None:
         ToolFailure("c", "t", "lost", effect_unknown=True, verify_tool="lookup")
     )
     assert "find out before" in outcome_to_model_content(ToolTimeout("c", "t", 1.0, 5, effect_unknown=True))
+
+
+def test_a_call_whose_worker_died_is_lost() -> None:
+    """A failure with a source of its own; nobody knows whether it took effect."""
+
+    class DeadEngine:
+        def run_sync(self, effect: Any) -> Ran:
+            return Ran(None, RuntimeError("the worker died"), lost="the worker died")
+
+        async def run(self, effect: Any) -> Ran:
+            return self.run_sync(effect)
+
+    guard = Edictum()
+    outcome = guard.dispatch_sync("t", {}, lambda: 1, run_in=DeadEngine())
+    assert isinstance(outcome, ToolFailure)
+    assert (outcome.success_source, outcome.effect_unknown) == ("lost", True)
+    assert guard.session().failures == 1
 
 
 @pytest.mark.parametrize("value", [{"rows": [1]}, [1], "text", 5])

@@ -16,7 +16,7 @@ NOTHING = object()
 class LangChainAdapter(Adapter):
     """Governs the tools of an agent: ``create_agent(model, tools, middleware=[LangChainAdapter(guard).as_middleware()])``."""
 
-    requires: ClassVar = {"langchain": ("1.1", "2"), "langgraph": ("1.0.3", "2")}
+    requires: ClassVar = {"langchain": ("1.3", "2"), "langgraph": ("1.2", "2")}
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (self.load("langgraph.errors").GraphBubbleUp,)

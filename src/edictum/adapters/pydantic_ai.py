@@ -91,4 +91,5 @@ def _answer(returned: Any, reply: Reply) -> Any:
         return value
     if returned.content is None:
         return returned if value is shown else replace(returned, return_value=value)
-    return replace(returned, **(value if isinstance(value, dict) else {"return_value": value, "content": None}))
+    whole = isinstance(value, dict) and value.keys() == shown.keys()  # a suppressed result has no parts any more
+    return replace(returned, **(value if whole else {"return_value": value, "content": None}))

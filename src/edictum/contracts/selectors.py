@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from edictum.contracts.problems import closest, listed
 from edictum.core.call import Principal, ToolCall
+from edictum.core.jsonable import jsonable
 from edictum.errors import EdictumConfigError
 
 STAR: Final = "[*]"
@@ -263,7 +264,8 @@ def texts(value: Any, depth: int = 0) -> list[str]:
         return [text for pair in value.items() for item in pair for text in texts(item, depth + 1)]
     if isinstance(value, LISTS):
         return [text for item in value for text in texts(item, depth + 1)]
-    return []
+    opened = jsonable(value)  # a dataclass, a model: what its printing escapes is looked at as well
+    return texts(opened, depth + 1) if isinstance(opened, (dict, list)) else []
 
 
 def environment_variable(name: str) -> Any:

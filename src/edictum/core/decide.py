@@ -190,7 +190,7 @@ def decide_after(
         asked=asked,
         answers=tuple(answers),
         warnings=tuple(warnings),
-        findings=tuple(finding(answer) for answer in objections),
+        findings=tuple(finding(answer, happened=not _safe_to_repeat(call)) for answer in objections),
     )
 
 

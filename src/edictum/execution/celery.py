@@ -90,9 +90,15 @@ def reference(function: Callable[..., Any]) -> str:
 
 def _functions(given: Callable[..., Any] | ModuleType) -> list[Callable[..., Any]]:
     if not isinstance(given, ModuleType):
-        return [given]
-    defined = [value for name, value in vars(given).items() if inspect.isfunction(value) and not name.startswith("_")]
+        return [_undecorated(given)]
+    held = [_undecorated(value) for name, value in vars(given).items() if not name.startswith("_")]
+    defined = [value for value in held if inspect.isfunction(value)]
     return [function for function in defined if function.__module__ == given.__name__]
+
+
+def _undecorated(tool: Any) -> Any:
+    """The function itself, where a module holds a ToolSpec in its place."""
+    return getattr(tool, "function", None) or tool
 
 
 class _ToolRequest(Request):  # type: ignore[misc]

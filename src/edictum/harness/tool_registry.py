@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib import import_module
 from inspect import getdoc
 from typing import Any, overload
 
@@ -59,6 +60,30 @@ class ToolRegistry:
 
     def __len__(self) -> int:
         return len(self._specs)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoratedFunction:
+    """A function by the name under which its module holds a ToolSpec: another process finds it there, and not under its own."""
+
+    module: str
+    name: str
+
+    def __call__(self, **arguments: Any) -> Any:
+        return self.spec()(**arguments)
+
+    def spec(self) -> Any:
+        found: Any = import_module(self.module)
+        for step in self.name.split("."):
+            found = getattr(found, step, None)
+        return found
+
+
+def sendable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as it can be sent to another process. ``@tool`` has taken the place of the function it decorates."""
+    named = DecoratedFunction(getattr(function, "__module__", "") or "", getattr(function, "__qualname__", ""))
+    spec = named.spec() if named.module and named.name else None
+    return named if isinstance(spec, ToolSpec) and spec.function is function else function
 
 
 def as_registry(tools: Any) -> ToolRegistry:

@@ -37,7 +37,7 @@ from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, Invalid, Malforme
 from edictum.harness.canonical import canonical, digest
 from edictum.harness.replay_control import DUPLICATE, Done, InFlight, New, replayed
 from edictum.harness.schema import validator_for
-from edictum.harness.tool_registry import ToolRegistry, as_registry
+from edictum.harness.tool_registry import ToolRegistry, as_registry, sendable
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
 from edictum.harness.turn_budget import CURRENT, DEFAULT_CAP_S, DeadlineExceeded, DeadlineToken, TurnBudget
 from edictum.harness.turn_state import TurnState
@@ -271,7 +271,7 @@ class TurnCall:
         state.set_trace_running(run.key, self.tool_name, run.call.call_id)
         if not spec.is_read:
             state.replay.wrote(spec, run.call.args)
-        body: Any = run.body
+        body: Any = run.body if run.run_in != "process" else sendable(run.body)  # type: ignore[arg-type]
         if spec.token_parameter is not None:
             body = partial(body, **{spec.token_parameter: token})
         if spec.isolation == "inline":  # nobody can stop it, so it gets no bound, and cannot come late

@@ -20,6 +20,8 @@ from edictum.core.effects import Ask, AwaitDecision, AwaitTwin, Delay, Effect, N
 from edictum.core.events import Entry
 from edictum.core.limits import Reservation, Settlement
 from edictum.errors import BackendError
+from edictum.execution.failures import Unfinished
+from edictum.execution.tasks import see_to_end
 from edictum.execution.threads import POOL
 from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
@@ -128,17 +130,13 @@ class Ports:
 
 async def within(awaitable: Awaitable[Any], timeout_s: float) -> Any:
     """The awaitable's value, if it comes in time. One that does not stop when it is cancelled is left behind, not waited for."""
-    task = asyncio.ensure_future(awaitable)
     try:
-        done, _ = await asyncio.wait({task}, timeout=max(0.0, timeout_s))
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
-    if not done:
-        task.cancel()
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        raise TimeoutError(f"no answer within {timeout_s:.1f} s")
-    return task.result()
+        value, error = await see_to_end(awaitable, max(0.0, timeout_s))
+    except Unfinished as left:
+        raise left.by or TimeoutError(f"no answer within {timeout_s:.1f} s") from None
+    if error is not None:
+        raise error
+    return value
 
 
 async def outcome_of(running: Future[Any], timeout_s: float) -> Any:

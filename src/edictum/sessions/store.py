@@ -19,7 +19,6 @@ import logging
 import os
 import queue
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Generator, Sequence
@@ -425,7 +424,3 @@ class StoreLedger:
     async def close(self) -> None:
         """See settlements through, for a bounded time, and disconnect."""
         await asyncio.get_running_loop().run_in_executor(None, self._finalizer)
-
-
-def now_us() -> int:
-    return time.time_ns() // 1_000

@@ -119,10 +119,7 @@ class Tools:
             finally:
                 self._leave()
 
-        made = atool if self.asynchronous else tool
-        made.__name__ = made.__qualname__ = name
-        made.__doc__ = f"The tool {name}.\n\nArgs:\n    key: What to look for."
-        return made
+        return named(atool if self.asynchronous else tool, name)
 
     def _enter(self, key: str) -> None:
         with self._lock:
@@ -133,6 +130,13 @@ class Tools:
     def _leave(self) -> None:
         with self._lock:
             self._inside -= 1
+
+
+def named(tool: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A tool under the name and with the description that frameworks read from a function."""
+    tool.__name__ = tool.__qualname__ = name
+    tool.__doc__ = f"The tool {name}.\n\nArgs:\n    key: What to look for."
+    return tool
 
 
 def point(name: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
@@ -226,6 +230,8 @@ class AdapterConformance:
     has_call_ids: ClassVar[bool] = True
     # (how the agent runs, which kind of tool): leave out what the framework itself cannot do, e.g. asynchronous tools in run().
     ways: ClassVar[tuple[tuple[str, str], ...]] = (("sync", "sync"), ("async", "sync"), ("async", "async"))
+
+    nested: ClassVar[tuple[str, ...]] = ("sync", "async")  # the ways in which a tool may run another agent
 
     # --- What a driver provides ---------------------------------------------------------------------------------------------
 
@@ -571,6 +577,35 @@ class AdapterConformance:
             _together([functools.partial(self.play, way, agent) for agent in agents])
             assert tools.ran == ["forbidden"], f"{way}: {tools.ran}"
             assert (actions(strict), actions(lax)) == (["call_denied"], ["call_allowed", "call_executed"]), way
+
+    @point("sub-agents")
+    def test_an_agent_that_another_one_calls_as_a_tool_is_governed_too(self) -> None:
+        """If this fails, the adapter loses its calls inside of a call."""
+        for way in self.nested:
+            tools, guard = Tools(way == "async"), Edictum(contracts=[no_forbidden])
+            adapter = self.make_adapter(guard)
+            answers = self.played(way, adapter, [self._delegate(adapter, tools)], [[Call("delegate", {"key": "a"}, "call_1")]])
+            assert tools.ran == [], f"{way}: {tools.ran}"
+            assert "DENIED" in answers[0].text, f"{way}: {answers[0]}"
+            assert actions(guard) == ["call_allowed", "call_denied", "call_executed"], f"{way}: {actions(guard)}"
+
+    def _delegate(self, adapter: Any, tools: Tools) -> Callable[..., Any]:
+        """A tool that lets another agent ask for something forbidden, and returns what that one read."""
+
+        def inner() -> Any:
+            return self.build(adapter, [tools.make("look", look)], [[Call("look", {"key": "forbidden"}, "call_2")]])
+
+        def delegate(key: str) -> Any:
+            agent = inner()
+            self.run(agent)
+            return self.replies(agent)[0].text
+
+        async def adelegate(key: str) -> Any:
+            agent = inner()
+            await self.arun(agent)
+            return self.replies(agent)[0].text
+
+        return named(adelegate if tools.asynchronous else delegate, "delegate")
 
     # --- The rest ---------------------------------------------------------------------------------------------------------------------
 

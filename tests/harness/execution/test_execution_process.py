@@ -393,7 +393,7 @@ async def test_closing_a_pool_ends_the_calls_that_are_under_way() -> None:
     pool.close()
 
 
-async def test_a_forked_child_has_workers_of_its_own(guard: Edictum) -> None:
+def test_a_forked_child_has_workers_of_its_own(guard: Edictum) -> None:
     """And leaves its parent's alone, also when it ends."""
     mine = guard.run_sync("read", {}, bodies.pid)
     read, write = os.pipe()

@@ -1,0 +1,488 @@
+"""Large outputs: kept in private, bounded in size and time, readable in parts, and never a reference to nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from edictum import Edictum, EdictumConfigError, RedactionPolicy, ToolExecutionResult, ToolFailure, outcome_to_model_content
+from edictum.harness.artifact_backends import (
+    ArtifactBackend,
+    DirectoryBackend,
+    FsspecBackend,
+    PostgresBackend,
+    RedisBackend,
+    default_directory,
+    open_backend,
+)
+from edictum.harness.artifact_reader import make_reader, resolve
+from edictum.harness.artifact_store import ArtifactError, ArtifactStore
+from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
+
+BIG = "\n".join(f"line {number}: some text" for number in range(5_000))
+
+
+def _servers() -> ModuleType:
+    """The servers of the session tests, which are not a package."""
+    spec = importlib.util.spec_from_file_location("session_test_servers", Path(__file__).parents[1] / "sessions" / "servers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[str]:
+    pytest.importorskip("redis")
+    if url := os.environ.get("EDICTUM_TEST_REDIS_URL"):
+        yield url
+        return
+    servers = _servers()
+    try:
+        server = servers.Valkey(durable=False)
+    except (servers.NoServer, OSError) as exc:
+        pytest.skip(f"valkey: NOT TESTED, {exc}")
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    pytest.importorskip("asyncpg")
+    if url := os.environ.get("EDICTUM_TEST_POSTGRES_URL"):
+        yield url
+        return
+    servers = _servers()
+    try:
+        server = servers.Postgres()
+    except (servers.NoServer, OSError) as exc:
+        pytest.skip(f"postgres: NOT TESTED, {exc}")
+    yield server.url
+    server.stop()
+
+
+BACKENDS = ["directory", "fsspec memory", "fsspec file", "valkey", "postgres"]
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ArtifactBackend]:
+    name = tmp_path.name.replace("[", "_").replace("]", "_").replace(" ", "_")
+    if request.param == "directory":
+        yield DirectoryBackend(tmp_path / "artifacts")
+    elif request.param == "valkey":
+        made = RedisBackend(request.getfixturevalue("valkey"), name=f"test:{name}")
+        yield made
+        made.close()
+    elif request.param == "postgres":
+        kept = PostgresBackend(request.getfixturevalue("postgres"), table=f"t_{abs(hash(name))}")
+        yield kept
+        kept.close()
+    else:
+        pytest.importorskip("fsspec")
+        yield FsspecBackend(f"memory://{name}" if "memory" in request.param else f"file://{tmp_path}/bucket")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# --- On every backend -------------------------------------------------------------------------------------------------------
+
+
+class TestEveryBackend:
+    """One behaviour, whatever keeps the bytes."""
+
+    def test_what_was_stored_can_be_read_and_described(self, backend: ArtifactBackend) -> None:
+        store = ArtifactStore(backend)
+        ref = store.store("s-1", BIG, "search")
+        assert ref.artifact_id.startswith("art_")
+        assert len(ref.artifact_id) == 20
+        assert store.retrieve(ref.artifact_id) == BIG
+        assert store.retrieve(ref.artifact_id, "s-1") == BIG
+        assert store.get_ref(ref.artifact_id) == ref
+        assert (ref.session_id, ref.tool_name, ref.chars, ref.lines, ref.kind) == ("s-1", "search", len(BIG), 5_000, "text")
+        assert ref.sha256 == hashlib.sha256(BIG.encode()).hexdigest()
+        assert (ref.head, ref.tail) == (BIG[:500], BIG[-500:])
+        assert not ref.is_expired
+
+    def test_nothing_is_found_where_nothing_is(self, backend: ArtifactBackend) -> None:
+        store = ArtifactStore(backend)
+        for wrong in ("art_0000000000000000", "", "art_", "../../etc/passwd", "art_000000000000000/", "ART_0000000000000000", None, 3):
+            assert store.retrieve(wrong) is None  # type: ignore[arg-type]
+            assert store.get_ref(wrong) is None  # type: ignore[arg-type]
+
+    def test_a_session_sees_its_own(self, backend: ArtifactBackend) -> None:
+        store = ArtifactStore(backend)
+        mine, theirs = store.store("s-1", "mine", "t"), store.store("s-2", "theirs", "t")
+        assert store.retrieve(mine.artifact_id, "s-2") is None
+        assert store.cleanup_session("s-1") == 1
+        assert store.retrieve(mine.artifact_id) is None
+        assert store.retrieve(theirs.artifact_id, "s-2") == "theirs"
+        assert store.cleanup_session("s-1") == 0
+
+    def test_artifacts_expire(self, backend: ArtifactBackend) -> None:
+        clock = Clock()
+        store = ArtifactStore(backend, clock=clock)
+        short, long = store.store("s", "a", "t", ttl_s=60), store.store("s", "b", "t", ttl_s=600)
+        clock.now += 60
+        assert store.retrieve(short.artifact_id) is None
+        assert store.get_ref(short.artifact_id) is None
+        assert store.retrieve(long.artifact_id) == "b"
+        assert store.cleanup_expired() == 1
+        assert store.cleanup_expired() == 0
+
+    def test_a_new_store_finds_the_old_artifacts_and_sweeps_what_expired(self, backend: ArtifactBackend) -> None:
+        """After a restart nothing is lost, and nothing stays for ever."""
+        clock = Clock()
+        first = ArtifactStore(backend, clock=clock)
+        short, long = first.store("s", "a", "t", ttl_s=60), first.store("s", "b", "t", ttl_s=600)
+        clock.now += 100
+        second = ArtifactStore(backend, clock=clock)
+        assert [key.rpartition("/")[2] for key, _ in backend.list()] == [long.artifact_id]
+        assert second.retrieve(long.artifact_id) == "b"
+        assert second.retrieve(short.artifact_id) is None
+
+    def test_quotas_hold_per_session_and_in_all(self, backend: ArtifactBackend) -> None:
+        """What is full says so; what has expired makes room."""
+        clock = Clock()
+        store = ArtifactStore(backend, max_session_bytes=6_000, max_total_bytes=10_000, clock=clock)
+        store.store("s-1", "x" * 2_000, "t", ttl_s=60)
+        with pytest.raises(ArtifactError, match="the session's artifacts would take"):
+            store.store("s-1", "x" * 3_000, "t")
+        store.store("s-2", "x" * 4_000, "t")
+        with pytest.raises(ArtifactError, match="all artifacts would take"):
+            store.store("s-3", "x" * 3_000, "t")
+        clock.now += 100
+        store.store("s-1", "x" * 2_000, "t")
+
+    @pytest.mark.parametrize("session", ["../../etc", "/etc/passwd", "a/b", "..", "", "\0", "x" * 10_000, "*", "ü\udc80", "-rf", "con"])
+    def test_hostile_session_ids_are_harmless(self, backend: ArtifactBackend, session: str) -> None:
+        """They never become part of a path."""
+        store = ArtifactStore(backend)
+        ref = store.store(session, "content", "t")
+        assert store.retrieve(ref.artifact_id, session) == "content"
+        assert store.get_ref(ref.artifact_id) is not None
+        (key,) = [key for key, _ in backend.list()]
+        assert set(key) <= set("0123456789abcdef/art_")
+        assert store.cleanup_session(session) == 1
+
+    def test_other_things_in_the_same_place_are_left_alone(self, backend: ArtifactBackend) -> None:
+        key = "0" * 32 + "/notes"
+        backend.put(key, b"not an artifact", 60)
+        store = ArtifactStore(backend)
+        store.cleanup_expired()
+        assert backend.get(key) == b"not an artifact"
+        backend.delete(key)
+
+    def test_a_damaged_artifact_is_no_artifact(self, backend: ArtifactBackend) -> None:
+        store = ArtifactStore(backend)
+        ref = store.store("s", "content", "t")
+        ((key, _),) = backend.list()
+        backend.put(key, b"{not json", 60)
+        assert store.retrieve(ref.artifact_id) is None
+        assert store.cleanup_expired() == 1
+
+    def test_threads_can_share_a_store(self, backend: ArtifactBackend) -> None:
+        store = ArtifactStore(backend)
+        refs: list[Any] = []
+
+        def work(number: int) -> None:
+            refs.append((number, store.store(f"s-{number % 2}", f"text {number}", "t")))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(refs) == 12
+        for number, ref in refs:
+            assert store.retrieve(ref.artifact_id) == f"text {number}"
+
+
+# --- What is written --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return ArtifactStore(tmp_path / "artifacts")
+
+
+def test_secrets_are_redacted_before_anything_is_written(tmp_path: Path) -> None:
+    """In texts by their shape, in JSON also by the name of their key; custom patterns too."""
+    store = ArtifactStore(tmp_path / "a", redaction=RedactionPolicy(custom_patterns=[(r"project-\w+", "[PROJECT]")]))
+    store.store("s", "the key is AKIAABCDEFGHIJKLMNOP of project-x", "t")
+    store.store("s", json.dumps({"rows": [{"password": "hunter2", "name": "Ann"}]}), "t")
+    store.store("s", {"api_key": "abc", "n": 1}, "t")
+    written = b"".join(path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file())
+    for secret in (b"AKIAABCDEFGHIJKLMNOP", b"project-x", b"hunter2", b'"abc"'):
+        assert secret not in written
+    assert b"Ann" in written
+
+
+def test_the_summary_has_counts_head_and_tail_in_200_characters(store: ArtifactStore) -> None:
+    for content in (
+        BIG,
+        "x",
+        "",
+        "\n" * 9_000,
+        "ü" * 20_000,
+        {"items": list(range(9_000)), **{f"key {n}": n for n in range(200)}},
+        [1, 2, 3],
+    ):
+        ref = store.store("s", content, "t")
+        assert len(ref.summary) <= 200
+        assert "characters" in ref.summary
+    ref = store.store("s", BIG, "t")
+    assert "5,000 lines" in ref.summary
+    assert "line 0: some" in ref.summary
+    assert ref.summary.endswith("4999: some text'")
+    assert "list of 3 items" in store.store("s", [1, 2, 3], "t").summary
+    assert "object with 2 keys: a, b" in store.store("s", {"a": 1, "b": 2}, "t").summary
+
+
+def test_json_is_kept_readable_and_plain_text_is_unwrapped(store: ArtifactStore) -> None:
+    """The output of a tool that returned text is that text, not its JSON form."""
+    wrapped = store.store("s", json.dumps({"result": "two\nlines"}), "t")
+    assert store.retrieve(wrapped.artifact_id) == "two\nlines"
+    listed = store.store("s", json.dumps({"result": [1, 2]}), "t")
+    assert listed.kind == "json"
+    assert (store.retrieve(listed.artifact_id) or "").count("\n") > 2
+    almost = store.store("s", "{not json", "t")
+    assert store.retrieve(almost.artifact_id) == "{not json"
+
+
+def test_the_hint_for_the_model_names_the_reader_and_no_path(store: ArtifactStore, tmp_path: Path) -> None:
+    ref = store.store("s", BIG, "t")
+    hint = ref.to_model_hint()
+    assert hint["artifact_reference"] == ref.artifact_id
+    assert "read_artifact" in hint["hint"]
+    assert str(tmp_path) not in json.dumps(hint)
+
+
+# --- The directory ----------------------------------------------------------------------------------------------------------
+
+
+def test_directories_and_files_are_private(tmp_path: Path) -> None:
+    """Whatever the umask is, and also if the directory was there before."""
+    base = tmp_path / "artifacts"
+    base.mkdir(mode=0o777)
+    base.chmod(0o777)
+    before = os.umask(0)
+    try:
+        ArtifactStore(base).store("s", "content", "t")
+    finally:
+        os.umask(before)
+    for path in (base, *base.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
+    """Neither as the directory, nor as a session's, nor as a file."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "link").symlink_to(elsewhere)
+    with pytest.raises(PermissionError, match="symbolic link"):
+        ArtifactStore(tmp_path / "link")
+    store = ArtifactStore(tmp_path / "artifacts")
+    ref = store.store("s", "content", "t")
+    (folder,) = (tmp_path / "artifacts").iterdir()
+    (folder / ref.artifact_id).unlink()
+    (folder / ref.artifact_id).symlink_to("/etc/hostname")
+    with pytest.raises(OSError, match="symbolic"):
+        store.retrieve(ref.artifact_id, "s")
+    (folder / ref.artifact_id).unlink()
+    folder.rmdir()
+    folder.symlink_to(elsewhere)
+    with pytest.raises(ArtifactError, match="symbolic link"):
+        store.store("s", "content", "t")
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    base = tmp_path / "artifacts"
+    base.mkdir()
+    os.chown(base, 65534, 65534)
+    with pytest.raises(PermissionError, match="belongs to the user 65534"):
+        ArtifactStore(base)
+
+
+def test_what_a_dead_writer_left_is_swept(tmp_path: Path) -> None:
+    """But not the file of a writer who may still be at work."""
+    base = tmp_path / "artifacts"
+    ArtifactStore(base).store("s", "content", "t")
+    (folder,) = base.iterdir()
+    old, young = folder / ".tmp-old", folder / ".tmp-young"
+    old.touch()
+    young.touch()
+    os.utime(old, (0, 0))
+    ArtifactStore(base)
+    assert not old.exists()
+    assert young.exists()
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from edictum.harness.artifact_store import ArtifactError, ArtifactStore
+store = ArtifactStore(sys.argv[1])
+kept = store.store("s", "small", "t")
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    store.store("s", "x" * 100_000, "t")
+except ArtifactError as exc:
+    print(exc.code)
+print(store.retrieve(kept.artifact_id))
+print(sum(path.is_file() for path in Path(sys.argv[1]).rglob("*")))
+"""
+
+
+def test_a_full_disk_leaves_no_half_artifact(tmp_path: Path) -> None:
+    """The failure is explicit, what was there stays, and no piece of the failed one does."""
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "a")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["artifact_error", "small", "1"], done
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path / "a")
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(20):
+        ref = store.store(f"s-{number}", "content", "t")
+        store.retrieve(ref.artifact_id)
+        store.cleanup_session(f"s-{number}")
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+def test_a_place_is_a_path_a_url_or_a_backend(tmp_path: Path) -> None:
+    assert isinstance(open_backend(tmp_path / "a"), DirectoryBackend)
+    assert isinstance(open_backend(str(tmp_path / "b")), DirectoryBackend)
+    assert isinstance(open_backend(f"file://{tmp_path}/c"), DirectoryBackend)
+    assert isinstance(open_backend("memory://here"), FsspecBackend)
+    assert isinstance(open_backend("redis://localhost:1/0"), RedisBackend)
+    made = DirectoryBackend(tmp_path / "a")
+    assert open_backend(made) is made
+    assert default_directory().name == f"edictum-artifacts-{os.getuid()}"
+    with pytest.raises(EdictumConfigError, match="cannot be kept at"):
+        open_backend("nosuchthing://x")
+
+
+# --- The reader -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read(store: ArtifactStore) -> Callable[..., dict[str, Any]]:
+    return make_reader(store, "s")
+
+
+def fits(answer: dict[str, Any]) -> bool:
+    return len(outcome_to_model_content(ToolExecutionResult("c", "read_artifact", answer, 0))) <= TOOL_MESSAGE_MAX_CHARS
+
+
+def test_a_text_can_be_read_from_one_end_to_the_other(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+    """Each answer fits a message, also when every character is escaped."""
+    for text in (BIG, "ü" * 30_000, "\0\\\"'" * 8_000, "😀" * 9_000):
+        artifact = store.store("s", text, "t").artifact_id
+        got, offset = "", 0
+        while offset is not None:
+            answer = read(artifact, offset=offset, limit=1_000_000)
+            assert fits(answer)
+            got += answer["content"]
+            offset = answer.get("next_offset")
+        assert got == text
+
+
+def test_head_and_tail_are_lines(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+    artifact = store.store("s", BIG, "t").artifact_id
+    assert read(artifact, head=2)["content"] == "line 0: some text\nline 1: some text"
+    assert read(artifact, tail=1)["content"] == "line 4999: some text"
+    assert read(artifact, tail=0)["content"] == read(artifact, head=0)["content"] == ""
+    for answer in (read(artifact, head=100_000), read(artifact, tail=100_000)):
+        assert fits(answer)
+        assert answer["truncated"]
+    assert read(artifact, tail=100_000)["content"].endswith("line 4999: some text")
+
+
+def test_grep_finds_lines_with_their_numbers_and_places(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+    artifact = store.store("s", BIG, "t").artifact_id
+    answer = read(artifact, grep=r"^line 42\d\d:")
+    assert answer["total_matches"] == 100
+    assert len(answer["matches"]) == 50
+    assert fits(answer)
+    first = answer["matches"][0]
+    assert (first["line"], first["text"]) == (4_201, "line 4200: some text")
+    assert read(artifact, offset=first["offset"], limit=9)["content"] == "line 4200"
+    assert read(artifact, grep="nothing like it")["matches"] == []
+
+
+def test_grep_shows_the_match_in_a_long_line_and_takes_linear_time(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+    artifact = store.store("s", "a" * 200_000 + "needle" + "b" * 200_000, "t").artifact_id
+    (match,) = read(artifact, grep="needle")["matches"]
+    assert "needle" in match["text"]
+    assert read(artifact, grep="(a+)+$")["total_matches"] == 0
+
+
+def test_json_pointers(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+    value = {"items": [{"name": f"n{n}"} for n in range(3_000)], "a/b": {"m~n": 1}, "": 0}
+    artifact = store.store("s", json.dumps(value), "t").artifact_id
+    assert read(artifact, pointer="/items/2999/name")["value"] == "n2999"
+    assert read(artifact, pointer="/a~1b/m~0n")["value"] == 1
+    assert read(artifact, pointer="/")["value"] == 0
+    for pointer, wanted in (("", "object"), ("/items", "list")):
+        answer = read(artifact, pointer=pointer)
+        assert fits(answer)
+        assert (answer["type"], answer["truncated"]) == (wanted, True)
+    for wrong in ("items", "/nothing", "/items/3000", "/items/-1", "/items/x", "/items/0/name/deeper"):
+        assert "error" in read(artifact, pointer=wrong)
+    with pytest.raises(LookupError, match="looks into a int"):
+        resolve(1, "/x")
+
+
+def test_what_cannot_be_read_is_said(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+    """An unknown id, another session's artifact, a pattern that is none, a pointer into a text."""
+    mine, theirs = store.store("s", BIG, "t").artifact_id, store.store("other", BIG, "t").artifact_id
+    for answer in (
+        read("art_0000000000000000"),
+        read("/etc/passwd"),
+        read(theirs),
+        read(mine, grep="(a"),
+        read(mine, pointer="/a"),
+        read(None),
+    ):
+        assert isinstance(answer["error"], str)
+        assert fits(answer)
+
+
+async def test_the_reader_is_a_tool(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+    """Governed like any other; what it cannot read is its failure."""
+    guard = Edictum(tools={"read_artifact": {"side_effect": "read"}})
+    artifact = store.store("s", BIG, "t").artifact_id
+    outcome = await guard.dispatch("read_artifact", {"artifact_id": artifact, "head": 1}, read)
+    assert isinstance(outcome, ToolExecutionResult)
+    assert outcome.output["content"] == "line 0: some text"
+    assert isinstance(await guard.dispatch("read_artifact", {"artifact_id": "art_x"}, read), ToolFailure)
+    assert read.__name__ == "read_artifact"
+
+
+def test_ten_megabytes(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+    artifact = store.store("s", {"rows": ["x" * 100] * 100_000}, "t").artifact_id
+    assert read(artifact, pointer="/rows/99999")["value"] == "x" * 100
+    assert fits(read(artifact, offset=5_000_000, limit=10_000_000))
