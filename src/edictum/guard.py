@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, assert_never, cast, overload
@@ -29,7 +28,7 @@ from edictum.checks import (
     tools_of,
 )
 from edictum.contracts.report import CompositionReport, TemplateInfo
-from edictum.core._draft import record
+from edictum.core._draft import record, replace
 from edictum.core.account import accounted
 from edictum.core.call import Principal, ToolCall, new_call, snapshot
 from edictum.core.contract import Contract, Mode, check_mode
@@ -360,6 +359,8 @@ class Edictum:
             step.malformed(str(exc))
             run = self._turn_call(state, plan, step, options)
         flow = in_turn(run, plan, _terms(state, options), step.flag if flag is error_key else flag, step)
+        if NAMING_OPTIONS.issuperset(options):
+            return flow, state.ports
         account = read_account(run.call, options)
         return accounted(flow, account) if account is not None else flow, state.ports
 

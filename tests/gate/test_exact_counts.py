@@ -134,7 +134,7 @@ def test_coroutines_threads_and_several_event_loops_share_one_limit(pool: Thread
 async def test_sync_calls_inside_a_running_loop_share_the_limit_with_coroutines() -> None:
     """``dispatch_sync`` of an async tool inside a running loop, beside coroutines of that loop."""
     guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT))
-    for repeat in range(20):
+    for repeat in range(REPEATS):
         body, session = Body(), f"s-{repeat}"
         waiting = [asyncio.ensure_future(guard.dispatch("send", {}, body.run, session_id=session)) for _ in range(2)]
         await asyncio.sleep(0)
@@ -454,7 +454,7 @@ def test_calls_that_read_the_session_at_the_same_moment_do_not_all_refuse_each_o
 async def test_a_ledger_that_is_awaited_is_exact_for_coroutines(make: Callable[[], Any]) -> None:
     """The slots are taken in one atomic step, however long the answer takes."""
     guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT), backend=make())
-    for repeat in range(40):
+    for repeat in range(REPEATS):
         body = Body()
         outcomes = await storm(guard, body, f"s-{repeat}")
         assert (body.ran, count(outcomes, ToolExecutionResult)) == (LIMIT, LIMIT)
@@ -466,7 +466,7 @@ async def test_a_ledger_that_is_awaited_is_exact_for_coroutines(make: Callable[[
 def test_a_ledger_that_is_awaited_is_exact_for_threads(make: Callable[[], Any], pool: ThreadPoolExecutor) -> None:
     """Threads reach it through the portal."""
     guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT), backend=make())
-    for repeat in range(10):
+    for repeat in range(REPEATS):
         body, session = Body(), f"s-{repeat}"
         in_threads(pool, lambda _, body=body, session=session: guard.dispatch_sync("send", {}, body.run_sync, session_id=session))
         assert body.ran == LIMIT
@@ -497,7 +497,7 @@ class SlowBackend(MemoryBackend):
 async def test_a_storage_whose_operations_interleave_is_still_exact(limits: OperationLimits) -> None:
     """Adding, comparing and giving back is enough, also when everybody does it at once."""
     guard = Edictum(limits=limits, backend=SlowBackend())
-    for repeat in range(20):
+    for repeat in range(REPEATS):
         body = Body()
         await storm(guard, body, f"s-{repeat}")
         assert body.ran == LIMIT

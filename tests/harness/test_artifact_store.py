@@ -236,6 +236,26 @@ def test_secrets_are_redacted_before_anything_is_written(tmp_path: Path) -> None
     assert b"Ann" in written
 
 
+def test_a_long_text_is_redacted_as_a_short_one_is() -> None:
+    """Long texts are searched window by window; where a window ends makes no difference, however long a secret is."""
+    secrets = [
+        "AKIAABCDEFGHIJKLMNOP",
+        "password = 'hunter2'",
+        "token: " + "z" * 9_000,
+        "-----BEGIN RSA PRIVATE KEY-----\n" + "A" * 100_000 + "\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----" + "Q" * 70_000,
+    ]
+    policy = RedactionPolicy(custom_patterns=[(r"project-\w+", "[PROJECT]"), (r"(?<=nothing)", "!")])
+    for secret in [*secrets, "project-x", "nothing"]:
+        for before in (57_300, 65_520, 131_000):
+            filling = "lorem ipsum\n" * 11_000
+            text = f"{filling[:before]} {secret}\n{filling}"
+            wanted = f"{filling[:before]} {policy.redact_text(secret)}\n{filling}"
+            if secret == secrets[-1]:  # it has no end
+                wanted = f"{filling[:before]} [REDACTED]"
+            assert policy.redact_text(text) == wanted
+
+
 def test_the_summary_has_counts_head_and_tail_in_200_characters(store: ArtifactStore) -> None:
     for content in (
         BIG,

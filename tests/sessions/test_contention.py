@@ -5,6 +5,7 @@ Bodies keep a log of their own, so the counters are compared with what happened 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from edictum.core.limits import SessionSnapshot
+from edictum.core.limits import Reservation, SessionSnapshot, Settlement
 from edictum.runtime.portal import PORTAL
 from edictum.sessions import open as open_ledger
 
@@ -84,3 +85,29 @@ def test_exactly_so_many_run_in_a_window(backend: str, tmp_path: Path) -> None:
     totals = snapshot.totals
     assert (logged["start"], totals.executions, totals.in_flight) == (LIMIT, LIMIT, 0)
     assert (totals.attempts, told["policy_error"]) == (ATTEMPTS, 0)
+
+
+async def test_batches_that_touch_the_same_sessions_do_not_deadlock(postgres_url: str) -> None:
+    """Two processes' batches take the same sessions, children and parents, in opposite orders."""
+    import asyncpg
+
+    ledgers: list[Any] = [open_ledger(f"{postgres_url}?wait=20") for _ in range(3)]
+
+    async def agent(who: int) -> int:
+        done = 0
+        for number in range(6):
+            step, back = (who * 7 + number * 3) % 5, (who * 3 + number) % 5
+            sid, parents = f"deadlock {step}", tuple(f"deadlock {it}" for it in {back, (back + 1) % 5} - {step})
+            call, ledger = f"{who}-{number}", ledgers[who % 3]
+            await ledger.reserve(Reservation(sid, call, ("", "t"), (), lease_s=60, parents=parents))
+            await ledger.renew(sid, call, 60)
+            await ledger.settle(Settlement(sid, call, ("", "t"), (), "success", parents=parents))
+            done += 1
+        return done
+
+    assert sum(await asyncio.gather(*(agent(who) for who in range(60)))) == 360
+    for ledger in ledgers:
+        await ledger.close()
+    db = await asyncpg.connect(postgres_url)
+    assert await db.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
+    await db.close()

@@ -220,6 +220,19 @@ def test_a_server_that_evicts_is_refused(valkey_url: str, opened: Any) -> None:
             admin.config_set("maxmemory-policy", "noeviction")
 
 
+def test_a_password_in_the_url_is_used(opened: Any, valkey_url: str) -> None:
+    with redis.Redis.from_url(valkey_url) as admin:
+        admin.acl_setuser("tester", enabled=True, passwords=["+sesame"], categories=["+@all"], keys=["*"])
+        try:
+            with_password = valkey_url.replace("redis://", "redis://tester:sesame@")
+            assert Book(opened(with_password)).run("a", sid=unique("password"))
+            wrong = opened(valkey_url.replace("redis://", "redis://tester:wrong@") + "?wait=1")
+            with pytest.raises(BackendError):
+                PORTAL.run(wrong.snapshot("s"))
+        finally:
+            admin.acl_deluser("tester")
+
+
 def test_flushed_scripts_are_loaded_again(valkey_url: str, opened: Any) -> None:
     book = Book(opened(valkey_url))
     session = unique("flushed")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 
 from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec
 from edictum.contracts.report import CompositionOverride, CompositionReport, ShadowContract
+from edictum.core._draft import replace
 
 
 def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from edictum.contracts import grammar
@@ -17,6 +17,7 @@ from edictum.contracts.operators import Operator, check_custom_operators
 from edictum.contracts.problems import Problem, Problems
 from edictum.contracts.selectors import check_custom_selectors
 from edictum.contracts.shapes import WRONG
+from edictum.core._draft import replace
 from edictum.core.call import ToolCall
 from edictum.core.contract import Kind
 

@@ -7,10 +7,9 @@ what it asks of the ledger.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeAlias
 
-from edictum.core._draft import record
+from edictum.core._draft import record, replace
 from edictum.core.decide import describe
 from edictum.core.effects import Ran
 from edictum.core.lifecycle import Flow

@@ -20,12 +20,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, TypeAlias
 
 from edictum.core import events
-from edictum.core._draft import record
+from edictum.core._draft import record, replace
 from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
 from edictum.core.contract import Mode
 from edictum.core.decide import (

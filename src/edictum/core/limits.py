@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from edictum.core._draft import record
+from edictum.core._draft import record, replace
 from edictum.core.freeze import EMPTY
 from edictum.errors import EdictumConfigError
 
@@ -328,4 +328,4 @@ class SessionSnapshot:
     session_id: str
     totals: Counters
     per_tool: Mapping[str, Counters]
-    amounts: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)
+    amounts: Mapping[str, Mapping[str, Amount]] = EMPTY

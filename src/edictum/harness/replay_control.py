@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from edictum.core._draft import replace
 from edictum.harness.canonical import canonical, digest
 from edictum.harness.tool_spec import ANYTHING, ToolSpec
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolOutcome

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from inspect import getdoc
 from typing import Any, overload
 
+from edictum.core._draft import replace
 from edictum.core.policy import UNKNOWN_TOOL, Plan, merge_entries
 from edictum.errors import EdictumConfigError
 from edictum.harness.schema import schemas_of

@@ -21,6 +21,7 @@ from edictum.core.decide import describe
 from edictum.core.redaction import shorten
 from edictum.execution.threads import POOL
 from edictum.guard import Edictum
+from edictum.harness.artifact_reader import make_reader
 from edictum.harness.canonical import canonical
 from edictum.harness.messages import Message, ModelReply, as_reply, assistant_message, note, tool_message
 from edictum.harness.scheduler import ToolScheduler
@@ -97,7 +98,7 @@ def _with_reader(tools: ToolRegistry, store: Any, state: TurnState, guard: Edict
     if not state.session_id:
         state.session_id = guard.session_id if guard is not None else "turn"
     reader = ToolRegistry(tools)
-    reader.register(store.reader_tool(state.session_id), side_effect="read", store_output=False)
+    reader.register(make_reader(store, state.session_id), side_effect="read", store_output=False)
     return reader
 
 
@@ -165,7 +166,7 @@ class _Loop:
 
     async def _call_model(self, tools: tuple[ToolSpec, ...]) -> ModelReply | Exception:
         asked = partial(self._model, list(self._messages), tools)
-        blocks = getattr(self._model, "blocks", not iscoroutinefunction(self._model))
+        blocks = getattr(self._model, "blocks", not _is_asynchronous(self._model))
         try:
             answer = await _in_thread(asked) if blocks else asked()
             return as_reply(await answer if isawaitable(answer) else answer)
@@ -236,6 +237,10 @@ class _Loop:
         left = self._budget.snapshot()
         return (f"{level:.0%} of this turn's budget is used: {left['steps_max'] - left['steps_used']} steps, "
                 f"{left['tool_calls_max'] - left['tool_calls_used']} tool calls and {left['remaining_s']:.0f} s are left.")  # fmt: skip
+
+
+def _is_asynchronous(model: Any) -> bool:
+    return iscoroutinefunction(model) or iscoroutinefunction(type(model).__call__)
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:

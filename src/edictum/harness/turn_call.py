@@ -16,13 +16,13 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from inspect import iscoroutinefunction
 from types import CoroutineType
 from typing import Any
 
+from edictum.core._draft import replace
 from edictum.core.call import ToolCall, check_tool_name
 from edictum.core.decision import Raised
 from edictum.core.effects import Ran, RunTool
@@ -40,7 +40,7 @@ from edictum.harness.schema import validator_for
 from edictum.harness.tool_registry import ToolRegistry, as_registry, sendable
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
 from edictum.harness.turn_budget import CURRENT, DEFAULT_CAP_S, DeadlineExceeded, DeadlineToken, TurnBudget
-from edictum.harness.turn_state import TurnState
+from edictum.harness.turn_state import ToolTraceEntry, TurnState
 from edictum.outcomes import (
     ToolArtifactReference,
     ToolDenied,
@@ -98,8 +98,23 @@ class Turn:
 class TurnCall:
     """One call, from its gates to its outcome. Implements ``edictum.core.turn.CallInTurn``."""
 
-    __slots__ = ("_args", "_begun", "_call", "_malformed", "_name", "_outer", "_repairs", "_reserved", "_running",
-                 "_spec", "_token", "_turn", "attempts", "body", "tool_name")  # fmt: skip
+    __slots__ = (
+        "_args",
+        "_begun",
+        "_call",
+        "_entry",
+        "_malformed",
+        "_name",
+        "_outer",
+        "_repairs",
+        "_reserved",
+        "_spec",
+        "_token",
+        "_turn",
+        "attempts",
+        "body",
+        "tool_name",
+    )  # fmt: skip
 
     def __init__(self, turn: Turn, name: Any, spec: ToolSpec | None, arguments: Any, function: Callable[..., Any] | None) -> None:
         self._turn = turn
@@ -115,7 +130,7 @@ class TurnCall:
         self._reserved: Settlement | None = None
         self._token: DeadlineToken | None = None
         self._outer: DeadlineToken | None = None
-        self._running = ""
+        self._entry: ToolTraceEntry | None = None
 
     @property
     def gates(self) -> tuple[tuple[str, Gate], ...]:
@@ -267,8 +282,7 @@ class TurnCall:
         self._token = token = DeadlineToken(now + left_s, budget.timer)
         self._outer = CURRENT.get()
         CURRENT.set(token)
-        self._running = run.key
-        state.set_trace_running(run.key, self.tool_name, run.call.call_id)
+        self._entry = state.set_trace_running(run.key, self.tool_name, run.call.call_id)
         if not spec.is_read:
             state.replay.wrote(spec, run.call.args)
         body: Any = run.body if run.run_in != "process" else sendable(run.body)  # type: ignore[arg-type]
@@ -282,21 +296,23 @@ class TurnCall:
 
     def ran(self, ran: Ran) -> Ran:
         CURRENT.set(self._outer)
-        state, token = self._turn.state, self._token
+        entry, token, spec = self._entry, self._token, self._spec
+        assert entry is not None
         assert token is not None
-        if ran.deadline_s is not None or (isinstance(ran.error, DeadlineExceeded) and token.is_expired()):
-            ran = self._timed_out(ran, token)
+        if ran.deadline_s is not None or (ran.error is not None and isinstance(ran.error, DeadlineExceeded) and token.is_expired()):
+            ran = self._timed_out(ran, token, entry)
+        elif spec.isolation == "inline":
+            entry.status = "completed"  # nobody else could say otherwise
         else:
-            state.complete_trace(self._running)
-        if not self._spec.is_read:
-            state.replay.wrote(self._spec, self._call.args)
+            self._turn.state.complete_trace(entry.trace_id)
+        if not spec.is_read:
+            self._turn.state.replay.wrote(spec, self._call.args)
         return ran
 
-    def _timed_out(self, ran: Ran, token: DeadlineToken) -> Ran:
+    def _timed_out(self, ran: Ran, token: DeadlineToken, entry: ToolTraceEntry) -> Ran:
         token.cancel()
-        state = self._turn.state
-        if ran.error is None and not state.mark_trace_timed_out(self._running):
-            return Ran(state.tool_trace[self._running].result, None, ran.elapsed_s)  # it ended just in time: what it did counts
+        if ran.error is None and not self._turn.state.mark_trace_timed_out(entry.trace_id):
+            return Ran(entry.result, None, ran.elapsed_s)  # it ended just in time: what it did counts
         return replace(ran, value=None, error=None, deadline_s=token.deadline_s)
 
     # --- What comes out -----------------------------------------------------------------------------------------------------
@@ -351,6 +367,8 @@ class TurnCall:
 
     def retry_in(self, outcome: ToolOutcome) -> float | None:
         """Seconds until the next attempt: back-off with jitter, and only if there is time for an attempt after it."""
+        if type(outcome) is ToolExecutionResult:
+            return None
         spec = self._spec
         if not isinstance(outcome, (ToolTimeout, ToolFailure)) or not outcome.retryable or not 0 < self.attempts <= spec.max_retries:
             return None
@@ -373,7 +391,7 @@ class TurnCall:
             state.replay.finish(self._begun, self._spec, self._call.args, outcome, self._call.principal, shared=not mine)
         if outcome is not None:
             state.record_tool_result(outcome)
-            if outcome_blocks_tool(outcome):
+            if type(outcome) is not ToolExecutionResult and outcome_blocks_tool(outcome):
                 state.block((self.tool_name,))
 
 

@@ -58,11 +58,10 @@ class TurnState:
     # --- Executions: the late-write gate ----------------------------------------------------------------------------------
 
     def set_trace_running(self, trace_id: str, tool_name: str, call_id: str = "") -> ToolTraceEntry:
-        entry = ToolTraceEntry(trace_id, tool_name, call_id)
-        with self._lock:
-            if len(self.tool_trace) >= MAX_TRACE:
+        entry = self.tool_trace[trace_id] = ToolTraceEntry(trace_id, tool_name, call_id)
+        if len(self.tool_trace) > MAX_TRACE:
+            with self._lock:
                 self.tool_trace.pop(next(iter(self.tool_trace)))
-            self.tool_trace[trace_id] = entry
         return entry
 
     def complete_trace(self, trace_id: str, result: Any = None) -> bool:

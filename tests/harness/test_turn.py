@@ -1,0 +1,246 @@
+"""run_turn: the loop from a user's message to the final answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from turns import FakeTimer, block, hang, new_guard, search
+
+from edictum import EdictumInputError
+from edictum.harness import ArtifactStore, ModelReply, ToolCallRequest, TurnBudget, TurnState, Usage, run_turn, run_turn_sync, tool
+from edictum.harness.messages import as_reply
+from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolTimeout
+
+USER = [{"role": "user", "content": "Do it."}]
+
+
+class Script:
+    """A model that says what it was told to say, and keeps what it was asked."""
+
+    def __init__(self, *replies: Any) -> None:
+        self._replies = list(replies)
+        self.asked: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = []
+
+    async def __call__(self, messages: list[dict[str, Any]], tools: Any) -> Any:
+        self.asked.append((messages, tuple(spec.name for spec in tools)))
+        reply = self._replies.pop(0) if self._replies else "nothing more to say"
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply(messages) if callable(reply) else reply
+
+
+def calls(*requests: Any, text: str = "") -> ModelReply:
+    made = [ToolCallRequest(f"c{number}", name, arguments) for number, (name, arguments) in enumerate(requests)]
+    return ModelReply(text, tuple(made), Usage(10, 5))
+
+
+def notes(messages: Any) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "system"]
+
+
+def assert_answered(messages: Any) -> None:
+    """Every call that an assistant message asks for is followed by its tool message, in order."""
+    messages = list(messages)
+    for place, message in enumerate(messages):
+        asked = [call["id"] for call in message.get("tool_calls", ())]
+        answers = [each.get("tool_call_id") for each in messages[place + 1 : place + 1 + len(asked)]]
+        assert answers == asked
+
+
+async def test_a_turn_from_question_to_answer() -> None:
+    model = Script(calls(("search", {"query": "a"}), ("search", {"query": "b"})), "found both")
+    result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(10))
+    assert (result.text, result.stopped_by, result.timed_out) == ("found both", "answered", False)
+    assert [message["role"] for message in result.messages] == ["user", "assistant", "tool", "tool", "assistant"]
+    assert [outcome.value["query"] for outcome in result.outcomes] == ["a", "b"]  # type: ignore[union-attr]
+    assert_answered(result.messages)
+    assert (result.state.input_tokens, result.state.output_tokens) == (10, 5)
+    assert not result.state.is_accepting_writes()
+    assert model.asked[0][1] == ("search",)
+
+
+async def test_results_are_in_call_order_whatever_ends_first() -> None:
+    @tool(side_effect="read")
+    async def wait(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    result = await run_turn(Script(calls(*(("wait", {"seconds": s}) for s in (0.05, 0.0, 0.02)))), USER, [wait], new_guard())
+    assert [outcome.value for outcome in result.outcomes] == [0.05, 0.0, 0.02]  # type: ignore[union-attr]
+
+
+async def test_every_call_is_answered_when_the_calls_run_out_in_mid_wave() -> None:
+    model = Script(calls(*(("search", {"query": str(n)}) for n in range(5))), "best I can")
+    result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(10, max_steps=3, max_tool_calls=2))
+    assert sorted(type(outcome).__name__ for outcome in result.outcomes) == ["ToolDenied"] * 3 + ["ToolExecutionResult"] * 2
+    assert {outcome.reason for outcome in result.outcomes if isinstance(outcome, ToolDenied)} == {"budget"}
+    assert_answered(result.messages)
+
+
+async def test_every_call_is_answered_when_the_time_runs_out_in_mid_wave() -> None:
+    model = Script(calls(("hang", {}), ("block", {"seconds": 0.6}), ("search", {"query": "a"}), ("nobody", {})), "sorry")
+    started = time.perf_counter()
+    result = await run_turn(model, USER, [hang, block, search], new_guard(), TurnBudget.create(0.5, max_steps=9, reserve_s=0.2))
+    assert time.perf_counter() - started < 5
+    assert_answered(result.messages)
+    assert len(result.outcomes) == 4
+    assert isinstance(result.outcomes[0], ToolTimeout)
+    assert result.text == "sorry", "the reserve is kept for the answer"
+    assert result.stopped_by == "deadline"
+    assert model.asked[-1][1] == ()
+
+
+async def test_when_the_steps_are_used_the_model_is_asked_for_its_answer_without_tools() -> None:
+    def forever(messages: Any) -> ModelReply:
+        return calls(("search", {"query": str(len(messages))}), text="still looking")
+
+    model = Script(forever, forever, calls(("search", {"query": "more"}), text="my answer"))
+    result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(10, max_steps=2))
+    assert (result.text, result.stopped_by) == ("my answer", "steps")
+    assert model.asked[-1][1] == ()
+    assert_answered(result.messages)
+
+
+async def test_the_model_is_told_how_much_of_the_budget_is_used() -> None:
+    model = Script(*(calls(("search", {"query": str(n)})) for n in range(20)))
+    result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(60, max_steps=20))
+    told = [re.match(r"(\d+)%", text) for text in notes(result.messages)]
+    assert [found.group(1) for found in told if found] == ["50", "80", "95"]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "noticed"),
+    [
+        ([("search", {"query": "a"})] * 3, "3 times in a row"),
+        ([("search", {"query": "a"}), ("search", {"query": "b"})] * 2, "alternate"),
+        ([("search", {"query": str(n)}) for n in range(5)], None),
+    ],
+)
+async def test_loops_are_noticed(rounds: list[Any], noticed: str | None) -> None:
+    result = await run_turn(Script(*(calls(each) for each in rounds)), USER, [search], new_guard(), TurnBudget.create(60, max_steps=50))
+    assert (noticed is None) == (result.loops == ())
+    if noticed is not None:
+        assert noticed in result.loops[0]
+        assert any(noticed in text for text in notes(result.messages))
+
+
+async def test_the_model_is_told_that_an_earlier_call_has_ended_after_all() -> None:
+    @tool(side_effect="write", timeout_s=0.05)
+    def save() -> str:
+        time.sleep(0.1)
+        return "saved"
+
+    model = Script(calls(("save", {})), calls(("hang", {"seconds": 0.3})), "done")
+    result = await run_turn(model, USER, [save, hang], new_guard(), TurnBudget.create(10))
+    assert any("save that timed out earlier has ended" in text for text in notes(result.messages))
+
+
+async def test_large_outputs_are_read_back_in_parts(tmp_path: Path) -> None:
+    @tool(side_effect="read")
+    async def dump() -> str:
+        return "\n".join(f"line {number}" for number in range(10_000))
+
+    def read(messages: Any) -> ModelReply:
+        reference = json.loads(messages[-1]["content"])["artifact_reference"]
+        return calls(("read_artifact", {"artifact_id": reference, "grep": "line 777"}))
+
+    model = Script(calls(("dump", {})), read, "777 it is")
+    result = await run_turn(model, USER, [dump], new_guard(), TurnBudget.create(20), artifact_store=ArtifactStore(tmp_path / "store"))
+    assert isinstance(result.outcomes[0], ToolArtifactReference)
+    assert isinstance(result.outcomes[1], ToolExecutionResult), result.outcomes[1]
+    assert "777" in json.dumps(result.outcomes[1].output)
+    assert model.asked[0][1] == ("dump", "read_artifact")
+
+
+# --- Models that misbehave -------------------------------------------------------------------------------------------------
+
+
+async def test_a_model_that_raises_ends_the_turn_with_what_there_is() -> None:
+    result = await run_turn(Script(calls(("search", {"query": "a"}), text="so far"), ConnectionError("gone")), USER, [search], new_guard())
+    assert (result.stopped_by, result.text) == ("model_error", "so far")
+    assert isinstance(result.error, ConnectionError)
+    assert_answered(result.messages)
+
+
+async def test_a_model_that_raises_a_timeout_of_its_own_has_failed() -> None:
+    result = await run_turn(Script(TimeoutError("mine")), USER, [], new_guard())
+    assert (result.stopped_by, type(result.error)) == ("model_error", TimeoutError)
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_model_that_hangs_is_left_behind(kind: str) -> None:
+    async def slow(messages: Any, tools: Any) -> str:
+        await asyncio.sleep(30)
+        return "late"
+
+    def blocking(messages: Any, tools: Any) -> str:
+        time.sleep(1)
+        return "late"
+
+    started = time.perf_counter()
+    result = await run_turn(slow if kind == "async" else blocking, USER, [], new_guard(), TurnBudget.create(0.2))
+    assert (result.stopped_by, result.text, result.timed_out) == ("deadline", "", True)
+    assert time.perf_counter() - started < 5
+
+
+async def test_a_model_that_answers_with_nonsense_has_failed() -> None:
+    result = await run_turn(Script(lambda messages: 17), USER, [], new_guard())
+    assert result.stopped_by == "model_error"
+    assert isinstance(result.error, EdictumInputError)
+
+
+async def test_a_turn_without_time_answers_without_being_asked() -> None:
+    timer = FakeTimer()
+    budget = TurnBudget.create(10, timer=timer)
+    timer.advance(11)
+    result = await run_turn(Script(), USER, [], new_guard(), budget)
+    assert (result.stopped_by, result.text, result.messages) == ("deadline", "", tuple(USER))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ("text", [ToolCallRequest("a", "search", {"query": "x"})]),
+        {"text": "text", "tool_calls": [{"id": "a", "name": "search", "arguments": {"query": "x"}}]},
+        {"content": "text", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "search", "arguments": {"query": "x"}}}]},
+        ("text", [{"id": "a", "name": "search", "input": {"query": "x"}}]),
+    ],
+)
+def test_what_a_model_may_return(answer: Any) -> None:
+    assert as_reply(answer) == ModelReply("text", (ToolCallRequest("a", "search", {"query": "x"}),))
+
+
+def test_what_else_a_model_may_return() -> None:
+    assert as_reply(None) == as_reply("") == ModelReply()
+    assert as_reply(("", [{"name": "a"}])).tool_calls[0].id == "call_0"
+    for wrong in (3, ("a", "b", "c"), ("a", [3])):
+        with pytest.raises(EdictumInputError):
+            as_reply(wrong)
+
+
+# --- The synchronous face ----------------------------------------------------------------------------------------------------
+
+
+def test_the_synchronous_face() -> None:
+    def model(messages: Any, tools: Any) -> Any:
+        return ("", [ToolCallRequest("a", "search", '{"query": "x"}')]) if len(messages) == 1 else "done"
+
+    heard: list[str] = []
+    result = run_turn_sync(model, USER, [search], new_guard(), state=TurnState("s"), on_outcome=lambda call, outcome: heard.append(call.name))
+    assert (result.text, heard) == ("done", ["search"])
+
+
+async def test_a_cancelled_turn_leaves_nothing_running() -> None:
+    guard = new_guard()
+    turn = asyncio.create_task(run_turn(Script(calls(("hang", {}))), USER, [hang], guard, session_id="s"))
+    await asyncio.sleep(0.05)
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert guard.session("s").in_flight == 0
