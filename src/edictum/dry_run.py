@@ -16,7 +16,8 @@ from edictum.core.policy import Plan
 from edictum.core.session import SessionView
 from edictum.evaluation import ContractResult, EvaluationResult
 from edictum.execution.body import needs_await
-from edictum.runtime.portal import PORTAL
+from edictum.execution.portal import PORTAL
+from edictum.explanation import ContractExplanation, Explanation
 from edictum.runtime.wiring import Wiring
 
 
@@ -132,3 +133,19 @@ def _settled(answer: Any, *, keep_errors: bool = False) -> Any:
         if keep_errors:
             return Raised(exc)
         raise
+
+
+def explain_evaluation(
+    evaluation: EvaluationResult, call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, resolve: bool
+) -> Explanation:
+    """The evaluation with the conditions of its contracts. A check that can explain itself has ``explain(call, result, session)``."""
+    identified = identify(call, wiring, resolve)
+    if isinstance(identified, EvaluationResult):
+        return Explanation(evaluation, ())
+    contracts = {contract.id: contract for contract in (*plan.before, *plan.session, *plan.after)}
+    view = session_view(identified, wiring) if plan.session else None
+    parts = []
+    for result in evaluation.contracts:
+        explain = getattr(contracts[result.contract_id].check, "explain", None)
+        parts.append(ContractExplanation(result, explain(identified, output, view) if explain is not None else None))
+    return Explanation(evaluation, tuple(parts))

@@ -7,13 +7,8 @@ each leaf looked at and whether it held. Values are redacted and shortened.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from edictum.core.call import ToolCall
-from edictum.core.policy import Plan
-from edictum.dry_run import identify, session_view
 from edictum.evaluation import ContractResult, EvaluationResult
-from edictum.runtime.wiring import Wiring
 
 MARKS = {True: "holds", False: "does not hold", None: "error"}
 
@@ -69,19 +64,3 @@ class Explanation:
         if not self.contracts:
             lines.append("  no contract applies to this tool")
         return "\n".join([*lines, *(f"  {line}" for contract in self.contracts for line in contract.lines())])
-
-
-def explain_evaluation(
-    evaluation: EvaluationResult, call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, resolve: bool
-) -> Explanation:
-    """The evaluation with the conditions of its contracts. A check that can explain itself has ``explain(call, result, session)``."""
-    identified = identify(call, wiring, resolve)
-    if isinstance(identified, EvaluationResult):
-        return Explanation(evaluation, ())
-    contracts = {contract.id: contract for contract in (*plan.before, *plan.session, *plan.after)}
-    view = session_view(identified, wiring) if plan.session else None
-    parts = []
-    for result in evaluation.contracts:
-        explain = getattr(contracts[result.contract_id].check, "explain", None)
-        parts.append(ContractExplanation(result, explain(identified, output, view) if explain is not None else None))
-    return Explanation(evaluation, tuple(parts))

@@ -39,11 +39,11 @@ from edictum.core.limits import OperationLimits
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.turn import OpenedCall, TurnPort
-from edictum.dry_run import dry_run
+from edictum.dry_run import dry_run, explain_evaluation
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import EvaluationResult
 from edictum.execution.engines import as_run_in
-from edictum.explanation import Explanation, explain_evaluation
+from edictum.explanation import Explanation
 from edictum.factories import (
     Base,
     BundleOptions,
@@ -308,7 +308,9 @@ class Edictum:
         In a ``turn`` (``edictum.harness``) its gates come first, ``args`` may be whatever a model sent, and ``fn`` may be left out
         when the turn knows the tool.
         """
-        flow, ports = self._flow(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
+        flow, ports = (
+            self._flow(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
+        )
         return await drive_async(flow, ports)
 
     def dispatch_sync(
@@ -322,7 +324,9 @@ class Edictum:
         **options: Any,
     ) -> ToolOutcome:
         """As ``dispatch``, from synchronous code."""
-        flow, ports = self._flow(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
+        flow, ports = (
+            self._flow(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
+        )
         return drive_sync(flow, ports)
 
     async def begin(self, tool_name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Any) -> Ticket:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from edictum.core.limits import Reservation, SessionSnapshot, Settlement
-from edictum.runtime.portal import PORTAL
+from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
 
 pytestmark = pytest.mark.slow

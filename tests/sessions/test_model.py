@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from model import LIMITS, Model
 
-from edictum.runtime.portal import PORTAL
+from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryLedger
 from edictum.sessions import open as open_ledger
 from edictum.testing.ledger import Book, as_tuple

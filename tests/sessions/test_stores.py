@@ -22,7 +22,7 @@ from proxy import Proxy
 from edictum import Edictum, EdictumConfigError, EdictumDenied, OperationLimits, ToolDenied, ToolExecutionResult
 from edictum.core.limits import Reservation, Settlement
 from edictum.errors import BackendError
-from edictum.runtime.portal import PORTAL
+from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryLedger
 from edictum.sessions import open as open_ledger
 from edictum.sessions.sqlite import SqliteStore

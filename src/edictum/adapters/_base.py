@@ -35,6 +35,7 @@ from edictum.core.jsonable import dumps
 from edictum.core.lifecycle import Flag
 from edictum.core.turn import TurnPort
 from edictum.errors import EdictumConfigError, EdictumToolError
+from edictum.execution.portal import PORTAL
 from edictum.findings import Finding
 from edictum.guard import Edictum
 from edictum.outcomes import (
@@ -46,7 +47,6 @@ from edictum.outcomes import (
     ToolTimeout,
     outcome_to_model_content,
 )
-from edictum.runtime.portal import PORTAL
 from edictum.runtime.ticket import Ticket, TicketTable
 
 logger = logging.getLogger("edictum")

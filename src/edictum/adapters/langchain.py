@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, as_text
-from edictum.runtime.portal import PORTAL
+from edictum.execution.portal import PORTAL
 
 NOTHING = object()
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply
-from edictum.runtime.portal import PORTAL
+from edictum.execution.portal import PORTAL
 
 
 class PydanticAIAdapter(Adapter):

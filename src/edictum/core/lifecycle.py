@@ -643,7 +643,8 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
     """Govern one call of a turn. The turn is told how it ended, once, also when the walk is thrown away."""
     outcome: ToolOutcome | None = None
     try:
-        entered = yield from _enter(run, plan, terms, turn)
+        stop = _ask_gates(run.call, turn)
+        entered = run if stop is None else (yield from _enter(run, plan, terms, turn, stop))
         outcome = (yield from _attempt(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered  # type: ignore[assignment]
         while (pause_s := turn.retry_in(outcome)) is not None and (yield Delay(pause_s)) is None:  # type: ignore[arg-type]
             # Each attempt is judged, counted and recorded as a call of its own.
@@ -655,16 +656,28 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
         turn.ended(outcome)
 
 
-def _enter(run: RunTool, plan: Plan, terms: Terms, turn: CallInTurn) -> Generator[Effect, Any, RunTool | ToolOutcome]:
-    """Ask the gates. The call that may go on, with the arguments that they have settled on, or the outcome."""
-    call = run.call
-    for name, gate in turn.gates:
+def _ask_gates(call: ToolCall, turn: CallInTurn, place: int = 0) -> tuple[int, Answer] | None:
+    """The first gate from ``place`` on that has something to say, and what; nearly every call passes them all."""
+    gates = turn.gates
+    while place < len(gates):
         try:
-            answer = gate(turn, call)
+            answer = gates[place][1](turn, call)
         except Exception as exc:  # a gate that fails refuses
-            answer = Refusal("policy_error", f"The gate {name!r} failed: {describe(exc)}", policy_error=True)
-        if answer is None:
-            continue
+            answer = Refusal("policy_error", f"The gate {gates[place][0]!r} failed: {describe(exc)}", policy_error=True)
+        if answer is not None:
+            return place, answer
+        place += 1
+    return None
+
+
+def _enter(
+    run: RunTool, plan: Plan, terms: Terms, turn: CallInTurn, stop: tuple[int, Answer] | None
+) -> Generator[Effect, Any, RunTool | ToolOutcome]:
+    """See to what the gates say. The call that may go on, with the arguments that they have settled on, or the outcome."""
+    call = run.call
+    while stop is not None:
+        place, answer = stop
+        name, gate = turn.gates[place]
         if type(answer) is not ToolCall:
             answer = yield from _settle_gate(gate, call, answer, turn)
         if type(answer) is Refusal:
@@ -674,6 +687,7 @@ def _enter(run: RunTool, plan: Plan, terms: Terms, turn: CallInTurn) -> Generato
             return (yield from _repeat(run, call, plan, terms, answer.outcome))
         if type(answer) is ToolCall:
             call = answer
+        stop = _ask_gates(call, turn, place + 1)
     return run if call is run.call else replace(run, call=call)
 
 

@@ -44,7 +44,10 @@ MAX_ATTEMPTS = 3
 DEATH_S = 0.1  # how long a killed process may take to be gone before nobody waits for it any more
 CHUNK = 1 << 16
 
-BOOT = "import runpy, sys; sys.path[:] = sys.argv[5:]; runpy.run_path(sys.argv[1])['main'](*map(int, sys.argv[2:5]))"
+BOOT = (
+    "import runpy, sys; given = sys.argv[1:]; sys.argv[1:] = []; sys.path[:] = given[4:]; "
+    "runpy.run_path(given[0])['main'](*map(int, given[1:4]))"
+)
 WORKER_FILE = str(Path(protocol.__file__))
 
 HELPERS = DaemonPool("edictum-workers")  # for killing, burying and replacing workers: none of it blocks an event loop
@@ -75,10 +78,6 @@ class Worker:
             raise
         finally:
             theirs.close()
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
 
     def alive(self) -> bool:
         return self.process.poll() is None
@@ -130,8 +129,9 @@ class Worker:
 
     def end(self) -> bool:
         """Kill the worker with all it has started. Says whether it may have begun its first request."""
-        kill_tree(self.process.pid)
-        self.buried()
+        if self.process.returncode is None:  # else its number may belong to somebody else by now
+            kill_tree(self.process.pid)
+            self.buried()
         begun = self.ready or self._says_ready()
         self.socket.close()
         return begun
@@ -152,16 +152,27 @@ class Worker:
             return False
 
     def obituary(self) -> str:
-        """How the worker died, now that its socket is closed."""
-        try:
-            status = self.process.wait(DEATH_S)
-        except subprocess.TimeoutExpired:
+        """How the worker died, now that its socket is closed. What it has started is killed before it is buried."""
+        if not self._has_ended():
             return "its worker closed the connection to the host"
+        kill_tree(self.process.pid)
+        status = self.process.wait()
         if status >= 0:
             return f"its worker process ended with exit code {status}"
         name = signal.Signals(-status).name
         why = {"SIGXCPU": ": it used up its CPU time", "SIGKILL": ", perhaps because the machine ran out of memory"}.get(name, "")
         return f"its worker process was killed by signal {-status} ({name}){why}"
+
+    def _has_ended(self) -> bool:
+        until = clock() + DEATH_S
+        try:
+            while os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                if clock() > until:
+                    return False
+                time.sleep(0.001)
+        except ChildProcessError:
+            pass  # somebody else in this process waits for all children, and has buried it
+        return True
 
     def forget(self) -> None:
         """In the child of a fork: let go of the parent's worker without touching it."""
@@ -276,7 +287,6 @@ class ProcessPool:
         self._idle: list[Worker] = []
         self._waiting: deque[Future[Worker]] = deque()
         self._count = 0
-        self._closed = False
 
     def _forget(self) -> None:
         """In the child of a fork: the workers are the parent's, and the lock may have been held by one of its threads."""
@@ -290,10 +300,14 @@ class ProcessPool:
         """Kill all workers, busy ones too. A call after this starts new ones."""
         with self._lock:
             waiting, self._waiting = self._waiting, deque()
-            self._idle, self._count = [], 0
-            workers = list(self._workers)
+            idle, self._idle, self._count = self._idle, [], 0
+            busy = self._workers.difference(idle)
             self._workers.clear()
-        _end_all(set(workers), self._lifeline)
+            lifeline = self._lifeline[:]
+            self._lifeline.clear()
+        for worker in busy:
+            kill_tree(worker.process.pid)  # whoever uses its socket sees the end, and closes it
+        _end_all(set(idle), lifeline)
         for future in waiting:
             if future.set_running_or_notify_cancel():
                 future.set_exception(NotStarted("The pool of worker processes was closed."))
@@ -478,7 +492,7 @@ class ProcessPool:
 
     def _replace(self) -> None:
         with self._lock:
-            if self._count >= self.max_workers:
+            if self._count >= self.max_workers or not self._finalizer.alive:  # enough, or the host is ending
                 return
             self._count += 1
         try:

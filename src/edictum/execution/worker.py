@@ -10,6 +10,7 @@ eight bytes and a pickle. When the socket is closed it ends; when its host dies,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -40,13 +41,26 @@ def main(fd: int, lifeline: int, memory: int) -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    os.write(fd, READY)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host has ended
+        os.write(fd, READY)
+        _serve_all(fd, home)
+
+
+def _serve_all(fd: int, home: int) -> None:
     while (request := _read(fd)) is not None:
         reply = _serve(pickle.loads(request))  # noqa: S301 - from the host, over a socket that nobody else has
+        _flush()
         if os.getpid() != home:
             os._exit(0)  # a tool forked, and its child came back here
         _write(fd, frame(reply))
         del request, reply  # hold nothing of the last call while idle
+
+
+def _flush() -> None:
+    """What a tool has printed is shown now: a worker that is killed later would take it along."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
 
 
 def _read(fd: int) -> bytes | None:

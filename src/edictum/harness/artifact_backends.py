@@ -246,7 +246,7 @@ class PostgresBackend:
         self._do("execute", f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
 
     def _do(self, verb: str, *arguments: Any) -> Any:
-        from edictum.runtime.portal import PORTAL
+        from edictum.execution.portal import PORTAL
 
         async def work() -> Any:
             if self._pool is None:

@@ -102,6 +102,8 @@ class ToolSpec:
             _check(self, name, value is None or (isinstance(value, (int, float)) and value > 0), "Use seconds, more than 0, or None.")
         _check(self, "min_useful_s", self.min_useful_s >= 0, "Use seconds, 0 or more.")
         _check(self, "max_output_chars", type(self.max_output_chars) is int and self.max_output_chars > 0, "Use a number of characters.")
+        inline_token = self.isolation == "inline" and self.token_parameter is not None
+        _check(self, "token_parameter", not inline_token, "A tool that is called inline has no deadline; use 'async' or 'thread'.")
         _check(self, "window_s", self.window_s is None or not self.is_read, "A window is for tools that change something.")
 
     @property

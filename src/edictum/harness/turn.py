@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from edictum.core.decide import describe
 from edictum.core.redaction import shorten
+from edictum.execution.portal import PORTAL
 from edictum.execution.threads import POOL
 from edictum.guard import Edictum
 from edictum.harness.artifact_reader import make_reader
@@ -32,7 +33,6 @@ from edictum.harness.turn_budget import TurnBudget
 from edictum.harness.turn_state import TurnState
 from edictum.outcomes import ToolOutcome, outcome_is_error, outcome_to_model_content
 from edictum.runtime.perform import within
-from edictum.runtime.portal import PORTAL
 
 Stop = Literal["answered", "steps", "deadline", "model_error"]
 WARN_AT = (0.95, 0.8, 0.5)

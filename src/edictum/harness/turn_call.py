@@ -113,11 +113,13 @@ class TurnCall:
         "_turn",
         "attempts",
         "body",
+        "session_id",
         "tool_name",
     )  # fmt: skip
 
     def __init__(self, turn: Turn, name: Any, spec: ToolSpec | None, arguments: Any, function: Callable[..., Any] | None) -> None:
         self._turn = turn
+        self.session_id = turn.state.session_id
         self._spec: ToolSpec = spec  # type: ignore[assignment]  # None only until the validation gate has refused the call
         self._name = name
         self.tool_name = name if spec is not None else _safe_name(name)
@@ -149,10 +151,6 @@ class TurnCall:
 
     def malformed(self, why: str) -> None:
         self._malformed, self._args = why, EMPTY
-
-    @property
-    def session_id(self) -> str:
-        return self._turn.state.session_id
 
     def plan(self, plan: Plan) -> Plan:
         """The guard's plan for this tool, with what the spec says."""
@@ -279,39 +277,45 @@ class TurnCall:
         if late is not None:
             return late
         self.attempts += 1
-        self._token = token = DeadlineToken(now + left_s, budget.timer)
-        self._outer = CURRENT.get()
-        CURRENT.set(token)
         self._entry = state.set_trace_running(run.key, self.tool_name, run.call.call_id)
         if not spec.is_read:
             state.replay.wrote(spec, run.call.args)
+        if spec.isolation == "inline":  # it ends before anybody could look at a clock again
+            return run if run.timeout_s is None else replace(run, timeout_s=None)
+        return self._bounded(run, now + left_s, left_s)
+
+    def _bounded(self, run: RunTool, deadline_s: float, left_s: float) -> RunTool:
+        """The run with its deadline, which the tool sees as well."""
+        self._token = token = DeadlineToken(deadline_s, self._turn.budget.timer)
+        self._outer = CURRENT.get()
+        CURRENT.set(token)
         body: Any = run.body if run.run_in != "process" else sendable(run.body)  # type: ignore[arg-type]
-        if spec.token_parameter is not None:
-            body = partial(body, **{spec.token_parameter: token})
-        if spec.isolation == "inline":  # nobody can stop it, so it gets no bound, and cannot come late
-            return run if body is run.body and run.timeout_s is None else replace(run, body=body, timeout_s=None)
+        if self._spec.token_parameter is not None:
+            body = partial(body, **{self._spec.token_parameter: token})
         if run.run_in in ("inline", "thread"):  # elsewhere it is killed at its deadline; here it can end late, and says so
-            body = _reporting(body, state, run.key)
+            body = _reporting(body, self._turn.state, run.key)
         return RunTool(run.call, run.key, body, left_s, run.run_in, run.identified)
 
     def ran(self, ran: Ran) -> Ran:
-        CURRENT.set(self._outer)
         entry, token, spec = self._entry, self._token, self._spec
         assert entry is not None
-        assert token is not None
-        if ran.deadline_s is not None or (ran.error is not None and isinstance(ran.error, DeadlineExceeded) and token.is_expired()):
-            ran = self._timed_out(ran, token, entry)
-        elif spec.isolation == "inline":
-            entry.status = "completed"  # nobody else could say otherwise
+        if token is None:
+            entry.status = "completed"
         else:
-            self._turn.state.complete_trace(entry.trace_id)
+            CURRENT.set(self._outer)
+            ran = self._within(ran, token, entry)
         if not spec.is_read:
             self._turn.state.replay.wrote(spec, self._call.args)
         return ran
 
-    def _timed_out(self, ran: Ran, token: DeadlineToken, entry: ToolTraceEntry) -> Ran:
+    def _within(self, ran: Ran, token: DeadlineToken, entry: ToolTraceEntry) -> Ran:
+        """Completed or timed out: whoever says so first, here or in the body, is right."""
+        state = self._turn.state
+        if ran.deadline_s is None and not (isinstance(ran.error, DeadlineExceeded) and token.is_expired()):
+            state.complete_trace(entry.trace_id)
+            return ran
         token.cancel()
-        if ran.error is None and not self._turn.state.mark_trace_timed_out(entry.trace_id):
+        if not state.mark_trace_timed_out(entry.trace_id) and ran.error is None:
             return Ran(entry.result, None, ran.elapsed_s)  # it ended just in time: what it did counts
         return replace(ran, value=None, error=None, deadline_s=token.deadline_s)
 

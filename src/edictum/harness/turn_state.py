@@ -104,10 +104,9 @@ class TurnState:
 
     def record_tool_result(self, outcome: ToolOutcome) -> bool:
         """Keep an outcome for the turn's result, unless the turn is over."""
-        with self._lock:
-            if self.accepting:
-                self.tool_results.append(outcome)
-            return self.accepting
+        if self.accepting:
+            self.tool_results.append(outcome)
+        return self.accepting
 
     def block(self, names: Iterable[str]) -> None:
         """These tools will not heal in this turn."""

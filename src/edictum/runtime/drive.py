@@ -16,9 +16,9 @@ from edictum.core.effects import Pause, Ran, RunTool
 from edictum.core.lifecycle import Flow
 from edictum.core.limits import Reservation, Settlement
 from edictum.execution.body import needs_await, run_async, run_sync
+from edictum.execution.portal import PORTAL
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.perform import Ports
-from edictum.runtime.portal import PORTAL
 from edictum.runtime.renewal import Renewals
 
 # A ledger operation that has been sent must be seen through, or nobody would know whether the slot was taken.

@@ -17,7 +17,7 @@ from typing import Any
 from edictum.core.decide import describe
 from edictum.core.effects import RunTool
 from edictum.execution.body import needs_await
-from edictum.runtime.portal import PORTAL
+from edictum.execution.portal import PORTAL
 
 logger = logging.getLogger("edictum")
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from edictum.core._draft import record
 from edictum.errors import BackendError, EdictumConfigError
-from edictum.runtime.portal import PORTAL
+from edictum.execution.portal import PORTAL
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.memory import MemoryLedger
 from edictum.sessions.storage import StorageBackend, StorageLedger, is_storage

@@ -9,7 +9,7 @@ from edictum.core.call import check_session_id
 from edictum.core.limits import WHOLE_SESSION, Counters, Grant, Reservation, SessionSnapshot, Settlement
 from edictum.core.session import SessionReading
 from edictum.execution.body import needs_await
-from edictum.runtime.portal import PORTAL
+from edictum.execution.portal import PORTAL
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.storage import StorageBackend, StorageLedger, is_storage
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from edictum.core.limits import Amount, Counters, Grant, Limit, Metric, OperationLimits, Reservation, SessionSnapshot, Settlement
 from edictum.execution.body import needs_await
-from edictum.runtime.portal import PORTAL
+from edictum.execution.portal import PORTAL
 
 TOOL = ("", "t")
 FEATURES = ("windows", "expiry", "amounts", "parents", "repeated_ends")
