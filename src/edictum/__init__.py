@@ -1,55 +1,141 @@
-"""Edictum: every tool call that an AI agent makes goes through one gate and ends as exactly one typed outcome."""
+"""Edictum: every tool call that an AI agent makes goes through one gate and ends as exactly one typed outcome.
+
+Names are imported from their modules when they are first used, so that ``import edictum`` costs next to nothing. The imports
+under TYPE_CHECKING are what type checkers read; a test keeps the three lists equal.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from edictum._version import __version__
-from edictum.approval import (
-    ApprovalBackend,
-    ApprovalDecision,
-    ApprovalRequest,
-    ApprovalStatus,
-    InMemoryApprovalBackend,
-    LocalApprovalBackend,
-)
-from edictum.audit import (
-    AuditAction,
-    AuditEvent,
-    AuditSink,
-    CollectingAuditSink,
-    CompositeSink,
-    FileAuditSink,
-    MarkEvictedError,
-    RedactionPolicy,
-    StdoutAuditSink,
-)
-from edictum.builtins import deny_sensitive_reads
-from edictum.contracts.report import CompositionOverride, CompositionReport, ShadowContract, TemplateInfo
-from edictum.core.call import Principal, SideEffect, ToolCall
-from edictum.core.contract import Contract, Verdict, postcondition, precondition, session_contract
-from edictum.core.hooks import HookDecision, HookRegistration, HookResult
-from edictum.core.limits import OperationLimits
-from edictum.errors import BackendError, EdictumConfigError, EdictumDenied, EdictumError, EdictumInputError, EdictumToolError, TicketError
-from edictum.evaluation import ContractResult, EvaluationResult
-from edictum.explanation import Explanation
-from edictum.findings import Finding, PostCallResult
-from edictum.guard import Edictum
-from edictum.outcomes import (
-    TOOL_MESSAGE_MAX_CHARS,
-    ToolArtifactReference,
-    ToolDenied,
-    ToolExecutionResult,
-    ToolFailure,
-    ToolOutcome,
-    ToolTimeout,
-    outcome_blocks_tool,
-    outcome_is_error,
-    outcome_is_retryable,
-    outcome_to_model_content,
-)
-from edictum.registry import BashClassifier, ToolRegistry, create_envelope
-from edictum.runtime.ticket import Ticket
-from edictum.sessions.session import Session
-from edictum.sessions.storage import MemoryBackend, StorageBackend
 
-ToolEnvelope = ToolCall  # its name in the older library
+if TYPE_CHECKING:
+    from edictum.approval import (
+        ApprovalBackend,
+        ApprovalDecision,
+        ApprovalRequest,
+        ApprovalStatus,
+        InMemoryApprovalBackend,
+        LocalApprovalBackend,
+    )
+    from edictum.audit import (
+        AuditAction,
+        AuditEvent,
+        AuditSink,
+        CollectingAuditSink,
+        CompositeSink,
+        FileAuditSink,
+        MarkEvictedError,
+        RedactionPolicy,
+        StdoutAuditSink,
+    )
+    from edictum.builtins import deny_sensitive_reads
+    from edictum.contracts.report import CompositionOverride, CompositionReport, ShadowContract, TemplateInfo
+    from edictum.core.call import Principal, SideEffect, ToolCall, ToolEnvelope
+    from edictum.core.contract import Contract, Verdict, postcondition, precondition, session_contract
+    from edictum.core.hooks import HookDecision, HookRegistration, HookResult
+    from edictum.core.limits import OperationLimits
+    from edictum.errors import (
+        BackendError,
+        EdictumConfigError,
+        EdictumDenied,
+        EdictumError,
+        EdictumInputError,
+        EdictumToolError,
+        TicketError,
+    )
+    from edictum.evaluation import ContractResult, EvaluationResult
+    from edictum.explanation import Explanation
+    from edictum.findings import Finding, PostCallResult
+    from edictum.guard import Edictum
+    from edictum.outcomes import (
+        TOOL_MESSAGE_MAX_CHARS,
+        ToolArtifactReference,
+        ToolDenied,
+        ToolExecutionResult,
+        ToolFailure,
+        ToolOutcome,
+        ToolTimeout,
+        outcome_blocks_tool,
+        outcome_is_error,
+        outcome_is_retryable,
+        outcome_to_model_content,
+    )
+    from edictum.registry import BashClassifier, ToolRegistry, create_envelope
+    from edictum.runtime.ticket import Ticket
+    from edictum.sessions.session import Session
+    from edictum.sessions.storage import MemoryBackend, StorageBackend
+
+_HOMES: dict[str, tuple[str, ...]] = {
+    "edictum.approval": (
+        "ApprovalBackend",
+        "ApprovalDecision",
+        "ApprovalRequest",
+        "ApprovalStatus",
+        "InMemoryApprovalBackend",
+        "LocalApprovalBackend",
+    ),
+    "edictum.audit": (
+        "AuditAction",
+        "AuditEvent",
+        "AuditSink",
+        "CollectingAuditSink",
+        "CompositeSink",
+        "FileAuditSink",
+        "MarkEvictedError",
+        "RedactionPolicy",
+        "StdoutAuditSink",
+    ),
+    "edictum.builtins": ("deny_sensitive_reads",),
+    "edictum.contracts.report": ("CompositionOverride", "CompositionReport", "ShadowContract", "TemplateInfo"),
+    "edictum.core.call": ("Principal", "SideEffect", "ToolCall", "ToolEnvelope"),
+    "edictum.core.contract": ("Contract", "Verdict", "postcondition", "precondition", "session_contract"),
+    "edictum.core.hooks": ("HookDecision", "HookRegistration", "HookResult"),
+    "edictum.core.limits": ("OperationLimits",),
+    "edictum.errors": (
+        "BackendError",
+        "EdictumConfigError",
+        "EdictumDenied",
+        "EdictumError",
+        "EdictumInputError",
+        "EdictumToolError",
+        "TicketError",
+    ),
+    "edictum.evaluation": ("ContractResult", "EvaluationResult"),
+    "edictum.explanation": ("Explanation",),
+    "edictum.findings": ("Finding", "PostCallResult"),
+    "edictum.guard": ("Edictum",),
+    "edictum.outcomes": (
+        "TOOL_MESSAGE_MAX_CHARS",
+        "ToolArtifactReference",
+        "ToolDenied",
+        "ToolExecutionResult",
+        "ToolFailure",
+        "ToolOutcome",
+        "ToolTimeout",
+        "outcome_blocks_tool",
+        "outcome_is_error",
+        "outcome_is_retryable",
+        "outcome_to_model_content",
+    ),
+    "edictum.registry": ("BashClassifier", "ToolRegistry", "create_envelope"),
+    "edictum.runtime.ticket": ("Ticket",),
+    "edictum.sessions.session": ("Session",),
+    "edictum.sessions.storage": ("MemoryBackend", "StorageBackend"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'edictum' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "TOOL_MESSAGE_MAX_CHARS",

@@ -30,7 +30,7 @@ from edictum.checks import (
 from edictum.contracts.report import CompositionReport, TemplateInfo
 from edictum.core._draft import record, replace
 from edictum.core.account import accounted
-from edictum.core.call import Principal, ToolCall, new_call, snapshot
+from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.effects import RunTool
 from edictum.core.hooks import HookRegistration
@@ -462,8 +462,22 @@ class Edictum:
         environment: str | None,
         session_id: str | None,
     ) -> ToolCall:
-        given = {"principal": principal, "environment": environment, "session_id": session_id, "call_index": 0}
-        return self._call(state, plan, args, None, {name: value for name, value in given.items() if value is not None}).call
+        """The call as it would be made; it gets no id and no number, since it is not made."""
+        if session_id is not None:
+            check_session_id(session_id)
+        check_principal(principal)
+        wiring, entry = state.wiring, plan.entry
+        return new_call(
+            plan.tool,
+            snapshot(plan.tool, args),
+            "",
+            session_id or self._session_id,
+            wiring.clock.now(),
+            wiring.environment if environment is None else environment,
+            entry.side_effect,
+            entry.idempotent,
+            wiring.principal if principal is None else principal,
+        )
 
     def explain(
         self,

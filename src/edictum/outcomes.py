@@ -47,6 +47,7 @@ class TurnFacts:
 
 ONCE: Final = TurnFacts()
 
+
 @dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
     """The tool ran and succeeded. ``output`` is what the model reads; ``value`` is what the tool returned, after redaction."""

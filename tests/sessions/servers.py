@@ -142,7 +142,7 @@ class Postgres:
         self.process.wait()
 
     def stop(self) -> None:
-        self.process.send_signal(signal.SIGINT)
+        self.process.send_signal(signal.SIGQUIT)  # at once: what it held is deleted below
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:

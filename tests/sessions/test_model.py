@@ -84,7 +84,7 @@ def machine(book: Book) -> type[RuleBasedStateMachine]:
 
 
 def test_a_walk_agrees_with_the_model(book: Book) -> None:
-    run_state_machine_as_test(machine(book), settings=settings(max_examples=50, stateful_step_count=30, deadline=None))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(machine(book), settings=settings(max_examples=30, stateful_step_count=30, deadline=None))  # type: ignore[no-untyped-call]
 
 
 # --- Histories -----------------------------------------------------------------------------------------------------------------

@@ -375,11 +375,18 @@ def test_a_session_is_forgotten_after_its_time_to_live(url: str, opened: Any) ->
     book, bounds = Book(opened(url, ttl_s=0.4)), limits(max_tool_calls=1)
     used = unique("used")
     assert book.run("a", "success", bounds, sid=used)
-    for _ in range(3):
-        time.sleep(0.2)
-        assert not book.run("c", "success", bounds, sid=used)  # being used keeps it
     time.sleep(0.6)
-    assert book.run("d", "success", bounds, sid=used)
+    assert book.run("b", "success", bounds, sid=used)
+
+
+def test_being_used_keeps_a_session(url: str, opened: Any) -> None:
+    """Refused attempts are use, too: an agent that keeps trying must not be let off after a while."""
+    book, bounds = Book(opened(url, ttl_s=3.0)), limits(max_tool_calls=1)
+    used = unique("kept")
+    assert book.run("a", "success", bounds, sid=used)
+    for _ in range(2):
+        time.sleep(1.6)
+        assert not book.run("b", "success", bounds, sid=used)
 
 
 def test_a_call_in_flight_keeps_its_session(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ class ToolCall:
         return None
 
 
+ToolEnvelope = ToolCall  # its name in the older library
 CallDraft = draft_of(ToolCall)
 
 

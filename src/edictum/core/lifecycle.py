@@ -658,12 +658,11 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
 
 def _ask_gates(call: ToolCall, turn: CallInTurn, place: int = 0) -> tuple[int, Answer] | None:
     """The first gate from ``place`` on that has something to say, and what; nearly every call passes them all."""
-    gates = turn.gates
-    while place < len(gates):
+    for name, gate in turn.gates[place:]:
         try:
-            answer = gates[place][1](turn, call)
+            answer = gate(turn, call)
         except Exception as exc:  # a gate that fails refuses
-            answer = Refusal("policy_error", f"The gate {gates[place][0]!r} failed: {describe(exc)}", policy_error=True)
+            answer = Refusal("policy_error", f"The gate {name!r} failed: {describe(exc)}", policy_error=True)
         if answer is not None:
             return place, answer
         place += 1

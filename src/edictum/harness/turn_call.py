@@ -111,6 +111,7 @@ class TurnCall:
         "_spec",
         "_token",
         "_turn",
+        "_useful_s",
         "attempts",
         "body",
         "session_id",
@@ -121,6 +122,7 @@ class TurnCall:
         self._turn = turn
         self.session_id = turn.state.session_id
         self._spec: ToolSpec = spec  # type: ignore[assignment]  # None only until the validation gate has refused the call
+        self._useful_s = 0.0 if spec is None else spec.min_useful_s
         self._name = name
         self.tool_name = name if spec is not None else _safe_name(name)
         self.body = function if function is not None or spec is None else spec.function
@@ -174,13 +176,14 @@ class TurnCall:
         turn = self._turn
         if not turn.state.accepting:
             return Refusal("cancelled", "The turn is over.")
-        return self._too_late(turn.budget.tool_time_s(turn.cap_s))
+        left_s = turn.budget.tool_time_s(turn.cap_s)
+        return None if left_s > self._useful_s else self._too_late(left_s)
 
     def _too_late(self, left_s: float) -> Refusal | None:
-        useful_s = 0.0 if self._spec is None else self._spec.min_useful_s
-        if left_s > 0 and left_s >= useful_s:
+        if left_s > 0 and left_s >= self._useful_s:
             return None
-        return Refusal("deadline", f"{max(0.0, left_s):.1f} s are left for tools in this turn; {self.tool_name} needs {useful_s:g} s.")
+        left = f"{max(0.0, left_s):.1f} s are left for tools in this turn"
+        return Refusal("deadline", f"{left}; {self.tool_name} needs {self._useful_s:g} s." if self._useful_s else f"{left}.")
 
     def _blocked(self, call: ToolCall) -> Answer:
         if self.tool_name in self._turn.state.blocked_tool_names:
@@ -273,9 +276,10 @@ class TurnCall:
         now = budget.now()
         cap_s = turn.cap_s if run.timeout_s is None else min(turn.cap_s, run.timeout_s)
         left_s = min(cap_s, budget.deadline - budget.reserve_s - now)
-        late = self._too_late(left_s) if state.accepting else Refusal("cancelled", "The turn is over.")
-        if late is not None:
-            return late
+        if left_s <= self._useful_s or not state.accepting:
+            late = self._too_late(left_s) if state.accepting else Refusal("cancelled", "The turn is over.")
+            if late is not None:
+                return late
         self.attempts += 1
         self._entry = state.set_trace_running(run.key, self.tool_name, run.call.call_id)
         if not spec.is_read:

@@ -26,6 +26,7 @@ __all__ = [
     "ApprovalConformance",
     "AsyncLedger",
     "AuditConformance",
+    "Case",
     "FailingApprovalBackend",
     "FailingLedger",
     "FailingSink",
@@ -34,6 +35,8 @@ __all__ = [
     "RecordingSink",
     "ScriptedApprovalBackend",
     "audit_trail",
+    "load_cases",
+    "run_cases",
 ]
 
 
@@ -46,4 +49,8 @@ def __getattr__(name: str) -> Any:
         from edictum.testing.ledger import LedgerConformance
 
         return LedgerConformance
+    if name in ("Case", "load_cases", "run_cases"):  # on first use: reading cases needs the extra `yaml`
+        from edictum.testing import cases
+
+        return getattr(cases, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,70 @@
+"""Artifacts in a turn: a large output becomes a reference that can be read, or, when it cannot be stored, both of its ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edictum import ToolArtifactReference, ToolExecutionResult, outcome_to_model_content
+from edictum.harness import ArtifactStore, BoundedToolExecutor, ToolCallRequest, TurnBudget, TurnState, tool
+from edictum.harness.artifact_reader import make_reader
+from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
+
+
+@tool("Text of a size.", side_effect="read")
+def text(size: int) -> str:
+    return "x" * size
+
+
+def execute(store: Any, *tools: Any, name: str, arguments: dict[str, Any], session: str = "s-1") -> Any:
+    executor = BoundedToolExecutor([text, *tools], artifact_store=store)
+    state = TurnState(session_id=session, budget=TurnBudget.create(timeout_s=60))
+    return executor.execute(ToolCallRequest("c-1", name, arguments), state)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return ArtifactStore(tmp_path / "artifacts")
+
+
+@pytest.mark.parametrize("session", ["s-1", "../../etc/passwd"])
+def test_ten_megabytes_become_a_reference_that_can_be_read(store: ArtifactStore, session: str) -> None:
+    outcome = execute(store, name="text", arguments={"size": 10_000_000}, session=session)
+    assert isinstance(outcome, ToolArtifactReference)
+    assert len(outcome.summary) <= 200
+    assert outcome.size_bytes == 10_000_000
+    assert len(outcome_to_model_content(outcome)) < 1_000
+    read = tool("Read part of a stored output.", side_effect="read")(make_reader(store, session))
+    arguments = {"artifact_id": outcome.artifact_id, "offset": 9_999_000, "limit": 1_000_000}
+    answer = execute(store, read, name="read_artifact", arguments=arguments, session=session)
+    assert isinstance(answer, ToolExecutionResult)
+    assert answer.output["content"] == "x" * 1_000
+
+
+def test_reading_never_makes_another_artifact(store: ArtifactStore) -> None:
+    outcome = execute(store, name="text", arguments={"size": 100_000})
+    read = tool("Read part of a stored output.", side_effect="read")(make_reader(store, "s-1"))
+    answer = execute(store, read, name="read_artifact", arguments={"artifact_id": outcome.artifact_id, "limit": 100_000})
+    assert isinstance(answer, ToolExecutionResult)
+    assert len(outcome_to_model_content(answer)) <= TOOL_MESSAGE_MAX_CHARS
+
+
+def test_an_output_of_exactly_the_limit_stays_in_line(store: ArtifactStore) -> None:
+    around = len(json.dumps({"result": ""}))
+    assert isinstance(execute(store, name="text", arguments={"size": TOOL_MESSAGE_MAX_CHARS - around}), ToolExecutionResult)
+    assert isinstance(execute(store, name="text", arguments={"size": TOOL_MESSAGE_MAX_CHARS - around + 1}), ToolArtifactReference)
+
+
+def test_an_output_that_cannot_be_stored_is_shown_in_line_at_both_ends(tmp_path: Path) -> None:
+    """Here the quota is full; nobody gets a reference to nothing."""
+    full = ArtifactStore(tmp_path / "artifacts", max_session_bytes=1_000)
+    outcome = execute(full, name="text", arguments={"size": 100_000})
+    assert isinstance(outcome, ToolExecutionResult)
+    assert outcome.output["truncated"]
+    assert outcome.output["head"]
+    assert outcome.output["tail"]
+    assert "ArtifactError" in outcome.notes[0]
+    assert list((tmp_path / "artifacts").rglob("art_*")) == []
