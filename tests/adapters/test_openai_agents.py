@@ -8,7 +8,18 @@ import json
 from typing import Any
 
 import pytest
-from agents import Agent, FunctionTool, ModelBehaviorError, RunConfig, Runner, ToolExecutionConfig, function_tool, handoff
+from agents import (
+    Agent,
+    FunctionTool,
+    ModelBehaviorError,
+    RunConfig,
+    Runner,
+    ToolExecutionConfig,
+    UserError,
+    WebSearchTool,
+    function_tool,
+    handoff,
+)
 from agents.mcp import MCPServer
 from agents.testing import ScriptedModel, assistant_message, function_call
 from faults import PlantedFaults
@@ -76,8 +87,7 @@ class TestOpenAIAgents(AdapterConformance):
         return Run(agent if adapter is None else adapter.govern(agent, on_warn))
 
     def run(self, agent: Run) -> None:
-        # Runner.run_sync leaves a loop of its own behind in every thread; this one is the same run.
-        agent.result = asyncio.run(Runner.run(agent.agent, "go", run_config=QUIET))
+        agent.result = Runner.run_sync(agent.agent, "go", run_config=QUIET)
 
     async def arun(self, agent: Run) -> None:
         agent.result = await Runner.run(agent.agent, "go", run_config=QUIET)
@@ -105,7 +115,7 @@ class TestOpenAIAgents(AdapterConformance):
             """Ask a person first."""
             return "asked"
 
-        inner = Agent(name="inner", model=model([Call("ask", {}, "inner_1")], [Call("ask", {}, "inner_2")]), tools=[ask])
+        inner = Agent(name="inner", model=model(*([Call("ask", {}, f"inner_{n}")] for n in range(9))), tools=[ask])
         steer = inner.as_tool("steer", "Ask another agent.", parameters=Params)
         return [ControlFlow("an agent as a tool that waits for approval", steer)]
 
@@ -139,3 +149,201 @@ class TestFaults(PlantedFaults):
 class TestGuardrailFaults(PlantedFaults):
     suite = TestGuardrails
     adapter = OpenAIAgentsAdapter
+
+
+# --- What is the SDK's own ------------------------------------------------------------------------------------------------------
+
+
+def play(agent: Any, **options: Any) -> Any:
+    return asyncio.run(Runner.run(agent, "go", run_config=RunConfig(tracing_disabled=True, **options)))
+
+
+def actions(guard: Edictum) -> list[str]:
+    return [f"{event.action} {event.tool_name}" for event in guard.local_sink.events]
+
+
+class Server(MCPServer):
+    """An MCP server without a wire: one tool that reports the key "bad" as a failure, in the protocol's own way."""
+
+    name = "server"
+
+    async def connect(self) -> None:
+        pass
+
+    async def cleanup(self) -> None:
+        pass
+
+    async def list_tools(self, run_context: Any = None, agent: Any = None) -> Any:
+        return [MCPTool.model_validate({"name": "remote", "inputSchema": {"type": "object", "properties": {"key": {"type": "string"}}}})]
+
+    async def call_tool(self, tool_name: str, arguments: Any, meta: Any = None) -> Any:
+        content = [TextContent(type="text", text=f"{arguments['key']}, {SECRET}")]
+        return CallToolResult.model_validate({"content": content, "isError": arguments["key"] == "bad"})
+
+    async def list_prompts(self) -> Any:
+        return []
+
+    async def get_prompt(self, name: str, arguments: Any = None) -> Any:
+        raise NotImplementedError
+
+
+@function_tool
+def look(key: str) -> str:
+    """Look something up."""
+    return f"value of {key}, {SECRET}"
+
+
+def test_mcp_tools_are_governed_and_their_error_flag_is_seen() -> None:
+    guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
+    calls = [Call("remote", {"key": key}, f"c_{key}") for key in ("fine", "bad", "forbidden")]
+    agent = OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=model(calls), mcp_servers=[Server()]))
+    play(agent)
+    read = dict(outputs(agent.model))
+    assert read["c_fine"] == [{"type": "input_text", "text": "fine, [GONE]"}]
+    assert read["c_forbidden"] == "DENIED: The key is forbidden."
+    assert {e.call_id: (str(e.action), e.success_source) for e in guard.local_sink.events if e.action != "call_allowed"} == {
+        "c_fine": ("call_executed", "default"),
+        "c_bad": ("call_failed", "framework"),
+        "c_forbidden": ("call_denied", None),
+    }
+
+
+def test_a_handoff_leads_to_a_governed_agent() -> None:
+    for wire in (lambda agent: agent, handoff):
+        guard = Edictum(contracts=[no_forbidden])
+        second = Agent(name="second", model=model([Call("look", {"key": "forbidden"}, "c2")]), tools=[look])
+        first = Agent(name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[wire(second)])
+        result = play(OpenAIAgentsAdapter(guard).govern(first))
+        assert result.last_agent is second
+        assert dict(outputs(second.model)) == {"c1": '{"assistant": "second"}', "c2": "DENIED: The key is forbidden."}
+        assert actions(guard) == ["call_allowed transfer_to_second", "call_executed transfer_to_second", "call_denied look"]
+
+
+def test_a_denied_handoff_stays_with_its_agent_and_says_why() -> None:
+    guard = Edictum(limits=OperationLimits(max_calls_per_tool={"transfer_to_second": 0}))
+    second = Agent(name="second", model=model(), tools=[look])
+    first = Agent(name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[second])
+    result = play(OpenAIAgentsAdapter(guard).govern(first))
+    assert (result.last_agent.name, len(second.model.calls)) == ("first", 0)
+    assert dict(outputs(first.model))["c1"].startswith("DENIED: ")
+
+
+def test_an_agent_as_a_tool_is_governed_inside_too() -> None:
+    guard = Edictum(contracts=[no_forbidden])
+    inner = Agent(name="inner", model=model([Call("look", {"key": "forbidden"}, "c2")]), tools=[look])
+    agent = Agent(name="outer", model=model([Call("inner", {"input": "go"}, "c1")]), tools=[inner.as_tool("inner", "Ask it.")])
+    play(OpenAIAgentsAdapter(guard).govern(agent))
+    assert dict(outputs(inner.model)) == {"c2": "DENIED: The key is forbidden."}
+    assert actions(guard) == ["call_allowed inner", "call_denied look", "call_executed inner"]
+
+
+def test_clones_and_tools_that_come_later_are_governed_and_the_original_tool_is_left_alone() -> None:
+    guard = Edictum(contracts=[no_forbidden])
+    agent = OpenAIAgentsAdapter(guard).govern(Agent(name="a", tools=[]))
+    clone = agent.clone(model=model([Call("look", {"key": "forbidden"}, "c1")]), tools=[look])
+    play(clone)
+    assert dict(outputs(clone.model)) == {"c1": "DENIED: The key is forbidden."}
+    assert not hasattr(look, "governors")
+
+
+def test_arguments_that_are_no_json_run_nothing_and_are_a_failure() -> None:
+    ran: list[str] = []
+
+    async def lenient(ctx: Any, text: str) -> str:
+        ran.append(text)
+        return text
+
+    made = FunctionTool("lenient", "Reads anything.", {"type": "object", "properties": {}}, lenient, strict_json_schema=False)
+    for broken in ('{"key": "forbidden"', '["forbidden"]'):
+        guard = Edictum(contracts=[no_forbidden])
+        script = ScriptedModel([[function_call("look", broken, call_id="c1")], [assistant_message("done")]])
+        play(OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=script, tools=[look])))
+        assert actions(guard) == ["call_allowed look", "call_failed look"]
+        script = ScriptedModel([[function_call("lenient", broken, call_id="c1")]])
+        with pytest.raises(ModelBehaviorError, match="Invalid JSON"):
+            play(OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=script, tools=[made])))
+        assert ran == []
+
+
+def test_a_function_tool_made_by_hand_is_governed() -> None:
+    async def invoke(ctx: Any, text: str) -> Any:
+        return {"read": json.loads(text)["key"], "number": SECRET}
+
+    made = FunctionTool("hand", "By hand.", {"type": "object", "properties": {}}, invoke, strict_json_schema=False, timeout_seconds=5)
+    guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
+    calls = [Call("hand", {"key": "a"}, "c1"), Call("hand", {"key": "forbidden"}, "c2")]
+    agent = OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=model(calls), tools=[made]))
+    play(agent)
+    assert dict(outputs(agent.model)) == {"c1": "{'read': 'a', 'number': '[GONE]'}", "c2": "DENIED: The key is forbidden."}
+
+
+@pytest.mark.parametrize("wire", ["govern", "guardrails"])
+def test_a_call_that_waited_for_a_person_is_counted_once(wire: str) -> None:
+    """The SDK's own approval, with guardrails that run before it as well."""
+    guard = Edictum(limits=OperationLimits(max_tool_calls=1))
+    adapter = OpenAIAgentsAdapter(guard)
+    before, after = adapter.as_guardrails()
+    rails = {"tool_input_guardrails": [before], "tool_output_guardrails": [after]} if wire == "guardrails" else {}
+    made = function_tool(lambda key: f"value of {key}", name_override="ask", needs_approval=True, strict_mode=False, **rails)
+    agent = Agent(name="a", model=model([Call("ask", {"key": "a"}, "c1")]), tools=[made])
+    config = RunConfig(tracing_disabled=True, tool_execution=ToolExecutionConfig(pre_approval_tool_input_guardrails=True))
+
+    async def run() -> None:
+        first = await Runner.run(adapter.govern(agent) if wire == "govern" else agent, "go", run_config=config)
+        state = first.to_state()
+        state.approve(first.interruptions[0])
+        await Runner.run(agent, state, run_config=config)
+
+    asyncio.run(run())
+    assert dict(outputs(agent.model)) == {"c1": "value of a"}
+    assert actions(guard) == ["call_allowed ask", "call_executed ask"]
+
+
+def test_guardrails_on_what_they_cannot_govern_stop_the_run() -> None:
+    before, after = OpenAIAgentsAdapter(Edictum()).as_guardrails()
+    server = Server(tool_input_guardrails=[before], tool_output_guardrails=[after])
+    agent = Agent(name="a", model=model([Call("remote", {"key": "a"}, "c1")]), mcp_servers=[server])
+    with pytest.raises(UserError, match=r"'remote' is not in the tools of 'a'.*govern\(agent\)"):
+        play(agent)
+
+
+def test_an_output_guardrail_alone_withholds_the_result() -> None:
+    _, after = OpenAIAgentsAdapter(Edictum()).as_guardrails()
+    made = function_tool(lambda: "raw", name_override="raw", tool_output_guardrails=[after])
+    agent = Agent(name="a", model=model([Call("raw", {}, "c1")]), tools=[made])
+    play(agent)
+    assert dict(outputs(agent.model)) == {"c1": "DENIED: The tool lacks the guard's input guardrail."}
+
+
+def test_one_tool_without_guardrails_among_others_is_noticed() -> None:
+    adapter = OpenAIAgentsAdapter(Edictum())
+    before, after = adapter.as_guardrails()
+    good = function_tool(lambda: "", name_override="good", tool_input_guardrails=[before], tool_output_guardrails=[after])
+    assert adapter.self_test(Agent(name="a", tools=[good])) == "governed"
+    for extra in ({"tools": [good, look]}, {"tools": [good], "mcp_servers": [Server()]}):
+        with pytest.raises(EdictumConfigError, match="does not govern"):
+            adapter.self_test(Agent(name="a", **extra))
+
+
+def test_a_failure_function_still_words_failures_and_none_still_raises() -> None:
+    def fall() -> str:
+        raise ValueError("no luck")
+
+    def governed(**options: Any) -> Any:
+        made = function_tool(fall, **options)
+        return OpenAIAgentsAdapter(Edictum()).govern(Agent(name="a", model=model([Call("fall", {}, "c1")]), tools=[made]))
+
+    agent = governed(failure_error_function=lambda ctx, error: f"sorry: {error}")
+    play(agent)
+    assert dict(outputs(agent.model)) == {"c1": "sorry: no luck"}
+    with pytest.raises(UserError, match="Error running tool fall: no luck"):
+        play(governed(failure_error_function=None))
+
+
+def test_a_tool_that_the_provider_runs_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    OpenAIAgentsAdapter(Edictum()).govern(Agent(name="a", tools=[WebSearchTool()]))
+    assert "'web_search' is not a function tool" in caplog.text
+
+
+class TestExample(ExampleAndPage):
+    name = "openai_agents"

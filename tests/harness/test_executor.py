@@ -151,7 +151,7 @@ async def test_a_value_that_came_just_in_time_counts_although_the_waiter_had_giv
     assert isinstance(started, RunTool)
     assert started.body is not None
     started.body()
-    assert step.ran(Ran(None, None, 0.1, deadline_s=1.0)) .value == 1
+    assert step.ran(Ran(None, None, 0.1, deadline_s=1.0)).value == 1
 
 
 async def test_a_late_end_is_noticed() -> None:
@@ -186,8 +186,9 @@ class Unspeakable(Exception):
         raise RuntimeError("no text")
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), Unspeakable(), TimeoutError("my own"), GeneratorExit(), StopIteration(1), ValueError("x" * 100_000),
-                                   asyncio.CancelledError(), BaseException("base")], ids=lambda error: type(error).__name__)  # fmt: skip
+@pytest.mark.parametrize("error", [SystemExit(3), Unspeakable(), TimeoutError("my own"), GeneratorExit(), StopIteration(1),
+                                   ValueError("x" * 100_000), asyncio.CancelledError(), BaseException("base")],
+                         ids=lambda error: type(error).__name__)  # fmt: skip
 @pytest.mark.parametrize("kind", ["thread", "async"])
 async def test_whatever_a_tool_raises_is_its_failure(error: BaseException, kind: str) -> None:
     def raise_it() -> None:

@@ -28,7 +28,9 @@ seconds = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.3])
 quick = st.one_of(
     st.tuples(st.sampled_from(["sleeps", "blocks", "ignores_cancellation"]), st.fixed_dictionaries({"seconds": seconds})),
     st.tuples(st.just("raises"), st.fixed_dictionaries({"kind": st.sampled_from(["value", "exit", "timeout", "base", "key"])})),
-    st.tuples(st.just("garbage"), st.fixed_dictionaries({"kind": st.sampled_from(["none", "set", "bytes", "nan", "big", "object", "error"])})),
+    st.tuples(
+        st.just("garbage"), st.fixed_dictionaries({"kind": st.sampled_from(["none", "set", "bytes", "nan", "big", "object", "error"])})
+    ),
     st.tuples(st.sampled_from(["nobody", "sleeps", ""]), st.sampled_from(["{", [], None, {"seconds": "0.01"}, {"second": 1}])),
 )
 slow = st.one_of(

@@ -175,7 +175,25 @@ class Hostile(dict[str, int]):
 def test_keys_tell_apart_what_differs_and_join_what_does_not() -> None:
     assert canonical({"a": 1, "b": 2.0}) == canonical({"b": 2, "a": 1.0})
     assert canonical("e\u0301") == canonical("\u00e9")
-    different = [1, "1", True, None, "None", 1.5, [1], [[1]], {"1": 2}, {1: 2}, (), {}, b"1", {1}, {1, 2}, datetime.date(2026, 1, 1), float("nan")]
+    different = [
+        1,
+        "1",
+        True,
+        None,
+        "None",
+        1.5,
+        [1],
+        [[1]],
+        {"1": 2},
+        {1: 2},
+        (),
+        {},
+        b"1",
+        {1},
+        {1, 2},
+        datetime.date(2026, 1, 1),
+        float("nan"),
+    ]
     assert len({canonical(value) for value in different}) == len(different)
     assert canonical(["a", "b"]) != canonical(["a:b"])
     assert digest("ab", "c") != digest("a", "bc")

@@ -232,7 +232,9 @@ def test_the_synchronous_face() -> None:
         return ("", [ToolCallRequest("a", "search", '{"query": "x"}')]) if len(messages) == 1 else "done"
 
     heard: list[str] = []
-    result = run_turn_sync(model, USER, [search], new_guard(), state=TurnState("s"), on_outcome=lambda call, outcome: heard.append(call.name))
+    result = run_turn_sync(
+        model, USER, [search], new_guard(), state=TurnState("s"), on_outcome=lambda call, outcome: heard.append(call.name)
+    )
     assert (result.text, heard) == ("done", ["search"])
 
 

@@ -99,7 +99,9 @@ def test_values_that_json_does_not_know_are_judged_by_their_json() -> None:
     assert isinstance(VALIDATOR.validate(spec(), {"count": {1, 2}}), Invalid)
 
 
-@pytest.mark.parametrize(("raw", "got"), [(None, {}), ("", {}), ("{}", {}), ('{"a": 1}', {"a": 1}), ({"a": 1}, {"a": 1}), (b'{"a": 1}', {"a": 1})])
+@pytest.mark.parametrize(
+    ("raw", "got"), [(None, {}), ("", {}), ("{}", {}), ('{"a": 1}', {"a": 1}), ({"a": 1}, {"a": 1}), (b'{"a": 1}', {"a": 1})]
+)
 def test_arguments_come_as_objects_or_as_json_text(raw: Any, got: dict[str, Any]) -> None:
     assert parse_arguments(raw) == got
 
@@ -109,7 +111,9 @@ def test_what_is_no_object_is_answered_not_raised(raw: Any) -> None:
     assert isinstance(parse_arguments(raw), Malformed)
 
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
+)
 
 
 @given(st.dictionaries(st.sampled_from([*SCHEMA["properties"], "other"]), JSON))

@@ -37,7 +37,15 @@ def raises(kind: str) -> None:
 
 
 def garbage(kind: str) -> Any:
-    return {"none": None, "set": {1, 2}, "bytes": b"\xff", "nan": float("nan"), "big": "x" * 20_000, "object": object(), "error": {"error": "e"}}[kind]
+    return {
+        "none": None,
+        "set": {1, 2},
+        "bytes": b"\xff",
+        "nan": float("nan"),
+        "big": "x" * 20_000,
+        "object": object(),
+        "error": {"error": "e"},
+    }[kind]
 
 
 def forks(seconds: float) -> str:

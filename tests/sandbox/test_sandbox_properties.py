@@ -93,8 +93,9 @@ def test_no_depth_hides_a_path(value: Any) -> None:
 
 # Pieces that, repeated, make up the worst inputs found while this was written.
 UNITS = [
-    "a ", "/", "../", "a/", "(", "((a) )", "$(", "$((1)) ", "`", '"', "'", "\\", "$", "${a}", "{a,b}", "{a,", "<", "<<a\n", ";", "\n", "a=b ",
-    "~", "%25", "\\x2f", "http://", "http:", "//", "@", "[", "\u0301", "*", ".?/", "eval ", "sudo ", "cd a && ", "x.com ", "1.", ":", " /tmp/a",
+    "a ", "/", "../", "a/", "(", "((a) )", "$(", "$((1)) ", "`", '"', "'", "\\", "$", "${a}", "{a,b}", "{a,", "<", "<<a\n", ";",
+    "\n", "a=b ", "~", "%25", "\\x2f", "http://", "http:", "//", "@", "[", "\u0301", "*", ".?/", "eval ", "sudo ", "cd a && ",
+    "x.com ", "1.", ":", " /tmp/a", "=@", "-a", "trap ';", "!", "alias a=b ", "$'\\x",
 ]  # fmt: skip
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
-import json
-import logging
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from edictum.adapters._base import CANARY, Adapter, OnWarn
+from edictum.adapters._base import CANARY, Adapter, OnWarn, logger
+from edictum.adapters._handoff import governed_handoff
 from edictum.adapters._wire import MCP_ERRORS, json_args, noting_errors
 from edictum.errors import EdictumConfigError
-from edictum.runtime.portal import PORTAL
-
-logger = logging.getLogger("edictum")
+from edictum.execution.portal import PORTAL
 
 
 class NestedApproval(Exception):
@@ -77,7 +74,7 @@ class OpenAIAgentsAdapter(Adapter):
         if any(self not in _governors(tool) for tool in agent.tools):
             agent.tools = [self._around(tool, on_warn) for tool in agent.tools]
         if any(self not in _governors(item) for item in agent.handoffs):
-            agent.handoffs = [self._handoff(item, agent, on_warn) for item in agent.handoffs]
+            agent.handoffs = [governed_handoff(self, item, agent, on_warn) for item in agent.handoffs]
 
     def _around(self, tool: Any, on_warn: OnWarn | None, into: Any = None) -> Any:
         """The tool with the guard inside of its failure handling, so that the guard sees exceptions and the SDK still words them."""
@@ -102,46 +99,25 @@ class OpenAIAgentsAdapter(Adapter):
         async def invoke(ctx: Any, text: str) -> Any:
             args, errors = json_args(text), list[str]()
 
-            async def body(checked: dict[str, Any]) -> Any:
+            async def body(_: dict[str, Any]) -> Any:
                 if args is None:  # rules would see no arguments, while a lenient tool might find some
                     raise invalid(f"Invalid JSON input for tool {ctx.tool_name}")
                 MCP_ERRORS.set(errors)
-                value = await inner(ctx, text if checked == args else json.dumps(checked))
+                value = await inner(ctx, text)
                 nested = state.peek_agent_tool_run_result(ctx.tool_call, scope_id=state.get_agent_tool_state_scope(ctx))
                 if getattr(nested, "interruptions", None):
                     raise NestedApproval(value)
                 return value
 
+            asked = {"arguments": text} if args is None else args
             options: dict[str, Any] = {"call_id": ctx.tool_call_id, "flag": lambda value: errors[0] if errors else None}
             try:
-                return (await self.acall(ctx.tool_name, args or {}, body, on_warn=on_warn, **options)).get()
+                return (await self.acall(ctx.tool_name, asked, body, on_warn=on_warn, **options)).get()
             except NestedApproval as waiting:
                 return waiting.args[0]
 
         vars(invoke).update(vars(inner))  # the SDK's marks: how arguments are prepared, which function is behind the tool
         return invoke
-
-    def _handoff(self, item: Any, owner: Any, on_warn: OnWarn | None) -> Any:
-        """A governed call that hands over to a governed agent. If it is denied, the owner goes on, and its model reads why."""
-        made = copy.copy(item) if hasattr(item, "on_invoke_handoff") else self.load("agents").handoff(item)
-        inner, message = made.on_invoke_handoff, made.get_transfer_message
-
-        async def invoke(ctx: Any, text: str) -> Any:
-            agent = copy.copy(owner)
-
-            async def body(args: dict[str, Any]) -> Any:
-                nonlocal agent
-                agent = self.govern(await inner(ctx, text), on_warn)
-                return {"assistant": agent.name}
-
-            reply = await self.acall(made.tool_name, {} if not text else json_args(text) or {"arguments": text}, body, on_warn=on_warn)
-            reply.get()  # an exception of the handoff's own code ends the run, as without us
-            agent.refusal = reply.text
-            return agent
-
-        made.get_transfer_message = lambda agent: agent.refusal or message(agent)
-        made.on_invoke_handoff, made.governors = invoke, (self, *_governors(item))
-        return made
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:
         """The canary takes the place of each tool and of each MCP server in turn, with their guardrails; the worst answer counts."""

@@ -224,7 +224,8 @@ def _invalid(spec: ToolSpec, errors: list[Any]) -> Invalid:
     problems = [_explain(error, spec) for error in errors[:MAX_PROBLEMS]] or ["The arguments contain values that JSON does not know."]
     valid = f" Valid properties of {spec.name}: {', '.join(names)}." if names else f" {spec.name} takes no arguments."
     kinds = sorted(f"{'.'.join(map(str, error.instance_path))}:{error.schema_path[-1]}" for error in errors)
-    return Invalid(shorten("; ".join(problems), 1_500) + "." + shorten(valid, 1_000), "|".join(kinds[:MAX_PROBLEMS]))
+    said = shorten("; ".join(problems), 1_500)
+    return Invalid(f"{said if said.endswith('?') else said + '.'}{shorten(valid, 1_000)}", "|".join(kinds[:MAX_PROBLEMS]))
 
 
 def _properties(spec: ToolSpec) -> Mapping[str, Any]:

@@ -98,51 +98,27 @@ class Turn:
 class TurnCall:
     """One call, from its gates to its outcome. Implements ``edictum.core.turn.CallInTurn``."""
 
-    __slots__ = (
-        "_args",
-        "_begun",
-        "_call",
-        "_entry",
-        "_malformed",
-        "_name",
-        "_outer",
-        "_repairs",
-        "_reserved",
-        "_spec",
-        "_token",
-        "_turn",
-        "_useful_s",
-        "attempts",
-        "body",
-        "session_id",
-        "tool_name",
-    )  # fmt: skip
+    # What most calls never change stays with the class: every call makes one of these.
+    attempts = 0
+    gates: tuple[tuple[str, Gate], ...] = ()
+    _malformed: str | None = None
+    _repairs: tuple[str, ...] = ()
+    _begun: New | None = None
+    _reserved: Settlement | None = None
+    _token: DeadlineToken | None = None
+    _outer: DeadlineToken | None = None
+    _entry: ToolTraceEntry | None = None
+    _call: ToolCall
 
     def __init__(self, turn: Turn, name: Any, spec: ToolSpec | None, arguments: Any, function: Callable[..., Any] | None) -> None:
         self._turn = turn
         self.session_id = turn.state.session_id
         self._spec: ToolSpec = spec  # type: ignore[assignment]  # None only until the validation gate has refused the call
-        self._useful_s = 0.0 if spec is None else spec.min_useful_s
         self._name = name
-        self.tool_name = name if spec is not None else _safe_name(name)
+        self.tool_name: str = name if spec is not None else _safe_name(name)
         self.body = function if function is not None or spec is None else spec.function
-        self._malformed: str | None = None
-        self._args = arguments if type(arguments) is dict else self._read(arguments)
-        self._repairs: tuple[str, ...] = ()
-        self.attempts = 0
-        self._begun: New | None = None
-        self._reserved: Settlement | None = None
-        self._token: DeadlineToken | None = None
-        self._outer: DeadlineToken | None = None
-        self._entry: ToolTraceEntry | None = None
-
-    @property
-    def gates(self) -> tuple[tuple[str, Gate], ...]:
-        return GATES
-
-    @property
-    def args(self) -> Any:
-        return self._args
+        self._useful_s = 0.0 if spec is None else spec.min_useful_s
+        self.args: Mapping[str, Any] = arguments if type(arguments) is dict else self._read(arguments)
 
     def _read(self, arguments: Any) -> Mapping[str, Any]:
         read = parse_arguments(arguments)
@@ -152,7 +128,7 @@ class TurnCall:
         return read
 
     def malformed(self, why: str) -> None:
-        self._malformed, self._args = why, EMPTY
+        self._malformed, self.args = why, EMPTY
 
     def plan(self, plan: Plan) -> Plan:
         """The guard's plan for this tool, with what the spec says."""
@@ -410,6 +386,7 @@ GATES: tuple[tuple[str, Gate], ...] = (
     ("duplicate", TurnCall._duplicate),
     ("budget", TurnCall._budget),
 )
+TurnCall.gates = GATES
 
 
 def _safe_name(name: Any) -> str:

@@ -91,8 +91,10 @@ def _memory(url: str, options: Options) -> Ledger:
 
 
 def _sqlite(url: str, options: Options) -> Ledger:
-    from edictum.sessions.sqlite import SqliteStore
-
+    try:
+        from edictum.sessions.sqlite import SqliteStore
+    except ImportError as exc:
+        raise EdictumConfigError("The SQLite session store needs a POSIX system with sqlite3.", hint="Use memory: or a server.") from exc
     path = url.removeprefix("sqlite:///")
     if not path or path == url:
         raise EdictumConfigError(f"{url!r} names no file.", hint="Write sqlite:///sessions.db, or sqlite:////var/lib/app/sessions.db.")

@@ -24,7 +24,7 @@ MAX_CHECKS = 20_000
 HARMLESS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
 _AROUND = re.compile(r"[\s\0\"'`;|&<>(){}\[\],:=@!#]")
-_PIECE = re.compile(r"([\s\0\"'`;|&<>(){}\[\],:=@!#]*)([^\s\0\"'`;|&<>(){}\[\],:=@!#]+)")
+_PIECE = re.compile(r"[^\s\0\"'`;|&<>(){}\[\],:=@!#]+")
 _WHOLE = re.compile(r"[^\n\0]*\Z")
 _PATH_SIGN = re.compile(r"[/~%\\$=:,@\x80-\U0010ffff]|\.\.|^-.")
 _ATTACHED = re.compile(r"-[A-Za-z]{1,3}(?=[/~])|-[A-Za-z](?=.)")
@@ -114,12 +114,12 @@ def named_paths(text: str, spaced: Sequence[str] = ()) -> Iterator[str]:
     for root in spaced:
         text = text.replace(root, root.translate(_HIDE))
     for found in _PIECE.finditer(text):
-        around, piece = found.groups()
+        piece = found.group()
         attached = _ATTACHED.match(piece)
         piece = piece[attached.end() :].translate(_SHOW) if attached else piece.translate(_SHOW)
         if piece in ("/", "~"):
             # In a sentence or in code it divides or splits; at the start or after `=` it is the root.
-            if attached or around[-1:] in "=:@":
+            if attached or found.start() == 0 or text[found.start() - 1] in "=:@":
                 yield piece
         elif _leads_out(piece) or "/" in piece or not several:
             yield piece

@@ -1,0 +1,39 @@
+"""Handoffs of the OpenAI Agents SDK: the model asks for one as for a tool, and the SDK answers with the next agent."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from edictum.adapters._base import OnWarn
+from edictum.adapters._wire import json_args
+
+if TYPE_CHECKING:
+    from edictum.adapters.openai_agents import OpenAIAgentsAdapter
+
+
+def governed_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn: OnWarn | None) -> Any:
+    """A governed call that hands over to a governed agent. If it is denied, the owner goes on, and its model reads why.
+
+    The SDK wants an agent and asks the handoff for the text afterwards. So a refusal is a copy of the owner that carries the text.
+    """
+    made = copy.copy(item) if hasattr(item, "on_invoke_handoff") else adapter.load("agents").handoff(item)
+    inner, message = made.on_invoke_handoff, made.get_transfer_message
+
+    async def invoke(ctx: Any, text: str) -> Any:
+        agent, args = copy.copy(owner), json_args(text)
+
+        async def body(_: dict[str, Any]) -> Any:
+            nonlocal agent
+            agent = adapter.govern(await inner(ctx, text), on_warn)
+            return {"assistant": agent.name}
+
+        asked = {"arguments": text} if args is None else args
+        reply = await adapter.acall(made.tool_name, asked, body, on_warn=on_warn)
+        reply.get()  # an exception of the handoff's own code ends the run, as without us
+        agent.refusal = reply.text
+        return agent
+
+    made.get_transfer_message = lambda agent: agent.refusal or message(agent)
+    made.on_invoke_handoff, made.governors = invoke, (adapter, *getattr(item, "governors", ()))
+    return made
