@@ -218,7 +218,7 @@ def report_facts(systems: Systems) -> None:
 
 def run_others() -> None:
     """Benchmarks that live beside this one and are run after it."""
-    for name in ("bench_sessions",):
+    for name in ("bench_sessions", "bench_harness"):
         if (Path(__file__).parent / f"{name}.py").exists():
             print()
             importlib.import_module(name).main()

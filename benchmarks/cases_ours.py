@@ -1,18 +1,18 @@
 """This library's cases."""
 
 import sys
+from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from texts import bundle, pattern_bundle
+from texts import NESTED, TWO_HUNDRED, another_bundle, bundle, letters, pattern_bundle, prose
 from timing import ARGS, every, governed, governed_in_short_sessions, parallel, plain_call
 
 from edictum import Edictum, EdictumDenied, OperationLimits, Verdict, precondition
 from edictum.sessions.memory import MemoryLedger
 
 ROOMY = OperationLimits(max_attempts=None, max_tool_calls=None)
-HAS_YAML = hasattr(Edictum, "from_yaml_string")
 
 
 def contract(number, name):
@@ -33,6 +33,7 @@ def python_guard(matching, others=0):
     return Edictum(contracts=contracts, limits=ROOMY)
 
 
+@cache
 def yaml_guard(matching, others=0):
     return Edictum.from_yaml_string(bundle(matching, others))
 
@@ -59,7 +60,15 @@ def yaml_run(*counts):
 
 def load_1000():
     text = bundle(1_000)
-    return every(lambda: Edictum.from_yaml_string(text))
+    return every(lambda: Edictum.from_yaml_string(another_bundle(text)))
+
+
+def search(patterns, text):
+    def case():
+        guard = Edictum.from_yaml_string(pattern_bundle(patterns))
+        return every(lambda: guard.evaluate("read_file", {"path": text}))
+
+    return case
 
 
 def parallel_limit():
@@ -72,12 +81,6 @@ def attempts_limit():
     return parallel(guard.run, EdictumDenied, calls=10)
 
 
-def nested_pattern():
-    """Seconds for one evaluation of ^(a+)+$ against the letters and a mark that spoils the match."""
-    guard = Edictum.from_yaml_string(pattern_bundle())
-    return every(lambda: guard.evaluate("read_file", {"path": "a" * 100_000 + "!"}))(1)
-
-
 CASES = {
     "call": plain_call,
     "run 0": run_with(python_guard, 0),
@@ -86,15 +89,18 @@ CASES = {
     "run 1 + 10,000 other": run_with(python_guard, 1, 10_000),
     "evaluate 1": evaluate_with(python_guard, 1),
     "evaluate 100": evaluate_with(python_guard, 100),
+    "run yaml 1": yaml_run(1),
+    "run yaml 10": yaml_run(10),
+    "run yaml 100": yaml_run(100),
+    "run yaml 1 + 10,000 other": yaml_run(1, 10_000),
+    "evaluate yaml 1": evaluate_with(yaml_guard, 1),
+    "evaluate yaml 10": evaluate_with(yaml_guard, 10),
+    "evaluate yaml 100": evaluate_with(yaml_guard, 100),
+    "evaluate yaml 1 + 10,000 other": evaluate_with(yaml_guard, 1, 10_000),
+    "load 1,000": load_1000,
+    "nested 22": search(NESTED, letters(22)),
+    "nested 100,000": search(NESTED, letters(100_000)),
+    "patterns 10,000": search(TWO_HUNDRED, prose(10_000)),
+    "patterns 1,000,000": search(TWO_HUNDRED, prose(1_000_000)),
 }
 FACTS = {"parallel": parallel_limit, "attempts": attempts_limit}
-if HAS_YAML:
-    CASES |= {
-        "run yaml 1": yaml_run(1),
-        "run yaml 100": yaml_run(100),
-        "run yaml 1 + 10,000 other": yaml_run(1, 10_000),
-        "evaluate yaml 1": evaluate_with(yaml_guard, 1),
-        "evaluate yaml 100": evaluate_with(yaml_guard, 100),
-        "load 1,000": load_1000,
-    }
-    FACTS["pattern"] = nested_pattern

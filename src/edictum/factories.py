@@ -19,6 +19,8 @@ from edictum.core.limits import OperationLimits
 from edictum.core.policy import Policy, ToolEntry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import EdictumConfigError
+from edictum.sessions.ledger import Ledger
+from edictum.sessions.opening import open as open_ledger
 
 if TYPE_CHECKING:
     from edictum.contracts.bundle import Bundle
@@ -193,6 +195,14 @@ def observability_sinks(bundle: Bundle) -> list[Any] | None:
     if wanted.get("file"):
         sinks.append(FileAuditSink(wanted["file"]))
     return sinks or None
+
+
+def session_store(bundle: Bundle) -> Ledger | None:
+    """The ledger that a bundle's ``session:`` section names; None when it names none."""
+    wanted = bundle.session
+    if not {"store", "lease", "ttl"} & wanted.keys():
+        return None
+    return open_ledger(wanted.get("store", "memory:"), lease_s=wanted.get("lease"), ttl_s=wanted.get("ttl"))
 
 
 # --- Templates ------------------------------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ from edictum.factories import (
     observability_sinks,
     parse_layers,
     read_files,
+    session_store,
 )
 from edictum.merging import merged
 from edictum.options import batch_item, read_account, read_options
@@ -206,6 +207,8 @@ class Edictum:
         bundle, report = parse_layers(texts, language)
         if options.get("audit_sink") is None:
             options["audit_sink"] = observability_sinks(bundle)
+        if options.get("backend") is None:
+            options["backend"] = session_store(bundle)
         guard = cls(**options, mode=language.mode or "enforce")
         guard._adopt(bundle, language)
         return guard, report

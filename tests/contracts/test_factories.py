@@ -265,3 +265,34 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
     assert "pip install 'edictum[yaml]'" in said
     missing_yaml = subprocess.run([sys.executable, "-c", code.replace("re2", "yaml")], capture_output=True, text=True, check=True).stdout
     assert "pip install 'edictum[yaml]'" in missing_yaml
+
+
+SESSION_SECTION = """
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {{name: stored}}
+session: {{store: "sqlite:///{path}", lease: 30s, ttl: 1h, on_store_error: deny}}
+contracts:
+  - id: budget
+    type: session
+    limits: {{max_cost: 1, max_amounts: {{tokens: 100}}}}
+    then: {{effect: deny, message: The budget is spent.}}
+"""
+
+
+async def test_a_bundle_names_the_store_of_its_sessions(tmp_path: Path) -> None:
+    """Two guards from the same bundle count in the same file, budgets included."""
+    text = SESSION_SECTION.format(path=tmp_path / "sessions.db")
+    async with Edictum.from_yaml_string(text) as first, Edictum.from_yaml_string(text) as second:
+        one = await first.dispatch("t", {}, lambda: 1, session_id="s", amounts={"cost": 0.6, "tokens": 10})
+        two = await second.dispatch("t", {}, lambda: 1, session_id="s", amounts={"cost": 0.6})
+        assert (type(one).__name__, type(two).__name__) == ("ToolExecutionResult", "ToolDenied")
+        assert two.details == "The budget is spent."
+        assert second.session("s").executions == 1
+
+
+async def test_a_backend_given_in_python_wins_over_the_bundle(tmp_path: Path) -> None:
+    """What the program says is nearer than what the file says."""
+    guard = Edictum.from_yaml_string(SESSION_SECTION.format(path=tmp_path / "sessions.db"), backend="memory:")
+    await guard.dispatch("t", {}, lambda: 1, session_id="s")
+    assert not (tmp_path / "sessions.db").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -417,3 +418,202 @@ def test_reload_keeps_python_contracts_and_custom_operators():
 def test_template_names_are_names():
     with pytest.raises(EdictumConfigError):
         Edictum.from_template("../../../../etc/passwd")
+
+
+# --- YAML: patterns, operators, rates, candidates, reload, templates, sandbox --------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "named"),
+    [
+        (r"(?=a)b", "look-ahead"),
+        (r"(?<!a)b", "look-behind"),
+        (r"(a)\1", "back-reference"),
+        ("(?>a)", "atomic group"),
+        ("(?x)a", "flag 'x'"),
+    ],
+)
+def test_patterns_that_cannot_be_linear_are_refused_by_name(pattern, named):
+    with pytest.raises(EdictumConfigError, match=named):
+        bundle(rule(f"args.p: {{matches: '{pattern}'}}"))
+
+
+def test_no_pattern_takes_exponential_time():
+    guard, started = bundle(rule("args.text: {matches: '^(a+)+$'}")), time.perf_counter()
+    assert guard.evaluate("t", {"text": "a" * 100_000 + "!"}).verdict == "allow"
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("leaf", "holds", "does_not"),
+    [
+        ("empty: true", "", "x"),
+        ("length_gt: 3", "abcd", "abc"),
+        ("length_gte: 3", [1, 2, 3], [1]),
+        ("length_lt: 3", "ab", "abc"),
+        ("length_lte: 3", {"a": 1}, "abcd"),
+        ("equals_ignore_case: Admin", "aDMIN", "user"),
+        ("matches_none: ['^/srv/', '^/tmp/']", "/etc/x", "/tmp/x"),
+        ("in_cidr: [10.0.0.0/8, '::1/128']", "10.1.2.3", "11.1.2.3"),
+    ],
+)
+def test_new_operators(leaf, holds, does_not):
+    guard = bundle(rule(f"args.p: {{{leaf}}}"))
+    assert [guard.evaluate("t", {"p": value}).verdict for value in (holds, does_not)] == ["deny", "allow"]
+
+
+def test_fields_of_results_are_selected_and_redacted_in_place():
+    post = rule("output.text: {matches: 'sk-[a-z]+'}", "{effect: redact, message: a key}").replace("type: pre", "type: post")
+    assert bundle(post).run_sync("t", {}, lambda: {"rows": ["a sk-abc b", 1]}) == {"rows": ["a [REDACTED] b", 1]}
+
+
+def session_limit(limits: str, options: str = "") -> str:
+    return f"  - {{id: s, type: session, {options}limits: {{{limits}}}, then: {{effect: deny, message: slow down}}}}\n"
+
+
+def test_rates():
+    guard = bundle(session_limit("max_tool_calls: 2, per: 1s"))
+    assert [type(guard.dispatch_sync("t", {}, tool)) for _ in range(3)] == [ToolExecutionResult, ToolExecutionResult, ToolDenied]
+    time.sleep(1.05)
+    assert guard.run_sync("t", {}, tool) == "ran"
+
+
+def test_session_contract_of_a_bundle_can_observe():
+    guard = bundle(session_limit("max_tool_calls: 1", "mode: observe, "))
+    assert [guard.run_sync("t", {}, tool) for _ in range(2)] == ["ran", "ran"]
+    assert [event.decision_name for event in guard.local_sink.events if event.action == "call_would_deny"] == ["s"]
+
+
+def test_unlisted_tools_can_be_denied():
+    text = HEAD.replace("{mode: enforce}", "{mode: enforce, unlisted_tools: deny}").replace(
+        "contracts:\n", "tools: {t: {side_effect: read}}\n"
+    )
+    guard = Edictum.from_yaml_string(text)
+    assert [guard.evaluate(name, {}).verdict for name in ("t", "other")] == ["allow", "deny"]
+
+
+def test_success_rules_of_a_bundle():
+    guard = Edictum.from_yaml_string(HEAD.replace("contracts:\n", "success: [{tool: t, failure_when: {result.error: {exists: true}}}]\n"))
+    outcomes = [guard.dispatch_sync("t", {"error": error}, lambda error: {"error": error}) for error in (None, "no such user")]
+    assert [type(outcome) for outcome in outcomes] == [ToolExecutionResult, ToolFailure]
+
+
+CANDIDATE = (
+    HEAD.replace("contracts:", "observe_alongside: true\ncontracts:")
+    + rule("args.p: {exists: true}", name="pre")
+    + rule("output.text: {contains: ran}", "{effect: warn, message: w}", "post").replace("type: pre", "type: post")
+    + session_limit("max_tool_calls: 1")
+    + "  - {id: box, type: sandbox, tool: t, within: [/srv], message: out}\n"
+)
+
+
+@pytest.fixture
+def with_candidate(tmp_path):
+    for name, text in (("enforced", HEAD + rule("args.p: {equals: no}")), ("candidate", CANDIDATE)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return Edictum.from_yaml(tmp_path / "enforced.yaml", tmp_path / "candidate.yaml")
+
+
+def would_deny(guard: Edictum, p: str) -> set[str | None]:
+    mark = guard.local_sink.mark()
+    guard.dispatch_sync("t", {"p": p, "path": "/etc/x"}, tool)
+    return {event.decision_name for event in guard.local_sink.since_mark(mark) if event.action == "call_would_deny"}
+
+
+def test_candidates_are_heard_with_their_own_numbers_also_about_denied_calls(with_candidate):
+    assert would_deny(with_candidate, "yes") == {"pre:candidate", "box:candidate"}
+    assert would_deny(with_candidate, "yes") == {"pre:candidate", "box:candidate", "s:candidate"}
+    assert would_deny(with_candidate, "no") == {"pre:candidate", "box:candidate", "s:candidate"}
+    assert "postcondition_warning" in {event.action for event in with_candidate.local_sink.events}
+    assert with_candidate.session().executions == 2
+
+
+def test_both_vocabularies_compose(tmp_path):
+    newer = HEAD.replace("ContractBundle", "Ruleset").replace("contracts:", "rules:") + rule(
+        "args.p: {equals: 2}", "{action: block, message: no}", "b"
+    )
+    (tmp_path / "older.yaml").write_text(HEAD + rule("args.p: {equals: 1}"))
+    (tmp_path / "newer.yaml").write_text(newer)
+    guard = Edictum.from_yaml(tmp_path / "older.yaml", tmp_path / "newer.yaml")
+    assert [guard.evaluate("t", {"p": number}).verdict for number in (1, 2, 3)] == ["deny", "deny", "allow"]
+
+
+def test_reload_keeps_operators_selectors_and_python_contracts():
+    guard = Edictum.from_yaml_string(
+        HEAD + rule("args.p: {same: 1}"),
+        contracts=[precondition("in_python", id="no")(lambda call: Verdict.fail("no"))],
+        custom_operators={"same": lambda field, value: field == value},
+        custom_selectors={"risk": lambda call: {"score": len(call.args)}},
+    )
+    asyncio.run(guard.reload(HEAD + rule("args.p: {same: 2}") + rule("risk.score: {gt: 1}", name="risky")))
+    with pytest.raises(EdictumConfigError):
+        asyncio.run(guard.reload("nonsense"))
+    calls = [("t", {"p": 1}), ("t", {"p": 2}), ("t", {"p": 3, "q": 3}), ("in_python", {})]
+    assert [guard.evaluate(*call).verdict for call in calls] == ["allow", "deny", "deny", "deny"]
+
+
+def test_templates_are_found_by_name_only():
+    for template in Edictum.list_templates():
+        assert Edictum.from_template(template.name).evaluate("read_file", {"path": "notes.txt"}).verdict == "allow"
+    with pytest.raises(EdictumConfigError, match="not found"):
+        Edictum.from_template("../templates/file-agent")
+
+
+BOXES = {
+    "paths": "within: [/srv/work]",
+    "domains": "allows: {domains: [example.com]}",
+    "commands": "allows: {commands: [cat, grep]}",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "args"),
+    [
+        ("paths", {"path": "/srv/work/../../etc/x"}),
+        ("paths", {"path": "~/x"}),
+        ("paths", {"path": "/srv/work/%2e%2e/%2e%2e/etc/x"}),
+        ("paths", {"command": "grep --file=/etc/x a"}),
+        ("paths", {"paths": ["/srv/work/a", "/etc/x"]}),
+        ("paths", {"anything": {"deep": "/etc/x"}}),
+        ("domains", {"url": "elsewhere.org/x"}),
+        ("domains", {"url": "https://example.com@elsewhere.org"}),
+        ("commands", {"command": "cat a & rm b"}),
+        ("commands", {"command": "cat $(rm b)"}),
+    ],
+)
+def test_sandbox_judges_what_used_to_pass(kind, args):
+    guard = bundle(f"  - {{id: box, type: sandbox, tool: '*', {BOXES[kind]}, message: out}}\n")
+    assert guard.evaluate("bash" if "command" in args else "t", args).verdict == "deny"
+
+
+def test_sandbox_reads_pipes_between_allowed_programs():
+    guard = bundle(f"  - {{id: box, type: sandbox, tool: '*', {BOXES['commands']}, message: out}}\n")
+    assert guard.evaluate("bash", {"command": "cat a | grep -c 'x; y' && grep z $(cat names)"}).verdict == "allow"
+
+
+# --- Stores, budgets, sub-agents, engines --------------------------------------------------------------------------------
+
+
+def test_limits_hold_across_guards_on_one_store(tmp_path):
+    limits, url = OperationLimits(max_tool_calls=2), f"sqlite:///{tmp_path}/sessions.db"
+    guards = [Edictum(limits=limits, backend=url) for _ in range(3)]
+    outcomes = [guard.dispatch_sync("t", {}, tool, session_id="s") for guard in guards]
+    for guard in guards:
+        asyncio.run(guard.close())
+    assert [type(outcome) for outcome in outcomes] == [ToolExecutionResult, ToolExecutionResult, ToolDenied]
+
+
+def test_amounts_are_reserved_and_counted_as_used():
+    guard = Edictum(limits=OperationLimits(max_cost=1.0))
+    used = [guard.dispatch_sync("t", {}, tool, amounts={"cost": 0.6}, actual_amounts=lambda result: {"cost": 0.3}) for _ in range(3)]
+    assert [type(outcome) for outcome in used] == [ToolExecutionResult, ToolExecutionResult, ToolDenied]
+
+
+def test_sub_agents_count_in_the_session_above():
+    guard = Edictum(limits=OperationLimits(max_tool_calls=2))
+    outcomes = [guard.dispatch_sync("t", {}, tool, session_id=f"child-{n}", parent_session_id="parent") for n in range(3)]
+    assert [type(outcome) for outcome in outcomes] == [ToolExecutionResult, ToolExecutionResult, ToolDenied]
+
+
+def test_a_tool_can_run_in_a_process():
+    assert Edictum().run_sync("parse", {"s": "[1]"}, json.loads, run_in="process") == [1]

@@ -280,6 +280,25 @@ async def test_retries_end_and_stay_within_the_deadline() -> None:
     assert brief.turn.attempts < 20
 
 
+async def test_when_another_attempt_is_denied_the_call_ends_as_the_attempt_before_it() -> None:
+    tries: list[int] = []
+
+    @precondition("work")
+    def once_only(call: Any) -> Verdict:
+        return Verdict.fail("once is enough") if tries else Verdict.pass_()
+
+    def work() -> None:
+        tries.append(1)
+        raise ConnectionError("no route")
+
+    bench = Bench(simple(work, max_retries=5), guard=new_guard(contracts=[once_only]))
+    outcome = await bench.call("work")
+    assert isinstance(outcome, ToolFailure)
+    assert outcome.error == "no route"
+    assert outcome.notes == ("It was not tried again: once is enough",)
+    assert [action for action, _, _ in bench.events] == ["call_allowed", "call_failed", "call_denied"]
+
+
 async def test_what_will_not_heal_is_not_tried_again() -> None:
     tries: list[int] = []
 

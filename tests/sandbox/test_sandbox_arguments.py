@@ -50,6 +50,7 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "list of words with a script": ({"command": ["bash", "-c", "cat ../x"]}, {"command": ["bash", "-c", "cat x"]}),
     "list of commands": ({"commands": ["ls", "cat ../x"]}, {"commands": ["ls", "cat x | wc"]}),
     "command that is no text": ({"command": {"a": 1, "cmd": 5}}, {"command": "ls"}),
+    "flag beside a command": ({"command": "cat ../x", "shell": True}, {"command": "cat x", "shell": True}),
     "working directory": ({"command": "ls", "cwd": "/etc"}, {"command": "ls", "cwd": "src"}),
 }  # fmt: skip
 

@@ -53,8 +53,11 @@ class OpenAIAgentsAdapter(Adapter):
         rails = self.load("agents.tool_guardrails")
 
         def check(data: Any) -> Any:
-            tools = [tool for tool in data.agent.tools if before in (getattr(tool, "tool_input_guardrails", None) or ())]
-            if not any([self._around(tool, on_postcondition_warn, tool) for tool in tools if tool.name == data.context.tool_name]):
+            named = [tool for tool in data.agent.tools if tool.name == data.context.tool_name]
+            found = [tool for tool in named if before in (getattr(tool, "tool_input_guardrails", None) or ())]
+            for tool in found:
+                self._around(tool, on_postcondition_warn, tool)
+            if not found:
                 what = f"{data.context.tool_name!r} is not in the tools of {data.agent.name!r}; its guardrail cannot govern it."
                 raise EdictumConfigError(what, hint="Use OpenAIAgentsAdapter.govern(agent), which covers MCP tools too.")
             return rails.ToolGuardrailFunctionOutput.allow()
@@ -110,7 +113,7 @@ class OpenAIAgentsAdapter(Adapter):
                 return value
 
             asked = {"arguments": text} if args is None else args
-            options: dict[str, Any] = {"call_id": ctx.tool_call_id, "flag": lambda value: errors[0] if errors else None}
+            options: dict[str, Any] = {"call_id": ctx.tool_call_id, "flag": lambda _: errors[0] if errors else None}
             try:
                 return (await self.acall(ctx.tool_name, asked, body, on_warn=on_warn, **options)).get()
             except NestedApproval as waiting:
@@ -123,11 +126,11 @@ class OpenAIAgentsAdapter(Adapter):
         """The canary takes the place of each tool and of each MCP server in turn, with their guardrails; the worst answer counts."""
         agents, testing, texts = self.load("agents"), self.load("agents.testing"), []
         agent = self.govern(agents.Agent(name="canary")) if target is None else target
-        blank = {key: None for key in ("instructions", "prompt", "hooks", "output_type")} | {"tool_use_behavior": "run_llm_again"}
-        blank |= {key: [] for key in ("handoffs", "mcp_servers", "input_guardrails", "output_guardrails")}
+        blank: dict[str, Any] = {key: [] for key in ("handoffs", "mcp_servers", "input_guardrails", "output_guardrails")}
+        blank |= dict.fromkeys(("instructions", "prompt", "hooks", "output_type")) | {"tool_use_behavior": "run_llm_again"}
         for item in [*agent.tools, *agent.mcp_servers] or [None]:
             rails = {key: getattr(item, key, None) for key in ("tool_input_guardrails", "tool_output_guardrails")}
-            canary = agents.function_tool(lambda: tool(), name_override=CANARY, **rails)
+            canary = agents.function_tool(tool, name_override=CANARY, **rails)
             model = testing.ScriptedModel([[testing.function_call(CANARY, {}, call_id=CANARY)], [testing.assistant_message("done")]])
             alone = agent.clone(**blank, model=model, tools=[canary])
             PORTAL.run(agents.Runner.run(alone, "canary", run_config=agents.RunConfig(tracing_disabled=True)))

@@ -56,6 +56,7 @@ class Bundle:
     contracts: tuple[ContractSpec, ...] = ()
     success: tuple[SuccessSpec, ...] = ()
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    session: Mapping[str, Any] = field(default_factory=dict)
     observability: Mapping[str, Any] = field(default_factory=dict)
     observe_alongside: bool = False
     version: str = ""

@@ -20,7 +20,7 @@ from edictum.core._draft import replace
 from edictum.core.call import ToolCall
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
 from edictum.core.decide import describe
-from edictum.core.limits import SESSION_FIELDS, TOOL_FIELDS, Limit, OperationLimits
+from edictum.core.limits import SESSION_FIELDS, TOOL_FIELDS, Limit, Metric, OperationLimits, millionths
 from edictum.core.policy import MAX_CACHED_PLANS, SuccessRule, ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.explanation import ConditionNode
@@ -215,7 +215,10 @@ class _Compiler:
         ]
         for name, metric in TOOL_FIELDS.items():
             limits += [Limit(metric=metric, maximum=bound, scope=tool, **common) for tool, bound in spec.limits.get(name, {}).items()]
-        return limits
+        return limits + [
+            Limit(metric=Metric.AMOUNT, amount=amount, maximum=millionths(amount, bound), **common)
+            for amount, bound in _budgets(spec.limits).items()
+        ]
 
     def success_rule(self, spec: SuccessSpec) -> SuccessRule:
         holds = compile_later(spec.failure_when, self.custom)
@@ -265,3 +268,11 @@ def _truth(leaf: Leaf, subject: Subject, custom: Custom) -> bool:
         return leaf.holds(resolver(leaf.selector, custom)(subject))
     except Exception:
         return False
+
+
+def _budgets(limits: Mapping[str, Any]) -> dict[str, float]:
+    """Amounts by name; ``max_cost`` is the amount called cost, and the smaller one holds when both name it."""
+    budgets: dict[str, float] = dict(limits.get("max_amounts", {}))
+    if "max_cost" in limits:
+        budgets["cost"] = min(limits["max_cost"], budgets.get("cost", limits["max_cost"]))
+    return budgets

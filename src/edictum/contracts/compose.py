@@ -43,6 +43,7 @@ def _layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundle:
         contracts=tuple(contracts.values()),
         success=_success(below, above),
         tools={**below.tools, **above.tools},
+        session={**below.session, **above.session},
         observability=above.observability or below.observability,
     )
 

@@ -25,7 +25,7 @@ from edictum.contracts.shapes import (
     words,
 )
 from edictum.core.contract import MESSAGE_MAX_CHARS
-from edictum.core.limits import SESSION_FIELDS, TOOL_FIELDS
+from edictum.core.limits import MAX_AMOUNT, SESSION_FIELDS, TOOL_FIELDS
 from edictum.core.policy import RUN_IN, TOOL_KEYS
 
 API_VERSION = "edictum/v1"
@@ -36,6 +36,7 @@ TOOL = Text(max_length=256, pattern=r"^[^\x00-\x1f\x7f/\\]+$", rule="a tool's na
 MESSAGE = Text(max_length=MESSAGE_MAX_CHARS)
 MODE = words("enforce", "observe")
 WHOLE = Number(whole=True, at_least=1, at_most=MOST)
+AMOUNT = Number(above=0, at_most=MAX_AMOUNT)
 WHEN = Custom(read_raw, "expression")
 
 DENY, APPROVE, ALLOW = "deny", "approve", "allow"
@@ -82,6 +83,7 @@ class Vocabulary:
                 "tools": Field(MapOf(TOOL_ENTRY)),
                 self.contracts: Field(Each(self.contract())),
                 "success": Field(Each(SUCCESS_RULE)),
+                "session": Field(SESSION),
                 "observability": Field(OBSERVABILITY),
                 "observe_alongside": Field(Flag()),
             },
@@ -135,6 +137,8 @@ _TEXTS = Field(ListOf(Text()))
 _LIMIT_FIELDS: dict[str, Field] = {
     **{name: Field(WHOLE) for name in SESSION_FIELDS},
     **{name: Field(MapOf(WHOLE)) for name in TOOL_FIELDS},
+    "max_cost": Field(AMOUNT),
+    "max_amounts": Field(MapOf(AMOUNT)),
 }
 LIMITS = Record({**_LIMIT_FIELDS, "per": Field(Duration())}, any_of=(tuple(_LIMIT_FIELDS),))
 TOOL_ENTRY = Record(
@@ -158,6 +162,15 @@ SUCCESS_RULE = Record(
         "enabled": Field(Flag()),
     },
     one_of=(("tool", "tools"),),
+)
+SESSION = Record(
+    {
+        "store": Field(Text()),
+        "lease": Field(Duration()),
+        "ttl": Field(Duration()),
+        "on_store_error": Field(words(DENY)),  # nothing else would be safe; the key is there so that a bundle can say so
+    },
+    any_of=(("store", "lease", "ttl", "on_store_error"),),
 )
 OBSERVABILITY = Record(
     {

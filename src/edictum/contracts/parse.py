@@ -86,6 +86,7 @@ class _Reader:
             contracts=contracts,
             success=success,
             tools=values.get("tools", {}),
+            session=values.get("session", {}),
             observability=values.get("observability", {}),
             observe_alongside=values.get("observe_alongside", False),
         )

@@ -648,7 +648,11 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
         outcome = (yield from _attempt(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered  # type: ignore[assignment]
         while (pause_s := turn.retry_in(outcome)) is not None and (yield Delay(pause_s)) is None:  # type: ignore[arg-type]
             # Each attempt is judged, counted and recorded as a call of its own.
-            outcome = yield from _attempt(replace(entered, key=f"{run.key}~{turn.attempts + 1}"), plan, terms, flag, turn)  # type: ignore[arg-type]
+            again = yield from _attempt(replace(entered, key=f"{run.key}~{turn.attempts + 1}"), plan, terms, flag, turn)  # type: ignore[arg-type]
+            if type(again) is ToolDenied:  # the body has run before, so a denial is not how the call ended
+                outcome = replace(outcome, notes=(*outcome.notes, f"It was not tried again: {again.details}"))  # type: ignore[union-attr]
+                break
+            outcome = again
         if (settlement := turn.settlement(outcome)) is not None and type(settled := (yield settlement)) is not Counters:  # type: ignore[arg-type]
             outcome = _with_note(outcome, terms.context, "The call could not be written down as made", settled)  # type: ignore[arg-type]
         return outcome  # type: ignore[return-value]

@@ -116,8 +116,10 @@ class TurnBudget:
     def claim_tool_call(self) -> bool:
         """Take one tool call, atomically. False when all are used."""
         with self._lock:
-            self._tool_calls += (free := self._tool_calls < self.max_tool_calls)
-        return free
+            if self._tool_calls >= self.max_tool_calls:
+                return False
+            self._tool_calls += 1
+            return True
 
     def claim_reflection(self) -> bool:
         """Take one reflection, atomically. False when all are used."""

@@ -305,7 +305,7 @@ class TurnCall:
         if self.attempts > 1 or self._repairs:
             outcome = self._with_facts(outcome)
         if type(outcome) is ToolExecutionResult:
-            return outcome if _surely_fits(outcome.output, self._spec.max_output_chars) else self._sized(outcome)
+            return outcome if _surely_fits(outcome.value, self._spec.max_output_chars) else self._sized(outcome)
         if isinstance(outcome, ToolFailure) and isinstance(outcome.exception, self._spec.non_retryable):
             return replace(outcome, retryable=False)
         return outcome
@@ -418,14 +418,21 @@ def _reporting(body: Callable[..., Any], state: TurnState, trace_id: str) -> Cal
     return run
 
 
-def _surely_fits(output: Any, limit: int) -> bool:
-    """Whether an output is so small that nobody needs to count: an escaped character takes at most twelve."""
-    size = 2
-    for key, value in output.items():
-        kind = type(value)
-        if kind is str:
-            size += 12 * len(value)
-        elif kind is not bool and kind is not float and value is not None and not (kind is int and -(10**18) < value < 10**18):
-            return False
-        size += 40 + (12 * len(key) if type(key) is str else limit)
-    return size <= limit
+BRIEF = frozenset({bool, float, type(None)})
+MANY = 10**18
+
+
+def _surely_fits(value: Any, limit: int) -> bool:
+    """Whether a result is so small that nobody needs to count: an escaped character takes at most twelve."""
+    if type(value) is dict:
+        sizes = [_most(key) + _most(item) for key, item in value.items()]
+        return sum(sizes) <= limit - 2
+    return _most(value) <= limit - 12
+
+
+def _most(value: Any) -> float:
+    """The most that a value can take in JSON; endless when that is not plain to see."""
+    kind = type(value)
+    if kind is str:
+        return 4 + 12 * len(value)
+    return 24 if kind in BRIEF or (kind is int and -MANY < value < MANY) else float("inf")

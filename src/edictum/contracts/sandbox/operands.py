@@ -76,10 +76,14 @@ GRAMMARS: dict[str, Grammar] = {
     "sort": _grammar("-t --field-separator"),
     "paste": _grammar("-d --delimiters"),
     "column": _grammar("-s --separator"),
-    "git": _grammar("-m --message --grep --author"),
-    "gh": _grammar("-t --title -b --body -n --notes"),
+    "git": _grammar("-m --message"),
+    "gh": _grammar("-t --title -b --body --notes"),
     "curl": _grammar("-H --header -d --data --data-raw --json -A --user-agent -e --referer"),
 }
+
+
+# Where `git -m` is a message; elsewhere it takes no value.
+GIT_MESSAGES = (["commit"], ["tag"], ["merge"], ["notes"], ["stash"])
 
 
 def text_operands(program: Program) -> dict[int, Script]:
@@ -88,6 +92,8 @@ def text_operands(program: Program) -> dict[int, Script]:
     if grammar is None:
         return {}
     texts = [word.literal if word.literal is not None else word.source for word in program.operands]
+    if program.name == "git" and texts[:1] not in GIT_MESSAGES:
+        return {}
     found = dict.fromkeys(_positions(grammar, texts), grammar.paths)
     # `curl -d @file` and `-H @file` read the file after all.
     return {index: paths for index, paths in found.items() if program.name != "curl" or "@" not in texts[index]}

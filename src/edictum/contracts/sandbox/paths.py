@@ -10,6 +10,8 @@ A path is inside when both its physical form (links followed, then ``..``) and i
 
 from __future__ import annotations
 
+import glob
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -166,10 +168,18 @@ class Looker:
     def text(self, text: str, bases: Sequence[str], shown: str | None = None, *, expands: bool = False) -> str | None:
         """The violation of any path that a text names, else None."""
         if not _PATH_SIGN.search(text):
-            return self.plain(text, bases, shown)
+            return self.plain(text, bases, shown) or (self.matches(text, bases) if expands and _WILDCARD.search(text) else None)
         for reading in readings(text):
             for candidate in self.candidates(reading, expands=expands):
                 if problem := self.path(candidate, bases, shown or candidate):
+                    return problem
+        return self.matches(text, bases) if expands and _WILDCARD.search(text) else None
+
+    def matches(self, pattern: str, bases: Sequence[str]) -> str | None:
+        """The violation of a file that a pattern with wildcards matches now: ``out*`` may be a link that leads out."""
+        for base in bases:
+            for match in itertools.islice(glob.iglob(pattern, root_dir=base), MAX_CHECKS):
+                if problem := self.path(match, [base], match):
                     return problem
         return None
 

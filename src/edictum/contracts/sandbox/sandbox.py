@@ -29,7 +29,7 @@ PATH_KEYS = names(
     "directories folder folders target destination dest source src dst cwd workdir root location"
 )
 PATH_SUFFIXES = ("_path", "_paths", "_file", "_dir", "_directory", "_folder", "_filename")
-COMMAND_KEYS = names("command commands cmd cmds shell_command bash_command command_line cmdline argv script bash shell")
+COMMAND_KEYS = names("command commands cmd cmds shell_command bash_command command_line cmdline argv")
 PROSE_KEYS = names(
     "content contents text body message prompt description old_string new_string old_str new_str file_text insert_text title comment "
     "reason thought explanation summary note notes query question instructions task"

@@ -11,12 +11,14 @@ Every character is consumed once and nesting is bounded, so the time is linear i
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable
 from dataclasses import dataclass
 
 CASE_ENDS = (";;", ";&", ";;&")
 MAX_DEPTH = 24
 MAX_PIECES = 20_000
+MAX_ARITHMETIC = 1000
 
 _BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n)+")
 _PLAIN = re.compile(r"[^ \t\r\n'\"\\$`;&|<>()]+")
@@ -30,8 +32,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _BRACE_NAME = re.compile(r"\{([!#]?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(\[[^\]}]*\])?")
 _BACKTICK = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
-_ARITHMETIC = re.compile(r"\(\(([\w\s+\-*/%<>=!&|^~?:,.$\[\]{}#()]{0,1000}?)\)\)")
-_LOOP_HEAD = re.compile(_ARITHMETIC.pattern.replace("[", "[;", 1))
+_ARITHMETIC = frozenset(string.ascii_letters + string.digits + string.whitespace + "_+-*/%<>=!&|^~?:,.$[]{}#")
 _ANSI = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))", re.DOTALL)
 _BACKTICK_ESCAPE = re.compile(r"\\([$`\\])")
 _ENDS_WORD = frozenset(" \t\r\n;&|<>()")
@@ -178,7 +179,7 @@ class _Reader:
         while self.skip_blanks() < len(self.text):
             if self.text[self.at] == "#":
                 self.skip_comment()
-            elif self.text[self.at] == closer:
+            elif self.text[self.at] == closer and not self.in_pattern():
                 self.at += 1
                 return self.flush(closer)
             elif not (self.arithmetic() or self.redirect() or self.operator()):
@@ -199,11 +200,23 @@ class _Reader:
     def arithmetic(self) -> bool:
         """``((...))`` where a command could start computes a number and names no word."""
         loop = len(self.words) == 1 and self.words[0].source == "for"
-        found = (_LOOP_HEAD if loop else _ARITHMETIC).match(self.text, self.at)
-        if found is None or (self.words and not loop) or "$(" in found.group():
+        return (loop or not self.words) and self.skip_arithmetic(";" if loop else "")
+
+    def skip_arithmetic(self, more: str = "") -> bool:
+        """Step over ``((...))`` when it can only be arithmetic: balanced to the end, and no command inside."""
+        if not self.text.startswith("((", self.at):
             return False
-        self.at = found.end()
-        return True
+        depth = 0
+        for index in range(self.at + 2, min(len(self.text), self.at + MAX_ARITHMETIC)):
+            character = self.text[index]
+            if character == ")" and not depth:
+                ends = self.text.startswith("))", index) and "$(" not in self.text[self.at : index]
+                self.at = index + 2 if ends else self.at
+                return ends
+            if character not in _ARITHMETIC and character not in more and character not in "()":
+                return False
+            depth += (character == "(") - (character == ")")
+        return False
 
     def operator(self) -> bool:
         found = _OPERATOR.match(self.text, self.at)
@@ -221,7 +234,8 @@ class _Reader:
 
     def in_pattern(self) -> bool:
         """Whether the words being read are a pattern of ``case``, where ``|`` joins alternatives."""
-        return self.before in CASE_ENDS or bool(self.words and self.words[0].source == "case")
+        first = self.words[0].source if self.words else "esac"
+        return first == "case" or (self.before in CASE_ENDS and first != "esac")
 
     def round_bracket(self) -> None:
         """``name()`` defines a function and runs nothing; any other bracket opens a subshell."""
@@ -234,7 +248,7 @@ class _Reader:
 
     def flush(self, after: str) -> None:
         """Close the simple command being read."""
-        if after == "\n" and self.in_pattern():
+        if after == "\n" and (self.in_pattern() or (self.before in CASE_ENDS and not self.words)):
             after = ";;"  # the next pattern stands on a line of its own
         if self.words or self.redirects:
             self.found.append(Simple(tuple(self.words), tuple(self.redirects), self.before, after, self.depth))
@@ -389,25 +403,31 @@ class _Reader:
             self.at = found.end()
             return [Text(ansi_text(found.group(1)), quoted=True)]
         self.at += 1
-        if (found := _ARITHMETIC.match(self.text, self.at)) and "$(" not in found.group():
-            self.at = found.end()
+        if self.text.startswith("\\\n", self.at):
+            raise Unreadable("a line ends inside an expansion")
+        if self.text.startswith('"', self.at) and not quoted:
+            return []  # $"..." is a text to translate
+        if self.skip_arithmetic():
             return [Text("1", quoted=True)]
         if self.text.startswith("(", self.at):
             self.at += 1
             return [Output(self.nested())]
         if self.text.startswith("{", self.at):
-            return [self.braces()]
+            return [self.braces(quoted)]
         if found := _NAME.match(self.text, self.at):
             self.at = found.end()
             return [Variable(found.group())]
         return [Text("$", quoted)]
 
-    def braces(self) -> Variable:
+    def braces(self, quoted: bool) -> Variable:
         found = _BRACE_NAME.match(self.text, self.at)
         if found is None:
             raise Unreadable(f"of the expansion at position {self.at - 1}")
         self.at = found.end()
-        return Variable(found.group(2), found.group(1), tuple(self.parts(_BRACED, "}")))
+        operand = self.parts(_BRACED, "}")
+        if quoted and "'" in self.text[found.end() : self.at]:
+            raise Unreadable("shells differ on a ' inside ${...} inside quotes")
+        return Variable(found.group(2), found.group(1), tuple(operand))
 
 
 _PIECES: dict[str, Callable[[_Reader, bool], list[Part]]] = {

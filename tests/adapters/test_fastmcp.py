@@ -1,0 +1,235 @@
+"""FastMCP: a real server, asked by a real client that plays a script as an agent would."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("FASTMCP_CHECK_FOR_UPDATES", "off")  # read when fastmcp is imported
+
+import mcp_types
+from faults import PlantedFaults
+from fastmcp import Client, FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.server import create_proxy
+from fastmcp.tools.base import ToolResult
+from mcp_types import TextContent
+from pages import ExampleAndPage
+
+from edictum import Edictum, OperationLimits
+from edictum.adapters import FastMCPAdapter
+from edictum.testing.adapter import SECRET, AdapterConformance, Answer, Call, ControlFlow, no_forbidden, no_secret, without_secret
+
+pytestmark = pytest.mark.s1  # needs fastmcp
+
+REQUEST_ID: ContextVar[str] = ContextVar("request_id")
+
+
+class Agent:
+    """A server, a script of calls for it, and what a model would read of the answers."""
+
+    def __init__(self, server: FastMCP[Any], script: Any) -> None:
+        self.server, self.script = server, script
+        self.read: list[tuple[str, Any]] = []
+
+    async def run(self) -> None:
+        async with Client(self.server) as client:
+            send_under_our_ids(client)
+            for calls in self.script:
+                self.read += await asyncio.gather(*(self.ask(client, call) for call in calls))
+
+    async def ask(self, client: Any, call: Call) -> tuple[str, Any]:
+        REQUEST_ID.set(call.id)
+        return call.id, await client.session.call_tool(call.tool, call.args, allow_input_required=True)
+
+
+def send_under_our_ids(client: Any) -> None:
+    """Requests get the script's ids: the client's own are numbers."""
+    dispatcher = client.session._dispatcher
+    send = dispatcher.send_raw_request
+
+    async def send_as(method: str, params: Any = None, opts: Any = None) -> Any:
+        chosen = {"request_id": REQUEST_ID.get()} if method == "tools/call" else {}
+        return await send(method, params, {**(opts or {}), **chosen})
+
+    dispatcher.send_raw_request = send_as
+
+
+def text_of(result: Any) -> str:
+    texts = " ".join(block.text for block in result.content)
+    return f"{texts} {json.dumps(result.structured_content)} {result.meta or ''}"
+
+
+def server_of(tools: Any, middleware: Any = ()) -> FastMCP[Any]:
+    server: FastMCP[Any] = FastMCP("tools", middleware=list(middleware))
+    for tool in tools:
+        server.tool(tool)
+    return server
+
+
+class TestFastMCP(AdapterConformance):
+    framework, distribution = "FastMCP", "fastmcp"
+    ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
+    cannot = {"streaming": "a tool's result is one message; what it streams before is progress and log text, which no middleware sees"}
+
+    def make_adapter(self, guard: Any, **options: Any) -> Any:
+        return FastMCPAdapter(guard, **options)
+
+    def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Agent:
+        return Agent(server_of(tools, [] if adapter is None else [adapter.as_middleware(on_warn)]), script)
+
+    def run(self, agent: Agent) -> None:
+        asyncio.run(agent.run())
+
+    async def arun(self, agent: Agent) -> None:
+        await agent.run()
+
+    def replies(self, agent: Agent) -> list[Answer]:
+        assert all(isinstance(result, mcp_types.CallToolResult) for _, result in agent.read), agent.read
+        return [Answer(call_id, text_of(result), result.is_error) for call_id, result in agent.read]
+
+    def failing_tool(self) -> Any:
+        def report(key: str) -> ToolResult:
+            return ToolResult("there is no such key", is_error=True)
+
+        return report
+
+    def control_flow(self) -> list[ControlFlow]:
+        def steer(key: str) -> Any:
+            return mcp_types.InputRequiredResult(request_state="waiting")
+
+        return [ControlFlow("InputRequiredResult", steer)]
+
+    def ending(self, agent: Agent) -> Any:
+        return [(type(result), result.request_state) for _, result in agent.read]
+
+    def target(self, agent: Agent) -> Any:
+        return agent.server
+
+
+class TestFaults(PlantedFaults):
+    suite = TestFastMCP
+    adapter = FastMCPAdapter
+
+
+# --- What is FastMCP's own -----------------------------------------------------------------------------------------------------
+
+
+def ask(server: Any, tool: str, **args: Any) -> Any:
+    """The result as the official client checks it against the tool's schema."""
+
+    async def go() -> Any:
+        async with Client(server) as client:
+            await client.list_tools()
+            return await client.call_tool_mcp(tool, args)
+
+    return asyncio.run(go())
+
+
+def redacting(*tools: Any, effect: str = "redact") -> FastMCP[Any]:
+    options = {"redact": without_secret} if effect == "redact" else {}
+    return server_of(tools, [FastMCPAdapter(Edictum(contracts=[no_secret(effect, **options)])).as_middleware()])
+
+
+def test_a_typed_text_is_redacted_in_both_copies() -> None:
+    def leak(key: str) -> str:
+        return f"{key} {SECRET}"
+
+    result = ask(redacting(leak), "leak", key="a")
+    assert (result.content[0].text, result.structured_content, result.is_error) == ("a [GONE]", {"result": "a [GONE]"}, False)
+
+
+def test_parts_that_say_different_things_are_all_redacted() -> None:
+    def leak() -> ToolResult:
+        return ToolResult([TextContent(type="text", text="see below"), TextContent(type="text", text=SECRET)], {"n": SECRET}, {"m": SECRET})
+
+    result = ask(redacting(leak), "leak")
+    assert [block.text for block in result.content] == ["see below", "[GONE]"]
+    assert (result.structured_content, result.meta["m"]) == ({"n": "[GONE]"}, "[GONE]")
+
+
+def test_several_blocks_stay_blocks() -> None:
+    def leak() -> list[TextContent]:
+        return [TextContent(type="text", text=text) for text in ("one", SECRET)]
+
+    server: FastMCP[Any] = redacting()
+    server.tool(leak, output_schema=None)
+    assert [block.text for block in ask(server, "leak").content] == ["one", "[GONE]"]
+
+
+def test_a_raw_protocol_result_leaves_no_copy() -> None:
+    def leak() -> mcp_types.CallToolResult:
+        return mcp_types.CallToolResult(content=[TextContent(type="text", text=SECRET)], structured_content={"n": SECRET})
+
+    assert SECRET not in ask(redacting(leak), "leak").model_dump_json()
+
+
+def test_a_suppressed_structure_is_an_error_where_a_schema_was_declared() -> None:
+    def person() -> dict[str, str]:
+        return {"n": SECRET}
+
+    result = ask(redacting(person, effect="deny"), "person")
+    assert (result.is_error, result.structured_content) == (True, None)
+    assert "OUTPUT SUPPRESSED" in result.content[0].text
+
+
+def test_what_fastmcp_itself_refuses_is_a_failure() -> None:
+    def look(key: str) -> str:
+        return key
+
+    guard = Edictum()
+    server = server_of([look], [FastMCPAdapter(guard).as_middleware()])
+    for tool, args in (("nosuch", {}), ("look", {"wrong": 1})):
+        assert ask(server, tool, **args).is_error
+    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_failed"] * 2
+
+
+def test_a_proxy_and_a_mounted_server_are_governed_and_report_the_failures_behind_them() -> None:
+    def look(key: str) -> str:
+        raise ToolError(f"no {key}")
+
+    for inside in (create_proxy(server_of([look])), server_of([])):
+        guard = Edictum(contracts=[no_forbidden])
+        if not isinstance(inside, type(create_proxy(server_of([])))):
+            inside.mount(server_of([look]))
+        inside.add_middleware(FastMCPAdapter(guard).as_middleware())
+        assert ask(inside, "look", key="forbidden").content[0].text == "DENIED: The key is forbidden."
+        assert ask(inside, "look", key="a").content[0].text == "no a"
+        assert [str(event.action) for event in guard.local_sink.events] == ["call_denied", "call_allowed", "call_failed"]
+
+
+def test_clients_with_the_same_request_ids_share_the_limit_and_nothing_else() -> None:
+    def look(key: str) -> str:
+        return key
+
+    adapter = FastMCPAdapter(Edictum(limits=OperationLimits(max_tool_calls=3)))
+    server = server_of([look], [adapter.as_middleware()])
+    agents = [Agent(server, [[Call("look", {"key": str(number)}, "same")]]) for number in range(5)]
+
+    async def go() -> None:
+        await asyncio.gather(*(agent.run() for agent in agents))
+
+    asyncio.run(go())
+    read = [agent.read[0][1].content[0].text for agent in agents]
+    assert sum("DENIED" in text for text in read) == 2
+    assert all(text == str(number) or "DENIED" in text for number, text in enumerate(read))
+
+
+def test_calls_of_the_server_s_own_code_are_governed_without_an_id() -> None:
+    def look(key: str) -> str:
+        return key
+
+    guard = Edictum(contracts=[no_forbidden])
+    server = server_of([look], [FastMCPAdapter(guard).as_middleware()])
+    result = asyncio.run(server.call_tool("look", {"key": "forbidden"}))
+    assert result.is_error
+    assert guard.local_sink.last().call_id
+
+
+class TestExample(ExampleAndPage):
+    name = "fastmcp"
