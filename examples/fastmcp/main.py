@@ -6,17 +6,15 @@ python examples/fastmcp/main.py
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from typing import Any
 
-os.environ.setdefault("FASTMCP_CHECK_FOR_UPDATES", "off")
-logging.disable(logging.WARNING)
+os.environ.update(FASTMCP_CHECK_FOR_UPDATES="off", FASTMCP_LOG_LEVEL="CRITICAL")  # read when it is imported
 
-from fastmcp import Client, FastMCP  # noqa: E402  # the lines above are read when it is imported
+from fastmcp import Client, FastMCP
 
-from edictum import Edictum  # noqa: E402
-from edictum.adapters import FastMCPAdapter  # noqa: E402
+from edictum import Edictum
+from edictum.adapters import FastMCPAdapter
 
 RULES = """\
 apiVersion: edictum/v1

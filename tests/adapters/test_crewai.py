@@ -1,5 +1,6 @@
 """CrewAI in its real loop with a scripted model: once with ``wrap_tools``, once with ``register``."""
 
+# ruff: noqa: E402  # CrewAI reads its environment when it is imported
 from __future__ import annotations
 
 import ast
@@ -177,3 +178,172 @@ class TestRegister(TestCrewAI):
 class TestFaults(PlantedFaults):
     suite = TestCrewAI
     adapter = CrewAIAdapter
+
+
+# --- What is CrewAI's own -------------------------------------------------------------------------------------------------------
+
+
+class Lookup(BaseTool):
+    """A tool as a class, as CrewAI's own tools are."""
+
+    name: str = "Look Up-Things"
+    description: str = "Look something up."
+    ran: list[str] = []
+
+    def _run(self, key: str) -> str:
+        self.ran.append(key)
+        return f"value of {key}, {SECRET}"
+
+
+@pytest.fixture(autouse=True)
+def no_hooks_are_left() -> Iterator[None]:
+    yield
+    clear_before_tool_call_hooks()
+
+
+def texts(run: Run) -> str:
+    return json.dumps(run.model._seen[-1])
+
+
+@pytest.mark.parametrize("how", ["wrap_tools", "register"])
+@pytest.mark.parametrize("native", [True, False], ids=["native calls", "calls as text"])
+def test_a_tool_that_is_a_class_is_governed(how: str, native: bool) -> None:
+    """Two ways lead from CrewAI's loops to such a tool; both pass the guard exactly once."""
+    guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
+    lookup, name = Lookup(ran=[]), "look_up_things"
+    run = Run([lookup], [[Call(name, {"key": "forbidden"}, "c1")], [Call(name, {"key": "a"}, "c2")]], native)
+    adapter = CrewAIAdapter(guard)
+    adapter.register() if how == "register" else adapter.wrap_tools(run.crew)
+    run.crew.kickoff()
+    assert lookup.ran == ["a"]
+    assert "DENIED: The key is forbidden." in texts(run)
+    assert "value of a, [GONE]" in texts(run)
+    assert actions(guard) == ["call_denied", "call_allowed", "postcondition_warning", "call_executed"]
+    assert {event.tool_name for event in guard.local_sink.events} == {name}
+
+
+async def test_calls_as_text_are_governed_in_asynchronous_runs() -> None:
+    guard = Edictum(contracts=[no_forbidden])
+
+    @tool("alook")
+    async def alook(key: str) -> str:
+        """Look."""
+        return f"value of {key}"
+
+    run = Run([alook], [[Call("alook", {"key": "forbidden"}, "c1")], [Call("alook", {"key": "a"}, "c2")]], native=False)
+    CrewAIAdapter(guard).wrap_tools(run.crew)
+    await run.crew.akickoff()
+    assert "DENIED: The key is forbidden." in texts(run)
+    assert actions(guard) == ["call_denied", "call_allowed", "call_executed"]
+
+
+@pytest.mark.parametrize("how", ["wrap_tools", "register"])
+def test_tools_that_crewai_makes_itself_are_governed(how: str) -> None:
+    """Delegation: the manager's tools are made when the crew starts, and the worker has tools of its own."""
+    guard = Edictum(contracts=[no_forbidden])
+    lookup = Lookup(ran=[])
+    worker = agent_with([lookup], ScriptedModel([[Call("look_up_things", {"key": "forbidden"}, "c2")]]), role="worker")
+    ask = {"task": "look", "context": "none", "coworker": "worker"}
+    manager = ScriptedModel([[Call("delegate_work_to_coworker", ask, "c1")]])
+    task = Task(description="d", expected_output="e")
+    crew = Crew(agents=[worker], tasks=[task], process=Process.hierarchical, manager_llm=manager, verbose=False)
+    adapter = CrewAIAdapter(guard)
+    adapter.register() if how == "register" else adapter.wrap_tools(crew)
+    crew.kickoff()
+    assert lookup.ran == []
+    found = [(event.action, event.tool_name) for event in guard.local_sink.events]
+    assert found[0] == ("call_allowed", "delegate_work_to_coworker")
+    assert found[1:] == [("call_denied", "look_up_things"), ("call_executed", "delegate_work_to_coworker")]
+
+
+@pytest.mark.parametrize("how", ["wrap_tools", "register"])
+def test_an_answer_from_crewai_s_cache_is_not_given_around_the_guard(how: str) -> None:
+    guard = Edictum(limits=OperationLimits(max_tool_calls=1))
+    lookup = Lookup(ran=[])
+    run = Run([lookup], [[Call("look_up_things", {"key": "a"}, "c1")], [Call("look_up_things", {"key": "a"}, "c2")]])
+    run.crew.cache = run.agent.cache = True
+    adapter = CrewAIAdapter(guard)
+    adapter.register() if how == "register" else adapter.wrap_tools(run.crew)
+    run.crew.kickoff()
+    assert actions(guard) == ["call_allowed", "call_executed", "call_denied"]
+
+
+def test_a_denial_is_among_the_failures_of_the_task() -> None:
+    run = Run([Lookup(ran=[])], [[Call("look_up_things", {"key": "forbidden"}, "c1")]])
+    CrewAIAdapter(Edictum(contracts=[no_forbidden])).wrap_tools(run.crew)
+    (output,) = run.crew.kickoff().tasks_output
+    assert [record.message for record in output.tool_failures] == ["DENIED: The key is forbidden."]
+
+
+@pytest.mark.parametrize("effect", ["redact", "deny"])
+def test_a_tool_failure_stays_one_when_its_text_must_not_be_read(effect: str) -> None:
+    @tool("report")
+    def report(key: str) -> Any:
+        """Report."""
+        return ToolFailure(message=f"no {SECRET}", code="no_key")
+
+    options = {"redact": lambda failure: failure.model_copy(update={"message": "no [GONE]"})} if effect == "redact" else {}
+    guard = Edictum(contracts=[no_secret(effect, **options)])
+    run = Run([report], [[Call("report", {"key": "a"}, "c1")]])
+    CrewAIAdapter(guard).wrap_tools(run.crew)
+    (output,) = run.crew.kickoff().tasks_output
+    (record,) = output.tool_failures
+    assert ("[GONE]" if effect == "redact" else "SUPPRESSED") in record.failure.message
+    assert SECRET not in texts(run) + str(output)
+    assert (last(guard).action, last(guard).success_source) == ("call_failed", "framework")
+
+
+def test_the_copies_that_crewai_makes_of_a_crew_are_governed() -> None:
+    guard = Edictum(contracts=[no_forbidden])
+    lookup = Lookup(ran=[])
+    run = Run([lookup], [[Call("look_up_things", {"key": "forbidden"}, "c1")]])
+    CrewAIAdapter(guard).wrap_tools(run.crew)
+    run.crew.kickoff_for_each(inputs=[{}, {}])
+    assert lookup.ran == []
+    assert set(actions(guard)) == {"call_denied"}
+
+
+def test_tools_alone_can_be_wrapped_and_the_originals_stay_as_they_are() -> None:
+    """A list of tools has no hook: each of its tools must be governed itself."""
+    guard = Edictum(contracts=[no_forbidden])
+    adapter, lookup = CrewAIAdapter(guard), Lookup(ran=[])
+    (governed,) = adapter.wrap_tools([lookup])
+    assert "DENIED" in str(governed.run(key="forbidden"))
+    assert "DENIED" in str(governed._run("forbidden"))
+    assert lookup.run(key="forbidden").startswith("value")
+    assert lookup.ran == ["forbidden"]
+    assert adapter.self_test([governed]) == "governed"
+    with pytest.raises(EdictumConfigError, match="not governed: Look Up-Things"):
+        adapter.self_test([governed, lookup])
+
+
+def test_a_tool_is_governed_once_however_often_it_is_wrapped() -> None:
+    guard = Edictum()
+    run = Run([Lookup(ran=[])], [[Call("look_up_things", {"key": "a"}, "c1")], [Call("look_up_things", {"key": "b"}, "c2")]])
+    adapter = CrewAIAdapter(guard)
+    adapter.register()
+    adapter.wrap_tools(adapter.wrap_tools(run.crew))
+    run.crew.kickoff()
+    assert actions(guard) == ["call_allowed", "call_executed"] * 2
+
+
+def test_a_tool_that_cannot_be_governed_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CrewAI swallows an exception of a hook and runs the tool; only False blocks."""
+    lookup = Lookup(ran=[])
+    run = Run([lookup], [[Call("look_up_things", {"key": "a"}, "c1")]])
+    adapter = CrewAIAdapter(Edictum())
+    adapter.register()
+    monkeypatch.setattr(CrewAIAdapter, "_governed", lambda *_: 1 / 0)
+    run.crew.kickoff()
+    assert lookup.ran == []
+    assert "Tool execution blocked by hook" in texts(run)
+
+
+def test_an_unsupported_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CrewAIAdapter, "requires", {"crewai": ("7.0", "8")})
+    with pytest.raises(EdictumConfigError, match=r"supports crewai>=7\.0,<8; installed is 1\."):
+        CrewAIAdapter(Edictum()).register()
+
+
+class TestExample(ExampleAndPage):
+    name = "crewai"

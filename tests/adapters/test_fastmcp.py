@@ -13,13 +13,14 @@ import pytest
 os.environ.setdefault("FASTMCP_CHECK_FOR_UPDATES", "off")  # read when fastmcp is imported
 
 import mcp_types
-from faults import PlantedFaults
-from fastmcp import Client, FastMCP
+from fastmcp import Client, Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server import create_proxy
 from fastmcp.tools.base import ToolResult
+from faults import PlantedFaults
 from mcp_types import TextContent
 from pages import ExampleAndPage
+from pydantic import BaseModel
 
 from edictum import Edictum, OperationLimits
 from edictum.adapters import FastMCPAdapter
@@ -106,7 +107,7 @@ class TestFastMCP(AdapterConformance):
         return [ControlFlow("InputRequiredResult", steer)]
 
     def ending(self, agent: Agent) -> Any:
-        return [(type(result), result.request_state) for _, result in agent.read]
+        return [(type(result), bool(result.request_state)) for _, result in agent.read]
 
     def target(self, agent: Agent) -> Any:
         return agent.server
@@ -169,13 +170,38 @@ def test_a_raw_protocol_result_leaves_no_copy() -> None:
     assert SECRET not in ask(redacting(leak), "leak").model_dump_json()
 
 
-def test_a_suppressed_structure_is_an_error_where_a_schema_was_declared() -> None:
-    def person() -> dict[str, str]:
-        return {"n": SECRET}
+class Person(BaseModel):
+    name: str
+    number: str
 
-    result = ask(redacting(person, effect="deny"), "person")
-    assert (result.is_error, result.structured_content) == (True, None)
-    assert "OUTPUT SUPPRESSED" in result.content[0].text
+
+def test_a_structure_that_no_longer_fits_its_schema_is_an_error() -> None:
+    """The official client refuses any other result that is not as the tool declared it."""
+
+    def person() -> Person:
+        return Person(name="ada", number=SECRET)
+
+    redacted, suppressed = (ask(redacting(person, effect=effect), "person") for effect in ("redact", "deny"))
+    assert (redacted.is_error, redacted.structured_content) == (False, {"name": "ada", "number": "[GONE]"})
+    assert suppressed.is_error
+    assert "OUTPUT SUPPRESSED" in suppressed.content[0].text
+
+
+def test_a_call_that_waited_for_its_client_is_counted_once() -> None:
+    def choose(ctx: Context) -> Any:
+        return "chosen" if ctx.request_state else mcp_types.InputRequiredResult(request_state="waiting")
+
+    guard = Edictum(limits=OperationLimits(max_tool_calls=1))
+    adapter = FastMCPAdapter(guard)
+
+    async def go() -> Any:
+        async with Client(server_of([choose], [adapter.as_middleware()])) as client:
+            asked = await client.session.call_tool("choose", {}, allow_input_required=True)
+            return await client.session.call_tool("choose", {}, request_state=asked.request_state)
+
+    assert asyncio.run(go()).content[0].text == "chosen"
+    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_paused", "call_allowed", "call_executed"]
+    assert guard.session(adapter.session_id).executions == 1
 
 
 def test_what_fastmcp_itself_refuses_is_a_failure() -> None:

@@ -124,7 +124,9 @@ class TestAgentCallbacks(TestGoogleADK):
     """The same agent with callbacks of its own, and with ADK's defaults: plain functions run on the event loop."""
 
     framework = "Google ADK (agent callbacks)"
-    cannot = dict.fromkeys(("timeout", "turn"), "without a tool_thread_pool_config ADK runs plain functions on its event loop, where nothing can end them")
+    cannot = dict.fromkeys(
+        ("timeout", "turn"), "without a tool_thread_pool_config ADK runs plain functions on its event loop, where nothing can end them"
+    )
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Run:
         if adapter is None:
@@ -140,3 +142,168 @@ class TestAgentCallbacks(TestGoogleADK):
 class TestFaults(PlantedFaults):
     suite = TestGoogleADK
     adapter = GoogleADKAdapter
+
+
+# --- What is ADK's own ----------------------------------------------------------------------------------------------------------
+
+
+def look(key: str) -> dict[str, Any]:
+    """Look something up."""
+    return {"found": f"value of {key}", "number": SECRET}
+
+
+def actions(guard: Edictum) -> list[str]:
+    return [f"{event.action} {event.tool_name}" for event in guard.local_sink.events]
+
+
+def played(agent: LlmAgent, *plugins: Any) -> Run:
+    run = Run(agent, plugins)
+    asyncio.run(run.play())
+    return run
+
+
+def test_a_result_keeps_its_keys_and_a_denial_is_an_error() -> None:
+    guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
+    agent = agent_of([look], [[Call("look", {"key": "a"}, "c1"), Call("look", {"key": "forbidden"}, "c2")]])
+    played(agent, GoogleADKAdapter(guard).as_plugin())
+    assert dict(answers(agent.model)) == {
+        "c1": {"found": "value of a", "number": "[GONE]"},
+        "c2": {"error": "DENIED: The key is forbidden."},
+    }
+
+
+@pytest.mark.parametrize("how", ["sub-agent", "agent tool"])
+def test_a_plugin_governs_the_other_agents_of_a_runner(how: str) -> None:
+    guard = Edictum(contracts=[no_forbidden])
+    other = agent_of([look], [[Call("look", {"key": "forbidden"}, "c2")]], name="other", description="Knows more.")
+    if how == "sub-agent":
+        agent = agent_of([], [[Call("transfer_to_agent", {"agent_name": "other"}, "c1")]], sub_agents=[other])
+    else:
+        agent = agent_of([AgentTool(other)], [[Call("other", {"request": "go"}, "c1")]])
+    played(agent, GoogleADKAdapter(guard).as_plugin())
+    assert ("c2", {"error": "DENIED: The key is forbidden."}) in answers(other.model)
+    assert "call_denied look" in actions(guard)
+
+
+@pytest.mark.parametrize(
+    ("value", "action"),
+    [
+        ({"error": "no such key"}, "call_failed"),
+        ({"status": "error"}, "call_failed"),
+        ({"content": [], "isError": True}, "call_failed"),
+        ({"status": "ok", "error": ""}, "call_executed"),
+    ],
+)
+def test_what_tools_of_google_and_of_mcp_call_a_failure_is_one(value: Any, action: str) -> None:
+    def report(key: str) -> Any:
+        """Report."""
+        return value
+
+    guard = Edictum()
+    played(agent_of([report], [[Call("report", {"key": "a"}, "c1")]]), GoogleADKAdapter(guard).as_plugin())
+    assert actions(guard)[-1] == f"{action} report"
+    assert guard.local_sink.last().success_source == ("framework" if action == "call_failed" else "default")
+
+
+def test_missing_arguments_are_adk_s_to_answer_and_a_failure() -> None:
+    guard = Edictum()
+    agent = agent_of([look], [[Call("look", {}, "c1")]])
+    played(agent, GoogleADKAdapter(guard).as_plugin())
+    assert "mandatory input parameters" in answers(agent.model)[0][1]["error"]
+    assert actions(guard) == ["call_allowed look", "call_failed look"]
+
+
+def test_the_first_of_the_three_callbacks_does_all_of_the_work() -> None:
+    def fall(key: str) -> Any:
+        """Fall."""
+        raise ValueError("no luck")
+
+    guard = Edictum(contracts=[no_forbidden])
+    before, _, _ = GoogleADKAdapter(guard).as_agent_callbacks()
+    with pytest.raises(ValueError, match="no luck"):
+        played(agent_of([fall], [[Call("fall", {"key": "a"}, "c1")]], before_tool_callback=before))
+    assert actions(guard) == ["call_allowed fall", "call_failed fall"]
+
+
+def test_what_a_later_callback_puts_into_the_arguments_is_checked() -> None:
+    def change(tool: Any, args: Any, tool_context: Any) -> None:
+        args["key"] = "forbidden"
+
+    guard = Edictum(contracts=[no_forbidden])
+    before, _, _ = GoogleADKAdapter(guard).as_agent_callbacks()
+    agent = agent_of([look], [[Call("look", {"key": "a"}, "c1")]], before_tool_callback=[before, change])
+    played(agent)
+    assert dict(answers(agent.model)) == {"c1": {"error": "DENIED: The key is forbidden."}}
+
+
+def test_a_tool_that_another_agent_uses_without_a_guard_is_not_governed_there() -> None:
+    shared, guard = FunctionTool(look), Edictum(contracts=[no_forbidden])
+    agents = [agent_of([shared], [[Call("look", {"key": "forbidden"}, "c1")]]) for _ in range(2)]
+    played(agents[0], GoogleADKAdapter(guard).as_plugin())
+    played(agents[1])
+    assert [next(iter(answers(agent.model)[0][1])) for agent in agents] == ["error", "found"]
+    assert len(guard.local_sink.events) == 1
+
+
+@pytest.mark.parametrize("how", ["the tool asks", "ADK asks"])
+def test_a_call_that_waited_for_a_person_is_counted_once(how: str) -> None:
+    guard = Edictum(limits=OperationLimits(max_tool_calls=1))
+    adapter = GoogleADKAdapter(guard)
+    steer = TestGoogleADK().control_flow()[0].tool
+
+    def confirmed(key: str) -> str:
+        """Do it."""
+        return "the person agreed"
+
+    made = FunctionTool(steer) if how == "the tool asks" else FunctionTool(confirmed, require_confirmation=True)
+    run = Run(agent_of([made], [[Call(made.name, {"key": "a"}, "c1")]]), [adapter.as_plugin()])
+
+    async def both() -> None:
+        await run.play()
+        asked = [call for event in run.events for call in event.get_function_calls() if call.name == "adk_request_confirmation"]
+        response = types.FunctionResponse(name="adk_request_confirmation", id=asked[0].id, response={"confirmed": True})
+        await run.play(types.Part(function_response=response))
+
+    asyncio.run(both())
+    assert "the person agreed" in str(answers(run.agent.model))
+    paused = [f"call_allowed {made.name}", f"call_paused {made.name}"] if how == "the tool asks" else []
+    assert actions(guard) == [*paused, f"call_allowed {made.name}", f"call_executed {made.name}"]
+    assert guard.session(adapter.session_id).executions == 1
+
+
+def test_two_guards_around_one_tool_both_decide() -> None:
+    strict, lax = Edictum(contracts=[no_forbidden]), Edictum()
+    before, _, _ = GoogleADKAdapter(strict).as_agent_callbacks()
+    agent = agent_of([look], [[Call("look", {"key": "forbidden"}, "c1")]], before_tool_callback=before)
+    played(agent, GoogleADKAdapter(lax).as_plugin())
+    assert actions(strict) == ["call_denied look"]
+    assert dict(answers(agent.model)) == {"c1": {"error": "DENIED: The key is forbidden."}}
+
+
+def test_a_tool_stays_of_its_kind() -> None:
+    class Mine(BaseTool):
+        def _get_declaration(self) -> Any:
+            return types.FunctionDeclaration(name=self.name)
+
+        async def run_async(self, *, args: Any, tool_context: Any) -> Any:
+            return type(self).__name__
+
+    made = Mine(name="mine", description="Mine.")
+    agent = agent_of([made], [[Call("mine", {}, "c1")]])
+    played(agent, GoogleADKAdapter(Edictum()).as_plugin())
+    assert isinstance(made, Mine)
+    assert dict(answers(agent.model)) == {"c1": {"result": "Mine"}}
+
+
+def test_a_sub_agent_without_callbacks_is_noticed() -> None:
+    adapter = GoogleADKAdapter(Edictum())
+    before, _, _ = adapter.as_agent_callbacks()
+    other = agent_of([look], [], name="other")
+    agent = agent_of([look], [], before_tool_callback=before, sub_agents=[other])
+    with pytest.raises(EdictumConfigError, match="does not govern"):
+        adapter.self_test(agent)
+    assert adapter.self_test(Run(agent, [adapter.as_plugin()]).runner) == "governed"
+
+
+class TestExample(ExampleAndPage):
+    name = "google_adk"

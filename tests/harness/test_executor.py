@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 from turns import Bench, FakeTimer, block, hang, new_guard, new_state, request
+from wild_tools import decorated
 
 from edictum import EdictumConfigError, HookDecision, HookRegistration, InMemoryApprovalBackend, Verdict, precondition
 from edictum.harness import ArtifactStore, DeadlineToken, ToolSpec, TurnBudget, TurnState, tool
@@ -94,6 +96,13 @@ async def test_a_cpu_loop_in_a_process_is_killed() -> None:
     outcome = await Bench(simple(spin, isolation="process")).call("work", tool_timeout_cap_s=0.3)
     assert isinstance(outcome, ToolTimeout)
     assert not outcome.body_may_be_running
+
+
+async def test_a_decorated_function_is_found_by_a_worker_and_gets_its_deadline() -> None:
+    outcome = await Bench(decorated).call("decorated", {"x": "3"})
+    assert isinstance(outcome, ToolExecutionResult), outcome
+    assert (outcome.value["x"], outcome.value["in_time"]) == (3, True)
+    assert outcome.value["pid"] != os.getpid()
 
 
 async def test_a_process_with_a_child_that_ignores_signals_is_killed_with_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 import time
 from typing import Any
 
-from edictum.harness import ToolSpec, tool
+from edictum.harness import DeadlineToken, ToolSpec, tool
 
 ANYTHING = {"type": "object"}
 
@@ -74,3 +74,9 @@ TOOLS = [
     spec(forks, isolation="process", side_effect="irreversible", idempotent=False),
     spec(dies, isolation="process", idempotent=False),
 ]
+
+
+@tool(side_effect="read", isolation="process")
+def decorated(x: int, deadline: DeadlineToken) -> dict[str, Any]:
+    """Stands in this module as a ToolSpec, not as a function; a worker finds it all the same."""
+    return {"x": x, "in_time": deadline.remaining_s() > 0, "pid": os.getpid()}

@@ -82,7 +82,7 @@ PAIRS = {
     "loop": ("for f in /etc/*; do cat $f; done", 'for f in *.py; do mv "$f" "${f%.py}.txt"; done'),
     "loop that builds a path": ("for d in .; do cat $d$d/x; done", "for d in src; do cat $d/a.py; done"),
     "counting loop": ("for ((i=0; i<3; i++)); do cat /etc/x; done", "for ((i=0; i<3; i++)); do echo $i; done"),
-    "case": ("case x in a) cat /etc/passwd;; esac", 'case "$1" in a|b) ls;; *) pwd;; esac'),
+    "case": ("case x in a) cat /etc/passwd;; esac", 'case "$1" in a|b) ls;; *) pwd;; esac; case x in *) ls;; esac'),
     "function": ("f() { cat /etc/passwd; }; f", "f() { cat x; }; f"),
     "array": ("a=(x /etc/passwd)", "a=(x y); echo ${a[0]}"),
     "here document that runs": ("cat <<EOF\n$(cat /etc/passwd)\nEOF", "cat <<'EOF' > x\n$(cat /etc/passwd)\nEOF"),

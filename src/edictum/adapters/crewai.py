@@ -1,8 +1,7 @@
 """CrewAI: ``register()`` for every tool call of the process, or ``wrap_tools(crew)`` for one crew.
 
-CrewAI's hooks cannot do the work: they swallow exceptions and run the tool, see no exception of a tool, and learn neither a call id
-nor the value before it became text. So the guard runs *in* the tool, where its function is called; a hook only sees to it that
-every tool which is about to be called is governed, also one that CrewAI made itself (delegation, memory, MCP).
+CrewAI's hooks cannot do the work: an exception in one lets the tool run, and they see no exception of a tool. So the guard stands in
+the tool, around its function; a hook only sees to it that a tool is governed before it is called, also one that CrewAI made itself.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Any, ClassVar
 from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply
 
 logger = logging.getLogger("edictum")
-
 FUNCTIONS = ("func", "_run", "_arun")  # where a tool of CrewAI keeps what it does
 
 
@@ -100,9 +98,7 @@ class CrewAIAdapter(Adapter):
         failure, value = self.load("crewai.tools.tool_failure").ToolFailure, reply.get()
         if not reply.failed or isinstance(value, failure):
             return value
-        if isinstance(value, dict) and getattr(reply.outcome, "success_source", "") == "framework":
-            return failure.model_validate(value)  # a ToolFailure that was redacted
-        return failure(message=tool.format_output_for_agent(value), code="denied" if reply.denied else None)
+        return failure(message=tool.format_output_for_agent(value))
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:
         """CrewAI is asked to run the canary for the target, as it runs what a model asks for."""

@@ -15,10 +15,6 @@ PARTS = {"content", "structured_content", "meta"}
 class Asked(Exception):
     """A tool asked its client for input instead of giving a result; the client will send the same call again, with the answer."""
 
-    def __init__(self, result: Any) -> None:
-        super().__init__("the tool asks the client for input")
-        self.result = result
-
 
 class FastMCPAdapter(Adapter):
     """Governs the tools of a server: ``server.add_middleware(FastMCPAdapter(guard).as_middleware())``."""
@@ -30,9 +26,9 @@ class FastMCPAdapter(Adapter):
 
     def retold(self, error: BaseException, text: str) -> BaseException:
         """What is no error of FastMCP would reach the client as an error of the protocol, with another text."""
-        told = super().retold(error, text)
         exceptions = self.load("fastmcp.exceptions")
-        return told if isinstance(told, exceptions.FastMCPError) else exceptions.ToolError(text)
+        raised: BaseException = error if isinstance(error, exceptions.FastMCPError) else exceptions.ToolError(text)
+        return super().retold(raised, text)
 
     def as_middleware(self, on_postcondition_warn: OnWarn | None = None) -> Any:
         """For ``server.add_middleware(...)`` or ``FastMCP(middleware=[...])``: all transports, mounted servers and proxies too."""
@@ -53,8 +49,19 @@ class FastMCPAdapter(Adapter):
         try:
             reply = await self.acall(asked.name, asked.arguments or {}, body, flag=made.flag, on_warn=on_warn, **_call_id(context))
         except Asked as ask:
-            return ask.result
-        return made.answer(reply, must_fail=made.unfit(reply) and await _declares_output(context))
+            return ask.args[0]
+        answer = made.answer(reply)
+        if answer is not made.result and not answer.is_error and not await self._fits(context, answer.structured_content):
+            return made.answer(reply, failed=True)
+        return answer
+
+    async def _fits(self, context: Any, structure: Any) -> bool:
+        """Whether a client takes the structure that we made. What is not as the tool declared it is refused, unless it is an error."""
+        tool = await context.fastmcp_context.fastmcp.get_tool(context.message.name)
+        schema = None if tool is None else tool.output_schema
+        return schema is None or (
+            structure is not None and self.load("jsonschema.validators").validator_for(schema)(schema).is_valid(structure)
+        )
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
         fastmcp = self.load("fastmcp")
@@ -75,27 +82,19 @@ def _call_id(context: Any) -> dict[str, str]:
     return {} if inside is None or inside.request_context is None else {"call_id": inside.request_id}
 
 
-async def _declares_output(context: Any) -> bool:
-    tool = await context.fastmcp_context.fastmcp.get_tool(context.message.name)
-    return tool is not None and tool.output_schema is not None
-
-
 class Made:
     """One result in MCP's terms: the blocks that a model reads, and the same as a structure, or something else as a structure."""
 
     def __init__(self, types: Any, tools: Any) -> None:
-        self._types, self._tools = types, tools
-        self._result: Any = None
-        self._shown: Any = None  # what the guard judged
+        self._types, self._tools, self.result, self._shown = types, tools, None, None
         self._wrapped = False  # whether the value stands in {"result": value}: a structure has to be an object
 
     def take(self, result: Any) -> Any:
         """What the guard judges: the tool's value, or all parts of the result where they do not say the same."""
         if isinstance(result, self._tools.InputRequiredToolResult):
             raise Asked(result)
-        self._result, self._shown = result, result
-        if isinstance(result, self._tools.ToolResult):
-            self._shown = self._value(result)
+        self.result = result
+        self._shown = self._value(result) if isinstance(result, self._tools.ToolResult) else result
         return self._shown
 
     def _value(self, result: Any) -> Any:
@@ -108,25 +107,19 @@ class Made:
         return {"content": blocks, "structured_content": structure, "meta": meta}
 
     def flag(self, value: Any) -> str | None:
-        return "isError is set" if getattr(self._result, "is_error", False) else None
+        return "isError is set" if getattr(self.result, "is_error", False) else None
 
-    def unfit(self, reply: Reply) -> bool:
-        """Whether a text stands where there was a structure: a client that knows its schema takes that as an error only."""
-        had = getattr(self._result, "structured_content", None) is not None and not self._wrapped
-        return had and reply.error is None and not isinstance(reply.get(), dict)
-
-    def answer(self, reply: Reply, *, must_fail: bool) -> Any:
+    def answer(self, reply: Reply, failed: bool = False) -> Any:
         """The result as the tool gave it, or a new one where the guard changed something: a copy would keep the raw one inside."""
-        value = reply.get()
-        failed = reply.failed or must_fail
-        if self._result is not None and value is self._shown and failed == getattr(self._result, "is_error", failed):
-            return self._result
+        value, failed = reply.get(), reply.failed or failed
+        if self.result is not None and value is self._shown and failed == getattr(self.result, "is_error", failed):
+            return self.result
         parts = self._parts(value) if reply.text is None else {"content": [_text(reply.text)]}
         return self._tools.ToolResult.from_mcp_result(self._types.CallToolResult.model_validate({**parts, "isError": failed}))
 
     def _parts(self, value: Any) -> dict[str, Any]:
         """The value as the parts of a result, in the form that it had."""
-        meta = {key: kept for key, kept in (getattr(self._result, "meta", None) or {}).items() if key == "fastmcp"}
+        meta = {key: kept for key, kept in (getattr(self.result, "meta", None) or {}).items() if key == "fastmcp"}
         if isinstance(self._shown, dict) and self._shown.keys() == PARTS and isinstance(value, dict) and value.keys() == PARTS:
             return {"content": value["content"], "structuredContent": value["structured_content"], "_meta": {**meta, **value["meta"]}}
         if isinstance(self._shown, list) and not self._wrapped and isinstance(value, list):
@@ -149,9 +142,7 @@ def _plain(blocks: list[dict[str, Any]]) -> Any:
 def _same(blocks: list[dict[str, Any]], value: Any) -> bool:
     """Whether the blocks only repeat the value, as a text or as JSON."""
     text = _plain(blocks)
-    if text == value:
-        return True
     try:
-        return isinstance(text, str) and bool(json.loads(text) == value)
+        return bool(text == value or (isinstance(text, str) and json.loads(text) == value))
     except ValueError:
         return False

@@ -59,7 +59,8 @@ class GoogleADKAdapter(Adapter):
     def _mark(self, tool: Any, context: Any, on_warn: OnWarn | None) -> None:
         """This run of the tool is ours. The tool may serve other agents and other guards: what it does without a mark is unchanged."""
         if not hasattr(type(tool), "runs_marked"):
-            tool.__class__ = _marked(type(tool))
+            kind: Any = type(tool)
+            tool.__class__ = _marked(kind)
         marks = vars(context).setdefault(MARKS, {}).setdefault(id(tool), {})
         marks[self] = on_warn
 
@@ -90,7 +91,7 @@ class GoogleADKAdapter(Adapter):
         types, models = self.load("google.genai").types, self.load("google.adk.models")
         read: list[str] = []
 
-        class CanaryModel(models.BaseLlm):  # type: ignore[misc]
+        class CanaryModel(models.BaseLlm):  # type: ignore[misc, name-defined]
             async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
                 read.append(str(llm_request.contents[1:]))
                 call = types.Part(function_call=types.FunctionCall(name=CANARY, args={}, id=CANARY))
@@ -99,7 +100,9 @@ class GoogleADKAdapter(Adapter):
 
         made = self.load("google.adk.tools").FunctionTool(tool)
         made.name = CANARY
-        agent = self.load("google.adk.agents").LlmAgent(name=CANARY, model=CanaryModel(model=CANARY), tools=[made], before_tool_callback=before)
+        agent = self.load("google.adk.agents").LlmAgent(
+            name=CANARY, model=CanaryModel(model=CANARY), tools=[made], before_tool_callback=before
+        )
         app = self.load("google.adk.apps").App(name=CANARY, root_agent=agent, plugins=list(plugins))
         runner = self.load("google.adk.runners").InMemoryRunner(app=app)
         session = await runner.session_service.create_session(app_name=CANARY, user_id=CANARY)
@@ -110,10 +113,10 @@ class GoogleADKAdapter(Adapter):
 
 
 @cache
-def _marked(kind: type) -> type:
+def _marked(kind: Any) -> Any:
     """The tool's class with a ``run_async`` that obeys marks. A class, so that copies of a tool obey them too."""
 
-    class Marked(kind):  # type: ignore[misc, valid-type]
+    class Marked(kind):  # type: ignore[misc]
         runs_marked = True
 
         async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> Any:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Awaitable
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class Portal:
                 self._thread.start()
             return self._loop
 
-    def __enter__(self) -> Portal:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -141,10 +141,15 @@ def _known(script: Sequence[Word], program: Program) -> str:
     return " ".join(text for text in texts if text is not None)
 
 
+def is_pattern(simple: Simple) -> bool:
+    """Whether the words are a pattern of ``case``: they are compared, not run, and not looked up as files."""
+    return simple.after == ")" and (simple.before in CASE_ENDS or (simple.words[:1] != () and simple.words[0].source == "case"))
+
+
 def command_words(simple: Simple) -> tuple[Word, ...]:
     """The words without leading grammar and assignments: the program first. Empty when no program is named."""
-    if simple.after == ")" and simple.before in CASE_ENDS:
-        return ()  # the next pattern of a `case`
+    if is_pattern(simple):
+        return ()
     words, index = simple.words, 0
     while index < len(words):
         if words[index].source in CLAUSES:

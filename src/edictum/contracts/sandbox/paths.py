@@ -22,6 +22,8 @@ from edictum.contracts.sandbox.shell import ansi_text
 
 MAX_PATH = 4096
 MAX_CHECKS = 20_000
+MAX_PATTERN = 1024
+MAX_WILDCARDS = 24
 # Devices that hold nothing: reading gives nothing of anyone's, writing keeps nothing.
 HARMLESS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
@@ -177,6 +179,8 @@ class Looker:
 
     def matches(self, pattern: str, bases: Sequence[str]) -> str | None:
         """The violation of a file that a pattern with wildcards matches now: ``out*`` may be a link that leads out."""
+        if len(pattern) > MAX_PATTERN or len(_WILDCARD.findall(pattern)) > MAX_WILDCARDS:
+            raise TooMany(f"The pattern '{pattern:.80}' is too long to judge.")
         for base in bases:
             for match in itertools.islice(glob.iglob(pattern, root_dir=base), MAX_CHECKS):
                 if problem := self.path(match, [base], match):

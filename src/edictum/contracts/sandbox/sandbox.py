@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from edictum.contracts.sandbox.bases import goes_home, with_bases
-from edictum.contracts.sandbox.commands import CommandBounds, programs_of, read, with_scripts
+from edictum.contracts.sandbox.commands import CommandBounds, is_pattern, programs_of, read, with_scripts
 from edictum.contracts.sandbox.domains import URL_KEYS, DomainBounds, address_operands
 from edictum.contracts.sandbox.expand import Values, assigned, texts_of
 from edictum.contracts.sandbox.operands import Script, no_paths, text_operands
@@ -185,7 +185,7 @@ class Sandbox:
                 shown = None if word.literal is not None else word.source
                 pieces = skipped[id(word)](text) if id(word) in skipped else (text,)
                 for piece in pieces:
-                    if problem := looker.text(piece, bases, shown, expands=word.expands):
+                    if problem := looker.text(piece, bases, shown, expands=word.expands and not is_pattern(simple)):
                         return problem
         return None
 
