@@ -83,3 +83,8 @@ def test_absolute_paths_inside_pass_in_every_place(work: Path, in_work) -> None:
 def test_no_bounds_refuse_nothing_but_the_unreadable() -> None:
     assert Sandbox().violation(ToolCall("bash", {"command": "cat /etc/passwd"})) is None
     assert Sandbox().violation(ToolCall("bash", {"command": "cat 'x"})) is not None
+
+
+def test_a_path_that_is_no_text_matters_only_where_paths_are_bounded() -> None:
+    assert Sandbox(domains=["good.com"]).violation(ToolCall("fetch", {"path": 5})) is None
+    assert Sandbox(within=["/tmp"]).violation(ToolCall("fetch", {"url": 5})) is None

@@ -1,12 +1,14 @@
-"""Forms in which frameworks pass calls and results on: arguments as JSON text, and the failure flag of MCP results."""
+"""Forms in which frameworks pass calls and results on: arguments as JSON text, the failure flag of MCP results, generators."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from typing import Any
+
+from edictum.core._draft import record
 
 # Where the flags of the MCP results in a call are noted, for frameworks that drop them.
 MCP_ERRORS: ContextVar[list[str] | None] = ContextVar("edictum_mcp_errors", default=None)
@@ -41,3 +43,31 @@ def noting_errors(call_tool: Callable[..., Any]) -> Callable[..., Any]:
 
     vars(call)["notes_errors"] = True
     return call
+
+
+@record
+class Pieces:
+    """What a generator yielded. It ran to its end inside of the guard, so that all of it can be judged before any of it is read."""
+
+    items: list[Any]
+    asynchronous: bool = False
+
+    def text(self, of: Callable[[Any], str]) -> str:
+        return "".join(map(of, self.items))
+
+    def again(self, items: list[Any] | None = None) -> Any:
+        """A generator of the same kind, over the same items or over others."""
+        chosen = self.items if items is None else items
+        return _ayield(chosen) if self.asynchronous else (item for item in chosen)
+
+
+async def _ayield(items: list[Any]) -> AsyncIterator[Any]:
+    for item in items:
+        yield item
+
+
+def enclosed(function: Any, name: str) -> Any:
+    """What a function refers to in the function around it, by name; None if it refers to no such thing."""
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    cells = getattr(function, "__closure__", None) or ()
+    return next((cell.cell_contents for known, cell in zip(names, cells, strict=True) if known == name), None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from inspect import isasyncgen, iscoroutinefunction, isgenerator
 from typing import Any, ClassVar
 
-from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply
-from edictum.errors import EdictumToolError
+from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, as_text
+from edictum.adapters._wire import Pieces, enclosed
 from edictum.execution.portal import PORTAL
 
 CARRIED = ("user_message", "agent_message", "messages")  # what an AgentRunException brings to the model beside its text
@@ -46,7 +46,8 @@ class AgnoAdapter(Adapter):
             returned = Pieces(list(returned)) if isgenerator(returned) else returned
             return _shown(returned)
 
-        return _answer(returned, self.call(name, args, body, call_id=_call_id(following), flag=_flag_of(lambda: returned), on_warn=on_warn))
+        reply = self.call(name, args, body, call_id=_call_id(following), flag=_flag, on_warn=on_warn)
+        return self._answer(returned, reply)
 
     async def _ahook(self, name: str, following: Callable[..., Any], args: dict[str, Any], on_warn: OnWarn | None) -> Any:
         returned: Any = None
@@ -55,11 +56,26 @@ class AgnoAdapter(Adapter):
             nonlocal returned
             returned = await following(**checked)
             returned = Pieces(list(returned)) if isgenerator(returned) else returned
-            returned = APieces([piece async for piece in returned]) if isasyncgen(returned) else returned
+            returned = Pieces([piece async for piece in returned], asynchronous=True) if isasyncgen(returned) else returned
             return _shown(returned)
 
-        flag = _flag_of(lambda: returned)
-        return _answer(returned, await self.acall(name, args, body, call_id=_call_id(following), flag=flag, on_warn=on_warn))
+        reply = await self.acall(name, args, body, call_id=_call_id(following), flag=_flag, on_warn=on_warn)
+        return self._answer(returned, reply)
+
+    def _answer(self, returned: Any, reply: Reply) -> Any:
+        """The result as the tool gave it, with its parts exchanged where the guard changed something.
+
+        A refusal is raised, so that Agno marks it as an error; as this exception, because all others end in the log with a traceback.
+        """
+        if reply.text is not None and reply.failed:
+            raise self.load("agno.exceptions").AgentRunException(reply.text)
+        value = reply.get()
+        if isinstance(returned, Pieces):
+            return returned.again() if value == returned.text(_text) else returned.again([value])
+        if reply.text is not None or not _is_tool_result(returned):
+            return value
+        whole = returned.metadata is not None and isinstance(value, dict) and value.keys() == {"content", "metadata"}
+        return returned.model_copy(update=value if whole else {"content": as_text(value), "metadata": None})
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:
         """The hooks of the agent, or of each of its tools, and of each member of a team; synchronous and asynchronous."""
@@ -86,21 +102,45 @@ class AgnoAdapter(Adapter):
 
         made = self.load("agno.tools.function").Function(name=CANARY, entrypoint=tool)
         agent = self.load("agno.agent").Agent(model=CanaryModel(id=CANARY), tools=[made], tool_hooks=hooks, telemetry=False)
-        said = agent.run("canary") if way == "run" else PORTAL.run(agent.arun("canary"))
-        return f"{read[-1]} {said.status}"
+        _ = agent.run("canary") if way == "run" else PORTAL.run(agent.arun("canary"))
+        return read[-1]
 
 
-class Pieces(list[Any], Iterator[Any]):
-    """What a generator yielded. It ran to its end inside of the guard; Agno goes through its pieces afterwards."""
+def _text(item: Any) -> str:
+    """What Agno puts into the tool's message for a piece: of the events, only those that carry output."""
+    event = getattr(item, "event", "CustomEvent")
+    if event == "CustomEvent":
+        return str(item)
+    return str(item.content or "") if event in ("RunContent", "TeamRunContent", "WorkflowCompleted") else ""
 
-    def __next__(self) -> Any:
-        if not self:
-            raise StopIteration
-        return self.pop(0)
+
+def _shown(returned: Any) -> Any:
+    """What the guard judges: all that the model will read. A ToolResult may hold structured content beside its text."""
+    if not _is_tool_result(returned):
+        return returned.text(_text) if isinstance(returned, Pieces) else returned
+    return returned.content if returned.metadata is None else {"content": returned.content, "metadata": returned.metadata}
 
 
-class APieces(list[Any], AsyncIterator[Any]):
-    async def __anext__(self) -> Any:
-        if not self:
-            raise StopAsyncIteration
-        return self.pop(0)
+def _is_tool_result(value: Any) -> bool:
+    return type(value).__name__ == "ToolResult" and hasattr(value, "model_copy")
+
+
+def _flag(value: Any) -> str | None:
+    """Agno writes the failure flag of an MCP result into the text."""
+    text = value.get("content") if isinstance(value, dict) else value
+    return "isError is set" if isinstance(text, str) and text.startswith("Error from MCP tool '") else None
+
+
+def _call_id(following: Any) -> str | None:
+    """Agno does not tell hooks the call id. What it gives them to go on with was made by the FunctionCall, which knows it."""
+    return getattr(enclosed(enclosed(following, "inner_func"), "self"), "call_id", None)
+
+
+def _tree(agent: Any) -> list[Any]:
+    members = getattr(agent, "members", None) or ()
+    return [agent, *(inner for member in members for inner in _tree(member))]
+
+
+def _hooks(agent: Any) -> list[Any]:
+    """The agent's hooks go before those of its tools; without any, each tool has its own."""
+    return [agent.tool_hooks] if agent.tool_hooks is not None else [getattr(tool, "tool_hooks", None) for tool in agent.tools or ()]

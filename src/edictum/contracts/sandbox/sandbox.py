@@ -43,11 +43,12 @@ Role = Literal["command", "path", "prose", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One text among the arguments, with the key it stands under."""
+    """One text among the arguments, with the key it stands under, or the problem with a value that should be one."""
 
     key: str
     text: str
     role: Role
+    problem: str | None = None
 
 
 def role_of(key: str) -> Role:
@@ -64,7 +65,7 @@ def plain_key(key: str) -> str:
 
 
 class NotText(ValueError):
-    """A path, a command or an address that is not text."""
+    """A command that is not text."""
 
 
 def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item]:
@@ -87,7 +88,7 @@ def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item
         case bytes() if own not in ("path", "command"):
             yield Item(key, value.decode("latin-1"), own)
         case _ if own in ("path", "command") or key in URL_KEYS:
-            raise NotText(f"Argument '{key:.80}' is {type(value).__name__}, not text, so it cannot be judged.")
+            yield Item(key, "", own, f"Argument '{key:.80}' is {type(value).__name__}, not text, so it cannot be judged.")
 
 
 class Sandbox:
@@ -144,6 +145,8 @@ class Sandbox:
                 continue
             for item in items_in(key, value):
                 shell_text = call.tool_name.lower() in SHELL_TOOLS and not has_command and item.role == "other"
+                if item.role == "command" and item.problem:
+                    raise NotText(item.problem)
                 if item.role == "command" or shell_text:
                     commands += read(item.text)
                 else:
@@ -169,7 +172,7 @@ class Sandbox:
 
     def _item_path(self, looker: Looker, item: Item, bases: list[str]) -> str | None:
         if item.role == "path":
-            return looker.whole(item.text, bases)
+            return item.problem or looker.whole(item.text, bases)
         several = len(item.text.split(None, 1)) > 1
         if item.role == "prose" and several:
             return None
@@ -193,7 +196,8 @@ class Sandbox:
 
     def _named_domains(self, commands: list[Simple], items: list[Item], values: Values) -> str | None:
         for item in items:
-            if problem := self.domains.text(item.text, sure=item.key in URL_KEYS):
+            named = item.key in URL_KEYS
+            if problem := (item.problem if named else None) or self.domains.text(item.text, sure=named):
                 return problem
         for simple in commands:
             addresses = {id(word) for program in programs_of(simple) for word in address_operands(program)}
