@@ -9,6 +9,7 @@ import asyncio
 import json
 from typing import Any, ClassVar
 
+from pydantic import Field
 from semantic_kernel import Kernel
 from semantic_kernel.agents import ChatCompletionAgent
 from semantic_kernel.connectors.ai.chat_completion_client_base import ChatCompletionClientBase
@@ -47,8 +48,8 @@ class ScriptedModel(ChatCompletionClientBase):
     """Stands in for a real model: plays a list of messages, and keeps what it was shown."""
 
     SUPPORTS_FUNCTION_CALLING: ClassVar[bool] = True
-    script: list[Any] = []
-    seen: list[Any] = []
+    script: list[Any]
+    seen: list[Any] = Field(default_factory=list)
 
     def get_prompt_execution_settings_class(self) -> Any:
         return PromptExecutionSettings
@@ -78,7 +79,7 @@ def ask(*paths: str) -> ChatMessageContent:
 
 async def main() -> None:
     script = [ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), ChatMessageContent(role="assistant", content="done")]
-    model = ScriptedModel(ai_model_id="scripted", script=script, seen=[])
+    model = ScriptedModel(ai_model_id="scripted", script=script)
 
     guard = Edictum.from_yaml_string(RULES)
     adapter = SemanticKernelAdapter(guard)

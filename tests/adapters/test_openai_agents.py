@@ -325,6 +325,21 @@ def test_one_tool_without_guardrails_among_others_is_noticed() -> None:
             adapter.self_test(Agent(name="a", **extra))
 
 
+def test_a_denial_need_not_fit_the_schema_of_the_output() -> None:
+    class Found(BaseModel):
+        value: str
+
+    def find(key: str) -> Found:
+        """Find something."""
+        return Found(value=key)
+
+    guard = Edictum(contracts=[no_forbidden])
+    calls = [Call("find", {"key": "a"}, "c1"), Call("find", {"key": "forbidden"}, "c2")]
+    agent = Agent(name="a", model=model(calls), tools=[function_tool(find, output_type=Found)])
+    play(OpenAIAgentsAdapter(guard).govern(agent))
+    assert dict(outputs(agent.model)) == {"c1": '{"value":"a"}', "c2": "DENIED: The key is forbidden."}
+
+
 def test_a_failure_function_still_words_failures_and_none_still_raises() -> None:
     def fall() -> str:
         raise ValueError("no luck")

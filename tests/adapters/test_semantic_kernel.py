@@ -24,7 +24,7 @@ from semantic_kernel.contents import (
     StreamingTextContent,
 )
 from semantic_kernel.filters import FilterTypes
-from semantic_kernel.functions import FunctionResult, KernelArguments, kernel_function
+from semantic_kernel.functions import FunctionResult, KernelArguments, KernelPlugin, kernel_function
 from semantic_kernel.functions.kernel_function_metadata import KernelFunctionMetadata
 
 from edictum import Edictum, EdictumConfigError
@@ -86,7 +86,8 @@ class Run:
         self.model = ScriptedModel(ai_model_id="scripted", service_id="s", script=list(script), seen=[])
         self.kernel = Kernel()
         self.kernel.add_service(self.model)
-        self.kernel.add_plugin({item.__name__: kernel_function(name=item.__name__)(item) for item in tools}, "p")
+        for item in tools:
+            self.kernel.add_function("p", kernel_function(name=item.__name__)(item))
         self.settings = PromptExecutionSettings(service_id="s", function_choice_behavior=FunctionChoiceBehavior.Auto())
         self.history = ChatHistory()
         self.history.add_user_message("go")
@@ -171,7 +172,7 @@ async def test_an_agent_with_plugins_of_its_own_is_governed() -> None:
     run = Run([], [[Call("look_up", {"key": "forbidden"}, "c1"), Call("look_up", {"key": "a"}, "c2")]])
     adapter = SemanticKernelAdapter(guard)
     adapter.register(run.kernel)
-    plugin = run.kernel.add_plugin({"look_up": kernel_function(look_up)}, "p")
+    plugin = KernelPlugin("p", functions=kernel_function(look_up))
     agent = ChatCompletionAgent(
         kernel=run.kernel, service=run.model, name="a", plugins=[plugin], function_choice_behavior=FunctionChoiceBehavior.Auto()
     )
@@ -203,7 +204,8 @@ async def test_a_failure_that_a_function_deals_with_is_its_own_business() -> Non
             return "dealt with"
         return "it did not raise"
 
-    run.kernel.add_plugin({"outer": kernel_function(name="outer")(outer), "fall": kernel_function(name="fall")(fall)}, "p")
+    for function in (outer, fall):
+        run.kernel.add_function("p", kernel_function(name=function.__name__)(function))
     SemanticKernelAdapter(guard).register(run.kernel)
     await ask(run)
     assert run.model.seen[-1][0].result == "dealt with"

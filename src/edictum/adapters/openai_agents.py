@@ -98,6 +98,7 @@ class OpenAIAgentsAdapter(Adapter):
 
     def _invoker(self, inner: Callable[[Any, str], Any], on_warn: OnWarn | None) -> Callable[[Any, str], Any]:
         state, invalid = self.load("agents.agent_tool_state"), self.load("agents").ModelBehaviorError
+        ours = self.load("agents.tool")._DEFAULT_FAILURE_HANDLED_ATTR  # tells the SDK not to hold a text of ours to the output's schema
 
         async def invoke(ctx: Any, text: str) -> Any:
             args, errors = json_args(text), list[str]()
@@ -115,9 +116,11 @@ class OpenAIAgentsAdapter(Adapter):
             asked = {"arguments": text} if args is None else args
             options: dict[str, Any] = {"call_id": ctx.tool_call_id, "flag": lambda _: errors[0] if errors else None}
             try:
-                return (await self.acall(ctx.tool_name, asked, body, on_warn=on_warn, **options)).get()
+                reply = await self.acall(ctx.tool_name, asked, body, on_warn=on_warn, **options)
             except NestedApproval as waiting:
                 return waiting.args[0]
+            setattr(ctx, ours, reply.text is not None)
+            return reply.get()
 
         vars(invoke).update(vars(inner))  # the SDK's marks: how arguments are prepared, which function is behind the tool
         return invoke

@@ -117,21 +117,39 @@ class Approval:
     approver: str | None = None
 
 
-@dataclass(slots=True, eq=False)
 class Entry:
-    """An event in the making: references to frozen parts, stamped with the time by the driver."""
+    """An event in the making: references to frozen parts, stamped with the time by the driver.
 
-    context: Context
-    action: AuditAction
-    call: ToolCall
-    decision: Decision
-    counters: Counters = NO_COUNTERS
-    closing: Closing | None = None
-    about: Objection | None = None  # for would-deny events: the one objection that was waived
-    approval: Approval | None = None
-    reason: str | None = None
-    at: float = 0.0
-    _event: AuditEvent | None = None
+    Of the counters two numbers are kept, not the object: entries stay in memory by the thousand, and what is not kept need not
+    be looked at by the garbage collector either.
+    """
+
+    __slots__ = ("_event", "about", "action", "approval", "at", "attempts", "call", "closing", "context", "decision", "executions", "reason")
+
+    def __init__(
+        self,
+        context: Context,
+        action: AuditAction,
+        call: ToolCall,
+        decision: Decision,
+        counters: Counters = NO_COUNTERS,
+        closing: Closing | None = None,
+        about: Objection | None = None,  # for would-deny events: the one objection that was waived
+        approval: Approval | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self.context = context
+        self.action = action
+        self.call = call
+        self.decision = decision
+        self.attempts = counters.attempts
+        self.executions = counters.executions
+        self.closing = closing
+        self.about = about
+        self.approval = approval
+        self.reason = reason
+        self.at = 0.0
+        self._event: AuditEvent | None = None
 
     def event(self) -> AuditEvent:
         """The redacted event; made once."""
@@ -174,8 +192,8 @@ def _event(entry: Entry) -> AuditEvent:
         environment=call.environment,
         principal=redact.redact_args(call.principal.as_dict()) if call.principal else None,
         action=entry.action,
-        session_attempt_count=entry.counters.attempts,
-        session_execution_count=entry.counters.executions,
+        session_attempt_count=entry.attempts,
+        session_execution_count=entry.executions,
         mode=context.mode,
         policy_version=context.policy_version,
         session_id=call.run_id,
