@@ -94,7 +94,8 @@ class State:
 
 
 def _state(policy: Policy, wiring: Wiring, base: Base, language: Language, in_force: Callable[[], str | None]) -> State:
-    return State(policy, wiring, wiring.terms(policy.version, in_force), Ports(wiring), base, language)
+    ports = Ports(wiring)
+    return State(policy, wiring, replace(wiring.terms(policy.version, in_force), at_once=ports.at_once()), ports, base, language)
 
 
 class Edictum:
@@ -365,11 +366,11 @@ class Edictum:
         except EdictumInputError as exc:  # the arguments come from a model, so this is an answer, not an error
             step.malformed(str(exc))
             run = self._turn_call(state, plan, step, options)
-        flow = in_turn(run, plan, _terms(state, options), step.flag if flag is error_key else flag, step)
-        if NAMING_OPTIONS.issuperset(options):
-            return flow, state.ports
-        account = read_account(run.call, options)
-        return accounted(flow, account) if account is not None else flow, state.ports
+        terms, judge = _terms(state, options), step.flag if flag is error_key else flag
+        account = None if NAMING_OPTIONS.issuperset(options) else read_account(run.call, options)
+        if account is None:
+            return in_turn(run, plan, terms, judge, step), state.ports
+        return accounted(in_turn(run, plan, replace(terms, at_once=None), judge, step), account), state.ports
 
     def _turn_call(self, state: State, plan: Plan, step: OpenedCall, options: dict[str, Any]) -> RunTool:
         """As ``_call``, in the session of the turn. Most calls of a turn state an id and nothing else, which needs no second copy."""
@@ -616,9 +617,10 @@ NAMING_OPTIONS = frozenset({"call_id"})
 
 def _flow_of(state: State, plan: Plan, run: RunTool, flag: Flag | None, options: Mapping[str, Any]) -> Flow:
     """The walk of a call with options."""
-    flow = lifecycle(run, plan, _terms(state, options), flag)
-    account = read_account(run.call, options)
-    return accounted(flow, account) if account is not None else flow
+    terms, account = _terms(state, options), read_account(run.call, options)
+    if account is None:
+        return lifecycle(run, plan, terms, flag)
+    return accounted(lifecycle(run, plan, replace(terms, at_once=None), flag), account)
 
 
 def _terms(state: State, options: Mapping[str, Any]) -> Terms:

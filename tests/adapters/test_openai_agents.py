@@ -326,18 +326,15 @@ def test_one_tool_without_guardrails_among_others_is_noticed() -> None:
 
 
 def test_a_denial_need_not_fit_the_schema_of_the_output() -> None:
-    class Found(BaseModel):
-        value: str
-
-    def find(key: str) -> Found:
+    def find(key: str) -> Params:
         """Find something."""
-        return Found(value=key)
+        return Params(key=key)
 
     guard = Edictum(contracts=[no_forbidden])
     calls = [Call("find", {"key": "a"}, "c1"), Call("find", {"key": "forbidden"}, "c2")]
-    agent = Agent(name="a", model=model(calls), tools=[function_tool(find, output_type=Found)])
+    agent = Agent(name="a", model=model(calls), tools=[function_tool(find, output_type=Params)])
     play(OpenAIAgentsAdapter(guard).govern(agent))
-    assert dict(outputs(agent.model)) == {"c1": '{"value":"a"}', "c2": "DENIED: The key is forbidden."}
+    assert dict(outputs(agent.model)) == {"c1": '{"key":"a"}', "c2": "DENIED: The key is forbidden."}
 
 
 def test_a_failure_function_still_words_failures_and_none_still_raises() -> None:

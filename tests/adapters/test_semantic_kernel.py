@@ -197,9 +197,9 @@ async def test_a_failure_that_a_function_deals_with_is_its_own_business() -> Non
     guard = Edictum()
     run = Run([], [[Call("outer", {"key": "a"}, "c1")]])
 
-    async def outer(key: str, kernel: Any) -> str:
+    async def outer(key: str) -> str:
         try:
-            await kernel.invoke(plugin_name="p", function_name="fall", arguments=KernelArguments(key=key))
+            await run.kernel.invoke(plugin_name="p", function_name="fall", arguments=KernelArguments(key=key))
         except Exception:
             return "dealt with"
         return "it did not raise"

@@ -94,12 +94,12 @@ def test_a_layer_imports_only_what_stands_below_it(path: Path) -> None:
 
 
 def test_adapters_import_neither_each_other_nor_a_backend() -> None:
-    """An adapter only translates."""
+    """An adapter only translates. What adapters share stands in modules with an underscore."""
     adapters = [path for path in FILES if part(path) == "adapters" and not path.name.startswith("_")]
     for path in adapters:
         for name in imports(path):
             if name.startswith("edictum.adapters."):
-                assert name == "edictum.adapters._base", f"{path.name} imports {name}"
+                assert name.startswith("edictum.adapters._"), f"{path.name} imports {name}"
             assert not name.startswith(("edictum.sessions", "edictum.audit", "edictum.approval")), f"{path.name} imports {name}"
 
 

@@ -22,6 +22,7 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from importlib import import_module, metadata
 from inspect import isawaitable
 from typing import Any, ClassVar, Literal
@@ -375,6 +376,7 @@ def _replaced(reply: Reply, told: Any) -> Reply:
 # --- Versions -------------------------------------------------------------------------------------------------------------------
 
 
+@cache  # an adapter loads modules at every call, and looking into an installed distribution takes half a millisecond
 def check_version(adapter: str, distribution: str, first: str, beyond: str) -> None:
     """Refuse a framework outside the range that the adapter supports."""
     wanted = f"{distribution}>={first},<{beyond}"

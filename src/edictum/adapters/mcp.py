@@ -55,7 +55,11 @@ class MCPAdapter(Adapter):
         if reply.error is not None:
             return _message(request, error={"code": getattr(reply.error, "error", {}).get("code", -32603), "message": str(reply.error)})
         result = made.answer(reply)
-        return answered if answered is not None and result is made.result else _message(request, result=_modern(params, result))
+        if answered is not None and result is made.result:
+            return answered
+        if made.result is not None and not _alike(made.result.get("structuredContent"), result.get("structuredContent")):
+            result["isError"] = True
+        return _message(request, result=_modern(params, result))
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
         """``target`` is a function that sends a request as a client of the proxy would, and gives the answer."""
@@ -85,6 +89,13 @@ def _result(answer: Message) -> Message:
     if not isinstance(result.get("content", []), list) or result.get("resultType", "complete") != "complete" or "task" in result:
         raise ServerError({"code": -32603, "message": "The server gave no result that can be judged."})
     return result
+
+
+def _alike(given: Any, made: Any) -> bool:
+    """Whether a structure that we made has the form of the server's. A client that knows another form refuses it, unless it is an error."""
+    if isinstance(given, dict) and isinstance(made, dict):
+        return given.keys() == made.keys() and all(_alike(given[key], made[key]) for key in given)
+    return given is None or type(given) is type(made)
 
 
 def _message(request: Message, **said: Any) -> Message:

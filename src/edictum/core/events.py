@@ -124,7 +124,20 @@ class Entry:
     be looked at by the garbage collector either.
     """
 
-    __slots__ = ("_event", "about", "action", "approval", "at", "attempts", "call", "closing", "context", "decision", "executions", "reason")
+    __slots__ = (
+        "_event",
+        "about",
+        "action",
+        "approval",
+        "at",
+        "attempts",
+        "call",
+        "closing",
+        "context",
+        "decision",
+        "executions",
+        "reason",
+    )
 
     def __init__(
         self,

@@ -15,9 +15,10 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from edictum.core.decide import describe
-from edictum.core.decision import FAULTS
+from edictum.core.decision import FAULTS, Raised
 from edictum.core.effects import Ask, AwaitDecision, AwaitTwin, Delay, Effect, Notify, ReadSession, Settle, StoreArtifact, Withdraw
 from edictum.core.events import Entry
+from edictum.core.lifecycle import AtOnce
 from edictum.core.limits import Reservation, Settlement
 from edictum.errors import BackendError
 from edictum.execution.failures import Unfinished
@@ -78,6 +79,12 @@ class Ports:
             | ({Reservation, Settlement, ReadSession} if iscoroutinefunction(ledger.reserve) or not _is_plain(ledger) else set())
             | ({Entry} if self._sinks else set())
         )
+
+    def at_once(self) -> AtOnce | None:
+        """The ports that the walk may ask without stopping: those of a ledger and a sink that live in this process."""
+        if not self.may_wait.isdisjoint((Reservation, Settlement, Entry)):
+            return None
+        return AtOnce(*(_answering(self.handlers[kind]) for kind in (Reservation, Settlement, Entry)))
 
     def _record(self, entry: Entry) -> Awaitable[None] | None:
         """Every sink is tried; what failed is raised together, unless the sink says that it is not required."""
@@ -164,6 +171,16 @@ def _local_recorder(wiring: Wiring) -> Handler:
         take(entry)
 
     return record
+
+
+def _answering(handler: Handler) -> Handler:
+    def answer(effect: Any) -> Any:
+        try:
+            return handler(effect)
+        except FAULTS as exc:
+            return Raised(exc)
+
+    return answer
 
 
 def _is_plain(ledger: Any) -> bool:

@@ -1,0 +1,288 @@
+"""MCP over streamable HTTP: a server at a URL, for a client on our stdin or for clients of a port of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+from edictum.adapters.mcp import VERSION_KEY, MCPAdapter, Message
+from edictum.cli._mcp_relay import Relay, is_answer, is_call, key_of
+from edictum.cli._mcp_stdio import Console, between
+from edictum.errors import EdictumConfigError
+
+logger = logging.getLogger("edictum")
+NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+# Headers that belong to one connection, and those that no longer hold for what we pass on.
+DROPPED = {"host", "connection", "keep-alive", "transfer-encoding", "te", "upgrade", "content-length", "content-encoding",
+           "accept-encoding", "last-event-id", "proxy-authorization", "proxy-connection"}  # fmt: skip
+UNREADABLE = object()
+JSON, EVENTS = "application/json", "text/event-stream"
+
+
+def load(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as exc:
+        raise EdictumConfigError(f"{module} is not installed.", hint="Run: pip install 'edictum[mcp]'") from exc
+
+
+def new_client(headers: Mapping[str, str]) -> Any:
+    httpx = load("httpx")
+    return httpx.AsyncClient(headers=dict(headers), timeout=httpx.Timeout(30, read=None), limits=httpx.Limits(max_connections=None))
+
+
+async def events(response: Any) -> AsyncIterator[Any]:
+    """The messages of an event stream."""
+    data: list[str] = []
+    async for line in response.aiter_lines():
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and data:
+            text, data = "\n".join(data), []
+            if text.strip():
+                yield json.loads(text)
+
+
+async def messages(response: Any) -> AsyncIterator[Any]:
+    """The messages of an answer, whatever form the server chose."""
+    kind = response.headers.get("content-type", "")
+    if kind.startswith(EVENTS):
+        async for message in events(response):
+            yield message
+    elif kind.startswith(JSON) and (body := await response.aread()):
+        yield json.loads(body)
+
+
+def routing(message: Message) -> dict[str, str]:
+    """Headers by which servers of the newer protocol route a request; they must repeat what it says."""
+    params = message.get("params") or {}
+    version = (params.get("_meta") or {}).get(VERSION_KEY)
+    if not isinstance(version, str):
+        return {}
+    name = params.get(NAMED_BY.get(message.get("method", ""), ""))
+    named = {"mcp-name": in_header(name)} if isinstance(name, str) else {}
+    return {"mcp-protocol-version": version, "mcp-method": message["method"], **named}
+
+
+def in_header(text: str) -> str:
+    plain = text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?")
+    return text if plain else f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+
+# --- A client on our stdin -------------------------------------------------------------------------------------------------------
+
+
+class Url:
+    """The server, seen by one client."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], deliver: Callable[[Any], Awaitable[None]]) -> None:
+        self._url, self._deliver, self._client = url, deliver, new_client(headers)
+        self._session: dict[str, str] = {}
+        self._posts: dict[Any, asyncio.Task[None]] = {}
+
+    async def send(self, message: Message) -> None:
+        method = message.get("method")
+        given_up = key_of((message.get("params") or {}).get("requestId")) if method == "notifications/cancelled" else None
+        if given_up in self._posts and not self._session:
+            self._posts[given_up].cancel()  # the newer protocol has no such notification: closing the stream says it
+        elif method is not None and "id" in message:
+            self._keep(key_of(message["id"]), self._request(message))
+        else:
+            await self._post(message)
+        if method == "notifications/initialized":
+            self._keep("listening", self._listen())
+
+    def _keep(self, key: Any, work: Any) -> None:
+        self._posts[key] = task = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._posts.pop(key, None))
+
+    async def _request(self, message: Message) -> None:
+        """Every request gets an answer: if the server gives none, an error."""
+        try:
+            why = "the server gave no answer" if not await self._post(message) else None
+        except Exception as exc:
+            why = f"{type(exc).__name__}: {exc}"
+        if why is not None:
+            await self._deliver({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": why}})
+
+    async def _post(self, message: Message) -> bool:
+        headers = {"accept": f"{JSON}, {EVENTS}", **self._session, **routing(message)}
+        answered = False
+        async with self._client.stream("POST", self._url, json=message, headers=headers) as response:
+            self._session |= {key: response.headers[key] for key in ("mcp-session-id",) if key in response.headers}
+            async for said in messages(response):
+                if message.get("method") == "initialize" and is_answer(said) and "result" in said:
+                    self._session["mcp-protocol-version"] = said["result"].get("protocolVersion", "")
+                answered = answered or is_answer(said)
+                await self._deliver(said)
+            if response.status_code >= 400 and not answered:
+                raise ConnectionError(f"the server answered with status {response.status_code}")
+        return answered
+
+    async def _listen(self) -> None:
+        """What the server says of its own accord; many offer no such stream."""
+        async with self._client.stream("GET", self._url, headers={"accept": EVENTS, **self._session}) as response:
+            if response.status_code == 200:
+                async for said in events(response):
+                    if not is_answer(said):
+                        await self._deliver(said)
+
+    async def stop(self) -> None:
+        for task in list(self._posts.values()):
+            task.cancel()
+        if "mcp-session-id" in self._session:
+            await asyncio.wait_for(asyncio.gather(self._client.delete(self._url, headers=self._session), return_exceptions=True), 5)
+        await self._client.aclose()
+
+
+async def serve_url(adapter: MCPAdapter, url: str, headers: Mapping[str, str]) -> int:
+    console = Console()
+
+    async def deliver(said: Any) -> None:
+        await relay.from_server(said)
+
+    server = Url(url, headers, deliver)
+    relay = Relay(adapter, console.send, server.send)
+
+    async def up() -> None:
+        async for message in console.messages():
+            await relay.from_client(message)
+
+    async def down() -> None:
+        await asyncio.Event().wait()  # a URL has no end of its own
+
+    return await between(asyncio.create_task(up()), asyncio.create_task(down()), relay, server.stop)
+
+
+# --- Clients of a port of ours ------------------------------------------------------------------------------------------------------
+
+
+class Gateway:
+    """An ASGI application that passes requests on to the server of a URL, under the same paths."""
+
+    def __init__(self, adapter: MCPAdapter, url: str, headers: Mapping[str, str]) -> None:
+        parts = urlsplit(url)
+        self._adapter, self._origin, self._client = adapter, f"{parts.scheme}://{parts.netloc}", new_client(headers)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        body = await _body(receive)
+        said = _parsed(scope, body)
+        calls = [message for message in (said if isinstance(said, list) else [said]) if is_call(message)]
+        if said is UNREADABLE or (calls and (isinstance(said, list) or "id" not in calls[0])):
+            await _respond(send, 400, {"content-type": "text/plain"}, b"Calls of tools are JSON, have an id, and are sent one by one.")
+        elif calls:
+            await self._govern(scope, calls[0], receive, send)
+        else:
+            await self._pass(scope, json.dumps(said).encode() if isinstance(said, (dict, list)) else body, send)
+
+    def _open(self, scope: Any, body: bytes) -> Any:
+        headers = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]]
+        query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+        kept = [(key, value) for key, value in headers if key not in DROPPED]
+        return self._client.stream(scope["method"], self._origin + scope["path"] + query, headers=kept, content=body)
+
+    async def _pass(self, scope: Any, body: bytes, send: Any) -> None:
+        async with self._open(scope, body) as response:
+            listening = scope["method"] == "GET" and response.headers.get("content-type", "").startswith(EVENTS)
+            await send({"type": "http.response.start", "status": response.status_code, "headers": _kept(response.headers)})
+            if listening:  # answers come with their requests; one that comes here repeats what was judged there
+                async for said in events(response):
+                    if not is_answer(said):
+                        await _event(send, said)
+            else:
+                async for part in response.aiter_bytes():
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _govern(self, scope: Any, request: Message, receive: Any, send: Any) -> None:
+        """One call. What the server says before its answer is streamed; the answer is what the guard made of it."""
+        news: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+
+        async def forward(message: Message) -> Message:
+            async with self._open(scope, json.dumps(message).encode()) as response:
+                if response.status_code != 200:
+                    await news.put(("refused", (response.status_code, _kept(response.headers), await response.aread())))
+                async for said in messages(response):
+                    if is_answer(said):
+                        return dict(said)
+                    await news.put(("event", said))
+                raise ConnectionError(f"the server gave no answer (status {response.status_code})")
+
+        call = asyncio.create_task(self._adapter.answer(request, forward))
+        call.add_done_callback(lambda done: news.put_nowait(("answer", None if done.cancelled() else done.result())))
+        gone = asyncio.create_task(_disconnected(receive, call))
+        try:
+            await self._reply(news, send)
+        finally:
+            gone.cancel()
+
+    async def _reply(self, news: asyncio.Queue[tuple[str, Any]], send: Any) -> None:
+        kind, said = await news.get()
+        if kind == "refused":
+            status, headers, body = said
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+        elif kind == "answer":
+            await _respond(send, 200, {"content-type": JSON}, json.dumps(said).encode())
+        else:
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", EVENTS.encode())]})
+            while kind == "event":
+                await _event(send, said)
+                kind, said = await news.get()
+            await _event(send, said)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _parsed(scope: Any, body: bytes) -> Any:
+    """What a request says, if it says JSON. Forms, of a login for instance, are no MCP messages."""
+    if scope["method"] != "POST" or not body:
+        return None
+    try:
+        return json.loads(body)
+    except ValueError:
+        kinds = [value for key, value in scope["headers"] if key == b"content-type"]
+        return None if any(kind.startswith(b"application/x-www-form-urlencoded") for kind in kinds) else UNREADABLE
+
+
+async def _body(receive: Any) -> bytes:
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+async def _disconnected(receive: Any, call: asyncio.Task[Any]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    call.cancel()
+
+
+def _kept(headers: Any) -> list[tuple[bytes, bytes]]:
+    return [(key.encode("latin-1"), value.encode("latin-1")) for key, value in headers.multi_items() if key not in DROPPED]
+
+
+async def _respond(send: Any, status: int, headers: Mapping[str, str], body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(k.encode(), v.encode()) for k, v in headers.items()]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _event(send: Any, message: Any) -> None:
+    data = f"event: message\ndata: {json.dumps(message)}\n\n".encode()
+    await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def serve_port(adapter: MCPAdapter, url: str, headers: Mapping[str, str], host: str, port: int) -> int:
+    uvicorn = load("uvicorn")
+    config = uvicorn.Config(Gateway(adapter, url, headers), host=host, port=port, log_level="warning", lifespan="off", ws="none")
+    await uvicorn.Server(config).serve()
+    return 0

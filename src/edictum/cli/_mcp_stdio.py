@@ -1,0 +1,124 @@
+"""MCP over stdio: one JSON message per line. Our own stdin and stdout, and a server that we start."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import threading
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from edictum.adapters.mcp import MCPAdapter, Message
+from edictum.cli._mcp_relay import Relay
+from edictum.errors import EdictumConfigError
+
+logger = logging.getLogger("edictum")
+LONGEST_LINE = 1 << 30
+PATIENCE_S = 5.0
+
+
+def line_of(message: Message) -> bytes:
+    """Written anew, never as it came: two readers may understand a message with doubled keys differently."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+class Console:
+    """The client, which started us."""
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._writing = asyncio.Lock()
+        # A thread that dies with the process: a read of stdin cannot be called off.
+        threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        line = b"\n"
+        while line:
+            line = sys.stdin.buffer.readline()
+            loop.call_soon_threadsafe(self._lines.put_nowait, line)
+
+    async def messages(self) -> AsyncIterator[Any]:
+        while line := await self._lines.get():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                if line.strip():
+                    await self.send({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "This is not JSON."}})
+
+    async def send(self, message: Message) -> None:
+        async with self._writing:
+            await asyncio.to_thread(self._write, line_of(message))
+
+    def _write(self, line: bytes) -> None:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+
+
+class Process:
+    """A server that we start and stop."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._stdin, self._stdout = process.stdin, process.stdout
+
+    @classmethod
+    async def start(cls, command: Sequence[str]) -> Process:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=LONGEST_LINE))
+        except OSError as exc:
+            raise EdictumConfigError(f"The server could not be started: {exc}", hint="Give the command after --.") from exc
+
+    async def send(self, message: Message) -> None:
+        self._stdin.write(line_of(message))
+        await self._stdin.drain()
+
+    async def messages(self) -> AsyncIterator[Any]:
+        while line := await self._stdout.readline():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                logger.warning("the server wrote a line that is not JSON: %.200r", line)
+
+    async def stop(self) -> int:
+        """As the protocol asks for: close its stdin, wait, then end it."""
+        self._stdin.close()
+        for end in (self._process.terminate, self._process.kill):
+            try:
+                return await asyncio.wait_for(self._process.wait(), PATIENCE_S)
+            except TimeoutError:
+                end()
+        return await self._process.wait()
+
+
+async def serve_process(adapter: MCPAdapter, command: Sequence[str]) -> int:
+    """Stand between our client and the server; 0 when the client ended it, 1 when the server did."""
+    server = await Process.start(command)
+    console = Console()
+    relay = Relay(adapter, console.send, server.send)
+
+    async def up() -> None:
+        async for message in console.messages():
+            await relay.from_client(message)
+
+    async def down() -> None:
+        async for message in server.messages():
+            await relay.from_server(message)
+
+    return await between(asyncio.create_task(up()), asyncio.create_task(down()), relay, server.stop)
+
+
+async def between(up: asyncio.Task[None], down: asyncio.Task[None], relay: Relay, stop: Any) -> int:
+    """Until one side ends."""
+    await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+    served = up.done() and up.exception() is None
+    await relay.close()
+    await stop()
+    for task in (up, down):
+        task.cancel()
+    await asyncio.gather(up, down, return_exceptions=True)
+    return 0 if served else 1

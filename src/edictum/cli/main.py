@@ -1,0 +1,44 @@
+"""``edictum``: finds the command and runs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from edictum._version import __version__
+from edictum.errors import EdictumError
+
+# Command -> (module, what it does). A module has add_arguments(parser) and run(options, rest) -> exit code.
+COMMANDS = {
+    "mcp-proxy": ("edictum.cli.mcp_proxy", "Govern the tool calls of an MCP server, by standing in front of it."),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if argv is None else argv)
+    split = given.index("--") if "--" in given else len(given)
+    mine, rest = given[:split], given[split + 1 :]
+    chosen = next((word for word in mine if word in COMMANDS), None)
+    options = _parser(chosen).parse_args(mine)
+    try:
+        code: int = import_module(COMMANDS[options.command][0]).run(options, rest)
+    except EdictumError as exc:
+        print(f"edictum {options.command}: {exc}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    """Only the chosen command tells its options: the others need not be imported."""
+    parser = argparse.ArgumentParser(prog="edictum", description="Govern what AI agents do with their tools.")
+    parser.add_argument("--version", action="version", version=f"edictum {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    for name, (module, what) in COMMANDS.items():
+        command = commands.add_parser(name, help=what, description=what)
+        if name == chosen:
+            import_module(module).add_arguments(command)
+    return parser
