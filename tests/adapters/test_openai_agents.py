@@ -228,6 +228,24 @@ def test_a_denied_handoff_stays_with_its_agent_and_says_why() -> None:
     assert dict(outputs(first.model))["c1"].startswith("DENIED: ")
 
 
+def test_a_clone_that_is_denied_a_handoff_goes_on_itself() -> None:
+    guard = Edictum(limits=OperationLimits(max_calls_per_tool={"transfer_to_second": 0}))
+    first = OpenAIAgentsAdapter(guard).govern(Agent(name="first", model=model(), handoffs=[Agent(name="second", model=model())]))
+    clone = first.clone(model=model([Call("transfer_to_second", {}, "c1")]))
+    play(clone)
+    assert (len(clone.model.calls), len(first.model.calls)) == (2, 0)
+
+
+def test_a_handoff_is_one_call_whatever_is_added_and_whoever_was_governed_before() -> None:
+    guard = Edictum()
+    adapter = OpenAIAgentsAdapter(guard)
+    second = adapter.govern(Agent(name="second", model=model()))
+    first = adapter.govern(Agent(name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[second]))
+    first.handoffs.append(Agent(name="third"))
+    play(first)
+    assert actions(guard) == ["call_allowed transfer_to_second", "call_executed transfer_to_second"]
+
+
 def test_an_agent_as_a_tool_is_governed_inside_too() -> None:
     guard = Edictum(contracts=[no_forbidden])
     inner = Agent(name="inner", model=model([Call("look", {"key": "forbidden"}, "c2")]), tools=[look])

@@ -16,8 +16,13 @@ def governed_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_war
     """A governed call that hands over to a governed agent. If it is denied, the owner goes on, and its model reads why.
 
     The SDK wants an agent and asks the handoff for the text afterwards. So a refusal is a copy of the owner that carries the text.
+    A clone of an agent comes with the handoffs of its original: they are made anew, for their new owner.
     """
-    made = copy.copy(item) if hasattr(item, "on_invoke_handoff") else adapter.load("agents").handoff(item)
+    governed = hasattr(item, "on_invoke_handoff") and adapter in getattr(item, "governors", ())
+    if governed and item.owner is owner:
+        return item
+    plain = item.plain if governed else item
+    made = copy.copy(plain) if hasattr(plain, "on_invoke_handoff") else adapter.load("agents").handoff(plain)
     inner, message = made.on_invoke_handoff, made.get_transfer_message
 
     async def invoke(ctx: Any, text: str) -> Any:
@@ -35,5 +40,6 @@ def governed_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_war
         return agent
 
     made.get_transfer_message = lambda agent: agent.refusal or message(agent)
-    made.on_invoke_handoff, made.governors = invoke, (adapter, *getattr(item, "governors", ()))
+    made.on_invoke_handoff, made.plain, made.owner = invoke, plain, owner
+    made.governors = (adapter, *(vars(plain).get("governors", ())))
     return made

@@ -12,15 +12,16 @@ from edictum.execution.portal import PORTAL
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"  # only requests of the newer protocol carry their version
 INVALID_PARAMS = -32602
 Message = dict[str, Any]
+UNKNOWN: Message = {"code": -32603, "message": "The server gave no result that can be judged."}
 
 
 class ServerError(Exception):
     """The server answered with an error of the protocol."""
 
-    def __init__(self, error: Any) -> None:
-        self.error = error if isinstance(error, dict) else {"code": -32603, "message": as_text(error)}
-        data = self.error.get("data")
-        super().__init__(f"{self.error.get('message', '')}{'' if data is None else ' ' + as_text(data)}")
+    def __init__(self, error: Message) -> None:
+        self.error, data = error, error.get("data")
+        self.said = f"{error.get('message', '')}{'' if data is None else ' ' + as_text(data)}"
+        super().__init__(self.said)
 
 
 class MCPAdapter(Adapter):
@@ -50,10 +51,12 @@ class MCPAdapter(Adapter):
             reply = await self.acall(params["name"], params.get("arguments") or {}, body, **options)
         except Asked:
             return answered or {}
-        if isinstance(reply.error, ServerError) and answered is not None and str(reply.error) == str(ServerError(answered.get("error"))):
-            return answered
-        if reply.error is not None:
-            return _message(request, error={"code": getattr(reply.error, "error", {}).get("code", -32603), "message": str(reply.error)})
+        if isinstance(error := reply.error, ServerError):
+            return _message(
+                request, error=error.error if str(error) == error.said else {**UNKNOWN, **error.error, "message": str(error), "data": None}
+            )
+        if error is not None:
+            return _message(request, error={**UNKNOWN, "message": str(error)})
         result = made.answer(reply)
         if answered is not None and result is made.result:
             return answered
@@ -82,12 +85,14 @@ def _malformed(params: Any) -> str | None:
 
 def _result(answer: Message) -> Message:
     result = answer.get("result")
+    if "result" not in answer and isinstance(answer.get("error"), dict):
+        raise ServerError(answer["error"])
     if not isinstance(result, dict):
-        raise ServerError(answer.get("error"))
+        raise ServerError(UNKNOWN)
     if result.get("resultType") == "input_required":
         raise Asked
     if not isinstance(result.get("content", []), list) or result.get("resultType", "complete") != "complete" or "task" in result:
-        raise ServerError({"code": -32603, "message": "The server gave no result that can be judged."})
+        raise ServerError(UNKNOWN)
     return result
 
 

@@ -76,14 +76,15 @@ class OpenAIAgentsAdapter(Adapter):
             server.call_tool = noting_errors(server.call_tool)
         if any(self not in _governors(tool) for tool in agent.tools):
             agent.tools = [self._around(tool, on_warn) for tool in agent.tools]
-        if any(self not in _governors(item) for item in agent.handoffs):
-            agent.handoffs = [governed_handoff(self, item, agent, on_warn) for item in agent.handoffs]
+        handoffs = [governed_handoff(self, item, agent, on_warn) for item in agent.handoffs]
+        if any(new is not old for new, old in zip(handoffs, agent.handoffs, strict=True)):
+            agent.handoffs = handoffs
 
     def _around(self, tool: Any, on_warn: OnWarn | None, into: Any = None) -> Any:
         """The tool with the guard inside of its failure handling, so that the guard sees exceptions and the SDK still words them."""
-        made, plain = into or copy.copy(tool), copy.copy(tool)
         if self in _governors(tool):
             return tool
+        made, plain = into or copy.copy(tool), copy.copy(tool)
         if not hasattr(tool, "params_json_schema"):
             logger.warning("%r is not a function tool: its calls do not pass through the guard", tool.name)
         elif hasattr(made.on_invoke_tool, "_invoke_tool_impl"):

@@ -34,9 +34,9 @@ class Console:
         threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        line = b"\n"
+        stdin, line = open(sys.stdin.fileno(), "rb", closefd=False), b"\n"  # noqa: SIM115  # not sys.stdin: Python wants that one at its end
         while line:
-            line = sys.stdin.buffer.readline()
+            line = stdin.readline()
             loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
     async def messages(self) -> AsyncIterator[Any]:

@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser(chosen).parse_args(mine)
     try:
         code: int = import_module(COMMANDS[options.command][0]).run(options, rest)
-    except EdictumError as exc:
+    except (EdictumError, OSError) as exc:
         print(f"edictum {options.command}: {exc}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

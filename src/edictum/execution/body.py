@@ -42,11 +42,11 @@ async def run_async(effect: RunTool) -> Ran:
         if needs_await(value):
             value = await value
     except BaseException as exc:
-        return _ended_by(exc, clock() - started)
+        return ended_by(exc, clock() - started)
     return Ran(value, None, clock() - started)
 
 
-def _ended_by(exc: BaseException, elapsed_s: float) -> Ran:
+def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
     """A body's exception. Only what is meant for the host, not for the tool, counts as the caller having been interrupted."""
     if isinstance(exc, (KeyboardInterrupt, Pause)):
         return Ran(None, exc, elapsed_s, cancelled=True)
@@ -116,7 +116,7 @@ async def _run_bounded(effect: RunTool) -> Ran:
         return _left_behind(left, clock() - started, deadline)
     except NotStarted as exc:
         error = exc
-    return Ran(value, None, clock() - started) if error is None else _ended_by(error, clock() - started)
+    return Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
 
 
 def _left(deadline: float | None) -> float | None:
@@ -162,7 +162,7 @@ def run_sync(effect: RunTool, wait: Callable[[Awaitable[Any], float | None], Any
         error = exc
     except KeyboardInterrupt as exc:
         return Ran(None, exc, clock() - started, cancelled=True, body_may_be_running=True)
-    return Ran(value, None, clock() - started) if error is None else _ended_by(error, clock() - started)
+    return Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
 
 
 def _run_elsewhere_sync(effect: RunTool) -> Ran:

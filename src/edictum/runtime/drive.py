@@ -12,10 +12,11 @@ from typing import Any
 
 from edictum.core._draft import record
 from edictum.core.decision import FAULTS, Raised
-from edictum.core.effects import Pause, Ran, RunTool
+from edictum.core.effects import Effect, Pause, Ran, RunTool
+from edictum.core.freeze import thaw_args
 from edictum.core.lifecycle import Flow
 from edictum.core.limits import Reservation, Settlement
-from edictum.execution.body import needs_await, run_async, run_sync
+from edictum.execution.body import clock, ended_by, needs_await, run_async, run_sync
 from edictum.execution.portal import PORTAL
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.perform import Ports
@@ -47,30 +48,41 @@ class Walk:
 
     def step(self, value: Any = None) -> RunTool | Wait | ToolOutcome:
         """Answer the last effect, then perform effects until one needs waiting for, is RunTool, or the outcome is there."""
-        send, handlers, may_wait = self._flow.send, self._handlers, self._may_wait
         try:
-            while True:
-                effect = send(value)
-                kind = type(effect)
-                if kind is RunTool:
-                    if self.interrupted is None:
-                        return effect  # type: ignore[return-value]
-                    value = Raised(self.interrupted)
-                    continue
-                try:
-                    value = handlers[kind](effect)
-                except FAULTS as exc:
-                    value = Raised(exc)
-                    continue
-                except BaseException as exc:  # somebody said stop: the call is closed first, then it goes on to where it was meant
-                    self.interrupted = self.interrupted or exc
-                    value = Raised(exc)
-                    continue
-                if kind in may_wait and needs_await(value):
-                    return Wait(kind, value)
+            return self._perform(self._flow.send(value))
         except StopIteration as end:
             outcome: ToolOutcome = end.value
             return outcome
+
+    def go_on(self, effect: Effect) -> RunTool | Wait | ToolOutcome:
+        """As ``step``, from an effect that nobody has seen to yet."""
+        try:
+            return self._perform(effect)
+        except StopIteration as end:
+            outcome: ToolOutcome = end.value
+            return outcome
+
+    def _perform(self, effect: Effect) -> RunTool | Wait:
+        send, handlers, may_wait = self._flow.send, self._handlers, self._may_wait
+        while True:
+            kind = type(effect)
+            if kind is RunTool:
+                if self.interrupted is None:
+                    return effect  # type: ignore[return-value]
+                effect = send(Raised(self.interrupted))
+                continue
+            try:
+                value = handlers[kind](effect)
+            except FAULTS as exc:
+                effect = send(Raised(exc))
+                continue
+            except BaseException as exc:  # somebody said stop: the call is closed first, then it goes on to where it was meant
+                self.interrupted = self.interrupted or exc
+                effect = send(Raised(exc))
+                continue
+            if kind in may_wait and needs_await(value):
+                return Wait(kind, value)
+            effect = send(value)
 
     def interrupt(self, ran: Ran) -> RunTool | Wait | ToolOutcome:
         """Go on with a tool that was stopped from outside; who stopped it is remembered, and told at the end."""
@@ -122,11 +134,35 @@ async def _see_through(walk: Walk, awaitable: Awaitable[Any]) -> Any:
 
 
 async def drive_async(flow: Flow, ports: Ports) -> ToolOutcome:
-    """Drive a call for an asynchronous caller."""
+    """Drive a call for an asynchronous caller.
+
+    With ports that answer at once nearly every walk asks for one thing, its tool, and then ends. That much is done here; a Walk
+    takes over at anything else.
+    """
+    try:
+        effect = flow.send(None)
+        if type(effect) is not RunTool or effect.timeout_s is not None or effect.run_in != "inline" or ports.renewals is not None:
+            return await _drive_on(flow, ports, effect)
+        started = clock()
+        try:
+            value = effect.body(**thaw_args(effect.call.args))  # type: ignore[misc]
+            if needs_await(value):
+                value = await value
+        except BaseException as exc:
+            return await _drive_on(flow, ports, effect, ended_by(exc, clock() - started))
+        effect = flow.send(Ran(value, None, clock() - started))
+    except StopIteration as end:
+        outcome: ToolOutcome = end.value
+        return outcome
+    return await _drive_on(flow, ports, effect)
+
+
+async def _drive_on(flow: Flow, ports: Ports, effect: Effect, ran: Ran | None = None) -> ToolOutcome:
+    """Go on with a walk that has stopped at ``effect``, or, if its tool has run already, with what came of it."""
     walk = Walk(flow, ports)
     step: RunTool | Wait | ToolOutcome | None = None
     try:
-        step = walk.step()
+        step = walk.go_on(effect) if ran is None else walk.interrupt(ran) if ran.cancelled else walk.step(ran)
         while True:
             kind = type(step)
             if kind is RunTool:
