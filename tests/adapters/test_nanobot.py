@@ -15,7 +15,7 @@ from loguru import logger
 from nanobot import Nanobot
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.tools.base import Tool, ToolResult
-from nanobot.agent.tools.context import RequestContext, current_request_context
+from nanobot.agent.tools.context import current_request_context
 from nanobot.agent.tools.registry import ToolRegistry
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.queue import MessageBus
@@ -56,7 +56,7 @@ class FunctionTool(Tool):
     """A tool made of one of the suite's functions."""
 
     description = "A tool."
-    parameters = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}  # noqa: RUF012
+    parameters = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
     name = ""
     read_only = True
 
@@ -147,3 +147,169 @@ class TestWrapRegistry(TestNanobot):
 class TestFaults(PlantedFaults):
     suite = TestNanobot
     adapter = NanobotAdapter
+
+
+# --- What is Nanobot's own --------------------------------------------------------------------------------------------------------
+
+
+class Lookup(Tool):
+    name = "lookup"
+    description = "Look something up."
+    parameters = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    async def execute(self, key: str) -> str:
+        self.ran.append(key)
+        return f"value of {key}, {SECRET}"
+
+
+def wired(how: str, adapter: NanobotAdapter, registry: ToolRegistry, script: Any) -> Run:
+    if how == "govern":
+        run = Run(registry, script)
+        adapter.govern(run.loop)
+        return run
+    return Run(adapter.wrap_registry(registry), script, [adapter.as_hook()])
+
+
+async def test_a_governed_registry_has_the_tools_of_the_other_one_now_and_later() -> None:
+    """MCP servers register their tools when they are connected, in the registry that they know."""
+    guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
+    registry, lookup = ToolRegistry(), Lookup()
+    governed = NanobotAdapter(guard).wrap_registry(registry)
+    registry.register(lookup)
+    assert [definition["function"]["name"] for definition in governed.get_definitions()] == governed.tool_names == ["lookup"]
+    assert isinstance(governed, ToolRegistry)
+    assert isinstance(governed.get("lookup"), Lookup)
+    assert governed.get("lookup") is governed.get("lookup")
+    assert governed.get("nosuch") is None
+    denied = await governed.execute("lookup", {"key": "forbidden"})
+    assert (denied.is_error, "DENIED: The key is forbidden." in denied) == (True, True)
+    assert await governed.execute("lookup", {"key": "a"}) == "value of a, [GONE]"
+    assert await registry.execute("lookup", {"key": "forbidden"}) == f"value of forbidden, {SECRET}", "the other one stays as it is"
+    assert lookup.ran == ["a", "forbidden"]
+    governed.unregister("lookup")
+    assert "lookup" not in registry
+
+
+@pytest.mark.parametrize("how", ["govern", "wrap_registry"])
+async def test_sub_agents_are_governed_and_count_in_the_same_session(how: str) -> None:
+    """A sub-agent has a registry of its own, which nanobot makes when it starts."""
+    guard = Edictum(limits=OperationLimits(max_tool_calls=2))
+    adapter = NanobotAdapter(guard)
+    listed = Call("list_dir", {"path": "."}, "c2")
+    script = [[Call("spawn", {"task": "look", "wait": True}, "c1")], [listed], [Call("list_dir", {"path": "."}, "c3")]]
+    run = wired(how, adapter, ToolRegistry(), script)
+    await run.loop.process_direct("go")
+    events = [(str(event.action), event.tool_name, event.call_id) for event in guard.local_sink.events]
+    assert events[:3] == [("call_allowed", "spawn", "c1"), ("call_allowed", "list_dir", "c2"), ("call_executed", "list_dir", "c2")]
+    assert ("call_denied", "list_dir", "c3") in events
+    assert guard.session(adapter.session_id).executions == 2
+
+
+@pytest.mark.parametrize("how", ["govern", "wrap_registry"])
+async def test_a_session_with_fewer_tools_is_governed_once(how: str) -> None:
+    """Nanobot copies the tools that are left into a plain registry."""
+    guard = Edictum()
+    run = wired(how, NanobotAdapter(guard), registry_of([Lookup()]), [[Call("lookup", {"key": "a"}, "c1")]])
+    session = run.loop.sessions.get_or_create("cli:direct")
+    session.policy = type(session.policy)(**{**vars_of(session.policy), "disabled_tools": frozenset({"exec"})})
+    await run.loop.process_direct("go", session_key="cli:direct")
+    assert actions(guard) == ["call_allowed", "call_executed"]
+    assert last(guard).call_id == "c1"
+
+
+def vars_of(policy: Any) -> dict[str, Any]:
+    return {name: getattr(policy, name) for name in policy.__dataclass_fields__}
+
+
+async def test_a_turn_with_tools_of_its_own_is_governed() -> None:
+    """That is how nanobot lets its memory dream: with other tools than the loop's."""
+    guard, lookup = Edictum(contracts=[no_forbidden]), Lookup()
+    run = wired("govern", NanobotAdapter(guard), ToolRegistry(), [[Call("lookup", {"key": "forbidden"}, "c1")]])
+    await run.loop.process_direct("go", tools=registry_of([lookup]), ephemeral=True)
+    assert lookup.ran == []
+    assert [(str(event.action), event.call_id) for event in guard.local_sink.events] == [("call_denied", "c1")]
+
+
+async def test_what_a_tool_calls_itself_is_another_call() -> None:
+    guard = Edictum()
+    adapter = NanobotAdapter(guard)
+    registry = adapter.wrap_registry(registry_of([Lookup()]))
+
+    async def outer(key: str) -> Any:
+        return await registry.execute("lookup", {"key": key})
+
+    registry.register(as_tool(outer))
+    run = Run(registry, [[Call("outer", {"key": "a"}, "c1")]], [adapter.as_hook()])
+    await run.loop.process_direct("go")
+    ids = [event.call_id for event in guard.local_sink.events]
+    assert (ids[0], ids[-1]) == ("c1", "c1")
+    assert ids[1] == ids[2] != "c1"
+
+
+async def test_two_guards_can_govern_the_same_tool() -> None:
+    lookup, strict, lax = Lookup(), Edictum(contracts=[no_forbidden]), Edictum()
+    registry = registry_of([lookup])
+    for guard in (strict, lax):
+        await NanobotAdapter(guard).wrap_registry(registry).execute("lookup", {"key": "forbidden"})
+    assert (actions(strict), actions(lax)) == (["call_denied"], ["call_allowed", "call_executed"])
+    both = NanobotAdapter(strict).wrap_registry(NanobotAdapter(lax).wrap_registry(registry))
+    assert "DENIED" in await both.execute("lookup", {"key": "forbidden"})
+
+
+async def test_a_tool_whose_execute_was_replaced_is_governed() -> None:
+    """An attribute of the tool itself must not go before the governed one."""
+    lookup = Lookup()
+
+    async def replaced(**params: Any) -> str:
+        return "replaced"
+
+    lookup.execute = replaced  # type: ignore[method-assign]
+    governed = NanobotAdapter(Edictum(contracts=[no_forbidden])).wrap_registry(registry_of([lookup]))
+    assert "DENIED" in await governed.execute("lookup", {"key": "forbidden"})
+    assert await governed.execute("lookup", {"key": "a"}) == "replaced"
+
+
+async def test_the_sender_of_a_message_is_the_principal() -> None:
+    message = InboundMessage(channel="telegram", sender_id="7", chat_id="42", content="hi")
+    principal = NanobotAdapter.principal_from_message(message)
+    assert (principal.user_id, principal.role, dict(principal.claims)) == (
+        "telegram:7",
+        "user",
+        {"channel": "telegram", "channel_id": "42"},
+    )
+    guard = Edictum()
+    adapter = NanobotAdapter(guard, principal_resolver=lambda *_: NanobotAdapter.principal_from_message(current_request_context()))
+    run = wired("govern", adapter, registry_of([Lookup()]), [[Call("lookup", {"key": "a"}, "c1")]])
+    await run.loop.process_direct("go", channel="slack", chat_id="9", sender_id="ada")
+    assert (last(guard).principal or {})["user_id"] == "slack:ada"
+
+
+def test_a_registry_can_be_asked_whether_it_is_governed() -> None:
+    adapter, registry = NanobotAdapter(Edictum()), registry_of([Lookup()])
+    assert adapter.self_test(adapter.wrap_registry(registry)) == "governed"
+    assert registry.tool_names == ["lookup"]
+    with pytest.raises(EdictumConfigError, match="does not govern"):
+        adapter.self_test(registry)
+
+
+def test_a_loop_whose_sub_agents_are_not_governed_is_noticed() -> None:
+    """As if nanobot gave its sub-agents another runner after the loop was governed."""
+    adapter = NanobotAdapter(Edictum())
+    run = wired("govern", adapter, ToolRegistry(), [])
+    assert adapter.self_test(Nanobot(run.loop)) == "governed"
+    run.loop.subagents.runner = type(run.loop.runner)()
+    with pytest.raises(EdictumConfigError, match="does not govern"):
+        adapter.self_test(run.loop)
+
+
+def test_an_unsupported_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NanobotAdapter, "requires", {"nanobot-ai": ("7.0", "8")})
+    with pytest.raises(EdictumConfigError, match=r"supports nanobot-ai>=7\.0,<8; installed is 0\.3"):
+        NanobotAdapter(Edictum()).as_hook()
+
+
+class TestExample(ExampleAndPage):
+    name = "nanobot"
