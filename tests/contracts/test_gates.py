@@ -23,7 +23,9 @@ TESTS = st.one_of(
 )
 SELECTORS = st.sampled_from(["args.a", "args.a.b", "principal.role"])
 OPENING = st.builds(lambda selector, test: {selector: {test[0]: test[1]}}, SELECTORS, TESTS)
-OPENINGS = st.recursive(OPENING, lambda inner: st.builds(lambda items: {"any": items}, st.lists(inner, min_size=1, max_size=3)), max_leaves=3)
+OPENINGS = st.recursive(
+    OPENING, lambda inner: st.builds(lambda items: {"any": items}, st.lists(inner, min_size=1, max_size=3)), max_leaves=3
+)
 WHENS = st.one_of(OPENINGS, LEAVES, st.builds(lambda first, second: {"all": [first, second]}, OPENINGS, LEAVES))
 ARGUMENTS = ARGS | st.fixed_dictionaries({"a": VALUES | st.none() | st.fixed_dictionaries({"b": VALUES}) | st.just(["a"])})
 

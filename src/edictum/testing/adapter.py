@@ -770,7 +770,7 @@ def as_structure(text: str) -> Any:
 
 def _decide_later(backend: InMemoryApprovalBackend, answer: bool) -> None:
     """A person who needs a moment."""
-    for _ in range(500):
+    for _ in range(3_000):  # building an agent may take seconds on a busy machine
         time.sleep(0.01)
         if pending := backend.pending:
             time.sleep(0.03)
