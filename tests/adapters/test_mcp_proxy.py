@@ -18,7 +18,8 @@ from fastmcp import Client as FastClient
 from fastmcp import FastMCP
 from fastmcp.client.transports import FastMCPTransport
 from faults import PlantedFaults
-from mcp import Client, StdioServerParameters
+from mcp import Client, ClientSession, StdioServerParameters
+from mcp.shared.exceptions import MCPError
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 from mcp_processes import BARE, CALLS, NO_RULES, RULES, gateway_url, plain, proxy, upstream_url
@@ -53,9 +54,8 @@ class ThroughRelay(FastMCPTransport):
             tasks.start_soon(pump, inner[0], relay.from_client)
             tasks.start_soon(pump, outer[0], relay.from_server)
             tasks.start_soon(lambda: lowlevel.run(*server, lowlevel.create_initialization_options()))
-            session_class = transport_options.session_class
             try:
-                async with session_class(read_stream=client[0], write_stream=client[1], **options) as session:
+                async with ClientSession(read_stream=client[0], write_stream=client[1], **options) as session:
                     yield session
             finally:
                 with anyio.CancelScope(shield=True):
@@ -106,6 +106,7 @@ class WithCallback:
 class TestMCPProxy(AdapterConformance):
     framework, distribution = "MCP proxy", "mcp"
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
+    raised_as = "framework"
     cannot = {"streaming": "a tool's result is one message; progress and log messages before it pass as they are"}
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
@@ -126,7 +127,8 @@ class TestMCPProxy(AdapterConformance):
 
     def failing_tool(self) -> Any:
         def report(key: str) -> str:
-            raise ValueError("there is no such key")
+            """Answered with an error of the protocol, which is no result."""
+            raise MCPError(mcp_types.MISSING_REQUIRED_CLIENT_CAPABILITY, "the client cannot be asked")
 
         return report
 
