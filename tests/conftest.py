@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,17 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("edictum", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("edictum")
+
+
+@pytest.fixture(autouse=True)
+def _library_logs() -> None:
+    """The library's logger as a program finds it: a server or framework that another test started may have reconfigured logging."""
+    logging.disable(logging.NOTSET)
+    logging.getLogger().setLevel(logging.WARNING)
+    for name in [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "edictum"]:
+        logger = logging.getLogger(name)
+        logger.disabled, logger.propagate = False, True
+        logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

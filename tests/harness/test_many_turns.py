@@ -109,6 +109,7 @@ def test_a_thousand_random_turns_each_end_in_time_and_leave_nothing_behind() -> 
     guard = new_guard()
     late: list[float] = []
     drawn = 0
+    servers = descendants()  # that other tests of this process have started
 
     @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), database=None)
     @given(st.lists(rounds, min_size=TURNS, max_size=TURNS), st.one_of(st.just(None), slow))
@@ -135,4 +136,4 @@ def test_a_thousand_random_turns_each_end_in_time_and_leave_nothing_behind() -> 
     assert settle(lambda: open_files() <= files + 16), os.listdir("/proc/self/fd")
     assert guard.session().in_flight == 0
     PROCESSES.close()
-    assert settle(lambda: not descendants()), descendants()
+    assert settle(lambda: descendants() <= servers), descendants() - servers
