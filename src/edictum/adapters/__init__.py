@@ -10,6 +10,7 @@ from typing import Any
 
 ADAPTERS = {
     "AgnoAdapter": "agno",
+    "ClaudeAgentSDKAdapter": "claude_agent_sdk",
     "CrewAIAdapter": "crewai",
     "FastMCPAdapter": "fastmcp",
     "GoogleADKAdapter": "google_adk",

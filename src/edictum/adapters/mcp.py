@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn, as_text
-from edictum.adapters._mcp import Asked, WireResult
+from edictum.adapters._mcp import Asked, WireResult, alike
 from edictum.execution.portal import PORTAL
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"  # only requests of the newer protocol carry their version
@@ -60,7 +60,7 @@ class MCPAdapter(Adapter):
         result = made.answer(reply)
         if answered is not None and result is made.result:
             return answered
-        if made.result is not None and not _alike(made.result.get("structuredContent"), result.get("structuredContent")):
+        if made.result is not None and not alike(made.result.get("structuredContent"), result.get("structuredContent")):
             result["isError"] = True
         return _message(request, result=_modern(params, result))
 
@@ -94,13 +94,6 @@ def _result(answer: Message) -> Message:
     if not isinstance(result.get("content", []), list) or result.get("resultType", "complete") != "complete" or "task" in result:
         raise ServerError(UNKNOWN)
     return result
-
-
-def _alike(given: Any, made: Any) -> bool:
-    """Whether a structure that we made has the form of the server's. A client that knows another form refuses it, unless it is an error."""
-    if isinstance(given, dict) and isinstance(made, dict):
-        return given.keys() == made.keys() and all(_alike(given[key], made[key]) for key in given)
-    return given is None or type(given) is type(made)
 
 
 def _message(request: Message, **said: Any) -> Message:

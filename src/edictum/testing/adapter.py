@@ -233,6 +233,8 @@ class AdapterConformance:
 
     nested: ClassVar[tuple[str, ...]] = ("sync", "async")  # the ways in which a tool may run another agent
 
+    guard_name: ClassVar[str] = "{}"  # the name under which the framework shows a tool to the guard
+
     # How a raising tool is recorded; "framework" where tools run behind a wire, which carries results with a failure flag only.
     raised_as: ClassVar[str] = "exception"
 
@@ -426,7 +428,7 @@ class AdapterConformance:
 
             guard = Edictum(success_check=check)
             self.one(way, guard, tools.make("leak_dict", leak_dict))
-            assert seen == [("leak_dict", leak_dict("a"))], f"{way}: it saw {seen}"
+            assert seen == [(self.guard_name.format("leak_dict"), leak_dict("a"))], f"{way}: it saw {seen}"
             assert (last(guard).action, last(guard).success_source) == ("call_failed", "success_check"), f"{way}: {last(guard)}"
 
     # --- 4 limit ------------------------------------------------------------------------------------------------------------
