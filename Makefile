@@ -3,7 +3,7 @@
 #   make demo    a scripted agent with misbehaving tools, judged twice     (seconds; under two minutes on a fresh clone)
 #   make test    ruff, mypy --strict, all tests, the coverage gate
 #   make bench   ours, the public edictum 0.19.0 and a hand-written guard, in one run
-#   make frameworks   the adapters in the real frameworks, in venvs of their own; LATEST=1: newest releases; ONLY=name: one
+#   make frameworks   the adapters in the real frameworks, in venvs of their own; LATEST=1: newest releases; LOWEST=1: first supported; ONLY=name: one
 #   make lint    ruff and mypy only
 #   make clean   remove what the targets above made
 
@@ -47,7 +47,7 @@ lint: $(INSTALLED)
 	@$(BIN)/mypy
 
 frameworks:
-	@$(PYTHON) frameworks/run.py $(if $(LATEST),--latest) $(if $(ONLY),--only $(ONLY))
+	@$(PYTHON) frameworks/run.py $(if $(LATEST),--latest) $(if $(LOWEST),--lowest) $(if $(ONLY),--only $(ONLY))
 
 bench: $(INSTALLED)
 	@$(BIN)/python benchmarks/bench.py

@@ -208,7 +208,7 @@ at full size below. All figures above are CPU time of single processes, taken in
 
 def run_others() -> None:
     """Benchmarks that live beside this one and are run after it. They wait for servers and workers, so theirs is the time on the wall."""
-    for name in ("bench_sessions", "bench_harness"):
+    for name in ("bench_sessions", "bench_harness", "bench_adapters", "bench_mcp_proxy"):
         if (Path(__file__).parent / f"{name}.py").exists():
             print(flush=True)
             importlib.import_module(name).main()

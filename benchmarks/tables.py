@@ -27,17 +27,29 @@ class Sample:
         median, low, high = (_number(value * unit) for value in (self.median, self.best, max(self.seconds)))
         return f"{median} ({low}..{high})"
 
+    def quantile(self, share: float) -> float:
+        """The figure that ``share`` of the others do not exceed; 0.99: what one in a hundred takes at least."""
+        return sorted(self.seconds)[min(int(len(self.seconds) * share), len(self.seconds) - 1)]
+
+    def middle(self, unit: float = 1e6) -> str:
+        """Median (lower..upper quartile): for figures that are differences, whose extremes say how busy the machine was."""
+        return f"{_number(self.median * unit)} ({_number(self.quantile(0.25) * unit)}..{_number(self.quantile(0.75) * unit)})"
+
+    def minus(self, other: Sample) -> Sample:
+        """What each figure is above the other one that was taken right before or after it."""
+        return Sample([mine - theirs for mine, theirs in zip(self.seconds, other.seconds, strict=True)])
+
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
-def by_median(over: Sample | None, under: Sample | None) -> str:
+def by_median(over: Sample | None, under: Sample | None, digits: int = 1) -> str:
     """The median of the ratios, each of two figures that were taken one right after the other."""
     if over is None or under is None:
         return "-"
     pairs = [high / low for high, low in zip(over.seconds, under.seconds, strict=False) if low > 0]
-    return f"{statistics.median(pairs):.1f}x" if pairs else "-"
+    return f"{statistics.median(pairs):.{digits}f}x" if pairs else "-"
 
 
 def by_best(over: Sample | None, under: Sample | None) -> str:

@@ -40,6 +40,11 @@ def every_await(function):
     return lambda n: events.run_until_complete(loop(n))
 
 
+def both_clocks():
+    """CPU time, and the time on the wall for what hands work to threads or waits, in seconds."""
+    return time.process_time(), time.perf_counter()
+
+
 def governed(run):
     """The loop for a guard's ``run(tool_name, args, function)``."""
     return every_await(lambda: run("read_file", ARGS, tool))

@@ -1,4 +1,4 @@
-"""The matrix of conformance results, framework x point, from .build/conformance/*.json.
+"""The matrix of conformance results, framework x point, from .build/conformance/*.json, or from the folder that EDICTUM_RESULTS names.
 
     python frameworks/matrix.py print | write | check
 
@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / ".build" / "conformance"
+RESULTS = Path(os.environ.get("EDICTUM_RESULTS", ROOT / ".build" / "conformance"))
 PAGE = ROOT / "docs" / "adapters" / "index.md"
 BEGIN, END = "<!-- from the results of make frameworks -->\n", "<!-- end -->"
 

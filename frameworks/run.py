@@ -1,13 +1,16 @@
 """Build the frameworks' venvs and run the adapters' tests in them; print the matrix of conformance results.
 
-    python frameworks/run.py [--latest] [--light] [--only NAME ...]
+    python frameworks/run.py [--latest | --lowest] [--light] [--only NAME ...]
 
-A venv is rebuilt when its lock file changes. ``--latest`` resolves the lock files anew from the .in files.
+A venv is rebuilt when its lock file changes. ``--latest`` takes the newest releases, ``--lowest`` the first versions that the adapters of
+the light frameworks declare as supported. Both have lock files, venvs and results of their own (.build/frameworks, .venvs/s1-latest,
+.build/conformance-latest); those of the usual run stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
 import subprocess
@@ -18,12 +21,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 HERE = ROOT / "frameworks"
 VENVS = ROOT / ".venvs"
+BUILT = ROOT / ".build" / "frameworks"
 TESTS = ROOT / "tests" / "adapters"
 # In the daily run as well: quick to import and to run.
 LIGHT = ("langchain", "openai_agents", "google_adk", "agno", "pydantic_ai", "fastmcp")
+TEST_TOOLS = ("pytest", "pytest-asyncio", "pyyaml", "google-re2", "hypothesis", "jsonschema-rs")
 MARK = re.compile(r"^pytestmark = pytest\.mark\.(s\d)\b.*# needs \S+", re.MULTILINE)
 # Third-party warnings say nothing about us; ours stay errors.
-WARNINGS = ("error::ResourceWarning:edictum", "error::RuntimeWarning:edictum", "error::DeprecationWarning:edictum")
+WARNINGS = ("ignore", "error::ResourceWarning:edictum", "error::RuntimeWarning:edictum", "error::DeprecationWarning:edictum")
 
 
 def sh(*command: object, **env: str) -> int:
@@ -50,18 +55,62 @@ def modules() -> dict[str, str]:
     return {name: mark.group(1) for name, mark in found.items() if mark is not None}
 
 
-def lock(name: str, *upgrade: str) -> Path:
-    path = HERE / f"{name}.txt"
-    if upgrade or not path.exists():
-        options = ["-q", "--python-version", "3.11", "--no-annotate", "--no-header", *upgrade]
-        must(uv(), "pip", "compile", *options, HERE / f"{name}.in", "-o", path)
+# --- What is installed ------------------------------------------------------------------------------------------------------------------
+
+
+def supported() -> dict[str, str]:
+    """Distribution -> the first version that an adapter says it supports; for the light frameworks."""
+    sys.path.insert(0, str(ROOT / "src"))
+    adapters = importlib.import_module("edictum.adapters")
+    classes = [getattr(adapters, name) for name, module in adapters.ADAPTERS.items() if module in LIGHT]
+    return {distribution: first for adapter in classes for distribution, (first, _) in adapter.requires.items()}
+
+
+def pinned(text: str) -> dict[str, str]:
+    """Distribution -> version, of a lock file."""
+    return dict(line.split("==", 1) for line in text.splitlines() if "==" in line)
+
+
+def lowest_of(name: str) -> str:
+    """The requirements of a venv with the first supported versions; what only the tests need stays as it is locked."""
+    locked, first = pinned((HERE / f"{name}.txt").read_text(encoding="utf-8")), supported()
+    asked = [re.split(r"[<>=]", line)[0] for line in (HERE / f"{name}.in").read_text(encoding="utf-8").splitlines()]
+    tools = [f"{part}=={locked[part]}" for part in asked if part in TEST_TOOLS]
+    return "\n".join([*(f"{part}>={version}" for part, version in first.items()), *tools, "mcp>=2", ""])
+
+
+def compiled(path: Path, source: Path, *options: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    must(uv(), "pip", "compile", "-q", "--python-version", "3.11", "--no-annotate", "--no-header", *options, source, "-o", path)
     return path
 
 
-def build(name: str, latest: bool) -> Path:
+def lock(name: str, kind: str) -> Path:
+    """The lock file of a venv. Only that of the usual run is kept in the repository; the others are resolved anew each time."""
+    usual, own, wanted = HERE / f"{name}.txt", BUILT / f"{name}-{kind}.txt", BUILT / f"{name}-{kind}.in"
+    if kind == "latest":
+        return compiled(own, HERE / f"{name}.in", "--upgrade")
+    if kind == "lowest":
+        BUILT.mkdir(parents=True, exist_ok=True)
+        wanted.write_text(lowest_of(name), encoding="utf-8")
+        return compiled(own, wanted, "--upgrade", "--resolution", "lowest-direct")
+    return usual if usual.exists() else compiled(usual, HERE / f"{name}.in")
+
+
+def tell_differences(name: str, kind: str, found: dict[str, str]) -> None:
+    """What the run has that the usual one has not, frameworks only."""
+    usual = pinned((HERE / f"{name}.txt").read_text(encoding="utf-8"))
+    asked = [part for part in {**supported(), **dict.fromkeys((HERE / f"{name}.in").read_text(encoding="utf-8").split())} if part in found]
+    lines = [f"{part} {found[part]} (locked: {usual.get(part, 'none')})" for part in asked if found[part] != usual.get(part)]
+    print(f"== {name}, {kind}: {'; '.join(lines) or 'the same as locked'}", flush=True)
+
+
+def build(name: str, kind: str) -> Path:
     """The venv, made anew only when what it holds is not what its lock file says."""
-    locked, home = lock(name, *(["--upgrade"] if latest else [])), VENVS / name
+    locked, home = lock(name, kind), VENVS / (f"{name}-{kind}" if kind else name)
     stamp, wanted = home / ".built", locked.read_text(encoding="utf-8")
+    if kind:
+        tell_differences(name, kind, pinned(wanted))
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
         print(f"== installing {locked.relative_to(ROOT)} into {home.relative_to(ROOT)}", flush=True)
         must(uv(), "venv", "-q", "--allow-existing", "--python", sys.executable, home)
@@ -71,29 +120,43 @@ def build(name: str, latest: bool) -> Path:
     return home / "bin" / "python"
 
 
-def test(name: str, chosen: list[str], latest: bool) -> int:
-    python = build(name, latest)
+# --- What is run ------------------------------------------------------------------------------------------------------------------------
+
+
+def results(kind: str) -> Path:
+    return ROOT / ".build" / (f"conformance-{kind}" if kind else "conformance")
+
+
+def test(name: str, chosen: list[str], kind: str) -> int:
+    python = build(name, kind)
     print(f"== {name}: {', '.join(chosen)}", flush=True)
     paths = [TESTS / f"test_{module}.py" for module in chosen]
-    filters = [part for warning in WARNINGS for part in ("-W", warning)]
-    return sh(python, "-m", "pytest", "-o", "filterwarnings=", *filters, *paths, EDICTUM_VENV=name)
+    filters = "filterwarnings=" + "\n".join(WARNINGS)
+    return sh(python, "-m", "pytest", "-o", filters, *paths, EDICTUM_VENV=name, EDICTUM_RESULTS=str(results(kind)))
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--latest", dest="kind", action="store_const", const="latest", default="")
+    parser.add_argument("--lowest", dest="kind", action="store_const", const="lowest")
+    parser.add_argument("--light", action="store_true")
+    parser.add_argument("--only", nargs="*", default=[])
+    return parser.parse_args()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--latest", action="store_true")
-    parser.add_argument("--light", action="store_true")
-    parser.add_argument("--only", nargs="*", default=[])
-    asked = parser.parse_args()
-    known = modules()
+    asked, known = options(), modules()
+    if asked.kind == "lowest":
+        known = {name: venv_name for name, venv_name in known.items() if name in LIGHT}
     if unknown := set(asked.only) - set(known):
         sys.exit(f"frameworks: no tests for {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
     wanted = asked.only or [name for name in known if not asked.light or name in LIGHT]
     failed = 0
     for name in sorted({known[module] for module in wanted}):
-        failed |= test(name, [module for module in wanted if known[module] == name], asked.latest)
-    sh(sys.executable, HERE / "matrix.py", "print")
-    return 1 if failed else 0 if asked.only or asked.light else sh(sys.executable, HERE / "matrix.py", "check")
+        failed |= test(name, [module for module in wanted if known[module] == name], asked.kind)
+    sh(sys.executable, HERE / "matrix.py", "print", EDICTUM_RESULTS=str(results(asked.kind)))
+    whole = not (asked.kind or asked.only or asked.light)
+    return 1 if failed else sh(sys.executable, HERE / "matrix.py", "check") if whole else 0
 
 
 if __name__ == "__main__":

@@ -5,37 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edictum.core._draft import record
+from edictum.core._draft import record, replace
+from edictum.core.account import Account
 from edictum.core.call import Principal, ToolCall, with_principal
+from edictum.core.consult import ask_hooks
 from edictum.core.contract import Contract
-from edictum.core.decide import as_answer, as_hook_answer, ask, ask_hooks, decide_before, describe
+from edictum.core.decide import as_answer, ask, decide_before, describe
 from edictum.core.decision import Answer, HookAnswer, Raised, all_answers
 from edictum.core.hooks import HookResult
-from edictum.core.limits import ATTEMPTS, Reservation
+from edictum.core.limits import Reservation, SessionSnapshot
 from edictum.core.policy import Plan
 from edictum.core.session import SessionView
-from edictum.evaluation import ContractResult, EvaluationResult
+from edictum.evaluation import NOT_GIVEN, ContractResult, EvaluationResult, allowed
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
 from edictum.explanation import ContractExplanation, Explanation
 from edictum.runtime.wiring import Wiring
 
 
-def dry_run(call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, with_session: bool, resolve: bool) -> EvaluationResult:
-    """Ask hooks and contracts as ``run`` would, and read the session without touching it."""
+def dry_run(call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, account: Account | None, resolve: bool) -> EvaluationResult:
+    """Ask hooks and contracts as ``run`` would, and, with an account, read its sessions without touching them."""
     identified = identify(call, wiring, resolve)
     if isinstance(identified, EvaluationResult):
         return identified
-    call = identified
+    call, hooks = _hooked(identified, plan, wiring)
     special = plan.ask_before(call)
-    if not special and not with_session and output is None and not plan.hooks_before:
-        passed = _all_passed(plan)
-        return EvaluationResult("allow", call.tool_name, contracts=list(passed), contracts_evaluated=len(passed))
-    hooks = [as_hook_answer(hook, raw) for hook, raw in _settle(ask_hooks(plan.hooks_before, call))]
+    if not special and account is None and output is NOT_GIVEN and not plan.hooks_before:
+        return allowed(call.tool_name, list(_all_passed(plan)))
     before = _answers(plan.before, special, wiring)
-    session = _look(call, plan, wiring) if with_session else NOT_LOOKED
-    after = _answers(plan.after, plan.ask_after(call, output), wiring) if output is not None else []
-    return _result(call, wiring, hooks, [*before, *session.answers], session.full, after)
+    session = _look(call, plan, wiring, account) if account is not None else NOT_LOOKED
+    after = _answers(plan.after, plan.ask_after(call, output), wiring) if output is not NOT_GIVEN else []
+    result = _result(call, wiring, hooks, [*before, *session.answers], session.full, after)
+    return replace(result, policy_error=True) if session.failed else result
 
 
 def identify(call: ToolCall, wiring: Wiring, resolve: bool) -> ToolCall | EvaluationResult:
@@ -50,6 +51,17 @@ def identify(call: ToolCall, wiring: Wiring, resolve: bool) -> ToolCall | Evalua
     except Exception as exc:
         reason = f"The principal could not be resolved: {describe(exc)}"
         return EvaluationResult("deny", call.tool_name, deny_reasons=[reason], policy_error=True)
+
+
+def _hooked(call: ToolCall, plan: Plan, wiring: Wiring) -> tuple[ToolCall, list[HookAnswer]]:
+    """The call with the arguments that the before-hooks would leave it, and what they say."""
+    asking, answer = ask_hooks(plan.hooks_before, call, wiring.mode), None
+    try:
+        while True:  # outside of a turn they ask for nothing but to settle what they returned
+            answer = _settled(asking.send(answer).awaitable, keep_errors=True)  # type: ignore[union-attr]
+    except StopIteration as end:
+        settled: tuple[ToolCall, list[HookAnswer]] = end.value
+        return settled
 
 
 def _all_passed(plan: Plan) -> list[ContractResult]:
@@ -90,30 +102,34 @@ class _Session:
 
     answers: list[Answer]
     full: list[str]
+    failed: bool = False  # the ledger gave no answer, so the call would be refused
 
 
 NOT_LOOKED = _Session([], [])
 
 
-def _look(call: ToolCall, plan: Plan, wiring: Wiring) -> _Session:
+def _look(call: ToolCall, plan: Plan, wiring: Wiring, account: Account) -> _Session:
     """Ask the ledger as a call would, but count no attempt and hold no slot."""
-    judged = tuple(limit for limit in plan.limits if limit.metric is not ATTEMPTS)
-    look = Reservation(call.run_id, call.call_id, plan.scopes, judged, count_attempt=False, hold=False)
-    grant = _settled(wiring.ledger.reserve(look))
-    snapshot = _settled(wiring.ledger.snapshot(call.run_id))
-    full = [(breach.limit, breach.reason) for breach in grant.breaches]
-    # Counting an attempt is the only way to have a ledger judge it; without that, the counter itself is judged.
-    attempts = snapshot.totals.attempts
-    full += [(limit, limit.reason(attempts, 0)) for limit in plan.limits if limit.metric is ATTEMPTS and attempts >= limit.maximum
-             and limit.window_s is None]  # fmt: skip
-    view = SessionView(snapshot, None, call)
-    reasons = [reason for limit, reason in full if limit.enforce and wiring.mode == "enforce"]
-    return _Session(_answers(plan.session, ask(plan.session, view), wiring), reasons)
+    look = Reservation(call.run_id, call.call_id, plan.scopes, plan.limits, count_attempt=False, hold=False,
+                       amounts=account.amounts, parents=account.parents)  # fmt: skip
+    try:
+        grant = _settled(wiring.ledger.reserve(look))
+        snapshot = _settled(wiring.ledger.snapshot(call.run_id))
+    except Exception as exc:
+        return _Session([], [f"The session ledger could not be asked: {describe(exc)}"], failed=True)
+    full = [breach.reason for breach in grant.breaches if breach.limit.enforce and wiring.mode == "enforce"]
+    return _Session(_answers(plan.session, ask(plan.session, _seen(snapshot, call)), wiring), full)
+
+
+def _seen(snapshot: SessionSnapshot, call: ToolCall) -> SessionView:
+    """The session as its contracts see it when the call is made: its attempt is counted then."""
+    totals = replace(snapshot.totals, attempts=snapshot.totals.attempts + 1)
+    return SessionView(replace(snapshot, totals=totals), None, call)
 
 
 def session_view(call: ToolCall, wiring: Wiring) -> SessionView:
     """The session as its contracts would see it now."""
-    return SessionView(_settled(wiring.ledger.snapshot(call.run_id)), None, call)
+    return _seen(_settled(wiring.ledger.snapshot(call.run_id)), call)
 
 
 def _answers(contracts: tuple[Contract, ...], raw: Sequence[tuple[Contract, Any]], wiring: Wiring) -> list[Answer]:
@@ -142,10 +158,13 @@ def explain_evaluation(
     identified = identify(call, wiring, resolve)
     if isinstance(identified, EvaluationResult):
         return Explanation(evaluation, ())
+    call, _ = _hooked(identified, plan, wiring)
     contracts = {contract.id: contract for contract in (*plan.before, *plan.session, *plan.after)}
-    view = session_view(identified, wiring) if plan.session else None
+    asked = {result.contract_id for result in evaluation.contracts}
+    view = session_view(call, wiring) if any(contract.id in asked for contract in plan.session) else None
+    result_of = None if output is NOT_GIVEN else output
     parts = []
     for result in evaluation.contracts:
         explain = getattr(contracts[result.contract_id].check, "explain", None)
-        parts.append(ContractExplanation(result, explain(identified, output, view) if explain is not None else None))
+        parts.append(ContractExplanation(result, explain(call, result_of, view) if explain is not None else None))
     return Explanation(evaluation, tuple(parts))

@@ -29,6 +29,7 @@ logger = logging.getLogger("edictum")
 
 BUILTIN_TEMPLATES = Path(__file__).parent / "contracts" / "templates"
 DEFAULT_MAX_BYTES = 1_048_576
+MAX_LOGGED = 100  # warnings about one load; the report has all of them
 
 
 class GuardOptions(TypedDict, total=False):
@@ -153,8 +154,10 @@ def parse_layers(texts: Sequence[Text], language: Language) -> tuple[Bundle, Com
     if problems:
         raise BundleError(problems)
     bundle, report = compose(bundles)
-    for warning in report.warnings:
+    for warning in report.warnings[:MAX_LOGGED]:
         logger.warning("%s", warning)
+    if len(report.warnings) > MAX_LOGGED:
+        logger.warning("... and %d more warnings", len(report.warnings) - MAX_LOGGED)
     return bundle, report
 
 

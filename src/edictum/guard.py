@@ -29,19 +29,20 @@ from edictum.checks import (
 )
 from edictum.contracts.report import CompositionReport, TemplateInfo
 from edictum.core._draft import record, replace
-from edictum.core.account import accounted
+from edictum.core.account import NO_ACCOUNT, accounted
 from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
 from edictum.core.contract import Contract, Mode, check_mode
-from edictum.core.effects import RunTool
+from edictum.core.effects import RunTool, run_tool
+from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookRegistration
-from edictum.core.lifecycle import Flag, Flow, Terms, in_turn, lifecycle
+from edictum.core.lifecycle import NOT_AT_ONCE, Flag, Flow, Terms, in_turn, lifecycle
 from edictum.core.limits import OperationLimits
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.turn import OpenedCall, TurnPort
 from edictum.dry_run import dry_run, explain_evaluation
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
-from edictum.evaluation import EvaluationResult
+from edictum.evaluation import NOT_GIVEN, EvaluationResult
 from edictum.execution.engines import as_run_in
 from edictum.explanation import Explanation
 from edictum.factories import (
@@ -61,10 +62,10 @@ from edictum.factories import (
     session_store,
 )
 from edictum.merging import merged
-from edictum.options import batch_item, read_account, read_options
+from edictum.options import batch_item, metadata_of, read_account, read_options
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
 from edictum.runtime.clock import SYSTEM, Clock
-from edictum.runtime.drive import Walk, drive_async, drive_sync, settle_async, settle_sync
+from edictum.runtime.drive import Rest, Walk, drive_async, drive_sync, settle_async, settle_sync, walk_on
 from edictum.runtime.perform import Ports
 from edictum.runtime.ticket import Ticket
 from edictum.runtime.wiring import Wiring
@@ -287,13 +288,13 @@ class Edictum:
         (what it is expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it), ``actual_amounts`` (a
         function of the result that tells what it used).
         """
-        flow, ports = self._flow(tool_name, args, fn, None, options)
-        return unwrap(await drive_async(flow, ports))
+        end = self._walk(tool_name, args, fn, None, None, options)
+        return unwrap(await drive_async(end) if type(end) is Rest else end)
 
     def run_sync(self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], **options: Any) -> Any:
         """As ``run``, from synchronous code in any thread, inside or outside a running event loop."""
-        flow, ports = self._flow(tool_name, args, fn, None, options)
-        return unwrap(drive_sync(flow, ports))
+        end = self._walk(tool_name, args, fn, None, None, options)
+        return unwrap(drive_sync(end) if type(end) is Rest else end)
 
     async def dispatch(
         self,
@@ -312,10 +313,8 @@ class Edictum:
         In a ``turn`` (``edictum.harness``) its gates come first, ``args`` may be whatever a model sent, and ``fn`` may be left out
         when the turn knows the tool.
         """
-        flow, ports = (
-            self._flow(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
-        )
-        return await drive_async(flow, ports)
+        end = self._walk(tool_name, args, fn, flag, turn, options)
+        return await drive_async(end) if type(end) is Rest else end
 
     def dispatch_sync(
         self,
@@ -328,10 +327,8 @@ class Edictum:
         **options: Any,
     ) -> ToolOutcome:
         """As ``dispatch``, from synchronous code."""
-        flow, ports = (
-            self._flow(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
-        )
-        return drive_sync(flow, ports)
+        end = self._walk(tool_name, args, fn, flag, turn, options)
+        return drive_sync(end) if type(end) is Rest else end
 
     async def begin(self, tool_name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Any) -> Ticket:
         """Open a ticket: for hosts that run the tool themselves, between a hook before it and a hook after it."""
@@ -370,7 +367,7 @@ class Edictum:
         account = None if NAMING_OPTIONS.issuperset(options) else read_account(run.call, options)
         if account is None:
             return in_turn(run, plan, terms, judge, step), state.ports
-        return accounted(in_turn(run, plan, replace(terms, at_once=None), judge, step), account), state.ports
+        return accounted(in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step), account), state.ports
 
     def _turn_call(self, state: State, plan: Plan, step: OpenedCall, options: dict[str, Any]) -> RunTool:
         """As ``_call``, in the session of the turn. Most calls of a turn state an id and nothing else, which needs no second copy."""
@@ -383,58 +380,51 @@ class Edictum:
             object.__setattr__(run.call, "call_id", options["call_id"])
         return run
 
-    def _flow(
-        self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any] | None, flag: Flag | None, options: dict[str, Any]
-    ) -> tuple[Flow, Ports]:
+    def _walk(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any],
+        fn: Callable[..., Any] | None,
+        flag: Flag | None,
+        turn: TurnPort | None,
+        options: dict[str, Any],
+    ) -> ToolOutcome | Rest:
+        """Begin a call, and take it as far as it goes without waiting."""
+        if turn is not None:
+            return walk_on(*self._in_turn(tool_name, args, fn, turn, flag, options))
         if not callable(fn):
             raise EdictumInputError(f"The tool {tool_name!r} is {fn!r}, not a function.", hint="Pass the function that does the work.")
         state = self._state
         plan = state.policy.plan(tool_name)
         run = self._call(state, plan, args, fn, options)
-        return (_flow_of(state, plan, run, flag, options) if options else lifecycle(run, plan, state.terms, flag)), state.ports
+        flow = _flow_of(state, plan, run, flag, options) if options else lifecycle(run, plan, state.terms, flag)
+        return walk_on(flow, state.ports)
 
     def _call(self, state: State, plan: Plan, args: Mapping[str, Any], fn: Callable[..., Any] | None, options: dict[str, Any]) -> RunTool:
-        """The call as it will be judged, counted, run and recorded: snapshotted here, once."""
-        if options:
-            return self._call_as_stated(state, plan, args, fn, options)
-        wiring, entry = state.wiring, plan.entry
-        key = wiring.clock.new_id()
+        """The call as it will be judged, counted, run and recorded: snapshotted here, once.
+
+        Options are read before the call gets its number: what is refused leaves no hole in the audit.
+        """
+        wiring, entry, clock = state.wiring, plan.entry, state.wiring.clock
+        stated = read_options(options, entry.timeout_s, entry.run_in or wiring.run_in) if options else None
+        frozen, key = snapshot(plan.tool, args), clock.new_id()
         call = new_call(
             plan.tool,
-            snapshot(plan.tool, args),
+            frozen,
             key,
             self._session_id,
-            wiring.clock.now(),
+            clock.now(),
             wiring.environment,
             entry.side_effect,
             entry.idempotent,
             wiring.principal,
-            self._next_index(),
+            self._next_index() if stated is None or "call_index" not in stated.fields else 0,
         )
-        return RunTool(call, key, fn, entry.timeout_s, entry.run_in or wiring.run_in)
-
-    def _call_as_stated(
-        self, state: State, plan: Plan, args: Mapping[str, Any], fn: Callable[..., Any] | None, options: dict[str, Any]
-    ) -> RunTool:
-        """As ``_call``, with options. They are read before the call gets its number: what is refused leaves no hole in the audit."""
-        wiring, entry = state.wiring, plan.entry
-        stated = read_options(options, entry.timeout_s, entry.run_in or wiring.run_in)
-        key = wiring.clock.new_id()
-        fields = {
-            "tool_name": plan.tool,
-            "args": snapshot(plan.tool, args),
-            "call_id": key,
-            "session_id": self._session_id,
-            "started_at": wiring.clock.now(),
-            "environment": wiring.environment,
-            "side_effect": entry.side_effect,
-            "idempotent": entry.idempotent,
-            "principal": wiring.principal,
-            **stated.fields,
-        }
-        if "call_index" not in fields:
-            fields["call_index"] = self._next_index()
-        return RunTool(new_call(**fields), key, fn, stated.timeout_s, stated.run_in, stated.identified)
+        if stated is None:
+            return run_tool(call, key, fn, entry.timeout_s, entry.run_in or wiring.run_in)
+        for field, value in stated.fields.items():
+            object.__setattr__(call, field, value)  # nobody has seen the call yet
+        return run_tool(call, key, fn, stated.timeout_s, stated.run_in, stated.identified)
 
     # --- Looking without calling --------------------------------------------------------------------------------------------
 
@@ -444,18 +434,26 @@ class Edictum:
         args: Mapping[str, Any],
         *,
         principal: Principal | None = None,
-        output: Any = None,
+        output: Any = NOT_GIVEN,
         environment: str | None = None,
         session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        parent_session_id: str | Sequence[str] | None = None,
+        amounts: Mapping[str, float] | None = None,
     ) -> EvaluationResult:
         """What would be decided about this call, without counting, recording or running anything.
 
-        With ``output`` the postconditions are asked as well; with ``session_id`` the session's limits and contracts are.
+        With ``output``, also when it is None, the postconditions are asked as well. With ``session_id`` (or ``parent_session_id``,
+        or ``amounts``, which mean what they mean to ``run``) the session's limits and contracts are.
         """
         state = self._state
         plan = state.policy.plan(tool_name)
-        call = self._considered(state, plan, args, principal, environment, session_id)
-        return dry_run(call, plan, state.wiring, output=output, with_session=session_id is not None, resolve=principal is None)
+        call = self._considered(state, plan, args, principal, environment, session_id, metadata)
+        account = NO_ACCOUNT if session_id is not None else None
+        if parent_session_id is not None or amounts is not None:
+            stated = {"parent_session_id": parent_session_id, "amounts": amounts}
+            account = read_account(call, {name: value for name, value in stated.items() if value is not None})
+        return dry_run(call, plan, state.wiring, output=output, account=account, resolve=principal is None)
 
     def _considered(
         self,
@@ -465,6 +463,7 @@ class Edictum:
         principal: Principal | None,
         environment: str | None,
         session_id: str | None,
+        metadata: Mapping[str, Any] | None,
     ) -> ToolCall:
         """The call as it would be made; it gets no id and no number, since it is not made."""
         if session_id is not None:
@@ -481,6 +480,7 @@ class Edictum:
             entry.side_effect,
             entry.idempotent,
             wiring.principal if principal is None else principal,
+            metadata=metadata_of(metadata) if metadata else EMPTY,
         )
 
     def explain(
@@ -489,19 +489,25 @@ class Edictum:
         args: Mapping[str, Any],
         *,
         principal: Principal | None = None,
-        output: Any = None,
+        output: Any = NOT_GIVEN,
         environment: str | None = None,
         session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        parent_session_id: str | Sequence[str] | None = None,
+        amounts: Mapping[str, float] | None = None,
     ) -> Explanation:
         """As ``evaluate``, with the conditions of each contract as a tree: what every leaf looked at, and whether it held."""
-        evaluation = self.evaluate(tool_name, args, principal=principal, output=output, environment=environment, session_id=session_id)
+        evaluation = self.evaluate(
+            tool_name, args, principal=principal, output=output, environment=environment, session_id=session_id, metadata=metadata,
+            parent_session_id=parent_session_id, amounts=amounts
+        )  # fmt: skip
         state = self._state
         plan = state.policy.plan(tool_name)
-        call = self._considered(state, plan, args, principal, environment, session_id)
+        call = self._considered(state, plan, args, principal, environment, session_id, metadata)
         return explain_evaluation(evaluation, call, plan, state.wiring, output=output, resolve=principal is None)
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
-        """``evaluate`` for each of ``{"tool": ..., "args": ..., "principal": {...}, "output": ..., "environment": ...}``."""
+        """``evaluate`` for each of ``{"tool": ..., "args": ..., "principal": {...}, "output": ..., ...}``: its keywords are the keys."""
         return [self.evaluate(**batch_item(number, call)) for number, call in enumerate(calls)]
 
     # --- Configuration ------------------------------------------------------------------------------------------------------
@@ -620,7 +626,7 @@ def _flow_of(state: State, plan: Plan, run: RunTool, flag: Flag | None, options:
     terms, account = _terms(state, options), read_account(run.call, options)
     if account is None:
         return lifecycle(run, plan, terms, flag)
-    return accounted(lifecycle(run, plan, replace(terms, at_once=None), flag), account)
+    return accounted(lifecycle(run, plan, replace(terms, at_once=NOT_AT_ONCE), flag), account)
 
 
 def _terms(state: State, options: Mapping[str, Any]) -> Terms:

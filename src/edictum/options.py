@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,15 +10,14 @@ from edictum.checks import check_callables, check_principal, items
 from edictum.core._draft import record
 from edictum.core.account import Account
 from edictum.core.call import Principal, ToolCall, check_session_id
-from edictum.core.freeze import freeze_args
+from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.limits import amounts_in_millionths
 from edictum.errors import EdictumInputError
 from edictum.execution.engines import is_run_in
 
-TEXT_OPTIONS = ("call_id", "parent_call_id", "environment", "caller", "tool_use_id")
 ACCOUNT_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
-OTHER_OPTIONS = frozenset({"principal", "principal_resolver", "session_id", "metadata", "timestamp", "call_index", "timeout_s", "run_in"})
-KNOWN_OPTIONS = ACCOUNT_OPTIONS | OTHER_OPTIONS | set(TEXT_OPTIONS)
+RUN_OPTIONS = frozenset({"timeout_s", "run_in", "principal_resolver"})
+BATCH_KEYS = ("output", "environment", "session_id", "metadata", "parent_session_id", "amounts")
 
 
 @record
@@ -33,24 +32,21 @@ class CallOptions:
 
 def read_options(options: Mapping[str, Any], timeout_s: float | None, run_in: Any) -> CallOptions:
     """The options of a call; ``timeout_s`` and ``run_in`` are what holds when nothing else is stated."""
-    if unknown := options.keys() - KNOWN_OPTIONS:
-        raise TypeError(f"unknown option {min(unknown)!r}; known options: {', '.join(sorted(KNOWN_OPTIONS))}")
-    fields: dict[str, Any] = {name: _text(name, options[name]) for name in TEXT_OPTIONS if options.get(name) is not None}
-    if options.get("session_id") is not None:
-        check_session_id(options["session_id"])
-        fields["session_id"] = options["session_id"]
-    if "principal" in options:
+    fields: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in FIELD_OPTIONS:
+            if value is not None:
+                field, read = FIELD_OPTIONS[name]
+                fields[field] = read(name, value)
+        elif name not in KNOWN_OPTIONS:
+            raise TypeError(f"unknown option {name!r}; known options: {', '.join(sorted(KNOWN_OPTIONS))}")
+    if not RUN_OPTIONS.isdisjoint(options):
+        timeout_s, run_in = options.get("timeout_s", timeout_s), options.get("run_in") or run_in
+        _check_run(timeout_s, run_in)
+    if identified := "principal" in options:  # None, too, is somebody: nobody
         check_principal(options["principal"])
         fields["principal"] = options["principal"]
-    if options.get("metadata"):
-        fields["metadata"] = _metadata(options["metadata"])
-    if options.get("timestamp") is not None:
-        fields["started_at"] = _seconds(options["timestamp"])
-    if options.get("call_index") is not None:
-        fields["call_index"] = _index(options["call_index"])
-    timeout_s, run_in = options.get("timeout_s", timeout_s), options.get("run_in") or run_in
-    _check_run(timeout_s, run_in)
-    return CallOptions(fields, timeout_s, run_in, "principal" in options)
+    return CallOptions(fields, timeout_s, run_in, identified)
 
 
 def _text(name: str, value: Any) -> str:
@@ -59,7 +55,17 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-def _metadata(value: Any) -> Mapping[str, Any]:
+def _session_id(name: str, value: Any) -> str:
+    check_session_id(value)
+    return value  # type: ignore[no-any-return]
+
+
+def _metadata(name: str, value: Any) -> Mapping[str, Any]:
+    return metadata_of(value) if value else EMPTY
+
+
+def metadata_of(value: Any) -> Mapping[str, Any]:
+    """What a call carries beside its arguments, checked and frozen."""
     if not isinstance(value, Mapping):
         raise EdictumInputError(f"metadata is {value!r:.80}, not a mapping.", hint="Pass a dict of names to values.")
     try:
@@ -68,16 +74,26 @@ def _metadata(value: Any) -> Mapping[str, Any]:
         raise EdictumInputError(f"metadata cannot be copied: {exc}.", hint="Pass plain, finite data.") from exc
 
 
-def _seconds(value: Any) -> float:
+def _seconds(name: str, value: Any) -> float:
     if not isinstance(value, datetime):
         raise EdictumInputError(f"timestamp is {value!r:.80}.", hint="Pass a datetime with a time zone.")
     return value.timestamp()
 
 
-def _index(value: Any) -> int:
+def _index(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise EdictumInputError(f"call_index is {value!r:.80}.", hint="Pass a whole number.")
     return value
+
+
+FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
+    **{name: (name, _text) for name in ("call_id", "parent_call_id", "environment", "caller", "tool_use_id")},
+    "session_id": ("run_id", _session_id),
+    "metadata": ("metadata", _metadata),
+    "timestamp": ("started_at", _seconds),
+    "call_index": ("call_index", _index),
+}
+KNOWN_OPTIONS = frozenset({"principal", *FIELD_OPTIONS}) | ACCOUNT_OPTIONS | RUN_OPTIONS
 
 
 def _check_run(timeout_s: Any, run_in: Any) -> None:
@@ -95,7 +111,7 @@ def read_account(call: ToolCall, options: Mapping[str, Any]) -> Account | None:
     check_callables(actual_amounts=actual)
     amounts = options.get("amounts")
     stated = amounts_in_millionths("amounts", amounts(call) if callable(amounts) else amounts or {})
-    return Account(_parents(call.run_id, options.get("parent_session_id")), stated, actual)
+    return Account(_parents(call.run_id, options.get("parent_session_id")), stated, actual, amounts if callable(amounts) else None)
 
 
 def _parents(session_id: str, given: Any) -> tuple[str, ...]:
@@ -122,5 +138,5 @@ def batch_item(number: int, call: Any) -> dict[str, Any]:
             principal = Principal(**principal)
         except TypeError as exc:
             raise EdictumInputError(f"evaluate_batch: call {number} has a principal that is none: {exc}.", hint="See Principal.") from exc
-    return {"tool_name": call["tool"], "args": call.get("args") or {}, "principal": principal,
-            "output": call.get("output"), "environment": call.get("environment"), "session_id": call.get("session_id")}  # fmt: skip
+    stated = {name: call[name] for name in BATCH_KEYS if name in call}  # an output of None is an output
+    return {**stated, "tool_name": call["tool"], "args": call.get("args") or {}, "principal": principal}

@@ -45,7 +45,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     suite = sys.modules.get("edictum.testing.adapter")
     if not VENV or suite is None:
         return
-    out = ROOT / ".build" / "conformance"
+    out = Path(os.environ.get("EDICTUM_RESULTS", ROOT / ".build" / "conformance"))
     out.mkdir(parents=True, exist_ok=True)
     for (framework, version), results in suite.RESULTS.items():
         found = {"framework": framework, "version": version, "points": suite.points(), "results": results}

@@ -110,10 +110,8 @@ def read_as_json(content: str) -> str:
 
 class TestCrewAI(AdapterConformance):
     framework, distribution = "CrewAI", "crewai"
-    has_call_ids = False
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     cannot = {
-        "call id": "CrewAI hands the model's call id to no hook and to no tool; the audit has an id of its own",
         "control flow": "CrewAI has no exception by which a tool could steer: every one becomes a text that the model reads",
         "cancellation": "CrewAI runs tools in threads; a cancelled run leaves them to their end, which is what is recorded",
     }
@@ -251,9 +249,42 @@ def test_tools_that_crewai_makes_itself_are_governed(how: str) -> None:
     adapter.register() if how == "register" else adapter.wrap_tools(crew)
     crew.kickoff()
     assert lookup.ran == []
-    found = [(event.action, event.tool_name) for event in guard.local_sink.events]
-    assert found[0] == ("call_allowed", "delegate_work_to_coworker")
-    assert found[1:] == [("call_denied", "look_up_things"), ("call_executed", "delegate_work_to_coworker")]
+    found = [(event.action, event.tool_name, event.call_id) for event in guard.local_sink.events]
+    assert found[0] == ("call_allowed", "delegate_work_to_coworker", "c1")
+    assert found[1:] == [("call_denied", "look_up_things", "c2"), ("call_executed", "delegate_work_to_coworker", "c1")]
+
+
+@pytest.mark.parametrize("how", ["crew", "tools", "register"])
+def test_two_calls_that_are_the_same_keep_their_own_ids(how: str) -> None:
+    guard = Edictum()
+    adapter, lookup = CrewAIAdapter(guard), Lookup(ran=[])
+    same = {"key": "a"}
+    run = Run(
+        adapter.wrap_tools([lookup]) if how == "tools" else [lookup],
+        [[Call("look_up_things", same, "c1"), Call("look_up_things", same, "c2")], [Call("look_up_things", same, "c3")]],
+    )
+    if how != "tools":
+        adapter.register() if how == "register" else adapter.wrap_tools(run.crew)
+    run.crew.kickoff()
+    assert sorted(event.call_id for event in guard.local_sink.events if event.action == "call_executed") == ["c1", "c2", "c3"]
+
+
+def test_a_call_that_crewai_does_not_make_has_no_id_of_crewai_s() -> None:
+    """Neither one that goes around CrewAI, later, nor one that a model wrote as text, inside of one that has an id."""
+    guard = Edictum()
+    adapter = CrewAIAdapter(guard)
+    inner = Run(adapter.wrap_tools([Lookup(ran=[])]), [[Call("look_up_things", {"key": "a"}, "c2")]], native=False)
+
+    @tool("ask")
+    def ask(key: str) -> str:
+        """Ask another crew."""
+        return str(inner.crew.kickoff())
+
+    run = Run(adapter.wrap_tools([ask]), [[Call("ask", {"key": "a"}, "c1")]])
+    run.crew.kickoff()
+    run.agent.tools[0].run(key="a")
+    found = [(event.tool_name, event.call_id in ("c1", "c2")) for event in guard.local_sink.events if event.action == "call_executed"]
+    assert found == [("look_up_things", False), ("ask", True), ("ask", False)]
 
 
 @pytest.mark.parametrize("how", ["wrap_tools", "register"])

@@ -67,21 +67,24 @@ async def test_a_hung_asynchronous_tool_is_cancelled() -> None:
 
 
 async def test_a_hung_asynchronous_tool_whose_finally_hangs_is_not_waited_for() -> None:
+    ended: list[str] = []
+
     async def work() -> None:
         try:
             await asyncio.sleep(30)
         finally:
             await asyncio.sleep(30)
+            ended.append("at last")
 
-    started = time.perf_counter()
     outcome = await Bench(simple(work)).call("work", **QUICK)
     assert isinstance(outcome, ToolTimeout)
     assert outcome.body_may_be_running
-    assert time.perf_counter() - started < 10
+    assert ended == []
 
 
 def spin() -> None:
-    while True:
+    end = time.monotonic() + 60  # a test in which nobody kills it fails, and does not hang
+    while time.monotonic() < end:
         pass
 
 
@@ -108,10 +111,13 @@ async def test_a_decorated_function_is_found_by_a_worker_and_gets_its_deadline()
 async def test_a_process_with_a_child_that_ignores_signals_is_killed_with_it(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     spec = simple(breed, isolation="process")
-    outcome = await Bench(spec).call("work", {"path": str(note)}, tool_timeout_cap_s=3)
-    assert isinstance(outcome, ToolTimeout)
+    for seconds in (3, 30):  # on a busy machine the time may be over before there is a child
+        outcome = await Bench(spec).call("work", {"path": str(note)}, tool_timeout_cap_s=seconds)
+        assert isinstance(outcome, ToolTimeout)
+        if note.exists():
+            break
     pid = int(note.read_text())
-    for _ in range(100):
+    for _ in range(1_200):
         if not _alive(pid):
             break
         await asyncio.sleep(0.05)
@@ -166,7 +172,7 @@ async def test_a_value_that_came_just_in_time_counts_although_the_waiter_had_giv
 async def test_a_late_end_is_noticed() -> None:
     bench = Bench(block)
     await bench.call("block", {"seconds": 0.15}, "late", **QUICK)
-    for _ in range(100):
+    for _ in range(3_000):
         if late := bench.state.late_completions():
             break
         await asyncio.sleep(0.02)
@@ -178,12 +184,12 @@ def test_the_process_ends_at_once_while_a_tool_hangs() -> None:
         import time
         from edictum.harness import *
         @tool(side_effect="read")
-        def sleep() -> None: time.sleep(60)
+        def sleep() -> None: time.sleep(600)
         executor = BoundedToolExecutor([sleep])
         outcome = executor.execute(ToolCallRequest("a", "sleep", {}), TurnState(), tool_timeout_cap_s=0.05)
         print(type(outcome).__name__)
     """)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.stdout.strip(), done.returncode) == ("ToolTimeout", 0), done.stderr
 
 
@@ -403,6 +409,8 @@ async def test_a_hook_that_raises_refuses() -> None:
 
 @pytest.mark.parametrize("stubborn", [False, True])
 async def test_a_hook_that_hangs_refuses_in_time(stubborn: bool) -> None:
+    decided: list[str] = []
+
     async def slow(call: Any) -> HookDecision:
         for _ in range(3 if stubborn else 1):
             try:
@@ -410,13 +418,13 @@ async def test_a_hook_that_hangs_refuses_in_time(stubborn: bool) -> None:
             except asyncio.CancelledError:
                 if not stubborn:
                     raise
+        decided.append("at last")
         return HookDecision.allow()
 
-    started = time.perf_counter()
     outcome = await Bench(hang, guard=hooked(slow)).call("hang", **QUICK)
     assert isinstance(outcome, ToolDenied)
     assert (outcome.reason, outcome.policy_error) == ("pre_hook", True)
-    assert time.perf_counter() - started < 10
+    assert decided == []
 
 
 async def test_a_hook_cannot_rewrite_what_was_checked() -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,7 @@ from edictum.outcomes import OUTCOME_KINDS
 
 TURN_S = 0.25
 ALLOWED_LATE_S = 0.25
-BUSY_MACHINE = 6  # the tests share the machine with others: the bound is held here with this much more room
+JUDGED = 0.95  # a machine that stands still for a moment delays all turns that run just then
 EXAMPLES, TURNS = 100, 10
 
 seconds = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.3])
@@ -92,7 +96,37 @@ def descendants() -> set[int]:
     return found - {os.getpid()}
 
 
-def settle(holds: Any, timeout_s: float = 15.0) -> bool:
+# Works for 5 ms of its own processor time, again and again, and tells how many times as long that took on the clock.
+SPINNER = """
+import select, sys, time
+wall = work = 0.0
+while not select.select([sys.stdin], [], [], 0.02)[0]:
+    clock, mine = time.perf_counter(), time.thread_time()
+    while time.thread_time() - mine < 0.005:
+        pass
+    wall, work = wall + time.perf_counter() - clock, work + time.thread_time() - mine
+print(wall / work)
+"""
+
+
+@contextmanager
+def slowness() -> Iterator[list[float]]:
+    """How many times as slow as an idle machine this one was, once the block has ended.
+
+    The bound is one for the harness, and the machine is shared: everything that a turn has still to do at its deadline takes that many
+    times as long. A process of its own measures it, so that a harness that blocks its own loop is not excused.
+    """
+    spinner = subprocess.Popen([sys.executable, "-c", SPINNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    found: list[float] = []
+    try:
+        yield found
+        found.append(float(spinner.communicate(timeout=60)[0]))
+    finally:
+        spinner.kill()
+        spinner.wait()
+
+
+def settle(holds: Any, timeout_s: float = 60.0) -> bool:
     """Whether something becomes true before long."""
     end = time.perf_counter() + timeout_s
     while not holds() and time.perf_counter() < end:
@@ -126,11 +160,14 @@ def test_a_thousand_random_turns_each_end_in_time_and_leave_nothing_behind() -> 
 
     asyncio.run(one_turn([[("dies", {"code": 1})]], guard, []))  # the workers are warm, and hold their files, from here on
     files, threads = open_files(), threading.active_count()
-    run()
+    with slowness() as slow_by:
+        run()
     assert drawn >= 1_000
     late.sort()
-    print(f"\nturns: {len(late)}; latest {late[-1] * 1000:.0f} ms, 99 % {late[int(len(late) * 0.99)] * 1000:.0f} ms after the deadline")
-    assert late[int(len(late) * 0.99)] <= ALLOWED_LATE_S * BUSY_MACHINE
+    judged, allowed = late[int(len(late) * JUDGED)], ALLOWED_LATE_S * slow_by[0]
+    print(f"\nturns: {len(late)}; latest {late[-1] * 1000:.0f} ms, {JUDGED:.0%} {judged * 1000:.0f} ms after the deadline", end="; ")
+    print(f"allowed on this machine: {allowed * 1000:.0f} ms")
+    assert judged <= allowed
     assert settle(lambda: POOL.abandoned == 0)
     assert settle(lambda: threading.active_count() <= threads + 16), threading.enumerate()
     assert settle(lambda: open_files() <= files + 16), os.listdir("/proc/self/fd")

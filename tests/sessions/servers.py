@@ -51,11 +51,12 @@ def package_file(package: str, path: str) -> Path | None:
 class Valkey:
     """valkey-server, or redis-server; every write is on disk before it is answered unless ``durable`` is off."""
 
-    def __init__(self, *, durable: bool = True) -> None:
+    def __init__(self, *options: str, durable: bool = True) -> None:
         self.binary, self.origin = self._find()
         self.directory = tempfile.mkdtemp(prefix="edictum-valkey-")
         self.port = free_port()
         self.durable = durable
+        self.options = options
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.start()
 
@@ -73,7 +74,8 @@ class Valkey:
 
     def start(self) -> None:
         command = [self.binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.directory, "--save", "",
-                   "--appendonly", "yes" if self.durable else "no", "--appendfsync", "always", "--loglevel", "warning"]  # fmt: skip
+                   "--appendonly", "yes" if self.durable else "no", "--appendfsync", "always", "--loglevel", "warning",
+                   *self.options]  # fmt: skip
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for_port(self.port, self.process)
 
@@ -84,6 +86,46 @@ class Valkey:
     def stop(self) -> None:
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class ValkeyCluster:
+    """Three primaries that share the slots, without replicas."""
+
+    SHARES = ((0, 5460), (5461, 10922), (10923, 16383))
+
+    def __init__(self) -> None:
+        self.buses = [free_port() for _ in self.SHARES]
+        self.nodes = [Valkey("--cluster-enabled", "yes", "--cluster-port", str(bus)) for bus in self.buses]
+        self.url, self.origin = self.nodes[0].url, f"3 nodes, {self.nodes[0].origin}"
+        self._join()
+
+    def _join(self) -> None:
+        for node, (first, last) in zip(self.nodes, self.SHARES, strict=True):
+            self.command(node, "CLUSTER", "ADDSLOTSRANGE", first, last)
+        for node, bus in zip(self.nodes[1:], self.buses[1:], strict=True):
+            self.command(self.nodes[0], "CLUSTER", "MEET", "127.0.0.1", node.port, bus)
+        deadline = time.monotonic() + START_S
+        while not all(self._is_joined(node) for node in self.nodes):
+            if time.monotonic() > deadline:
+                raise NoServer("the nodes did not form a cluster")
+            time.sleep(0.05)
+
+    def _is_joined(self, node: Valkey) -> bool:
+        said = self.command(node, "CLUSTER", "INFO")
+        return "cluster_state:ok" in str(said) and f"cluster_known_nodes:{len(self.nodes)}" in str(said)
+
+    @staticmethod
+    def command(node: Valkey, *command: object) -> object:
+        """Say something to one node; what it answers, as the server wrote it."""
+        import redis
+
+        with redis.Redis(port=node.port, decode_responses=True) as client:
+            client.response_callbacks.clear()
+            return client.execute_command(*command)
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
 
 
 class Postgres:

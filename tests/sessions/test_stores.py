@@ -433,7 +433,7 @@ async def test_closing_sees_settlements_through(shared_url: str, opened: Any) ->
 
 def test_a_ledger_that_is_forgotten_ends_its_thread(tmp_path: Path) -> None:
     ledger = open_ledger(f"sqlite:///{tmp_path}/s.db")
-    thread = ledger._courier._thread  # type: ignore[attr-defined]
+    thread = ledger._couriers.thread._thread  # type: ignore[attr-defined]
     assert thread.is_alive()
     del ledger
     gc.collect()

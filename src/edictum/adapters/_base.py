@@ -53,6 +53,7 @@ from edictum.runtime.ticket import Ticket, TicketTable
 logger = logging.getLogger("edictum")
 
 CANARY = "edictum_canary"
+FIXED_ARGS = "A hook rewrote the arguments, and this framework can only run its tool with those of the model."
 # The turn that the calls of this context belong to. Frameworks hand contexts on to the threads and tasks that run their tools.
 TURN: ContextVar[TurnPort | None] = ContextVar("edictum_turn", default=None)
 OnWarn = Callable[[Any, list[Finding]], Any]
@@ -89,6 +90,9 @@ class Adapter:
 
     # Distribution -> (first supported version, first that is not). Checked when the framework is first imported.
     requires: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    # Whether the hook before a tool can give it other arguments than the model's: what a hook of the guard rewrites is then handed on
+    # as ``ticket.args``. Without that a rewritten call is refused, because it would run with what was not checked.
+    hands_on_args: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -194,6 +198,8 @@ class Adapter:
         """Open the call. A Reply: it is refused. A Ticket: run the tool with ``ticket.args``, then call ``after`` with the same key."""
         try:
             ticket = self._guard(name).begin_sync(name, args, flag=flag, **self.options(**options))
+            if ticket.allowed and ticket.rewritten and not self.hands_on_args:
+                ticket.decline_sync(FIXED_ARGS)
             return self._opened(key, ticket)
         except Exception as exc:
             return self.reply(broken(name, exc))
@@ -202,6 +208,8 @@ class Adapter:
         """As ``before``, for an asynchronous framework."""
         try:
             ticket = await self._guard(name).begin(name, args, flag=flag, **self.options(**options))
+            if ticket.allowed and ticket.rewritten and not self.hands_on_args:
+                await ticket.decline(FIXED_ARGS)
             return self._opened(key, ticket)
         except Exception as exc:
             return self.reply(broken(name, exc))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edictum.adapters._base import OnWarn
 from edictum.adapters._wire import json_args
+from edictum.core.jsonable import dumps
 
 if TYPE_CHECKING:
     from edictum.adapters.openai_agents import OpenAIAgentsAdapter
@@ -27,13 +28,13 @@ def governed_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_war
 
     async def invoke(ctx: Any, text: str) -> Any:
         agent, args = copy.copy(owner), json_args(text)
+        asked = {"arguments": text} if args is None else args
 
-        async def body(_: dict[str, Any]) -> Any:
+        async def body(checked: dict[str, Any]) -> Any:
             nonlocal agent
-            agent = adapter.govern(await inner(ctx, text), on_warn)
+            agent = adapter.govern(await inner(ctx, text if checked == asked else dumps(checked)), on_warn)
             return {"assistant": agent.name}
 
-        asked = {"arguments": text} if args is None else args
         reply = await adapter.acall(made.tool_name, asked, body, on_warn=on_warn)
         reply.get()  # an exception of the handoff's own code ends the run, as without us
         agent.refusal = reply.text

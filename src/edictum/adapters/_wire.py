@@ -25,7 +25,8 @@ def json_args(text: str | None) -> dict[str, Any] | None:
 
 def mcp_flag(result: Any) -> str | None:
     """Why an MCP result is a failure: mcp 1 calls the flag isError, mcp 2 is_error."""
-    return "isError is set" if getattr(result, "isError", False) is True or getattr(result, "is_error", False) is True else None
+    flag = getattr(result, "is_error", None)  # first: where both are known, the older name complains
+    return "isError is set" if (getattr(result, "isError", False) if flag is None else flag) is True else None
 
 
 def noting_errors(call_tool: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from inspect import isasyncgen, iscoroutinefunction, isgenerator
 from typing import Any, ClassVar
 
+from edictum.adapters._agno_call import function_call, hand_on
 from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, as_text
-from edictum.adapters._wire import Pieces, enclosed
+from edictum.adapters._wire import Pieces
 from edictum.execution.portal import PORTAL
 
 CARRIED = ("user_message", "agent_message", "messages")  # what an AgentRunException brings to the model beside its text
@@ -42,7 +43,7 @@ class AgnoAdapter(Adapter):
 
         def body(checked: dict[str, Any]) -> Any:
             nonlocal returned
-            returned = following(**checked)
+            returned = hand_on(following, args, checked)(**checked)
             returned = Pieces(list(returned)) if isgenerator(returned) else returned
             return _shown(returned)
 
@@ -54,7 +55,7 @@ class AgnoAdapter(Adapter):
 
         async def body(checked: dict[str, Any]) -> Any:
             nonlocal returned
-            returned = await following(**checked)
+            returned = await hand_on(following, args, checked)(**checked)
             returned = Pieces(list(returned)) if isgenerator(returned) else returned
             returned = Pieces([piece async for piece in returned], asynchronous=True) if isasyncgen(returned) else returned
             return _shown(returned)
@@ -133,7 +134,7 @@ def _flag(value: Any) -> str | None:
 
 def _call_id(following: Any) -> str | None:
     """Agno does not tell hooks the call id. What it gives them to go on with was made by the FunctionCall, which knows it."""
-    return getattr(enclosed(enclosed(following, "inner_func"), "self"), "call_id", None)
+    return getattr(function_call(following), "call_id", None)
 
 
 def _tree(agent: Any) -> list[Any]:

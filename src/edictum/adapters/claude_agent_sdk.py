@@ -32,6 +32,7 @@ class ClaudeAgentSDKAdapter(Adapter):
     """Governs all tools of an agent: ``ClaudeAgentOptions(hooks=ClaudeAgentSDKAdapter(guard).to_sdk_hooks())``."""
 
     requires: ClassVar = {"claude-agent-sdk": ("0.2.182", "0.3")}
+    hands_on_args: ClassVar = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply
+from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, logger
+from edictum.adapters._crewai_ids import forget, note, noted
 
-logger = logging.getLogger("edictum")
 FUNCTIONS = ("func", "_run", "_arun")  # where a tool of CrewAI keeps what it does
 
 
@@ -39,11 +38,11 @@ class CrewAIAdapter(Adapter):
 
     def wrap_tools(self, target: Any, on_postcondition_warn: OnWarn | None = None) -> Any:
         """Govern a crew or an agent with all its tools, those that CrewAI makes at run time too; or give governed copies of tools."""
-        if isinstance(target, (list, tuple)):
-            return [self._govern(self._copied(tool), on_postcondition_warn) for tool in target]
         hooks = self.load("crewai.hooks")
         if of_owner not in hooks.get_before_tool_call_hooks():
             hooks.register_before_tool_call_hook(of_owner)
+        if isinstance(target, (list, tuple)):
+            return [self._govern(self._copied(tool), on_postcondition_warn) for tool in target]
         agents = [agent for agent in (*getattr(target, "agents", ()), getattr(target, "manager_agent", None)) if agent is not None]
         for owner in (target, *agents, *getattr(target, "tasks", ())):
             vars(owner)["edictum"] = (*_marks(owner), (self, on_postcondition_warn))
@@ -65,7 +64,7 @@ class CrewAIAdapter(Adapter):
                 function = getattr(tool, name, None)
                 if function is not None and getattr(function, "__func__", None) not in passed_on and not self._governs(function):
                     vars(tool)[name] = self._governed(function, tool, on_warn)  # pydantic would refuse some of them as attributes
-            vars(tool)["cache_function"] = _never  # what is answered from CrewAI's cache never reaches the tool, nor the guard
+            vars(tool)["cache_function"] = lambda *_: False  # what is answered from CrewAI's cache never reaches the tool, nor the guard
         return tool
 
     def _governs(self, function: Any) -> bool:
@@ -79,11 +78,13 @@ class CrewAIAdapter(Adapter):
 
         def governed(*args: Any, **named: Any) -> Any:
             asked = {**dict(zip(fields, args, strict=False)), **named}
-            return self._answer(self.call(name, asked, lambda checked: _settled(function(**checked)), **options), tool)
+            reply = self.call(name, asked, lambda checked: _settled(function(**checked)), call_id=noted(name), **options)
+            return self._answer(reply, tool)
 
         async def agoverned(*args: Any, **named: Any) -> Any:
             asked = {**dict(zip(fields, args, strict=False)), **named}
-            return self._answer(await self.acall(name, asked, lambda checked: function(**checked), **options), tool)
+            reply = await self.acall(name, asked, lambda checked: function(**checked), call_id=noted(name), **options)
+            return self._answer(reply, tool)
 
         made = functools.wraps(function)(agoverned if inspect.iscoroutinefunction(function) else governed)
         vars(made)["edictum"] = (*_marks(function), (self, on_warn))
@@ -95,6 +96,7 @@ class CrewAIAdapter(Adapter):
 
     def _answer(self, reply: Reply, tool: Any) -> Any:
         """The tool's value, or CrewAI's own ToolFailure around what stands in its place."""
+        forget()
         failure, value = self.load("crewai.tools.tool_failure").ToolFailure, reply.get()
         if not reply.failed or isinstance(value, failure):
             return value
@@ -126,6 +128,7 @@ def of_owner(context: Any) -> bool | None:
 def _seen(context: Any, marks: list[Any]) -> bool | None:
     """False blocks the call, and nothing else does; CrewAI would swallow an exception and run the tool."""
     try:
+        note(context)
         parts = [part for part in (context.tool, getattr(context.tool, "_original_tool", None)) if part is not None]
         for adapter, on_warn in marks:
             for part in parts:
@@ -143,7 +146,3 @@ def _marks(thing: Any) -> tuple[tuple[CrewAIAdapter, OnWarn | None], ...]:
 
 def _settled(value: Any) -> Any:
     return asyncio.run(value) if asyncio.iscoroutine(value) else value
-
-
-def _never(*_: Any) -> bool:
-    return False

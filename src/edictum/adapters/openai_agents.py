@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from edictum.adapters._base import CANARY, Adapter, OnWarn, logger
 from edictum.adapters._handoff import governed_handoff
 from edictum.adapters._wire import MCP_ERRORS, json_args, noting_errors
+from edictum.core.jsonable import dumps
 from edictum.errors import EdictumConfigError
 from edictum.execution.portal import PORTAL
 
@@ -104,11 +105,11 @@ class OpenAIAgentsAdapter(Adapter):
         async def invoke(ctx: Any, text: str) -> Any:
             args, errors = json_args(text), list[str]()
 
-            async def body(_: dict[str, Any]) -> Any:
+            async def body(checked: dict[str, Any]) -> Any:
                 if args is None:  # rules would see no arguments, while a lenient tool might find some
                     raise invalid(f"Invalid JSON input for tool {ctx.tool_name}")
                 MCP_ERRORS.set(errors)
-                value = await inner(ctx, text)
+                value = await inner(ctx, text if checked == args else dumps(checked))
                 nested = state.peek_agent_tool_run_result(ctx.tool_call, scope_id=state.get_agent_tool_state_scope(ctx))
                 if getattr(nested, "interruptions", None):
                     raise NestedApproval(value)

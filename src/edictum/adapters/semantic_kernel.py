@@ -79,6 +79,8 @@ class Invocation:
 
     async def run(self, args: dict[str, Any], next: Any) -> Any:
         context, function, none_yet = self._context, self._context.function, self._context.function_result
+        for gone in self.args.keys() - args.keys():  # a hook has left them out
+            del context.arguments[gone]
         context.arguments.update(args)
         # Semantic Kernel calls plain functions in the event loop, where nothing can end the wait for them. A call with a deadline is
         # a task of its own; its function runs in a thread, as those of the guard's other calls do.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from edictum.core.events import AuditAction, AuditEvent, Entry
+from edictum.core.events import AuditAction, AuditEvent, Entry, Note, entry_of
 from edictum.errors import EdictumError
 
 
@@ -16,9 +16,10 @@ class MarkEvictedError(EdictumError):
 
 
 class CollectingAuditSink:
-    """Keeps the newest ``max_events`` events. It takes entries as they are and makes events of them when they are read.
+    """Keeps the newest ``max_events`` events. It takes what a call leaves behind as it is, and makes events of it when they are read.
 
-    Appending to a deque is atomic, so taking an entry needs no lock; what exceeds the size is cut off in batches.
+    Appending to a deque is atomic, so taking needs no lock; what exceeds the size is cut off in batches. What has been read is
+    kept apart: an event is made once.
     """
 
     def __init__(self, max_events: int = 50_000) -> None:
@@ -26,15 +27,16 @@ class CollectingAuditSink:
             raise ValueError(f"max_events is {max_events}; use 1 or more")
         self._max_events = max_events
         self._trim_at = max_events + min(max_events, 1_024)
-        self._ring: deque[Entry | AuditEvent] = deque()
+        self._taken: deque[Note | Entry | AuditEvent] = deque()
+        self._read: deque[AuditEvent] = deque()  # older than all in ``_taken``
         self._lock = threading.Lock()
         self._dropped = 0
 
-    def take(self, entry: Entry | AuditEvent) -> None:
+    def take(self, item: Note | Entry | AuditEvent) -> None:
         """The fast way in: the event is made when somebody reads it."""
-        ring = self._ring
-        ring.append(entry)
-        if len(ring) > self._trim_at:
+        taken = self._taken
+        taken.append(item)
+        if len(taken) > self._trim_at:
             self._trim()
 
     async def emit(self, event: AuditEvent) -> None:
@@ -42,24 +44,37 @@ class CollectingAuditSink:
 
     def _trim(self) -> None:
         with self._lock:
-            while len(self._ring) > self._max_events:
-                self._ring.popleft()
-                self._dropped += 1
+            self._cut()
 
-    def _kept(self) -> tuple[int, list[Entry | AuditEvent]]:
+    def _cut(self, size: int | None = None) -> None:
+        """Forget the oldest, down to the size; under the lock."""
+        excess = len(self._read) + len(self._taken) - (self._max_events if size is None else size)
+        for _ in range(excess):
+            (self._read or self._taken).popleft()
+        self._dropped += max(0, excess)
+
+    def _kept(self) -> tuple[int, list[AuditEvent]]:
         """The position of the oldest event that is kept, and all that are."""
-        self._trim()
         with self._lock:
-            return self._dropped, list(self._ring)
+            self._cut()
+            oldest, read, taken = self._dropped, list(self._read), list(self._taken)
+        made = [_event(item) for item in taken]  # outside of the lock, because objects of the user show themselves here
+        with self._lock:
+            if taken and self._taken and self._taken[0] is taken[0]:  # nobody was quicker, so all of them are still there
+                self._read.extend(made)
+                for _ in made:
+                    self._taken.popleft()
+        return oldest, read + made
 
     @property
     def events(self) -> list[AuditEvent]:
-        return [_event(item) for item in self._kept()[1]]
+        return self._kept()[1]
 
     def mark(self) -> int:
         """A position; ``since_mark`` gives what came after it."""
-        oldest, kept = self._kept()
-        return oldest + len(kept)
+        with self._lock:
+            self._cut()
+            return self._dropped + len(self._read) + len(self._taken)
 
     def since_mark(self, mark: int) -> list[AuditEvent]:
         oldest, kept = self._kept()
@@ -67,20 +82,23 @@ class CollectingAuditSink:
             raise ValueError(f"mark {mark} is not from this sink: {oldest + len(kept)} events have been collected")
         if mark < oldest:
             raise MarkEvictedError(f"mark {mark} is too old: the buffer starts at event {oldest}.", hint="Raise max_events or read sooner.")
-        return [_event(item) for item in kept[mark - oldest :]]
+        return kept[mark - oldest :]
 
     def last(self) -> AuditEvent:
         """The newest event; IndexError when there is none."""
-        return _event(self._ring[-1])
+        with self._lock:
+            newest = self._taken[-1] if self._taken else self._read[-1]
+        return _event(newest)
 
     def filter(self, action: AuditAction | str) -> list[AuditEvent]:
         return [event for event in self.events if event.action == action]
 
     def clear(self) -> None:
         with self._lock:
-            self._dropped += len(self._ring)
-            self._ring.clear()
+            self._cut(0)
 
 
-def _event(item: Entry | AuditEvent) -> AuditEvent:
-    return item.event() if isinstance(item, Entry) else item
+def _event(item: Note | Entry | AuditEvent) -> AuditEvent:
+    if type(item) is tuple:
+        item = entry_of(item)
+    return item.event() if isinstance(item, Entry) else item  # type: ignore[return-value]

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from edictum.contracts.load import Map, Scalar, Seq, Tree, describe, to_plain
 from edictum.contracts.operators import OPERATORS, REGEX_OPERATORS, Mismatch, Operator
 from edictum.contracts.problems import Place, Problems, closest, listed
-from edictum.contracts.regex import PatternError, compiled, doubled_backslash, never_matches
+from edictum.contracts.regex import PatternBudget, PatternError, doubled_backslash, never_matches
 from edictum.contracts.selectors import Selector, SelectorError, SelectorMismatch, parse_selector
 from edictum.contracts.shapes import WRONG
 from edictum.core.call import ToolCall
@@ -203,6 +203,7 @@ class Meaning:
     selectors: Mapping[str, Callable[[ToolCall], Any]]
     problems: Problems
     stage: str
+    patterns: PatternBudget = field(default_factory=PatternBudget)
 
     def of(self, raw: Any) -> Expression | None:
         """The expression, or None when something in it was reported."""
@@ -260,12 +261,14 @@ class Meaning:
         good = True
         for text, place in self._each(raw):
             try:
-                pattern = compiled(text)
+                pattern = self.patterns.compiled(text)
             except PatternError as exc:
                 self.problems.add(place, f"the pattern {text!r:.80}: {exc}", exc.hint)
                 good = False
                 continue
-            if doubled := doubled_backslash(text):
+            if pattern is None:
+                good = False
+            elif doubled := doubled_backslash(text):
                 self._doubled(place, *doubled)
             elif (why := never_matches(text)) is not None:
                 self.problems.warn(place, f"the pattern {text!r:.80} can never match: {why}", "Remove what stands on the wrong side.")

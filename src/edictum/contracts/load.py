@@ -11,7 +11,7 @@ import gc
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from edictum.contracts.problems import BundleError, Place, Problems, Source
 from edictum.errors import EdictumConfigError
@@ -32,6 +32,7 @@ except ImportError as exc:
 MAX_BYTES = 1_048_576
 MAX_DEPTH = 64
 MAX_NODES = 200_000  # also after aliases are followed
+MAX_ALIASED = 8 << 20  # characters that aliases may stand for
 
 
 class Scalar(Place):
@@ -192,16 +193,33 @@ class _Loader(_Parser):
     """The parser alone; the resolver and constructor of PyYAML are not used."""
 
 
+class Measure(NamedTuple):
+    """How many values there are, how many characters they have, how deep they are nested."""
+
+    values: int
+    length: int
+    depth: int
+
+
+class Anchor(NamedTuple):
+    tree: Tree
+    size: Measure
+
+
 class _Builder:
     """Makes the tree from events, with a stack instead of recursion."""
 
     def __init__(self, problems: Problems) -> None:
         self.problems = problems
-        self.anchors: dict[str, tuple[Tree, int]] = {}
-        self.stack: list[tuple[Map | Seq, str | None, int]] = []  # open containers, their anchors, and the count when they began
+        self.anchors: dict[str, Anchor] = {}
+        self.stack: list[tuple[Map | Seq, str | None]] = []  # open containers and their anchors
+        self.open_anchors: list[Measure] = []  # of the open containers that have one: what was measured when they began
         self.key: Scalar | None = None
         self.pending: list[Scalar | None] = []  # the key that each open container will be stored under
         self.count = 0
+        self.aliased = 0
+        self.length = 0  # characters of all values, aliases included
+        self.reached = 0  # how deep it goes since the last open anchor
         self.root: Tree | None = None
 
     def build(self, text: str) -> Tree | None:
@@ -240,6 +258,7 @@ class _Builder:
         elif tag not in _TEXT_TAGS:
             self._refuse(event, f"the tag {tag!r} is not supported", "Remove the tag; quote the value to make it text.")
         tree = Scalar(value, style or "", mark.line + 1, mark.column + 1)
+        self.length += len(event.value)
         if self.key is None and event.anchor is None and self.stack and type(self.stack[-1][0]) is Map:
             self.count += 1
             self.key = tree
@@ -261,34 +280,51 @@ class _Builder:
             self._refuse(event, "a key is a mapping or a list", "Keys are plain words.")
         self.pending.append(self.key)
         self.key = None
-        self.stack.append((container, event.anchor, self.count))
+        self.stack.append((container, event.anchor))
+        depth = len(self.stack)
+        if event.anchor is not None:
+            self.open_anchors.append(Measure(self.count, self.length, self.reached))
+            self.reached = depth
+        elif depth > self.reached:
+            self.reached = depth
 
     def _close(self, event: Any) -> None:
-        container, anchor, began = self.stack.pop()
+        container, anchor = self.stack.pop()
         self.key = self.pending.pop()
         if anchor is not None:
-            self.anchors[anchor] = (container, self.count - began)
+            began = self.open_anchors.pop()
+            depth = self.reached - len(self.stack)
+            self.anchors[anchor] = Anchor(container, Measure(self.count - began.values, self.length - began.length, depth))
+            self.reached = max(self.reached, began.depth)
         self._add(container, None)
 
     def _alias(self, event: Any) -> None:
         if event.anchor not in self.anchors:
             self._refuse(event, f"the alias *{event.anchor} refers to nothing above it, or to itself", f"Define &{event.anchor} first.")
         tree, size = self.anchors[event.anchor]
-        self.count += size
-        self._check_count(event)
+        self.count += size.values
+        self.length += size.length
+        self.aliased += size.length
+        self.reached = max(self.reached, len(self.stack) + size.depth)
+        self._check_size(event)
         if isinstance(tree, Scalar):
             self._add(Scalar(tree.value, tree.style, event.start_mark.line + 1, event.start_mark.column + 1), None)
         else:
             self._add(tree, None)
 
-    def _check_count(self, event: Any) -> None:
+    def _check_size(self, event: Any) -> None:
+        """What stands once in the text can stand many times in the document, and inside itself."""
         if self.count > MAX_NODES:
             self._refuse(event, f"aliases make the document larger than {MAX_NODES} values", "Use fewer aliases.")
+        if self.aliased > MAX_ALIASED:
+            self._refuse(event, f"aliases stand for more than {MAX_ALIASED} characters", "Use fewer aliases, or shorter values.")
+        if self.reached > MAX_DEPTH:
+            self._refuse(event, f"aliases nest the document more than {MAX_DEPTH} levels deep", "Flatten it.")
 
     def _add(self, tree: Tree, anchor: str | None) -> None:
         self.count += 1
         if anchor is not None and isinstance(tree, Scalar):
-            self.anchors[anchor] = (tree, 1)
+            self.anchors[anchor] = Anchor(tree, Measure(1, len(str(tree.value)), 0))
         if not self.stack:
             self.root = tree
             return

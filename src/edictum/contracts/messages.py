@@ -26,10 +26,7 @@ Message = Callable[[Subject], str]
 
 def check_message(text: str, place: Place, meaning: Meaning, kind: Kind) -> None:
     """Placeholders that can never be filled in are reported; other text in braces is only warned about."""
-    for piece in _PIECE.finditer(text):
-        name = piece.group(1)
-        if name is None:
-            continue
+    for name in dict.fromkeys(piece.group(1) for piece in _PIECE.finditer(text) if piece.group(1)):
         if kind is Kind.SESSION:
             meaning.problems.warn(place, f"'{{{name}}}' is not filled in: a session message is shown as it is", "Remove the placeholder.")
         elif _looks_like_selector(name, meaning):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from edictum.contracts import grammar
 from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec
+from edictum.contracts.contradiction import contradictions
 from edictum.contracts.expressions import All, Expression, Leaf, Meaning, leaves
 from edictum.contracts.load import MAX_BYTES, Map, Tree, load, no_collection
 from edictum.contracts.messages import check_message
 from edictum.contracts.operators import Operator, check_custom_operators
-from edictum.contracts.problems import Problem, Problems
+from edictum.contracts.problems import Place, Problem, Problems, listed
+from edictum.contracts.reach import Names, Reach
+from edictum.contracts.regex import PatternBudget
 from edictum.contracts.selectors import check_custom_selectors
 from edictum.contracts.shapes import WRONG
 from edictum.core._draft import replace
@@ -72,6 +74,8 @@ class _Reader:
         self.problems = problems
         self.dialect = dialect
         self.source = source
+        self.reach = Reach()
+        self.patterns = PatternBudget(len(problems.source.text))
         self.words = grammar.VOCABULARIES[tree.values["kind"].value]  # type: ignore[union-attr]
 
     def bundle(self, values: Mapping[str, Any]) -> Bundle:
@@ -94,7 +98,7 @@ class _Reader:
         return bundle
 
     def _meaning(self, stage: str) -> Meaning:
-        return Meaning(self.dialect.operators, self.dialect.selectors, self.problems, stage)
+        return Meaning(self.dialect.operators, self.dialect.selectors, self.problems, stage, self.patterns)
 
     # --- Contracts ------------------------------------------------------------------------------------------------------------
 
@@ -122,8 +126,6 @@ class _Reader:
             return None
         if when is not None:
             self._check_when(tree, values, when, effect)
-        if kind is Kind.SESSION:
-            self._check_limits(tree)
         tools = self._tools(values) if kind is not Kind.SESSION else ("*",)
         return ContractSpec(
             id=values["id"],
@@ -176,48 +178,39 @@ class _Reader:
                 )
 
     def _check_contradictions(self, when: Expression) -> None:
-        """Two conditions under ``all`` that cannot both hold make a contract that never fires."""
-        if not isinstance(when, All):
-            return
-        plain = [leaf for leaf in when.items if isinstance(leaf, Leaf) and not leaf.selector.wild]
-        for number, first in enumerate(plain):
-            for second in plain[number + 1 :]:
-                if first.selector == second.selector and _contradict(first, second):
-                    self.problems.warn(
-                        second.place,
-                        f"this contract can never fire: '{first}' and '{second}' cannot both hold",
-                        "Use 'any:', or remove one of them.",
-                    )
+        for first, second in contradictions(when):
+            message = f"this contract can never fire: '{first}' and '{second}' cannot both hold"
+            self.problems.warn(second.place, message, "Use 'any:', or remove one of them.")
 
     def _check_tool_name(self, values: Mapping[str, Any], when: Expression) -> None:
         tools = self._tools(values)
         for leaf in when.items if isinstance(when, All) else (when,):
             if isinstance(leaf, Leaf) and leaf.selector.root == "tool" and leaf.operator.name in ("equals", "in"):
                 names = leaf.value if leaf.operator.name == "in" else (leaf.value,)
-                if not any(fnmatch.fnmatchcase(str(name), tool) for name in names for tool in tools):
-                    message = f"this contract can never fire: it is for {', '.join(tools)}, and wants tool.name {leaf.value!r}"
+                if self._met(tools, Names(map(str, names)), leaf.place) is False:
+                    message = f"this contract can never fire: it is for {listed(tools)}, and wants tool.name {leaf.value!r}"
                     self.problems.warn(leaf.place, message, "Put the name under 'tool:'.")
 
-    def _check_limits(self, tree: Map) -> None:
-        limits = tree.values.get("limits")
-        if isinstance(limits, Map) and "per" in limits.values and "max_consecutive_failures" in limits.values:
-            self.problems.add(
-                limits.keys["max_consecutive_failures"],
-                "'max_consecutive_failures' cannot be counted per time",
-                "Failures in a row have no rate; put it in a contract without 'per', or use max_failures.",
-            )
+    def _met(self, tools: Sequence[str], names: Names, place: Place) -> bool | None:
+        """Whether a tool can have one of the names. When there are too many to tell, that is said, once."""
+        could = self.reach.left >= 0
+        met = self.reach.meet(tools, names)
+        if met is None and could:
+            message = "there are too many names and globs to compare, so contracts that can never fire are not all found"
+            self.problems.warn(place, message, "Use fewer globs.")
+        return met
 
     def _check_unlisted(self, bundle: Bundle) -> None:
         if bundle.unlisted_tools != "deny":
             return
-        known = set(bundle.tools)
+        known = Names(bundle.tools)
         place = self._defaults_place("unlisted_tools")
-        if not known:
+        if not known.all:
             self.problems.warn(place, "no tool is listed, so every call is denied", "List the tools that may be called under 'tools:'.")
             return
         for contract in bundle.contracts:
-            if contract.kind is not Kind.SESSION and not any(_overlap(tool, known) for tool in contract.tools):
-                message = f"the contract '{contract.id}' is never asked: {', '.join(contract.tools)} is not listed under 'tools:'"
+            if contract.kind is not Kind.SESSION and self._met(contract.tools, known, contract.place) is False:
+                message = f"the contract '{contract.id}' is never asked: {listed(contract.tools)} is not listed under 'tools:'"
                 self.problems.warn(contract.place, message, "Unlisted tools are denied; list the tool, or remove the contract.")
 
     def _defaults_place(self, key: str) -> Tree:
@@ -246,23 +239,3 @@ def _bounds(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     bounds = {name: values.get(name, ()) for name in ("within", "not_within")}
     bounds |= {name: values.get("allows", {}).get(name, ()) for name in ("commands", "domains")}
     return bounds | {"not_domains": values.get("not_allows", {}).get("domains", ())}
-
-
-def _overlap(tool: str, known: set[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, tool) or fnmatch.fnmatchcase(tool, name) for name in known)
-
-
-def _contradict(first: Leaf, second: Leaf) -> bool:
-    """Whether no value satisfies both. Only what is certain is said."""
-    pair = {first.operator.name: first.value, second.operator.name: second.value}
-    if first.operator.name == second.operator.name:
-        return first.operator.name in ("equals", "exists", "empty") and first.value != second.value
-    if pair.get("exists") is False:
-        return ("empty" not in pair and not first.if_missing | second.if_missing) or pair.get("empty") is False
-    if "equals" in pair and "in" in pair:
-        return pair["equals"] not in pair["in"]
-    low = max((pair[name] for name in ("gt", "gte") if name in pair), default=None)
-    high = min((pair[name] for name in ("lt", "lte") if name in pair), default=None)
-    if low is None or high is None:
-        return False
-    return low > high or (low == high and not {"gte", "lte"} <= pair.keys())

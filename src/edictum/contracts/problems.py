@@ -5,16 +5,20 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
 
 # What YAML counts as the end of a line; str.splitlines knows more of them, and then the numbers would not agree.
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 MAX_SHOWN_LINE = 160
 MAX_SHOWN_PROBLEMS = 100
+MAX_MESSAGE = 1_000
+MAX_GUESSED = 100
+MAX_LISTED = 50
 
 Level = Literal["shape", "meaning", "warning"]
 
@@ -34,9 +38,10 @@ class Source:
         """The line with a caret under the column; long lines are shown around it."""
         if not 1 <= line <= len(self.lines):
             return ""
-        text = self.lines[line - 1].replace("\t", " ")
+        text = self.lines[line - 1]
         start = max(0, column - MAX_SHOWN_LINE // 2) if len(text) > MAX_SHOWN_LINE else 0
-        shown = "".join(char if char.isprintable() else "?" for char in text[start : start + MAX_SHOWN_LINE])
+        cut = text[start : start + MAX_SHOWN_LINE].replace("\t", " ")
+        shown = "".join(char if char.isprintable() else "?" for char in cut)
         gutter = f"{line:>5} | "
         return f"{gutter}{shown}\n{' ' * 5} | {' ' * (column - 1 - start)}^"
 
@@ -45,13 +50,21 @@ class Source:
 class Problem:
     """One thing that is wrong. ``level`` is "shape" (the JSON Schema sees it too), "meaning", or "warning" (the bundle still loads)."""
 
-    file: str
+    source: Source = field(repr=False)
     line: int
     column: int
     message: str
     hint: str = ""
-    excerpt: str = ""
     level: Level = "meaning"
+
+    @property
+    def file(self) -> str:
+        return self.source.name
+
+    @property
+    def excerpt(self) -> str:
+        """Made when it is shown: a bundle can have half a million problems, of which a hundred are."""
+        return self.source.excerpt(self.line, self.column)
 
     @property
     def where(self) -> str:
@@ -98,8 +111,7 @@ class Problems:
         self.found: list[Problem] = []
 
     def add(self, place: Place, message: str, hint: str = "", level: Level = "meaning") -> None:
-        excerpt = self.source.excerpt(place.line, place.column)
-        self.found.append(Problem(self.source.name, place.line, place.column, message, hint, excerpt, level))
+        self.found.append(Problem(self.source, place.line, place.column, shorten(message, MAX_MESSAGE), shorten(hint, MAX_MESSAGE), level))
 
     def shape(self, place: Place, message: str, hint: str = "") -> None:
         self.add(place, message, hint, "shape")
@@ -116,15 +128,18 @@ class Problems:
         return [problem for problem in self.found if problem.level == "warning"]
 
     def raise_if_any(self) -> None:
-        if self.errors:
-            raise BundleError(self.errors)
+        if errors := self.errors:
+            raise BundleError(errors)
 
 
 def closest(word: str, known: Iterable[str]) -> str:
     """A sentence that suggests the known word that is nearest, or nothing."""
+    if len(word) > MAX_GUESSED:  # no typo, and slow to compare
+        return ""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"Did you mean '{near[0]}'? " if near else ""
 
 
 def listed(words: Iterable[str]) -> str:
-    return ", ".join(words)
+    every = list(words)
+    return ", ".join(every[:MAX_LISTED]) + (f" and {len(every) - MAX_LISTED} more" if len(every) > MAX_LISTED else "")

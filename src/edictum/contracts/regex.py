@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -31,6 +32,11 @@ except ImportError as exc:
     ) from exc
 
 MAX_REPEAT = 1_000
+MAX_NESTED = 201
+MAX_PATTERN_STEPS = 1_500_000  # 0.6 s and 100 MB on the machine where this was measured
+MAX_STEPS = 2_000_000  # of all patterns of a bundle, and some for each of its characters
+STEPS_PER_CHARACTER = 10
+MAX_LOOKED_THROUGH = 10_000  # longer patterns are not looked through for likely mistakes
 MAX_PROGRAM_MEMORY = 64 << 20
 REDACTED = "[REDACTED]"
 
@@ -41,6 +47,7 @@ _NOT_SPACE = (
     r"\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff}"
 )
 _MEMBERS = {"d": r"\p{Nd}", "D": r"\P{Nd}", "w": r"\p{L}\p{N}_", "s": _SPACE, "S": _NOT_SPACE}
+_WEIGHTS = {"w": 1_350, "W": 1_350, "d": 90, "D": 90, "s": 30, "S": 30}  # about how many steps the engine takes for one
 _GROUPS = {
     "(?=": "look-ahead",
     "(?!": "negative look-ahead",
@@ -54,6 +61,12 @@ _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]+))?([:)])")
 _REPEAT = re.compile(r"\{(\d*)(,?)(\d*)\}")
 _PLAIN = re.compile(r"[^\\.^$*+?{}\[\]|()]+")
 _HEX = {"x": 2, "u": 4, "U": 8}
+_HEX_DIGITS = {digits: re.compile(rf"\\.[0-9a-fA-F]{{{digits}}}") for digits in _HEX.values()}
+_BRACED_HEX = re.compile(r"\\x\{[0-9a-fA-F]{1,6}\}")
+_OCTAL = re.compile(r"\\0[0-7]{0,2}")
+_CLASS_NAME = re.compile(r"\\[pP](?:\{\^?\w+\}|\w)")
+_CHARACTER_NAME = re.compile(r"\\N\{([^}]*)\}")
+_POSIX = re.compile(r"\[:\^?\w+:\]")
 
 
 class PatternError(ValueError):
@@ -75,12 +88,22 @@ class _Translation:
         self.at = 0
         self.out: list[str] = []
         self.last = ""  # the kind of the token before: "repeat", "boundary", or ""
+        # How large it will be once compiled, in steps of the engine. The engine writes repetitions out, so that `(...){1000}` costs a
+        # thousand times what stands in it, before it can refuse: this is known here, before it begins.
+        self.size = 0
+        self.groups: list[int] = [0]  # the sizes of the open groups, the outermost first
+        self.atom = 0  # the size of what a repetition would repeat
+        self.weight = 1  # the size of the token at hand
 
     def run(self) -> str:
         while self.at < len(self.pattern):
+            self.weight = 1
             kind = self._step()
             if kind != "comment":
                 self.last = kind
+            if kind in ("", "letter", "end", "boundary"):
+                self.atom = 0
+                self._grow(self.weight)
         return "".join(self.out)
 
     def _step(self) -> str:
@@ -100,7 +123,27 @@ class _Translation:
         if self.last == "boundary":
             self._check_boundary(char)
         self.out.append(char)
+        if char == ")":
+            self.atom = self.groups.pop() if len(self.groups) > 1 else 0
+            self.groups[-1] += self.atom
+            return "close"
         return "letter" if _beyond_ascii(char) else ""
+
+    def _open(self) -> None:
+        self.groups.append(0)
+        if len(self.groups) > MAX_NESTED:
+            raise PatternError(f"groups are nested more than {MAX_NESTED - 1} deep", "Flatten the pattern.")
+
+    def _grow(self, by: int) -> None:
+        self.size += by
+        self.groups[-1] += by
+        self.atom += by
+        self._check_size(self.size)
+
+    def _check_size(self, size: int) -> None:
+        if size > MAX_PATTERN_STEPS:
+            hint = r"Use smaller counts, '*' or '+', or [A-Za-z0-9_] instead of \w, which knows all the letters of Unicode."
+            raise PatternError("the pattern is too large", hint)
 
     def _take(self, text: str, output: str | None = None) -> None:
         self.at += len(text)
@@ -112,6 +155,7 @@ class _Translation:
             raise PatternError("the pattern ends in a lone backslash", r"Write \\ for a backslash.")
         if char in _MEMBERS or char == "W":
             self._take("\\" + char, r"[^\p{L}\p{N}_]" if char == "W" else f"[{_MEMBERS[char]}]")
+            self.weight = _WEIGHTS[char]
             return ""
         if char in "bB":
             if self.last == "letter":
@@ -131,19 +175,20 @@ class _Translation:
 
     def _character(self, char: str) -> tuple[str, str]:
         """An escape that stands for one character: its text, and RE2's way to write it."""
-        rest = self.pattern[self.at :]
+        pattern, at = self.pattern, self.at
         if char in _HEX:
-            return _hex_escape(rest, _HEX[char])
+            return _hex_escape(pattern, at, _HEX[char])
         if char == "N":
-            return _named_escape(rest)
+            return _named_escape(pattern, at)
         if char == "0":
-            octal = re.match(r"\\0[0-7]{0,2}", rest)
+            octal = _OCTAL.match(pattern, at)
             assert octal is not None
             return octal.group(), f"\\x{{{int(octal.group()[1:], 8):x}}}"
         if char == "p" or char == "P":
-            found = re.match(r"\\[pP](?:\{\^?\w+\}|\w)", rest)
+            found = _CLASS_NAME.match(pattern, at)
             if found is None:
                 raise PatternError(f"\\{char} needs a class name", r"Write for example \p{Greek}.")
+            self.weight += _WEIGHTS["w"]
             return found.group(), found.group()
         return "\\" + char, char if _beyond_ascii(char) or char == "_" else "\\" + char
 
@@ -161,13 +206,15 @@ class _Translation:
                 self.at += 1
                 break
             members.append(self._member(char))
+            self._check_size(self.size + self.weight)
         self.out.append(f"[{'^' if negated else ''}{''.join(members)}]")
         return ""
 
     def _member(self, char: str) -> str:
+        self.weight += 1
         if char != "\\":
             self.at += 1
-            posix = re.compile(r"\[:\^?\w+:\]").match(self.pattern, self.at - 1) if char == "[" else None
+            posix = _POSIX.match(self.pattern, self.at - 1) if char == "[" else None
             if posix is not None:
                 self.at = posix.end()
                 return posix.group()
@@ -175,6 +222,7 @@ class _Translation:
         following = self.pattern[self.at + 1 : self.at + 2]
         if following in _MEMBERS or following == "W":
             self.at += 2
+            self.weight += _WEIGHTS[following]
             return _not_word() if following == "W" else _MEMBERS[following]
         if following == "b":
             self.at += 2
@@ -201,6 +249,7 @@ class _Translation:
         flags = _FLAGS.match(self.pattern, self.at)
         if flags is None:
             self._take("(")
+            self._open()
             return "open"
         return self._flags(flags)
 
@@ -213,6 +262,8 @@ class _Translation:
             self._take(flags.group(), "(?:" if flags.group(3) == ":" else "")
         else:
             self._take(flags.group(), f"(?{on}{'-' + off if off else ''}{flags.group(3)}")
+        if flags.group(3) == ":":
+            self._open()
         return "open"
 
     def _repeat(self) -> str:
@@ -224,9 +275,11 @@ class _Translation:
             if found.group(1) == "" and found.group(3) == "":
                 self._take("{", r"\{")
                 return ""
-            counts = [int(number) for number in (found.group(1), found.group(3)) if number]
+            # Only the last digits are turned into a number: Python refuses to do that with thousands of them.
+            counts = [int(number[-4:]) if len(number.lstrip("0")) <= 4 else MAX_REPEAT + 1 for number in found.group(1, 3) if number]
             if max(counts) > MAX_REPEAT:
-                raise PatternError(f"the repetition {text} is above {MAX_REPEAT:,}", f"Use at most {MAX_REPEAT:,}, or '*' or '+'.")
+                raise PatternError(f"the repetition {text:.40} is above {MAX_REPEAT:,}", f"Use at most {MAX_REPEAT:,}, or '*' or '+'.")
+            self._grow(self.atom * max(0, max(counts) - 1))
             self._take(text, f"{{{found.group(1) or '0'}{found.group(2)}{found.group(3)}}}")
         else:
             self._take(text)
@@ -245,19 +298,19 @@ def _beyond_ascii(char: str) -> bool:
     return ord(char) > 127
 
 
-def _hex_escape(rest: str, digits: int) -> tuple[str, str]:
-    braced = rest.startswith("\\x{")
-    found = re.match(r"\\x\{[0-9a-fA-F]{1,6}\}" if braced else rf"\\.[0-9a-fA-F]{{{digits}}}", rest)
+def _hex_escape(pattern: str, at: int, digits: int) -> tuple[str, str]:
+    found = (_BRACED_HEX if pattern.startswith("\\x{", at) else _HEX_DIGITS[digits]).match(pattern, at)
     if found is None:
-        raise PatternError(f"{rest[:2]} needs {digits} hexadecimal digits", f"Write for example {rest[:2]}{'0' * (digits - 2)}e9.")
+        sign = pattern[at : at + 2]
+        raise PatternError(f"{sign} needs {digits} hexadecimal digits", f"Write for example {sign}{'0' * (digits - 2)}e9.")
     code = int(found.group()[2:].strip("{}"), 16)
     if code > 0x10FFFF:
         raise PatternError(f"{found.group()} is not a character", "The highest is 10ffff.")
     return found.group(), f"\\x{{{code:x}}}"
 
 
-def _named_escape(rest: str) -> tuple[str, str]:
-    found = re.match(r"\\N\{([^}]*)\}", rest)
+def _named_escape(pattern: str, at: int) -> tuple[str, str]:
+    found = _CHARACTER_NAME.match(pattern, at)
     try:
         if found is None:
             raise KeyError
@@ -295,7 +348,7 @@ def doubled_backslash(pattern: str) -> tuple[str, bool] | None:
 
 def never_matches(pattern: str) -> str | None:
     """Why no text can match, for the mistakes that can be seen: text after ``$``, or text before ``^``."""
-    if "(?m" in pattern or "(?s" in pattern:
+    if "(?m" in pattern or "(?s" in pattern or len(pattern) > MAX_LOOKED_THROUGH:
         return None
     bare = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)
     if re.search(r"\$(?![$|)*?{]|\\[zZ]|$)", bare):
@@ -339,6 +392,11 @@ class Pattern:
             return self.literal in text
         return self._engine.search(encoded(text)) is not None
 
+    @property
+    def steps(self) -> int:
+        """How large it is once it is compiled."""
+        return int(self._engine.programsize)
+
     def redact(self, text: str) -> str:
         """The text with every match replaced."""
         return str(self._engine.sub(lambda _match: REDACTED, encoded(text).decode()))
@@ -348,28 +406,56 @@ class Pattern:
         return self.search("")
 
 
+class PatternBudget:
+    r"""How large the patterns of one bundle may be together: ``\w{900}`` alone takes a million steps, half a second and 50 MB."""
+
+    def __init__(self, characters: int = 0) -> None:
+        self.most = self.left = MAX_STEPS + characters * STEPS_PER_CHARACTER
+        self.seen: set[str] = set()
+
+    def compiled(self, source: str) -> Pattern | None:
+        """The pattern; None when so much has been used up already that it is not looked at."""
+        if self.left < 0:
+            return None
+        pattern = compiled(source)
+        if source not in self.seen:
+            self.seen.add(source)
+            self.left -= pattern.steps
+        if self.left < 0:
+            hint = r"Use smaller counts, or [A-Za-z0-9_] instead of \w, which knows all the letters of Unicode; or split the bundle."
+            raise PatternError(f"with it the patterns of this bundle are too large together (more than {self.most:,} steps)", hint)
+        return pattern
+
+
 @lru_cache(maxsize=4_096)
 def compiled(source: str) -> Pattern:
     return Pattern(source)
 
 
+def _nothing(_text: bytes) -> list[int]:
+    return []
+
+
 class PatternSet:
     """Many patterns searched for in one pass over the text. ``hits`` gives the numbers of those that match."""
 
-    __slots__ = ("_match",)
+    __slots__ = ("_match", "_patterns")
 
     def __init__(self, patterns: Sequence[str]) -> None:
         engine = re2.Set.SearchSet(_options())
         # Pattern 0 matches everything. When it is not among the hits the engine has given up, and that must not look like "no match".
         for pattern in ("(?:)", *(translate(pattern) for pattern in patterns)):
             engine.Add(pattern)
-        engine.Compile()
-        self._match: Callable[[bytes], list[int] | None] = engine.Match
+        self._patterns = tuple(patterns)
+        self._match: Callable[[bytes], list[int] | None] = _nothing
+        with suppress(re2.error):  # too large for one engine
+            engine.Compile()
+            self._match = engine.Match
 
     def hits(self, text: str) -> frozenset[int]:
         found = self._match(encoded(text))
-        if not found or 0 not in found:
-            raise RuntimeError("the regular expression engine ran out of memory")
+        if not found or 0 not in found:  # the engine cannot do it in the memory it is allowed: one pattern after the other, then
+            return frozenset({0, *(number for number, source in enumerate(self._patterns, 1) if compiled(source).search(text))})
         return frozenset(found)
 
     def any(self, text: str) -> bool:

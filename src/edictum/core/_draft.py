@@ -10,9 +10,11 @@ fields on the machine where this was measured, against 0.2 us for plain slots), 
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, dataclass_transform
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 if TYPE_CHECKING:
 
@@ -30,12 +32,25 @@ else:
         return type(cls.__name__, cls.__bases__, body)
 
 
+def _parameters(names: tuple[str, ...], defaults: dict[str, Any]) -> str:
+    return ", ".join(f"{name}=_defaults[{name!r}]" if name in defaults else name for name in names)
+
+
 def _initializer(names: tuple[str, ...], defaults: dict[str, Any]) -> Any:
-    parameters = ", ".join(f"{name}=_defaults[{name!r}]" if name in defaults else name for name in names)
     lines = "\n".join(f"    self.{name} = {name}" for name in names)
     namespace: dict[str, Any] = {"_defaults": defaults}
-    exec(f"def __init__(self, {parameters}):\n{lines}", namespace)  # noqa: S102 -- as dataclass does; the names are our own
+    exec(f"def __init__(self, {_parameters(names, defaults)}):\n{lines}", namespace)  # noqa: S102 -- as dataclass does; the names are our own
     return namespace["__init__"]
+
+
+def maker(cls: Callable[P, T]) -> Callable[P, T]:
+    """The constructor of a record as a plain function, for those that every call makes: it takes half the time."""
+    names: tuple[str, ...] = cls.__slots__  # type: ignore[attr-defined]
+    defaults = cls.__init__.__globals__["_defaults"]
+    lines = "\n".join(f"    self.{name} = {name}" for name in names)
+    namespace: dict[str, Any] = {"_defaults": defaults, "_new": object.__new__, "_cls": cls}
+    exec(f"def make({_parameters(names, defaults)}):\n    self = _new(_cls)\n{lines}\n    return self", namespace)  # noqa: S102
+    return namespace["make"]  # type: ignore[no-any-return]
 
 
 def _show(self: Any) -> str:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from edictum.core._draft import record, replace
+from edictum.core.call import ToolCall
 from edictum.core.decide import describe
-from edictum.core.effects import Ran
+from edictum.core.decision import Raised
+from edictum.core.effects import Effect, Ran, Rewritten, Within
 from edictum.core.lifecycle import Flow
 from edictum.core.limits import NO_AMOUNTS, Reservation, Settlement, amounts_in_millionths
 from edictum.outcomes import ToolOutcome
@@ -21,11 +23,17 @@ Actual: TypeAlias = Callable[[Any], Mapping[str, float]]
 
 @record
 class Account:
-    """``parents`` nearest first; ``amounts`` in millionths; ``actual`` tells from a result what was used."""
+    """``parents`` nearest first; ``amounts`` in millionths, by ``estimate`` if they depend on the call; ``actual`` tells from a result
+    what was used.
+    """
 
     parents: tuple[str, ...] = ()
     amounts: Mapping[str, int] = NO_AMOUNTS
     actual: Actual | None = None
+    estimate: Callable[[ToolCall], Mapping[str, float]] | None = None
+
+
+NO_ACCOUNT = Account()
 
 
 def accounted(flow: Flow, account: Account) -> Flow:
@@ -39,15 +47,36 @@ def accounted(flow: Flow, account: Account) -> Flow:
             except StopIteration as end:
                 outcome: ToolOutcome = end.value
                 return replace(outcome, notes=(*outcome.notes, note)) if note else outcome
-            if isinstance(effect, Reservation):
-                effect = replace(effect, amounts=account.amounts, parents=account.parents)
-            elif isinstance(effect, Settlement):
-                effect = replace(effect, amounts=NO_AMOUNTS if effect.result == "release" else used, parents=account.parents)
-            answer = yield effect
+            if isinstance(effect, Rewritten):
+                account, answer = _estimated(account, effect.call)
+                used = account.amounts
+                continue
+            answer = yield _stated(effect, account, used)
             if isinstance(answer, Ran) and account.actual is not None:
                 used, note = _used(answer, account, account.actual)
     finally:
         flow.close()
+
+
+def _stated(effect: Effect, account: Account, used: Mapping[str, int]) -> Effect:
+    """What is asked of the ledger, with what the call states."""
+    if isinstance(effect, Within):
+        return Within(_stated(effect.effect, account, used), effect.timeout_s)
+    if isinstance(effect, Reservation):
+        return replace(effect, amounts=account.amounts, parents=account.parents)
+    if isinstance(effect, Settlement):
+        return replace(effect, amounts=NO_AMOUNTS if effect.result == "release" else used, parents=account.parents)
+    return effect
+
+
+def _estimated(account: Account, call: ToolCall) -> tuple[Account, Raised | None]:
+    """The account of a call whose arguments a hook has changed."""
+    if account.estimate is None:
+        return account, None
+    try:
+        return replace(account, amounts=amounts_in_millionths("amounts", account.estimate(call))), None
+    except Exception as exc:
+        return account, Raised(exc)
 
 
 def _used(ran: Ran, account: Account, actual: Actual) -> tuple[Mapping[str, int], str]:

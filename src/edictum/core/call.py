@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from edictum.core._draft import draft_of
-from edictum.core.freeze import EMPTY, SCALARS, FrozenDict, freeze_args, snapshot_dict
+from edictum.core.freeze import EMPTY, SCALARS, FlatDict, FrozenDict, freeze_args, snapshot_dict
 from edictum.errors import EdictumInputError
 
 SHELL_TOOLS = frozenset({"bash", "shell", "sh", "exec", "run_command", "run_shell_command"})
@@ -175,17 +175,19 @@ def snapshot(tool_name: str, args: object) -> FrozenDict:
             f"Invalid arguments for {tool_name!r}: expected a mapping of names to values, got {type(args).__name__}.",
             hint="Pass a dict, {} when the tool takes none.",
         )
-    flat = True
     for key, value in args.items():
+        if type(key) is not str or type(value) not in SCALARS:
+            return _deep_snapshot(tool_name, args)
+    return FlatDict(args)
+
+
+def _deep_snapshot(tool_name: str, args: Mapping[Any, Any]) -> FrozenDict:
+    for key in args:
         if type(key) is not str:
             raise EdictumInputError(
                 f"Invalid arguments for {tool_name!r}: the key {key!r:.80} is {type(key).__name__}, not text.",
                 hint="Argument names are strings.",
             )
-        if type(value) not in SCALARS:
-            flat = False
-    if flat:
-        return FrozenDict(args)
     try:
         return snapshot_dict(args)
     except (ValueError, RecursionError) as exc:

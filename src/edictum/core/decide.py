@@ -33,10 +33,24 @@ def ask(contracts: Iterable[Contract], subject: Any) -> list[tuple[Contract, Any
     return special
 
 
+def _ask_one(contract: Contract) -> Callable[[Any], list[tuple[Contract, Any]]]:
+    """As ``ask``, for a contract that stands alone."""
+    check = contract.check
+
+    def ask_it(subject: Any) -> list[tuple[Contract, Any]]:
+        try:
+            verdict = check(subject)
+        except FAULTS as exc:
+            return [(contract, Raised(exc))]
+        return [] if verdict is PASS else [(contract, verdict)]
+
+    return ask_it
+
+
 def asker(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
     """A function that asks all these contracts about a call; neighbours that a compiler can fuse are asked in one go."""
     runs = [(fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)]
-    parts = [fuse(run) if fuse is not None else partial(ask, run) for fuse, run in runs]
+    parts = [fuse(run) if fuse is not None else _ask_one(*run) if len(run) == 1 else partial(ask, run) for fuse, run in runs]
     if len(parts) <= 1:
         return parts[0] if parts else lambda _call: []
     return lambda call: [answer for part in parts for answer in part(call)]
@@ -65,18 +79,6 @@ def ask_after(contracts: Iterable[Contract], call: ToolCall, result: Any) -> lis
     return special
 
 
-def ask_hooks(hooks: Iterable[HookRegistration], call: ToolCall) -> list[tuple[HookRegistration, Any]]:
-    """Run each before-hook whose ``when`` holds; answers may still be awaitables."""
-    raw: list[tuple[HookRegistration, Any]] = []
-    for hook in hooks:
-        try:
-            if hook.when is None or hook.when(call):
-                raw.append((hook, hook.callback(call)))
-        except FAULTS as exc:
-            raw.append((hook, Raised(exc)))
-    return raw
-
-
 def as_answer(contract: Contract, raw: Any, mode: Mode) -> Answer:
     """A settled raw answer as an Answer; whatever is not a Verdict is an error in the contract."""
     if type(raw) is not Verdict or not isinstance(raw.message, str | None):
@@ -88,7 +90,10 @@ def as_answer(contract: Contract, raw: Any, mode: Mode) -> Answer:
 def as_hook_answer(hook: HookRegistration, raw: Any) -> HookAnswer:
     if isinstance(raw, HookDecision):
         return HookAnswer(hook, raw)
-    complaint = _complaint(raw, "HookDecision.allow() or HookDecision.deny(...)")
+    return hook_error(hook, _complaint(raw, "HookDecision.allow(), HookDecision.deny(...) or HookDecision.rewrite(...)"))
+
+
+def hook_error(hook: HookRegistration, complaint: str) -> HookAnswer:
     return HookAnswer(hook, HookDecision.deny(f"Hook error: {complaint}"), policy_error=True)
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from edictum.core._draft import record
 from edictum.core.contract import PASS, SKIPPED, Contract, Verdict
+from edictum.core.freeze import kept
 from edictum.core.hooks import HookDecision, HookRegistration
 
 FAULTS = (Exception, SystemExit)  # what the user's code may raise by its own fault; sys.exit() in a contract does not end the host
@@ -48,17 +49,24 @@ class Answer:
 
 @record
 class HookAnswer:
-    """One before-hook's decision on one call."""
+    """One before-hook's decision on one call. ``replaced``: the arguments that it rewrote, as it found them."""
 
     hook: HookRegistration
     decision: HookDecision
     policy_error: bool = False
+    replaced: Any = None
+    observed: bool = False  # it would have rewritten them, if it did not only observe
 
     def objection(self) -> Objection:
         return Objection("hook", self.hook.name, self.decision.reason or "", self.policy_error)
 
     def as_record(self) -> dict[str, Any]:
-        return {"name": self.hook.name, "result": self.decision.result.value, "reason": self.decision.reason}
+        entry: dict[str, Any] = {"name": self.hook.name, "result": self.decision.result.value, "reason": self.decision.reason}
+        if self.replaced is not None:
+            entry["original_args"] = kept(self.replaced)
+        if self.observed:
+            entry["observed"] = True
+        return entry
 
 
 @record

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol, TypeAlias
 
-from edictum.core._draft import record
+from edictum.core._draft import maker, record
 from edictum.core.call import ToolCall
 from edictum.core.decision import Decision
 from edictum.core.events import Entry
@@ -21,7 +21,21 @@ class Settle:
     """Await what a contract, hook, checker or resolver returned. Answered with its value."""
 
     awaitable: Awaitable[Any]
-    timeout_s: float | None = None
+
+
+@record
+class Consult:
+    """Ask a function of the user that may block: in a turn it must be possible to leave it behind. Answered with its value."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+@record
+class Rewritten:
+    """A hook has changed the arguments: tells those who walk along with the call. Answered with None."""
+
+    call: ToolCall
 
 
 @record
@@ -122,6 +136,10 @@ class Ran:
     not_started: bool = False  # it is certain that the body did not begin
 
 
+run_tool = maker(RunTool)
+ran_to_end = maker(Ran)
+
+
 class Engine(Protocol):
     """Runs bodies elsewhere: in other processes, on other machines. It answers with a Ran, whatever the body does."""
 
@@ -142,7 +160,23 @@ class Pause(BaseException):
         self.signal = signal
 
 
+class Declined(Exception):
+    """The host cannot run the tool as it was checked, and says why."""
+
+
+@record
+class Within:
+    """Get this, but wait no longer than that. Answered as the effect is, or with a TimeoutError in ``Raised``.
+
+    What has been sent to the ledger or the audit is not cut off by this; only the waiting for it ends.
+    """
+
+    effect: Any
+    timeout_s: float
+
+
 Effect: TypeAlias = (
-    Settle | ReadSession | Reservation | Settlement | Ask | AwaitDecision | Withdraw | Notify | RunTool | Entry
+    Settle | Consult | Rewritten | Within
+    | ReadSession | Reservation | Settlement | Ask | AwaitDecision | Withdraw | Notify | RunTool | Entry
     | AwaitTwin | Delay | StoreArtifact
 )  # fmt: skip

@@ -56,6 +56,12 @@ class FrozenList(list[Any]):
         return (FrozenList, (list(self),))
 
 
+class FlatDict(FrozenDict):
+    """A snapshot of nothing but scalars: whatever is done with a copy of it cannot reach it, so one level of copying is enough."""
+
+    __slots__ = ()
+
+
 class KeptDict(FrozenDict):
     """A snapshot that contains objects which can be changed. The gate's parts are shown a copy of them; ``kept`` is another one,
     made at the same moment, from which the tool and the record are served: what was checked is what runs.
@@ -65,8 +71,8 @@ class KeptDict(FrozenDict):
     kept: dict[Any, Any]
 
 
-EMPTY: FrozenDict = FrozenDict()
-PLAIN = SCALARS | {FrozenDict, FrozenList, tuple, frozenset}
+EMPTY: FrozenDict = FlatDict()
+PLAIN = SCALARS | {FrozenDict, FlatDict, FrozenList, tuple, frozenset}
 
 
 def kept(args: Any) -> Any:
@@ -98,7 +104,7 @@ def freeze_args(args: Mapping[Any, Any]) -> FrozenDict:
     for value in args.values():
         if type(value) not in SCALARS:
             return FrozenDict({key: freeze(value) for key, value in args.items()})
-    return FrozenDict(args)
+    return FlatDict(args)
 
 
 def freeze(value: Any, depth: int = 0) -> Any:
@@ -112,7 +118,7 @@ def freeze(value: Any, depth: int = 0) -> Any:
         return value
     if depth > MAX_DEPTH:
         raise ValueError(f"arguments are nested more than {MAX_DEPTH} levels deep, or refer to themselves")
-    if kind is dict or kind is FrozenDict:
+    if kind is dict or kind is FrozenDict or kind is FlatDict:
         return FrozenDict({key: freeze(item, depth + 1) for key, item in value.items()})
     if kind is list or kind is FrozenList:
         return FrozenList([freeze(item, depth + 1) for item in value])
@@ -132,10 +138,7 @@ def copy_object(value: Any) -> Any:
 
 def thaw_args(args: Any) -> dict[Any, Any]:
     """Fresh, ordinary arguments for the tool: what it does to them changes no record."""
-    for value in args.values():
-        if type(value) not in SCALARS:
-            return {key: thaw(item) for key, item in kept(args).items()}
-    return dict(args)
+    return dict(args) if type(args) is FlatDict else {key: thaw(item) for key, item in kept(args).items()}
 
 
 def thaw(value: Any) -> Any:
@@ -143,7 +146,7 @@ def thaw(value: Any) -> Any:
     kind = type(value)
     if kind in SCALARS:
         return value
-    if kind is FrozenDict or kind is dict:
+    if kind is FrozenDict or kind is dict or kind is FlatDict:
         return {key: thaw(item) for key, item in value.items()}
     if kind is FrozenList or kind is list:
         return [thaw(item) for item in value]

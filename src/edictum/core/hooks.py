@@ -1,8 +1,8 @@
-"""Hooks: functions that watch a call, and may refuse it before it runs."""
+"""Hooks: functions that watch a call, and before it runs may refuse it or change its arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
@@ -14,14 +14,16 @@ from edictum.errors import EdictumConfigError
 class HookResult(Enum):
     ALLOW = "allow"
     DENY = "deny"
+    REWRITE = "rewrite"
 
 
 @dataclass(frozen=True, slots=True)
 class HookDecision:
-    """A before-hook's answer."""
+    """A before-hook's answer. ``args``: the arguments with which the call goes on, when it rewrites."""
 
     result: HookResult
     reason: str | None = None
+    args: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "result", HookResult(self.result))  # "deny" means deny; what means nothing is an error
@@ -34,6 +36,11 @@ class HookDecision:
     @classmethod
     def deny(cls, reason: str) -> HookDecision:
         return cls(HookResult.DENY, reason)
+
+    @classmethod
+    def rewrite(cls, args: Mapping[str, Any], reason: str | None = None) -> HookDecision:
+        """Go on with these arguments, all of them, in place of those that the call has. Everything after the hook sees them."""
+        return cls(HookResult.REWRITE, reason, args)
 
 
 ALLOW = HookDecision(HookResult.ALLOW)

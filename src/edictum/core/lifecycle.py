@@ -26,40 +26,37 @@ from typing import Any, TypeAlias
 from edictum.core import events
 from edictum.core._draft import record, replace
 from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
+from edictum.core.consult import ask_hooks, consult, holds
 from edictum.core.contract import Mode
-from edictum.core.decide import (
-    AfterDecision,
-    as_answer,
-    as_hook_answer,
-    ask,
-    ask_hooks,
-    decide_after,
-    decide_before,
-    describe,
-)
-from edictum.core.decision import FAULTS, Decision, Objection, Raised
+from edictum.core.decide import AfterDecision, as_answer, ask, decide_after, decide_before, describe
+from edictum.core.decision import FAULTS, Decision, HookAnswer, Objection, Raised
 from edictum.core.effects import (
     Ask,
     AwaitDecision,
     AwaitTwin,
+    Consult,
+    Declined,
     Delay,
     Effect,
     Notify,
     Pause,
     Ran,
     ReadSession,
+    Rewritten,
     RunTool,
     Settle,
     StoreArtifact,
     Withdraw,
+    Within,
 )
-from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED, Approval, AuditAction, Closing, Context, Entry
+from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED, Approval, AuditAction, Closing, Context, Entry, Note
+from edictum.core.hooks import HookResult
 from edictum.core.jsonable import dumps, jsonable
-from edictum.core.limits import NO_COUNTERS, Breach, Counters, Grant, Metric, Reservation, SessionSnapshot, Settlement
+from edictum.core.limits import NO_COUNTERS, Breach, Counters, Grant, Metric, Reservation, Seat, SessionSnapshot, Settlement
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
 from edictum.core.session import SessionView
-from edictum.core.turn import Answer, CallInTurn, Gate, Once, Oversized, Refusal, Repeat, TurnOver, Twin
+from edictum.core.turn import Answer, CallInTurn, Gate, Gates, Once, Oversized, Refusal, Repeat, TurnOver, Twin
 from edictum.outcomes import (
     OUTCOME_KINDS,
     TOOL_MESSAGE_MAX_CHARS,
@@ -78,20 +75,27 @@ NOT_ASKED = AfterDecision(value=None)
 IRREVERSIBLE = SideEffect.IRREVERSIBLE
 CHANGES_THE_WORLD = frozenset({SideEffect.WRITE, IRREVERSIBLE})
 NOT_YET: list[Any] = [None]  # the contracts have not been asked yet
+NO_DECISION = Decision(effect="deny")  # of the guard: a gate of the turn has decided
 # Which gate a denial came from, for ToolDenied.reason.
 REASONS = {"hook": "pre_hook", "operation_limit": "limit", "attempt_limit": "limit", "yaml_session": "limit"}
 
 
 @record
 class AtOnce:
-    """Ports that are known to answer at once. They are asked without stopping the walk, which saves most of what stopping costs.
+    """Ports that are known to answer at once, and not to fail: a ledger and a sink in this memory, and the system's clock.
 
-    Only the straight road asks them; whatever is unusual is yielded as ever. An exception comes back as ``Raised``.
+    They are asked without stopping the walk, which saves most of what stopping costs. Only the straight road asks them; whatever is
+    unusual is yielded as ever. ``enter`` and ``leave`` answer with the attempts and executions of the session, or None when there is
+    more to a call than a seat that is free.
     """
 
-    reserve: Callable[[Reservation], Any]
-    settle: Callable[[Settlement], Any]
-    record: Callable[[Entry], Any]
+    enter: Callable[[str, str, Seat], tuple[int, int] | None]
+    leave: Callable[[str, str, Seat], tuple[int, int] | None]
+    now: Callable[[], float]
+    note: Callable[[Note], None]
+
+
+NOT_AT_ONCE = AtOnce(lambda *_: None, lambda *_: None, lambda: 0.0, lambda _: None)  # nobody enters, so that the rest is never asked
 
 
 @record
@@ -107,7 +111,7 @@ class Terms:
     lease_s: float | None = None
     in_force: Callable[[], str | None] | None = None  # the version of the policy that new calls are judged by
     enforcing: bool = True
-    at_once: AtOnce | None = None
+    at_once: AtOnce = NOT_AT_ONCE
 
     @property
     def mode(self) -> Mode:
@@ -124,6 +128,7 @@ class Admission:
     gate: str | None = None  # for denials that ToolDenied.reason names otherwise than by their source
     announced: bool = False  # an event that says so is already written
     holds: bool = False  # slots are held, and must be given back if the call does not run
+    answered: ToolOutcome | None = None  # a gate of the turn has ended the call: this is how
 
 
 def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, turn: CallInTurn | None = None) -> Flow:
@@ -132,24 +137,17 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
     Nearly every call takes the straight road through here: no contract objects, no limit is full, nothing has to be waited for.
     It is written without helpers, because it is the price of every call; whatever is unusual is handed to a function below.
     """
-    call, context, ran = run.call, terms.context, None
-    decision, counters = plan.passed, NO_COUNTERS
+    call, context, at_once, seat = run.call, terms.context, terms.at_once, plan.seat
+    decision, counters, counted, ran = plan.passed, NO_COUNTERS, None, None
     try:
         special = plan.ask_before(call) if plan.straight and (terms.principal_resolver is None or run.identified) else NOT_YET
-        at_once = terms.at_once
-        if special:
-            grant = None
+        if seat is not None and not special:
+            counted = at_once.enter(call.run_id, run.key, seat)
+        if counted is not None:
+            attempts, executions = counted
+            at_once.note((at_once.now(), context, CALL_ALLOWED, call, decision, attempts, executions))
         else:
-            wanted = _reservation(run, call, plan, terms)
-            grant = (yield wanted) if at_once is None else at_once.reserve(wanted)
-        if type(grant) is Grant and not grant.breaches:
-            counters = grant.counters
-            entry = Entry(context, CALL_ALLOWED, call, decision, counters)
-            problem = (yield entry) if at_once is None else at_once.record(entry)
-            if problem is not None:
-                return (yield from _stop(run, plan, terms, _unrecorded(Admission(call, decision, counters, holds=True), problem)))
-        else:
-            admission = _granted(call, decision, grant) if grant is not None else (yield from _admit(run, plan, terms, special))
+            admission = yield from _admit(run, plan, terms, special, turn)
             admission = yield from _announce(admission, terms)
             call, decision, counters = admission.call, admission.decision, admission.counters
             if decision.effect != "allow":
@@ -158,37 +156,68 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
             yield Notify(terms.on_allow, (call,), "on_allow")
         ran = yield (run if call is run.call else replace(run, call=call))
         if type(ran) is Raised:
-            return (yield from _left(run, plan, terms, ran, Admission(call, decision, counters, holds=True)))
+            return (yield from _left(run, plan, terms, ran, Admission(call, decision, _counters(counters, counted), holds=True)))
 
         # From here on the tool has run: the call is counted and its result is kept, whatever else goes wrong.
         verdict = _verdict(call, plan, ran, flag, terms.success_check)
         if verdict is None:
-            verdict = yield from _custom_verdict(terms.success_check, call.tool_name, ran.value)  # type: ignore[arg-type]
-        after = (yield from _review(call, plan, terms, ran)) if plan.reviewed else NOT_ASKED
+            verdict = yield from _custom_verdict(terms.success_check, call.tool_name, ran.value, turn)  # type: ignore[arg-type]
+        after = (yield from _review(call, plan, terms, ran, turn)) if plan.reviewed else NOT_ASKED
         value = after.value if plan.reviewed else ran.value
-        outcome: ToolOutcome
-        if verdict.success:
-            outcome = execution_result(call.call_id, call.tool_name, value, int(ran.elapsed_s * 1000), after.findings)
-            settlement = Settlement(call.run_id, run.key, plan.scopes, plan.limits, "success")
-        else:
-            outcome = _failed(call, plan, context, ran, verdict, value, after)
-            settlement = Settlement(call.run_id, run.key, plan.scopes, plan.limits, "failure")
-        settled = (yield settlement) if at_once is None else at_once.settle(settlement)
-        if type(settled) is not Counters:
-            outcome, settled = _with_note(outcome, context, "The call could not be counted", settled), counters
-        if turn is not None:
-            outcome = yield from _shaped(outcome, call, turn)
-        closing = _closing(plan, context, ran, verdict, value, after, outcome)
-        if not after.passed:
-            yield events.postcondition_warning(context, call, decision, settled, closing)
-        entry = Entry(context, CALL_EXECUTED if verdict.success else CALL_FAILED, call, decision, settled, closing)
-        problem = (yield entry) if at_once is None else at_once.record(entry)
-        return outcome if problem is None else _with_note(outcome, context, "The result could not be written to the audit", problem)
+        if verdict.success and counted is not None and after.passed:
+            ended = at_once.leave(call.run_id, run.key, seat)  # type: ignore[arg-type]
+            if ended is not None:
+                elapsed_ms = int(ran.elapsed_s * 1000)
+                outcome: ToolOutcome = execution_result(call.call_id, call.tool_name, value, elapsed_ms, after.findings)
+                if turn is not None:
+                    outcome = yield from _shaped(outcome, call, turn)
+                attempts, executions = ended
+                kind, error = OUTCOME_KINDS[type(outcome)], _error_text(outcome) if outcome.notes else None
+                judged, sketch = after if plan.after else None, context.redaction.sketch(value)
+                at_once.note((at_once.now(), context, CALL_EXECUTED, call, decision, attempts, executions,
+                              kind, verdict, judged, elapsed_ms, error, sketch))  # fmt: skip
+                return outcome
+        end = _End(ran, verdict, value, after)
+        return (yield from _close(run, plan, terms, turn, Admission(call, decision, _counters(counters, counted)), end))
     except GeneratorExit:
         raise
     except BaseException as exc:  # somebody said stop inside a contract, a hook or a checker; or the gate itself is broken
-        yield from _broken_off(run, plan, terms, Admission(call, decision, counters), exc, ran)
+        yield from _broken_off(run, plan, terms, Admission(call, decision, _counters(counters, counted)), exc, ran)
         raise
+
+
+@record
+class _End:
+    """How a tool's body ended, and what was found out about it."""
+
+    ran: Ran
+    verdict: SuccessVerdict
+    value: Any
+    after: AfterDecision
+
+
+def _close(run: RunTool, plan: Plan, terms: Terms, turn: CallInTurn | None, admission: Admission, end: _End) -> Flow:
+    """Count a call that has run, write down how it ended, and give its outcome."""
+    call, decision, context, verdict, after = admission.call, admission.decision, terms.context, end.verdict, end.after
+    outcome: ToolOutcome
+    if verdict.success:
+        outcome = execution_result(call.call_id, call.tool_name, end.value, int(end.ran.elapsed_s * 1000), after.findings)
+    else:
+        outcome = _failed(call, plan, context, end.ran, verdict, end.value, after)
+    settled = yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "success" if verdict.success else "failure")
+    if type(settled) is not Counters:
+        outcome, settled = _with_note(outcome, context, "The call could not be counted", settled), admission.counters
+    if turn is not None:
+        outcome = yield from _shaped(outcome, call, turn)
+    closing = _closing(plan, context, end.ran, verdict, end.value, after, outcome)
+    if not after.passed:
+        yield events.postcondition_warning(context, call, decision, settled, closing)
+    problem = yield Entry(context, CALL_EXECUTED if verdict.success else CALL_FAILED, call, decision, settled, closing)
+    return outcome if problem is None else _with_note(outcome, context, "The result could not be written to the audit", problem)
+
+
+def _counters(counters: Counters, counted: tuple[int, int] | None) -> Counters:
+    return counters if counted is None else Counters(*counted)
 
 
 def _broken_off(
@@ -220,6 +249,8 @@ def _announce(admission: Admission, terms: Terms) -> Generator[Effect, Any, Admi
 
 def _stop(run: RunTool, plan: Plan, terms: Terms, admission: Admission) -> Flow:
     """End a call that does not run; what it held is given back first, so that the next call finds it free."""
+    if admission.answered is not None:
+        return admission.answered
     if admission.holds:
         yield Settlement(admission.call.run_id, run.key, plan.scopes, plan.limits, "release")
     return (yield from _refuse(admission, terms))
@@ -228,27 +259,52 @@ def _stop(run: RunTool, plan: Plan, terms: Terms, admission: Admission) -> Flow:
 # --- Before the tool runs -------------------------------------------------------------------------------------------------
 
 
-def _admit(run: RunTool, plan: Plan, terms: Terms, special: Any) -> Generator[Effect, Any, Admission]:
+def _admit(run: RunTool, plan: Plan, terms: Terms, special: Any, turn: CallInTurn | None) -> Generator[Effect, Any, Admission]:
     """Everything up to a held reservation, or the reason why there is none."""
-    call = run.call
+    call: ToolCall = run.call
+    hooks: Sequence[HookAnswer] = ()
     if terms.principal_resolver is not None and not run.identified:
-        identified = yield from _identify(call, terms.principal_resolver)
+        identified = yield from _identify(call, terms.principal_resolver, turn is not None)
         if isinstance(identified, Decision):
             return (yield from _count_refused(run, call, plan, terms, identified))
         call = identified
-    hooks = ask_hooks(plan.hooks_before, call)
+    if plan.hooks_before:
+        hooked = yield from _hooked(run, call, plan, terms, turn)
+        if isinstance(hooked, Admission):
+            return hooked
+        call, hooks = hooked
     if special is NOT_YET:
         special = plan.ask_before(call)
     decision = (yield from _settle_before(plan, special, hooks, terms.mode)) if special or hooks else plan.passed
     if decision.effect == "deny":
         return (yield from _count_refused(run, call, plan, terms, decision))
     if decision.effect == "approve":
-        return (yield from _admit_with_approval(run, call, plan, terms, decision))
+        return (yield from _admit_with_approval(run, call, plan, terms, decision, turn))
     return (yield from _reserve(run, call, plan, terms, decision))
 
 
-def _identify(call: ToolCall, resolver: Callable[..., Any]) -> Generator[Effect, Any, ToolCall | Decision]:
-    principal = yield from _answer(lambda: resolver(call.tool_name, call.args))
+def _hooked(
+    run: RunTool, call: ToolCall, plan: Plan, terms: Terms, turn: CallInTurn | None
+) -> Generator[Effect, Any, tuple[ToolCall, Sequence[HookAnswer]] | Admission]:
+    """Ask the before-hooks. The call with the arguments that they leave it, and what they said; or how a turn ends it then."""
+    asked = call
+    call, hooks = yield from ask_hooks(plan.hooks_before, call, terms.mode, turn is not None)
+    if any(hook.decision.result is HookResult.DENY for hook in hooks) and terms.mode == "enforce":
+        return call, hooks
+    if turn is not None:
+        entered = yield from _gate_again(replace(run, call=call), plan, terms, turn, hooks, call is not asked)
+        if type(entered) is not RunTool:
+            return Admission(call, NO_DECISION, NO_COUNTERS, answered=entered)  # type: ignore[arg-type]
+        call = entered.call
+    problem = (yield Rewritten(call)) if call is not asked else None
+    if problem is not None:
+        wrong = _error("hook", "rewritten", f"The rewritten call cannot be made: {_why(problem)}", Decision(hooks=tuple(hooks)))
+        return (yield from _count_refused(run, call, plan, terms, wrong))
+    return call, hooks
+
+
+def _identify(call: ToolCall, resolver: Callable[..., Any], in_turn: bool) -> Generator[Effect, Any, ToolCall | Decision]:
+    principal = yield from consult(resolver, (call.tool_name, call.args), in_turn)
     if principal is None or isinstance(principal, Principal):
         return with_principal(call, principal)
     return _error("principal_resolver", "principal_resolver", f"The principal could not be resolved: {_why(principal)}")
@@ -264,15 +320,6 @@ def _why(answer: Any) -> str:
     return describe(answer.error) if isinstance(answer, Raised) else f"it answered with {type(answer).__name__}"
 
 
-def _answer(ask_for: Callable[[], Any]) -> Generator[Effect, Any, Any]:
-    """Call a function of the user and settle what it returned; an exception is returned as ``Raised``."""
-    try:
-        answer = ask_for()
-    except FAULTS as exc:
-        return Raised(exc)
-    return (yield Settle(answer)) if isawaitable(answer) else answer
-
-
 def _settle_all(raw: Sequence[tuple[Any, Any]]) -> Generator[Effect, Any, list[tuple[Any, Any]]]:
     settled = []
     for asked, answer in raw:
@@ -280,11 +327,10 @@ def _settle_all(raw: Sequence[tuple[Any, Any]]) -> Generator[Effect, Any, list[t
     return settled
 
 
-def _settle_before(plan: Plan, special: Any, hooks: Any, mode: Mode) -> Generator[Effect, Any, Decision]:
-    settled_hooks = yield from _settle_all(hooks)
+def _settle_before(plan: Plan, special: Any, hooks: Sequence[HookAnswer], mode: Mode) -> Generator[Effect, Any, Decision]:
     settled = yield from _settle_all(special)
     answers = [as_answer(contract, raw, mode) for contract, raw in settled]
-    return decide_before(plan.before, answers, [as_hook_answer(hook, raw) for hook, raw in settled_hooks], mode)
+    return decide_before(plan.before, answers, hooks, mode)
 
 
 def _reservation(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, count_attempt: bool = True, hold: bool = True) -> Reservation:
@@ -378,12 +424,14 @@ def _ask_session(admission: Admission, plan: Plan, terms: Terms) -> Generator[Ef
 # --- Approval: asked only when nothing denies ---------------------------------------------------------------------------
 
 
-def _admit_with_approval(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, decision: Decision) -> Generator[Effect, Any, Admission]:
+def _admit_with_approval(
+    run: RunTool, call: ToolCall, plan: Plan, terms: Terms, decision: Decision, turn: CallInTurn | None
+) -> Generator[Effect, Any, Admission]:
     """Look first, so that nobody is asked for a call that a limit refuses; hold nothing while a person thinks; then reserve."""
     looked = yield from _reserve(run, call, plan, terms, decision, hold=False)
     if looked.decision.effect == "deny":
         return looked
-    approved = yield from _approve(looked, terms)
+    approved = yield from _approve(looked, terms, turn)
     if approved.decision.effect == "deny":
         return approved
     # From the decision as it was before the look: the session is asked again, and says its objections once.
@@ -392,12 +440,23 @@ def _admit_with_approval(run: RunTool, call: ToolCall, plan: Plan, terms: Terms,
     return replace(admission, announced=admission.decision.effect == "allow")
 
 
-def _approve(admission: Admission, terms: Terms) -> Generator[Effect, Any, Admission]:
-    call, decision, counters = admission.call, admission.decision, admission.counters
+def _approve(admission: Admission, terms: Terms, turn: CallInTurn | None) -> Generator[Effect, Any, Admission]:
+    """Ask a person, unless this very call has been approved before: one approval covers its retries in the turn."""
     if not terms.can_ask:
+        decision = admission.decision
         reason = f"Approval required but no approval backend configured: {decision.reason}"
         return replace(admission, decision=replace(decision, effect="deny", reason=reason), gate="write_denied")
-    request = yield Ask(call, decision, approval_digest(call, terms.context.policy_version))
+    digest = approval_digest(admission.call, terms.context.policy_version)
+    known = None if turn is None else turn.approvals.get(digest)
+    if known is None:
+        return (yield from _ask_person(admission, terms, digest, turn))
+    action, granted, why = _in_force(terms, AuditAction.CALL_APPROVAL_GRANTED, True, "Granted before: this is a retry of the same call.")
+    return (yield from _end_approval(admission, terms, action, known, why, granted=granted))
+
+
+def _ask_person(admission: Admission, terms: Terms, digest: str, turn: CallInTurn | None) -> Generator[Effect, Any, Admission]:
+    call, decision, counters = admission.call, admission.decision, admission.counters
+    request = yield Ask(call, decision, digest)
     if not hasattr(request, "approval_id"):
         return _no_answer(admission, "could not be asked", request)
     about = Approval(request.approval_id)
@@ -412,10 +471,18 @@ def _approve(admission: Admission, terms: Terms) -> Generator[Effect, Any, Admis
             return _no_answer(admission, "did not answer", answer)
         return (yield from _end_approval(admission, terms, AuditAction.CALL_APPROVAL_WITHDRAWN, about, "The caller was cancelled."))
     about = Approval(request.approval_id, getattr(answer, "approver", None))
-    action, granted, why = _read_answer(answer, request, decision)
+    action, granted, why = _in_force(terms, *_read_answer(answer, request, decision))
+    ended = yield from _end_approval(admission, terms, action, about, why, granted=granted)
+    if turn is not None and ended.decision.effect == "allow":
+        turn.approvals[digest] = about
+    return ended
+
+
+def _in_force(terms: Terms, action: AuditAction, granted: bool, why: str | None) -> tuple[AuditAction, bool, str | None]:
+    """A person's answer, if the policy under which it was given still stands."""
     if granted and terms.in_force is not None and terms.in_force() != terms.context.policy_version:
-        action, granted, why = AuditAction.CALL_APPROVAL_DENIED, False, "The policy has changed since approval was asked for. Call again."
-    return (yield from _end_approval(admission, terms, action, about, why, granted=granted))
+        return AuditAction.CALL_APPROVAL_DENIED, False, "The policy has changed since approval was asked for. Call again."
+    return action, granted, why
 
 
 def approval_digest(call: ToolCall, policy_version: str | None) -> str:
@@ -481,6 +548,8 @@ def _not_started(admission: Admission, error: BaseException) -> Admission:
     if isinstance(error, TurnOver):
         refusal = error.refusal
         return replace(admission, decision=_refusal("deadline", refusal, admission.decision), gate=refusal.reason, announced=False)
+    if isinstance(error, Declined):
+        return replace(admission, decision=_error("host", "declined", str(error), admission.decision), gate="pre_hook", announced=False)
     decision = replace(admission.decision, effect="deny", source="cancelled", name="cancelled",
                        reason="The caller was cancelled before the tool started.")  # fmt: skip
     return replace(admission, decision=decision, gate="cancelled", announced=False)
@@ -562,13 +631,11 @@ def _ended_badly(ran: Ran) -> SuccessVerdict:
     return SuccessVerdict(False, "exception", f"{type(ran.error).__name__}: {describe(ran.error)}")
 
 
-def _custom_verdict(check: SuccessCheck, tool: str, value: Any) -> Generator[Effect, Any, SuccessVerdict]:
+def _custom_verdict(check: SuccessCheck, tool: str, value: Any, turn: CallInTurn | None) -> Generator[Effect, Any, SuccessVerdict]:
     try:
         if isinstance(check, Checker):
             return verdict_from_problem(check.problem(tool, value))
-        answer = check(tool, value)
-        if isawaitable(answer):
-            answer = yield Settle(answer)
+        answer = yield from consult(check, (tool, value), turn is not None)
         if type(answer) is Raised:  # also a cancellation of the caller: it goes on to where it was meant once the call is closed
             raise RuntimeError(describe(answer.error)) from answer.error
         return verdict_from_check(check, tool, answer)
@@ -577,14 +644,14 @@ def _custom_verdict(check: SuccessCheck, tool: str, value: Any) -> Generator[Eff
         return SuccessVerdict(False, "success_check", problem, policy_error=True)
 
 
-def _review(call: ToolCall, plan: Plan, terms: Terms, ran: Ran) -> Generator[Effect, Any, AfterDecision]:
+def _review(call: ToolCall, plan: Plan, terms: Terms, ran: Ran, turn: CallInTurn | None) -> Generator[Effect, Any, AfterDecision]:
     """Postconditions and after-hooks see the tool's own value, or the text of its exception."""
     value = ran.value if ran.error is None else describe(ran.error)
     settled = yield from _settle_all(plan.ask_after(call, value))
     answers = [as_answer(contract, raw, terms.mode) for contract, raw in settled]
     after = decide_after(plan.after, answers, call, value, terms.context.redaction.redact_value)
     for hook in plan.hooks_after:
-        if hook.when is None or (yield from _answer(lambda hook=hook: bool(hook.when(call)))) is True:  # type: ignore[misc]
+        if (yield from holds(hook, (call,), turn is not None)) is True:
             yield Notify(hook.callback, (call, value), f"after-hook {hook.name}")
     return after
 
@@ -664,26 +731,29 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
     """Govern one call of a turn. The turn is told how it ended, once, also when the walk is thrown away."""
     outcome: ToolOutcome | None = None
     try:
-        stop = _ask_gates(run.call, turn)
-        entered = run if stop is None else (yield from _enter(run, plan, terms, turn, stop))
+        gates = turn.gates if not plan.hooks_before else turn.gates_before_hooks
+        stop = _ask_gates(gates, run.call, turn)
+        entered = run if stop is None else (yield from _timed(_enter(run, plan, terms, turn, gates, stop), turn))
         outcome = (yield from _attempt(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered  # type: ignore[assignment]
         while (pause_s := turn.retry_in(outcome)) is not None and (yield Delay(pause_s)) is None:  # type: ignore[arg-type]
             # Each attempt is judged, counted and recorded as a call of its own.
-            again = yield from _attempt(replace(entered, key=f"{run.key}~{turn.attempts + 1}"), plan, terms, flag, turn)  # type: ignore[arg-type]
+            again = yield from _attempt(replace(entered, key=f"{run.key}~{turn.attempts + 1}"), plan, terms, flag, turn)
             if type(again) is ToolDenied:  # the body has run before, so a denial is not how the call ended
                 outcome = replace(outcome, notes=(*outcome.notes, f"It was not tried again: {again.details}"))  # type: ignore[union-attr]
                 break
             outcome = again
-        if (settlement := turn.settlement(outcome)) is not None and type(settled := (yield settlement)) is not Counters:  # type: ignore[arg-type]
-            outcome = _with_note(outcome, terms.context, "The call could not be written down as made", settled)  # type: ignore[arg-type]
+        if (settlement := turn.settlement(outcome)) is not None:  # type: ignore[arg-type]
+            settled = yield from _bounded(settlement, turn)
+            if type(settled) is not Counters:
+                outcome = _with_note(outcome, terms.context, "The call could not be written down as made", settled)  # type: ignore[arg-type]
         return outcome  # type: ignore[return-value]
     finally:
         turn.ended(outcome)
 
 
-def _ask_gates(call: ToolCall, turn: CallInTurn, place: int = 0) -> tuple[int, Answer] | None:
+def _ask_gates(gates: Gates, call: ToolCall, turn: CallInTurn, place: int = 0) -> tuple[int, Answer] | None:
     """The first gate from ``place`` on that has something to say, and what; nearly every call passes them all."""
-    for name, gate in turn.gates[place:]:
+    for name, gate in gates[place:]:
         try:
             answer = gate(turn, call)
         except Exception as exc:  # a gate that fails refuses
@@ -694,24 +764,41 @@ def _ask_gates(call: ToolCall, turn: CallInTurn, place: int = 0) -> tuple[int, A
     return None
 
 
+def _gate_again(
+    run: RunTool, plan: Plan, terms: Terms, turn: CallInTurn, hooks: Sequence[HookAnswer], rewritten: bool
+) -> Generator[Effect, Any, RunTool | ToolOutcome]:
+    """The gates that judge what will run are asked once the before-hooks have had their say about it."""
+    gates, given_up = turn.gates_after_hooks(run.call, rewritten)
+    if given_up is not None:
+        yield given_up
+    stop = _ask_gates(gates, run.call, turn)
+    return run if stop is None else (yield from _enter(run, plan, terms, turn, gates, stop, hooks))
+
+
 def _enter(
-    run: RunTool, plan: Plan, terms: Terms, turn: CallInTurn, stop: tuple[int, Answer] | None
+    run: RunTool,
+    plan: Plan,
+    terms: Terms,
+    turn: CallInTurn,
+    gates: Gates,
+    stop: tuple[int, Answer] | None,
+    hooks: Sequence[HookAnswer] | None = None,
 ) -> Generator[Effect, Any, RunTool | ToolOutcome]:
     """See to what the gates say. The call that may go on, with the arguments that they have settled on, or the outcome."""
     call = run.call
     while stop is not None:
         place, answer = stop
-        name, gate = turn.gates[place]
+        name, gate = gates[place]
         if type(answer) is not ToolCall:
             answer = yield from _settle_gate(gate, call, answer, turn)
         if type(answer) is Refusal:
-            admission = yield from _count_refused(run, call, plan, terms, _refusal(name, answer))
+            admission = yield from _count_refused(run, call, plan, terms, _refusal(name, answer, Decision(hooks=tuple(hooks or ()))))
             return (yield from _refuse(replace(admission, gate=answer.reason), terms))
         if type(answer) is Repeat:
-            return (yield from _repeat(run, call, plan, terms, answer.outcome))
+            return (yield from _repeat(run, call, plan, terms, answer.outcome, hooks))
         if type(answer) is ToolCall:
             call = answer
-        stop = _ask_gates(call, turn, place + 1)
+        stop = _ask_gates(gates, call, turn, place + 1)
     return run if call is run.call else replace(run, call=call)
 
 
@@ -734,14 +821,17 @@ def _refusal(gate: str, refusal: Refusal, base: Decision | None = None) -> Decis
     return replace(base or Decision(), effect="deny", reason=refusal.details, source="turn", name=gate, policy_error=refusal.policy_error)
 
 
-def _repeat(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, outcome: ToolOutcome) -> Flow:
-    """Give an earlier answer again, if this call would be allowed now. It is counted as an attempt, not as an execution."""
-    if terms.principal_resolver is not None and not run.identified:
-        identified = yield from _identify(call, terms.principal_resolver)
+def _repeat(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, outcome: ToolOutcome, hooks: Sequence[HookAnswer] | None) -> Flow:
+    """Give an earlier answer again, if this call would be allowed now. It is counted as an attempt, not as an execution.
+
+    Where there are ``hooks``, they have been asked, and the principal is known as well.
+    """
+    if hooks is None and terms.principal_resolver is not None and not run.identified:
+        identified = yield from _identify(call, terms.principal_resolver, in_turn=True)
         if isinstance(identified, Decision):
             return (yield from _refuse((yield from _count_refused(run, call, plan, terms, identified)), terms))
         call = identified
-    decision = yield from _settle_before(plan, plan.ask_before(call), ask_hooks(plan.hooks_before, call), terms.mode)
+    decision = yield from _settle_before(plan, plan.ask_before(call), hooks or (), terms.mode)
     if decision.effect == "deny":
         return (yield from _refuse((yield from _count_refused(run, call, plan, terms, decision)), terms))
     grant = yield _reservation(run, call, plan, terms, True, False)
@@ -761,31 +851,45 @@ def _attempts_only(grant: Grant) -> Grant:
 
 
 def _attempt(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn) -> Flow:
-    """One walk, with what the turn adds to its effects: the deadline of the tool, a bound for hooks, a clock that stops for people."""
-    flow = lifecycle(run, plan, terms, flag, turn)
+    return (yield from _timed(lifecycle(run, plan, terms, flag, turn), turn))  # type: ignore[no-any-return]
+
+
+def _timed(flow: Generator[Effect, Any, Any], turn: CallInTurn) -> Generator[Effect, Any, Any]:
+    """A walk with what the turn adds to its effects: a deadline for the tool, a bound for all else, a clock that stops for people."""
     answer: Any = None
     try:
         while True:
             effect = flow.send(answer)
-            kind = type(effect)
-            if kind not in TIMED:
-                answer = yield effect
-            elif kind is RunTool:
-                started = turn.start(effect)  # type: ignore[arg-type]
+            if type(effect) is RunTool:
+                started = turn.start(effect)
                 ran = (yield started) if type(started) is RunTool else Raised(TurnOver(started))  # type: ignore[arg-type]
                 answer = turn.ran(ran) if type(ran) is Ran else ran
-            elif kind is Settle:
-                answer = yield Settle(effect.awaitable, turn.patience_s())  # type: ignore[union-attr]
             else:
-                answer = yield from _held(effect, turn)
+                answer = yield from _bounded(effect, turn)
     except StopIteration as end:
-        outcome: ToolOutcome = end.value
-        return outcome
+        return end.value
     finally:
         flow.close()
 
 
-TIMED = frozenset({RunTool, Settle, Ask, AwaitDecision})  # the effects that take a turn's time, or a person's
+# What the gate itself sends out: it is given a moment also when the turn is over, so that what happened is counted and written.
+SENT_OUT = frozenset({Reservation, Settlement, ReadSession, Entry, Withdraw})
+OF_THE_USER = frozenset({Settle, Consult, Notify, StoreArtifact})
+LATE_ANSWER_S = 5.0  # by how much an approval backend may overrun the time that it was given
+
+
+def _bounded(effect: Effect, turn: CallInTurn) -> Generator[Effect, Any, Any]:
+    """Whatever is waited for in a turn is waited for within the turn."""
+    kind = type(effect)
+    if kind in SENT_OUT:
+        return (yield Within(effect, turn.patience_s(port=True)))
+    if kind is Ask:
+        return (yield from _held(Within(effect, effect.decision.timeout + LATE_ANSWER_S), turn))  # type: ignore[union-attr]
+    if kind is AwaitDecision:
+        return (yield from _held(Within(effect, effect.timeout + LATE_ANSWER_S), turn))  # type: ignore[union-attr]
+    if kind in OF_THE_USER:
+        return (yield Within(effect, turn.patience_s()))
+    return (yield effect)  # it has a bound of its own, or is answered at once
 
 
 def _held(effect: Effect, turn: CallInTurn) -> Generator[Effect, Any, Any]:

@@ -5,7 +5,9 @@ names. Each scope counts attempts, executions, successes, failures and consecuti
 
 A limit is never read and then acted on: one atomic ``reserve`` checks all limits of a call and takes its slots. A call in
 flight may turn out a success or a failure, so it holds a slot of executions, of successes and of failures; ``commit`` gives
-back the ones it did not use. ``max_consecutive_failures`` alone is a circuit breaker: it looks at finished calls only.
+back the ones it did not use. ``max_consecutive_failures`` alone is a circuit breaker: it looks at finished calls only. With a
+window it counts those failures of the row that are inside it, so that it closes by itself when they are old. The row is made of
+the latest failures there are: how many of them are inside is the smaller one of the row's length and of the failures inside.
 
 Budgets use the same step: a call reserves the amount it expects to use, commits what it used, and the rest is given back.
 Amounts are kept as whole millionths, so that ten times 0.1 is exactly 1 in every ledger.
@@ -55,6 +57,7 @@ class Limit:
     contract_id: str | None = None
     amount: str | None = None  # what is budgeted, for Metric.AMOUNT; ``maximum`` is then in millionths
     counter: str = field(init=False, repr=False, default="")  # the metric as a plain attribute name
+    moments: str = field(init=False, repr=False, default="")  # the counter whose moments its window looks at
     reserved: bool = field(init=False, repr=False, default=False)
     plain: bool = field(init=False, repr=False, default=True)  # judged by a counter alone: neither a window nor an amount
 
@@ -65,10 +68,11 @@ class Limit:
             )
         if self.metric is Metric.ATTEMPTS and self.scope != WHOLE_SESSION:
             raise EdictumConfigError(f"Limit {self.name!r}: attempts are counted per session.", hint="Leave out its scope.")
-        if self.window_s is not None and (self.metric is Metric.CONSECUTIVE_FAILURES or not self.window_s > 0):
-            hint = "Use more than 0 seconds, for attempts, executions, successes, failures or an amount."
-            raise EdictumConfigError(f"Limit {self.name!r}: no window of {self.window_s!r} s for {self.metric.value}.", hint=hint)
+        if self.window_s is not None and not self.window_s > 0:
+            raise EdictumConfigError(f"Limit {self.name!r}: no window of {self.window_s!r} s.", hint="Use more than 0 seconds.")
         object.__setattr__(self, "counter", self.metric.value if self.amount is None else f"amount:{self.amount}")
+        row = self.metric is Metric.CONSECUTIVE_FAILURES
+        object.__setattr__(self, "moments", Metric.FAILURES.value if row else self.counter)
         object.__setattr__(self, "reserved", self.metric in RESERVED)
         object.__setattr__(self, "plain", self.window_s is None and self.amount is None)
 
@@ -231,9 +235,9 @@ def windows_of(limits: tuple[Limit, ...]) -> tuple[Window, ...]:
     found: dict[tuple[str, str], Window] = {}
     for limit in limits:
         if limit.window_s is not None:
-            key = (limit.scope, limit.counter)
-            known = found.get(key, Window(limit.scope, limit.counter, 0, 0.0))
-            found[key] = Window(limit.scope, limit.counter, max(known.keep, limit.maximum + 1), max(known.span_s, limit.window_s))
+            key = (limit.scope, limit.moments)
+            known = found.get(key, Window(*key, 0, 0.0))
+            found[key] = Window(*key, max(known.keep, limit.maximum + 1), max(known.span_s, limit.window_s))
     return tuple(found.values())
 
 
@@ -241,7 +245,8 @@ def windows_of(limits: tuple[Limit, ...]) -> tuple[Window, ...]:
 class Reservation:
     """What a call asks of the ledger before it runs, in one atomic step.
 
-    ``hold=False`` counts the attempt and looks, but takes no slot. ``enforce=False`` (a guard that observes) reports full
+    ``hold=False`` counts the attempt and looks, but takes no slot; with ``count_attempt=False`` as well it changes nothing, and is
+    answered as a call would be now, its attempt included. ``enforce=False`` (a guard that observes) reports full
     limits and grants all the same. A lease that ends before the call does returns its slots, or, with ``expiry_counts``,
     counts the call as a failed execution: for tools whose effect cannot be taken back. ``amounts`` are what the call expects
     to use, in millionths. ``parents`` are the sessions above this one, nearest first: the call is judged and counted in each.
@@ -274,6 +279,27 @@ class Settlement:
     result: Literal["success", "failure", "release"]
     amounts: Mapping[str, int] = NO_AMOUNTS
     parents: tuple[str, ...] = ()
+
+
+class Seat:
+    """What every call of one tool takes in its session, worked out once: nothing but counters, so that taking it is quick.
+
+    ``bounds`` are its limits as (scope, counter, whether calls in flight count, maximum).
+    """
+
+    __slots__ = ("bounds", "lease", "limits", "scopes", "tools")
+
+    def __init__(self, scopes: tuple[str, ...], limits: tuple[Limit, ...]) -> None:
+        self.scopes = scopes
+        self.limits = limits
+        self.tools = tuple(scope for scope in scopes if scope != WHOLE_SESSION)
+        self.bounds = tuple((limit.scope, limit.counter, limit.reserved, limit.maximum) for limit in limits)
+        self.lease: Any = None  # for the ledger: how it writes down that the seat is taken
+
+
+def seat_for(scopes: tuple[str, ...], limits: tuple[Limit, ...]) -> Seat | None:
+    """None: one of the limits has a window or is a budget, so that a call must ask by a Reservation."""
+    return Seat(scopes, limits) if all(limit.plain for limit in limits) else None
 
 
 @record

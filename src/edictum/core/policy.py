@@ -20,7 +20,7 @@ from edictum.core.decide import after_asker, asker
 from edictum.core.decision import Decision
 from edictum.core.effects import RunIn
 from edictum.core.hooks import HookRegistration
-from edictum.core.limits import Limit, OperationLimits, compiled_together, limits_for, scopes_for
+from edictum.core.limits import Limit, OperationLimits, Seat, compiled_together, limits_for, scopes_for, seat_for
 from edictum.errors import EdictumConfigError
 
 MAX_CACHED_PLANS = 1024
@@ -65,6 +65,7 @@ class Plan:
     after: tuple[Contract, ...]
     limits: tuple[Limit, ...]
     scopes: tuple[str, ...]
+    seat: Seat | None  # the quick way to hold them, when the limits are plain
     success_rules: tuple[SuccessRule, ...]
     passed: Decision  # the shared answer when every contract agrees
     ask_before: Callable[[ToolCall], list[tuple[Contract, Any]]]
@@ -166,7 +167,7 @@ class Policy:
         hooks_after = tuple(hook for hook in hooks if hook.phase == "after")
         session, after = tuple(self._session.matching(tool)), tuple(self._after.matching(tool))
         limits = limits_for(tool, self._limits)
-        before = tuple(self._before.matching(tool))
+        scopes, before = scopes_for(tool, limits), tuple(self._before.matching(tool))
         if self.unlisted is not None and not self.listed(tool):
             before = (self.unlisted, *before)
         return Plan(
@@ -178,7 +179,8 @@ class Policy:
             session=session,
             after=after,
             limits=limits,
-            scopes=scopes_for(tool, limits),
+            scopes=scopes,
+            seat=seat_for(scopes, limits),
             success_rules=tuple(self._success.matching(tool)),
             passed=Decision(asked=before),
             ask_before=asker(before),

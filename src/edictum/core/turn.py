@@ -5,12 +5,13 @@ The harness implements ``CallInTurn``. Nothing here waits or does I/O: what must
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from edictum.core._draft import record
 from edictum.core.call import ToolCall
 from edictum.core.effects import Ran, RunTool
+from edictum.core.events import Approval
 from edictum.core.limits import Grant, Reservation, Settlement
 from edictum.core.policy import Plan
 from edictum.outcomes import ToolOutcome
@@ -49,6 +50,7 @@ class Once:
 
 Answer: TypeAlias = Refusal | Twin | Repeat | Once | ToolCall | None
 Gate: TypeAlias = Callable[[Any, ToolCall], Answer]
+Gates: TypeAlias = Sequence[tuple[str, Gate]]
 
 
 @record
@@ -70,7 +72,8 @@ class TurnOver(Exception):
 class CallInTurn(Protocol):
     """One call, as its turn sees it.
 
-    ``gates`` are methods with their names, asked in order; None lets the call pass, a ToolCall goes on in its place.
+    ``gates`` are methods with their names, asked in order; None lets the call pass, a ToolCall goes on in its place. Where there are
+    before-hooks, those gates that judge the arguments which will run are asked after them.
     """
 
     @property
@@ -79,7 +82,22 @@ class CallInTurn(Protocol):
         ...
 
     @property
-    def gates(self) -> Sequence[tuple[str, Gate]]: ...
+    def gates(self) -> Gates: ...
+
+    @property
+    def gates_before_hooks(self) -> Gates: ...
+
+    def gates_after_hooks(self, call: ToolCall, rewritten: bool) -> tuple[Gates, Settlement | None]:
+        """The gates to ask about the arguments as the hooks have left them, at this attempt.
+
+        If they are others than at the attempt before, what was taken for those is given up: a reservation by this settlement.
+        """
+        ...
+
+    @property
+    def approvals(self) -> MutableMapping[str, Approval]:
+        """What a person has approved of this call, by its digest."""
+        ...
 
     def once(self, grant: Grant) -> Refusal | None:
         """The ledger's answer to ``Once``."""
@@ -93,8 +111,8 @@ class CallInTurn(Protocol):
         """The person has answered, or will not."""
         ...
 
-    def patience_s(self) -> float:
-        """How long a hook, a contract or a checker may take from now on."""
+    def patience_s(self, *, port: bool = False) -> float:
+        """How long a hook, a checker or a store may take from now on; or a port of the gate, which gets a moment in any case."""
         ...
 
     def start(self, run: RunTool) -> RunTool | Refusal:

@@ -165,6 +165,17 @@ def run_sync(effect: RunTool, wait: Callable[[Awaitable[Any], float | None], Any
     return Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
 
 
+def await_sync(running: Awaitable[Any], started: float, wait: Callable[[Awaitable[Any], float | None], Any]) -> Ran:
+    """See a body to its end that turned out to be a coroutine, for a synchronous host."""
+    try:
+        value, error = wait(see_to_end(running, None), None)
+    except Unfinished as left:
+        return _left_behind(left, clock() - started, None)
+    except KeyboardInterrupt as exc:
+        return Ran(None, exc, clock() - started, cancelled=True, body_may_be_running=True)
+    return Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
+
+
 def _run_elsewhere_sync(effect: RunTool) -> Ran:
     try:
         return _engine(effect).run_sync(effect)

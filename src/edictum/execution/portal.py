@@ -39,7 +39,7 @@ class Portal:
 
     def run(self, awaitable: Awaitable[T], timeout: float | None = None) -> T:
         """The awaitable's result. At the timeout it is cancelled and TimeoutError is raised."""
-        if getattr(_HERE, "serves", False):
+        if serves_threads():
             with Portal() as nested:
                 return nested._run(awaitable, timeout)
         return self._run(awaitable, timeout)
@@ -95,6 +95,11 @@ class Portal:
 
 
 _HERE = threading.local()
+
+
+def serves_threads() -> bool:
+    """Whether this thread is a portal's: what runs here runs for somebody who waits in another thread."""
+    return getattr(_HERE, "serves", False)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

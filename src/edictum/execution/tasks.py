@@ -23,7 +23,7 @@ ABANDONED: set[asyncio.Task[Ended]] = set()
 
 async def see_to_end(awaitable: Awaitable[Any], timeout_s: float | None = None) -> Ended:
     """What the awaitable ends with, as a value. Raises Unfinished at the deadline, or when the caller is cancelled."""
-    task = asyncio.get_running_loop().create_task(_caught(awaitable))
+    task = asyncio.get_running_loop().create_task(caught(awaitable))
     try:
         await asyncio.wait((task,), timeout=timeout_s)
     except asyncio.CancelledError as exc:
@@ -46,7 +46,7 @@ async def wait_for(future: Future[Any], timeout_s: float | None = None) -> bool:
     return future.done()
 
 
-async def _caught(awaitable: Awaitable[Any]) -> Ended:
+async def caught(awaitable: Awaitable[Any]) -> Ended:
     """A SystemExit that left its task would end the loop for everybody, and a StopIteration cannot leave one at all."""
     try:
         return await awaitable, None
@@ -63,8 +63,13 @@ async def _stop(task: asyncio.Task[Ended]) -> BaseException | None:
     except asyncio.CancelledError as exc:
         interrupted = exc
     if not task.done():
-        ABANDONED.add(task)
-        task.add_done_callback(ABANDONED.discard)
-        asyncio.tasks._unregister_task(task)  # asyncio.run waits for all tasks that it knows of
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        leave(task)
     return interrupted
+
+
+def leave(task: asyncio.Task[Ended]) -> None:
+    """Let a task go on that nobody waits for any more."""
+    ABANDONED.add(task)
+    task.add_done_callback(ABANDONED.discard)
+    asyncio.tasks._unregister_task(task)  # asyncio.run waits for all tasks that it knows of
+    task._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -32,7 +32,7 @@ from edictum.harness.tool_spec import ToolSpec
 from edictum.harness.turn_budget import TurnBudget
 from edictum.harness.turn_state import TurnState
 from edictum.outcomes import ToolOutcome, outcome_is_error, outcome_to_model_content
-from edictum.runtime.perform import within
+from edictum.runtime.bounded import within
 
 Stop = Literal["answered", "steps", "deadline", "model_error"]
 WARN_AT = (0.95, 0.8, 0.5)

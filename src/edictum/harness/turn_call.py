@@ -8,7 +8,8 @@ Its gates come before those of the guard, in this order, each with a name:
     duplicate    the same call has been made, or is being made            duplicate
     budget       there are tool calls left in this turn                   budget
 
-On the right stand the reasons that ``ToolDenied`` gives.
+On the right stand the reasons that ``ToolDenied`` gives. Where the guard has before-hooks for a tool, they are asked after the
+validation, because they see valid arguments; what they make of these is validated as well, and the last two gates judge that.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from edictum.core._draft import replace
 from edictum.core.call import ToolCall, check_tool_name
 from edictum.core.decision import Raised
 from edictum.core.effects import Ran, RunTool
+from edictum.core.events import Approval
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.jsonable import dumps, jsonable, show
 from edictum.core.limits import Grant, Limit, Metric, Reservation, Settlement
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
-from edictum.core.turn import Answer, Gate, Once, Oversized, Refusal, Repeat, Twin
+from edictum.core.turn import Answer, Gate, Gates, Once, Oversized, Refusal, Repeat, Twin
 from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, Invalid, Malformed, ToolArgValidator, parse_arguments
 from edictum.harness.canonical import canonical, digest
@@ -58,6 +60,7 @@ SUMMARY_CHARS = 200
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
 LEASE_MARGIN_S = 60.0
+MOMENT_S = 0.1  # what a port gets also when the turn is over: so that a call is counted and written down
 DEFAULT_VALIDATOR = ToolArgValidator()
 
 
@@ -100,7 +103,8 @@ class TurnCall:
 
     # What most calls never change stays with the class: every call makes one of these.
     attempts = 0
-    gates: tuple[tuple[str, Gate], ...] = ()
+    gates: Gates = ()
+    gates_before_hooks: Gates = ()
     _malformed: str | None = None
     _repairs: tuple[str, ...] = ()
     _begun: New | None = None
@@ -108,7 +112,12 @@ class TurnCall:
     _token: DeadlineToken | None = None
     _outer: DeadlineToken | None = None
     _entry: ToolTraceEntry | None = None
+    _closing_at: float | None = None
     _call: ToolCall
+    _gated = False  # the last gates have seen the call
+    _hooked = False  # a hook has changed the arguments
+    _last: ToolOutcome | None = None  # of the attempt before
+    _approvals: dict[str, Approval] | None = None
 
     def __init__(self, turn: Turn, name: Any, spec: ToolSpec | None, arguments: Any, function: Callable[..., Any] | None) -> None:
         self._turn = turn
@@ -179,7 +188,7 @@ class TurnCall:
         checked = validator.validate(self._spec, call.args)
         if isinstance(checked, Invalid):
             return self._refuse_arguments(checked)
-        self._repairs = checked.repairs
+        self._repairs = tuple(dict.fromkeys((*self._repairs, *checked.repairs)))
         return replace(call, args=freeze_args(checked.arguments))
 
     def _about_unknown(self) -> str:
@@ -189,12 +198,14 @@ class TurnCall:
         return f"There is no tool {shorten(show(self._name), 80)}." + (f" Did you mean {close[0]!r}?" if close else "") + known
 
     def _refuse_arguments(self, invalid: Invalid) -> Refusal:
+        if self._hooked:  # the model has done nothing wrong
+            return Refusal("validation", f"A hook has rewritten the arguments, and not well: {invalid.details}")
         count = self._turn.state.increment_repair(self.tool_name, invalid.signature)
         again = f" The same mistake was made {count} times; do not call it like this again." if count >= MAX_REPAIR_ATTEMPTS else ""
         return Refusal("validation", invalid.details + again)
 
     def _duplicate(self, call: ToolCall) -> Answer:
-        self._call = call
+        self._call, self._gated = call, True
         spec = self._spec
         if spec.window_s is not None:
             return self._once(call, spec)
@@ -234,6 +245,21 @@ class TurnCall:
             return None
         return Refusal("budget", f"All {self._turn.budget.max_tool_calls} tool calls of this turn are used. Answer with what you have.")
 
+    def gates_after_hooks(self, call: ToolCall, rewritten: bool) -> tuple[Gates, Settlement | None]:
+        self._hooked = rewritten
+        if not self._gated:
+            return GATES[HOOKS_AT - rewritten :], None
+        return ((), None) if call.args == self._call.args else (GATES_FOR_ARGUMENTS, self._give_up())
+
+    def _give_up(self) -> Settlement | None:
+        """The hooks make another call of it than at the attempt before. How that one ended is known."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            self._turn.state.replay.finish(begun, self._spec, self._call.args, None, self._call.principal, shared=False)
+        given_up = self.settlement(self._last) if self._last is not None else None
+        self._reserved = None
+        return given_up
+
     # --- While it is decided and run ----------------------------------------------------------------------------------------
 
     def hold(self) -> None:
@@ -242,8 +268,24 @@ class TurnCall:
     def go_on(self) -> None:
         self._turn.budget.resume()
 
-    def patience_s(self) -> float:
-        return self._turn.budget.per_tool_remaining_s(self._turn.cap_s)
+    @property
+    def approvals(self) -> dict[str, Approval]:
+        if self._approvals is None:
+            self._approvals = {}
+        return self._approvals
+
+    def patience_s(self, *, port: bool = False) -> float:
+        ended = self._entry is not None and self._entry.status != "running"
+        left_s = self._closing_time_s(port) if ended else self._turn.budget.tool_time_s(self._turn.cap_s)
+        return max(left_s, MOMENT_S if port else 0.0)
+
+    def _closing_time_s(self, port: bool) -> float:
+        """The body has ended. At the end of the turn half of the reserve is for the closing; and no user's part may use up all of it."""
+        budget = self._turn.budget
+        now = budget.now()
+        if self._closing_at is None:
+            self._closing_at = now + max(budget.tool_time_s(self._turn.cap_s), (budget.deadline - now) / 2, 2 * MOMENT_S)
+        return (self._closing_at - now) / (1 if port else 2)
 
     def start(self, run: RunTool) -> RunTool | Refusal:
         """The last look at the clock. From here on there is one absolute deadline, for the tool and for whoever waits for it."""
@@ -358,8 +400,11 @@ class TurnCall:
             return None
         if isinstance(outcome, ToolFailure) and (outcome.policy_error or outcome.success_source == "cancelled"):
             return None
-        pause_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self.attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311
-        return pause_s if self._too_late(self._turn.budget.tool_time_s(self._turn.cap_s) - pause_s) is None else None
+        pause_s: float = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self.attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311
+        if self._too_late(self._turn.budget.tool_time_s(self._turn.cap_s) - pause_s) is not None:
+            return None
+        self._entry, self._closing_at, self._last = None, None, outcome
+        return pause_s
 
     def settlement(self, outcome: ToolOutcome) -> Settlement | None:
         """What was denied, or failed for certain, may be tried again; what may have happened counts as made."""
@@ -386,7 +431,9 @@ GATES: tuple[tuple[str, Gate], ...] = (
     ("duplicate", TurnCall._duplicate),
     ("budget", TurnCall._budget),
 )
-TurnCall.gates = GATES
+HOOKS_AT = 3  # where the before-hooks come in
+GATES_FOR_ARGUMENTS = GATES[2:4]
+TurnCall.gates, TurnCall.gates_before_hooks = GATES, GATES[:HOOKS_AT]
 
 
 def _safe_name(name: Any) -> str:

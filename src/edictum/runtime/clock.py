@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 import uuid
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -25,13 +26,10 @@ class SystemClock:
         os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self._prefix = uuid.uuid4().hex[:20] + "-"
-        self._next = itertools.count(1).__next__
+        prefix, number = uuid.uuid4().hex[:20], itertools.count(1).__next__
+        self.new_id: Callable[[], str] = lambda: f"{prefix}-{number()}"
 
     now = staticmethod(time.time)
-
-    def new_id(self) -> str:
-        return self._prefix + str(self._next())
 
 
 SYSTEM = SystemClock()

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, final
 
 from edictum.core._draft import record
 from edictum.core.decision import FAULTS, Raised
-from edictum.core.effects import Effect, Pause, Ran, RunTool
-from edictum.core.freeze import thaw_args
+from edictum.core.effects import Effect, Pause, Ran, RunTool, Within, ran_to_end
+from edictum.core.freeze import FlatDict, thaw_args
 from edictum.core.lifecycle import Flow
 from edictum.core.limits import Reservation, Settlement
-from edictum.execution.body import clock, ended_by, needs_await, run_async, run_sync
+from edictum.execution.body import PLAIN, await_sync, clock, ended_by, needs_await, run_async, run_sync
 from edictum.execution.portal import PORTAL
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.perform import Ports
@@ -81,7 +81,7 @@ class Walk:
                 effect = send(Raised(exc))
                 continue
             if kind in may_wait and needs_await(value):
-                return Wait(kind, value)
+                return Wait(type(effect.effect) if kind is Within else kind, value)  # type: ignore[union-attr]
             effect = send(value)
 
     def interrupt(self, ran: Ran) -> RunTool | Wait | ToolOutcome:
@@ -133,28 +133,57 @@ async def _see_through(walk: Walk, awaitable: Awaitable[Any]) -> Any:
     return task.result()
 
 
-async def drive_async(flow: Flow, ports: Ports) -> ToolOutcome:
-    """Drive a call for an asynchronous caller.
+@final
+@record
+class Rest:
+    """What is left of a walk: it stopped at ``effect``; its tool has run (``ran``), or is a coroutine that still has to (``running``)."""
 
-    With ports that answer at once nearly every walk asks for one thing, its tool, and then ends. That much is done here; a Walk
-    takes over at anything else.
+    flow: Flow
+    ports: Ports
+    effect: Effect
+    ran: Ran | None = None
+    running: Awaitable[Any] | None = None
+    started: float = 0.0
+
+
+def walk_on(flow: Flow, ports: Ports) -> ToolOutcome | Rest:
+    """Take a call to its end if it can be done without waiting, or as far as it goes.
+
+    With ports that answer at once nearly every walk asks for one thing, its tool, and then ends. That much is done here, for
+    synchronous and asynchronous callers; the drivers below take over at anything else.
     """
     try:
         effect = flow.send(None)
         if type(effect) is not RunTool or effect.timeout_s is not None or effect.run_in != "inline" or ports.renewals is not None:
-            return await _drive_on(flow, ports, effect)
-        started = clock()
+            return Rest(flow, ports, effect)
+        args, started = effect.call.args, clock()
         try:
-            value = effect.body(**thaw_args(effect.call.args))  # type: ignore[misc]
-            if needs_await(value):
-                value = await value
+            value = effect.body(**(args if type(args) is FlatDict else thaw_args(args)))  # type: ignore[misc]
         except BaseException as exc:
-            return await _drive_on(flow, ports, effect, ended_by(exc, clock() - started))
-        effect = flow.send(Ran(value, None, clock() - started))
+            return Rest(flow, ports, effect, ended_by(exc, clock() - started))
+        if type(value) not in PLAIN and needs_await(value):
+            return Rest(flow, ports, effect, running=value, started=started)
+        return Rest(flow, ports, flow.send(ran_to_end(value, None, clock() - started)))
     except StopIteration as end:
         outcome: ToolOutcome = end.value
         return outcome
-    return await _drive_on(flow, ports, effect)
+
+
+async def drive_async(rest: Rest) -> ToolOutcome:
+    """Drive what is left of a call for an asynchronous caller."""
+    flow, ran = rest.flow, rest.ran
+    if rest.running is None:
+        return await _drive_on(flow, rest.ports, rest.effect, ran)
+    try:
+        value = await rest.running
+    except BaseException as exc:
+        return await _drive_on(flow, rest.ports, rest.effect, ended_by(exc, clock() - rest.started))
+    try:
+        effect = flow.send(ran_to_end(value, None, clock() - rest.started))
+    except StopIteration as end:
+        outcome: ToolOutcome = end.value
+        return outcome
+    return await _drive_on(flow, rest.ports, effect)
 
 
 async def _drive_on(flow: Flow, ports: Ports, effect: Effect, ran: Ran | None = None) -> ToolOutcome:
@@ -162,12 +191,12 @@ async def _drive_on(flow: Flow, ports: Ports, effect: Effect, ran: Ran | None = 
     walk = Walk(flow, ports)
     step: RunTool | Wait | ToolOutcome | None = None
     try:
-        step = walk.go_on(effect) if ran is None else walk.interrupt(ran) if ran.cancelled else walk.step(ran)
+        step = walk.go_on(effect) if ran is None else _after_tool(walk, ran)
         while True:
             kind = type(step)
             if kind is RunTool:
                 ran = await (run_async(step) if walk.renewals is None else _run_held(walk.renewals, step))  # type: ignore[arg-type]
-                step = walk.interrupt(ran) if ran.cancelled else walk.step(ran)
+                step = _after_tool(walk, ran)
             elif kind is Wait:
                 step = walk.step(await _wait_async(walk, step))  # type: ignore[arg-type]
             else:
@@ -213,14 +242,19 @@ def settle_sync(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | Too
     return step  # type: ignore[return-value]
 
 
-def drive_sync(flow: Flow, ports: Ports) -> ToolOutcome:
-    """Drive a call for a synchronous caller, inside or outside a running event loop."""
-    walk = Walk(flow, ports)
-    step = settle_sync(walk, walk.step())
+def drive_sync(rest: Rest) -> ToolOutcome:
+    """Drive what is left of a call for a synchronous caller, inside or outside a running event loop."""
+    walk = Walk(rest.flow, rest.ports)
+    ran = rest.ran if rest.running is None else await_sync(rest.running, rest.started, PORTAL.run)
+    step = settle_sync(walk, walk.go_on(rest.effect) if ran is None else _after_tool(walk, ran))
     while type(step) is RunTool:
         held = None if walk.renewals is None else walk.renewals.hold(step)
         ran = run_sync(step, PORTAL.run)
         if held is not None:
             walk.renewals.let_go(held)  # type: ignore[union-attr]
-        step = settle_sync(walk, walk.interrupt(ran) if ran.cancelled else walk.step(ran))
+        step = settle_sync(walk, _after_tool(walk, ran))
     return walk.ended(step)  # type: ignore[arg-type]
+
+
+def _after_tool(walk: Walk, ran: Ran) -> RunTool | Wait | ToolOutcome:
+    return walk.interrupt(ran) if ran.cancelled else walk.step(ran)

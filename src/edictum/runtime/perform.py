@@ -16,16 +16,31 @@ from typing import Any
 
 from edictum.core.decide import describe
 from edictum.core.decision import FAULTS, Raised
-from edictum.core.effects import Ask, AwaitDecision, AwaitTwin, Delay, Effect, Notify, ReadSession, Settle, StoreArtifact, Withdraw
+from edictum.core.effects import (
+    Ask,
+    AwaitDecision,
+    AwaitTwin,
+    Consult,
+    Delay,
+    Effect,
+    Notify,
+    ReadSession,
+    Rewritten,
+    Settle,
+    StoreArtifact,
+    Withdraw,
+    Within,
+)
 from edictum.core.events import Entry
-from edictum.core.lifecycle import AtOnce
-from edictum.core.limits import Reservation, Settlement
+from edictum.core.lifecycle import NOT_AT_ONCE, AtOnce
+from edictum.core.limits import Grant, Reservation, Settlement
 from edictum.errors import BackendError
-from edictum.execution.failures import Unfinished
-from edictum.execution.tasks import see_to_end
-from edictum.execution.threads import POOL
+from edictum.execution.body import needs_await
+from edictum.runtime.bounded import Bounded, consulted, seen_through, within
+from edictum.runtime.clock import SYSTEM
 from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
+from edictum.sessions.memory import MemoryLedger
 
 logger = logging.getLogger("edictum")
 
@@ -45,6 +60,8 @@ PORT_FAILURES: dict[str, str] = {
 }
 
 Handler = Callable[[Any], Any]
+# What has been sent is seen through, also when the turn does not wait for it any more: nobody could know how far it had come.
+SEEN_THROUGH = frozenset({Reservation, Settlement, Entry})
 
 
 class Ports:
@@ -65,7 +82,10 @@ class Ports:
             Settlement: ledger.settle,
             ReadSession: lambda effect: ledger.snapshot(effect.session_id),
             Entry: self._record if self._sinks else _local_recorder(wiring),
-            Settle: lambda effect: effect.awaitable if effect.timeout_s is None else within(effect.awaitable, effect.timeout_s),
+            Settle: lambda effect: effect.awaitable,
+            Consult: lambda effect: consulted(effect.function, effect.args, None),
+            Rewritten: lambda _: None,
+            Within: self._within,
             AwaitTwin: lambda effect: outcome_of(effect.outcome, effect.timeout_s),
             Delay: lambda effect: asyncio.sleep(effect.seconds),
             StoreArtifact: _store_artifact,
@@ -75,16 +95,17 @@ class Ports:
             Notify: self._notify,
         }
         self.may_wait: frozenset[type[Any]] = frozenset(
-            {Settle, Ask, AwaitDecision, Withdraw, Notify, AwaitTwin, Delay, StoreArtifact}
+            {Settle, Consult, Within, Ask, AwaitDecision, Withdraw, Notify, AwaitTwin, Delay, StoreArtifact}
             | ({Reservation, Settlement, ReadSession} if iscoroutinefunction(ledger.reserve) or not _is_plain(ledger) else set())
             | ({Entry} if self._sinks else set())
         )
 
-    def at_once(self) -> AtOnce | None:
+    def at_once(self) -> AtOnce:
         """The ports that the walk may ask without stopping: those of a ledger and a sink that live in this process."""
-        if not self.may_wait.isdisjoint((Reservation, Settlement, Entry)):
-            return None
-        return AtOnce(*(_answering(self.handlers[kind]) for kind in (Reservation, Settlement, Entry)))
+        wiring, ledger = self.wiring, self.wiring.ledger
+        if self._sinks or wiring.clock is not SYSTEM or type(ledger) is not MemoryLedger or not ledger.at_once:
+            return NOT_AT_ONCE
+        return AtOnce(ledger.enter, ledger.leave, self._now, self._local.take)
 
     def _record(self, entry: Entry) -> Awaitable[None] | None:
         """Every sink is tried; what failed is raised together, unless the sink says that it is not required."""
@@ -126,6 +147,31 @@ class Ports:
         withdraw = getattr(self._approval, "withdraw", None)
         return withdraw(effect.request.approval_id) if withdraw is not None else None
 
+    def _within(self, effect: Within) -> Any:
+        """An effect that is not waited for longer than that."""
+        wanted, timeout_s = effect.effect, effect.timeout_s
+        kind = type(wanted)
+        if kind is Consult:
+            return consulted(wanted.function, wanted.args, timeout_s)
+        if kind is Notify:
+            return _listen(consulted(wanted.callback, wanted.args, timeout_s), wanted.what)
+        value = self.handlers[kind](wanted)
+        if kind not in self.may_wait or not needs_await(value):
+            return value
+        if kind not in SEEN_THROUGH:
+            return Bounded(within, value, timeout_s)
+        return Bounded(partial(seen_through, later=partial(self._late, wanted)), value, timeout_s)
+
+    def _late(self, sent: Reservation | Settlement | Entry, value: Any, error: BaseException | None) -> Any:
+        """What was sent has been answered when nobody waited for it any more: a slot that nobody will use is given back."""
+        if error is not None:
+            logger.error("%s was not answered in time, and then failed: %s", type(sent).__name__, describe(error))
+        elif isinstance(sent, Reservation) and sent.hold and isinstance(value, Grant) and value.granted:
+            return self.wiring.ledger.settle(
+                Settlement(sent.session_id, sent.call_id, sent.scopes, sent.limits, "release", parents=sent.parents)
+            )
+        return None
+
     def _notify(self, effect: Notify) -> Any:
         try:
             told = effect.callback(*effect.args)
@@ -133,17 +179,6 @@ class Ports:
             logger.exception("%s raised; the call goes on", effect.what)
             return None
         return _listen(told, effect.what) if isawaitable(told) else None
-
-
-async def within(awaitable: Awaitable[Any], timeout_s: float) -> Any:
-    """The awaitable's value, if it comes in time. One that does not stop when it is cancelled is left behind, not waited for."""
-    try:
-        value, error = await see_to_end(awaitable, max(0.0, timeout_s))
-    except Unfinished as left:
-        raise left.by or TimeoutError(f"no answer within {timeout_s:.1f} s") from None
-    if error is not None:
-        raise error
-    return value
 
 
 async def outcome_of(running: Future[Any], timeout_s: float) -> Any:
@@ -158,8 +193,7 @@ async def outcome_of(running: Future[Any], timeout_s: float) -> Any:
 
 async def _store_artifact(effect: StoreArtifact) -> Any:
     """Stores write to disks and networks, so a thread does it."""
-    kept = await asyncio.wrap_future(POOL.submit(partial(effect.store.store, effect.session_id, effect.content, effect.tool_name)))
-    return await kept if isawaitable(kept) else kept
+    return await consulted(effect.store.store, (effect.session_id, effect.content, effect.tool_name), None)
 
 
 def _local_recorder(wiring: Wiring) -> Handler:

@@ -14,7 +14,7 @@ from typing import Any
 
 from edictum.core.call import ToolCall
 from edictum.core.decision import Raised
-from edictum.core.effects import Pause, Ran, RunTool
+from edictum.core.effects import Declined, Pause, Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.errors import EdictumInputError, TicketError
 from edictum.outcomes import ToolDenied, ToolOutcome
@@ -27,13 +27,14 @@ MAX_AGE_S = 3_600.0
 class Ticket:
     """One call between its before- and its after-hook."""
 
-    __slots__ = ("_held", "_lock", "_opened", "_outcome", "_walk", "call")
+    __slots__ = ("_held", "_lock", "_opened", "_outcome", "_walk", "call", "rewritten")
 
     def __init__(self, call: ToolCall, walk: Walk, step: RunTool | ToolOutcome) -> None:
         self._walk = walk
         self._lock = threading.Lock()
         self._opened = time.perf_counter()
         self.call = step.call if isinstance(step, RunTool) else call
+        self.rewritten = self.call.args is not call.args  # by a hook: ``args`` are not those that the host began with
         self._outcome: ToolOutcome | None = None if isinstance(step, RunTool) else step
         # A ticket that is forgotten takes this with it, and the lease runs out.
         self._held = walk.renewals.hold(step) if isinstance(step, RunTool) and walk.renewals is not None else None
@@ -80,6 +81,10 @@ class Ticket:
         """The framework put the call off and will begin it again: its slots are given back, nothing is counted."""
         return await self._close(Raised(Pause(signal)))
 
+    async def decline(self, reason: str) -> ToolOutcome:
+        """The host cannot run the tool with these arguments: the call is denied, and its slots are given back."""
+        return await self._close(Raised(Declined(reason)))
+
     def finish_sync(self, value: Any) -> ToolOutcome:
         return self._close_sync(Ran(value, None, self.age_s))
 
@@ -94,6 +99,9 @@ class Ticket:
 
     def pause_sync(self, signal: BaseException) -> ToolOutcome:
         return self._close_sync(Raised(Pause(signal)))
+
+    def decline_sync(self, reason: str) -> ToolOutcome:
+        return self._close_sync(Raised(Declined(reason)))
 
     def _cancelled(self) -> Ran:
         return Ran(None, TicketError(f"The call {self.call.call_id} of {self.call.tool_name} was cancelled."), self.age_s, cancelled=True)

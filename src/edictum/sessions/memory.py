@@ -25,6 +25,7 @@ from edictum.core.limits import (
     Limit,
     Metric,
     Reservation,
+    Seat,
     SessionSnapshot,
     Settlement,
     Window,
@@ -71,9 +72,12 @@ class Tally:
 
     def within(self, limit: Limit, now: float) -> int:
         """What a limit with a window has used: how often, or how much."""
-        times = self.times.get(limit.counter, [])
+        times = self.times.get(limit.moments, [])
         first = bisect_right(times, (now - (limit.window_s or 0), MAX_VALUE))
-        return len(times) - first if limit.amount is None else sum(value for _, value in times[first:])
+        if limit.amount is not None:
+            return sum(value for _, value in times[first:])
+        row = limit.metric is Metric.CONSECUTIVE_FAILURES
+        return min(len(times) - first, self.consecutive_failures) if row else len(times) - first
 
     def change(self, amount: str, spent: int, reserved: int) -> None:
         entry = self.amounts.setdefault(amount, [0, 0])
@@ -96,6 +100,12 @@ def parent_key(session_id: str, call_id: str) -> str:
     return f"{session_id}\x1f{call_id}"
 
 
+def _lease_of(seat: Seat) -> Lease:
+    """One for all calls that hold this seat: it says what they hold, which is the same, and nothing else of them is needed."""
+    seat.lease = Lease(Settlement("", "", seat.scopes, seat.limits, "success"), 0.0, None, None)
+    return seat.lease  # type: ignore[no-any-return]
+
+
 NOTHING = Tally()  # stands for a scope in which nothing has been counted yet; never changed
 
 
@@ -106,9 +116,8 @@ class Lease:
     held: Reservation | Settlement
     started: float
     expires: float | None
-    grant: Grant
+    grant: Grant | None  # None: a seat, taken by ``enter``
     text: str | None = None  # how it was read from a file, to be written back as it is
-    plain: bool = False  # neither amounts nor windows nor parents: when the call ends, counters are all that changes
 
 
 @dataclass(slots=True)
@@ -156,46 +165,56 @@ class MemoryLedger:
         self._ttl_s = ttl_s
         self._swept = clock() if ttl_s is not None else 0.0
         self.default_lease_s = lease_s
+        self.at_once = ttl_s is None and lease_s is None  # whether calls may take seats: neither they nor sessions run out
 
-    # Every call of every tool passes through ``reserve`` and ``settle``. Almost all of them are plain: a known session, limits on
-    # counters, room in all of them, a success. Those take the straight road, which is written out without helpers because calling
-    # them would cost as much as the counting. It changes nothing before it is sure; all others take the long road from the start.
+    def enter(self, session_id: str, call_id: str, seat: Seat) -> tuple[int, int] | None:
+        """Reserve a seat and count the attempt: attempts and executions so far. None, and nothing is changed: ask by ``reserve``.
+
+        Nearly every call is plain: a known session, limits on counters, room in all of them. It goes through here and ``leave``,
+        which are written out without helpers, because calling them would cost as much as the counting.
+        """
+        with self._lock:
+            state = self._sessions.get(session_id)
+            if state is None or state.expiring or call_id in state.leases:
+                return None
+            total, tallies = state.total, state.tallies
+            for scope, counter, reserved, maximum in seat.bounds:
+                tally = tallies.get(scope, NOTHING) if scope else total
+                used: int = getattr(tally, counter)  # of the calls before this one: its own attempt is not counted yet
+                if reserved:
+                    used += tally.held
+                if used >= maximum:
+                    return None
+            total.attempts += 1
+            total.held += 1
+            for scope in seat.tools:
+                tally = tallies.get(scope) or state.new_tally(scope)
+                tally.held += 1
+            state.leases[call_id] = seat.lease or _lease_of(seat)
+            return total.attempts, total.executions
+
+    def leave(self, session_id: str, call_id: str, seat: Seat) -> tuple[int, int] | None:
+        """Settle a seat after a success: attempts and executions. None, and nothing is changed: ask by ``settle``."""
+        with self._lock:
+            state = self._sessions.get(session_id)
+            if state is None or state.leases.get(call_id) is not seat.lease:
+                return None
+            del state.leases[call_id]
+            total, tallies, ended = state.total, state.tallies, state.ended
+            for scope in seat.scopes:
+                tally = tallies[scope] if scope else total
+                tally.held -= 1
+                tally.executions += 1
+                tally.successes += 1
+                tally.consecutive_failures = 0
+            ended[call_id] = "success"
+            if len(ended) >= MAX_ENDED:
+                state.next_generation()
+            return total.attempts, total.executions
 
     def reserve(self, reservation: Reservation) -> Grant:
         with self._lock:
-            state = self._sessions.get(reservation.session_id)
-            if (state is None or state.expiring or self._ttl_s is not None or reservation.call_id in state.leases
-                    or reservation.parents or reservation.amounts or reservation.lease_s is not None
-                    or not reservation.hold or not reservation.count_attempt):  # fmt: skip
-                return self._reserve(reservation)
-            total, tallies = state.total, state.tallies
-            for limit in reservation.limits:
-                if not limit.plain:
-                    return self._reserve(reservation)
-                tally = tallies.get(limit.scope, NOTHING) if limit.scope else total
-                used: int = getattr(tally, limit.counter)  # of the calls before this one: its own attempt is not counted yet
-                if limit.reserved:
-                    used += tally.held
-                if used >= limit.maximum:
-                    return self._reserve(reservation)
-            total.attempts += 1
-            total.held += 1
-            for scope in reservation.scopes:
-                if scope:
-                    tally = tallies.get(scope) or state.new_tally(scope)
-                    tally.held += 1
-            grant: Any = new(Grant)
-            grant.granted = True
-            grant.counters = total.counters()
-            grant.breaches = ()
-            lease = new(Lease)
-            lease.held = reservation
-            lease.started = self._clock()
-            lease.expires = lease.text = None
-            lease.grant = grant
-            lease.plain = True
-            state.leases[reservation.call_id] = lease
-            return grant  # type: ignore[no-any-return]
+            return self._reserve(reservation)
 
     def _reserve(self, reservation: Reservation) -> Grant:
         if self._ttl_s is not None:
@@ -205,7 +224,7 @@ class MemoryLedger:
             self._expire(state)
         lease = state.leases.get(reservation.call_id)
         if lease is not None:
-            return lease.grant
+            return lease.grant or Grant(True, state.total.counters())
         breaches = self._judge(state, reservation)
         if reservation.parents:
             breaches += self._judge_parents(reservation)
@@ -267,7 +286,7 @@ class MemoryLedger:
                 used += tally.held
             elif limit.metric is ATTEMPTS:
                 # The attempt itself is counted already, and is not judged twice when a call reserves after its approval.
-                used = used - 1 if counts_attempt else -1
+                used = used - 1 if counts_attempt else -1 if reservation.hold else used
             if used >= limit.maximum:
                 held = tally.held if limit.reserved else 0
                 breaches += (Breach(limit, used - held, held),)
@@ -285,9 +304,9 @@ class MemoryLedger:
         elif limit.metric is ATTEMPTS:
             self._stamp_attempt(tally, limit, reservation, now)
             used, held = tally.within(limit, now), 0
-            full = reservation.count_attempt and used > limit.maximum
+            full = used > limit.maximum if reservation.count_attempt else not reservation.hold and used >= limit.maximum
         else:
-            used, held = tally.within(limit, now), tally.held
+            used, held = tally.within(limit, now), tally.held if limit.reserved else 0
             full = used + held >= limit.maximum
         return (Breach(limit, used, held),) if full else ()
 
@@ -326,23 +345,7 @@ class MemoryLedger:
 
     def settle(self, settlement: Settlement) -> Counters:
         with self._lock:
-            call_id, state = settlement.call_id, self._sessions.get(settlement.session_id)
-            lease = None if state is None else state.leases.get(call_id)
-            if (state is None or lease is None or not lease.plain
-                    or settlement.result != "success" or settlement.amounts or settlement.parents):  # fmt: skip
-                return self._settle(settlement)
-            del state.leases[call_id]
-            total, tallies, ended = state.total, state.tallies, state.ended
-            for scope in lease.held.scopes:
-                tally = tallies[scope] if scope else total
-                tally.held -= 1
-                tally.executions += 1
-                tally.successes += 1
-                tally.consecutive_failures = 0
-            ended[call_id] = "success"
-            if len(ended) >= MAX_ENDED:
-                state.next_generation()
-            return total.counters()
+            return self._settle(settlement)
 
     def _settle(self, settlement: Settlement) -> Counters:
         # A session that was reset while the call ran is new now; the call still counts in it.

@@ -135,7 +135,8 @@ class StorageLedger:
 
     async def _judge(self, reservation: Reservation, limit: Limit, values: dict[tuple[str, Metric], int], attempts: int) -> Breach | None:
         if limit.metric is Metric.ATTEMPTS:
-            return Breach(limit, attempts, 0) if reservation.count_attempt and attempts > limit.maximum else None
+            full = attempts > limit.maximum if reservation.count_attempt else not reservation.hold and attempts >= limit.maximum
+            return Breach(limit, attempts, 0) if full else None
         if limit.metric in RESERVED:
             used = values[(limit.scope, limit.metric)]
         else:

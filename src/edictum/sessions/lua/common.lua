@@ -51,8 +51,13 @@ local function stamp(sid, window, at, value)
 end
 
 local function within(sid, limit)
-  local name, after = moments(sid, limit[1], limit[2]), '(' .. text(now - limit[4])
-  if limit[7] == '' then return redis.call('ZCOUNT', name, after, '+inf') end
+  local row = limit[2] == 'consecutive_failures'
+  local name, after = moments(sid, limit[1], row and 'failures' or limit[2]), '(' .. text(now - limit[4])
+  if limit[7] == '' then
+    local inside = redis.call('ZCOUNT', name, after, '+inf')
+    -- The row is made of the latest failures, so those of it that are inside are at most as many as it is long.
+    return row and math.min(inside, number(sid, 'c:' .. limit[1])) or inside
+  end
   local sum = 0
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', name, after, '+inf')) do
     sum = sum + tonumber(string.match(member, ':(.*)$'))

@@ -27,7 +27,7 @@ local function judge(sid, limit)
     if asked then full = taken + tonumber(asked) > maximum else full = taken >= maximum end
   elseif counter == 'attempts' then
     used, held = limit[4] == 0 and number(sid, 'a:') or within(sid, limit), 0
-    full = op.attempt and used > maximum
+    if op.attempt then full = used > maximum else full = not op.hold and used >= maximum end
   else
     local letter = ({executions = 'x:', successes = 's:', failures = 'f:', consecutive_failures = 'c:'})[counter]
     used = limit[4] == 0 and number(sid, letter .. scope) or within(sid, limit)

@@ -1,0 +1,18 @@
+"""The FunctionCall of Agno behind a hook: what Agno gives a hook to go on with was made by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edictum.adapters._wire import enclosed
+
+
+def function_call(following: Any) -> Any:
+    return enclosed(enclosed(following, "inner_func"), "self")
+
+
+def hand_on(following: Any, args: dict[str, Any], checked: dict[str, Any]) -> Any:
+    """Agno runs the tool with the arguments of its FunctionCall, whatever a hook goes on with."""
+    if checked != args:
+        function_call(following).arguments = checked
+    return following

@@ -1,0 +1,98 @@
+"""A circuit breaker with a window against its plain definition: of the failures since the last success, those inside the window."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import asyncpg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edictum.core.limits import Limit, Metric, windows_of
+from edictum.sessions import MemoryLedger
+from edictum.sessions.postgres import PostgresStore
+from edictum.sessions.sqlite import SqliteStore
+from edictum.sessions.store import StoreLedger
+from edictum.testing.ledger import Book, windowed
+
+MAXIMA = st.integers(1, 4)
+WINDOWS = st.sampled_from([5.0, 10.0, 1_000.0])
+# How long nothing happens, whether the call knows the breaker's neighbours too, and how it ends.
+CALLS = st.tuples(st.sampled_from([0.0, 1.0, 4.0, 9.0]), st.booleans(), st.sampled_from(["success", "failure", "failure", "release"]))
+
+
+def in_the_row(past: list[tuple[float, str]], now: float, window_s: float) -> int:
+    """The definition."""
+    row: list[float] = []
+    for at, result in past:
+        row = [] if result == "success" else [*row, at]
+    return sum(at > now - window_s for at in row)
+
+
+def memory(clock: Callable[[], float], _: Path) -> Any:
+    return MemoryLedger(clock=clock)
+
+
+def sqlite(clock: Callable[[], float], directory: Path) -> Any:
+    return StoreLedger(SqliteStore(directory / "s.db", clock=clock))
+
+
+@pytest.mark.parametrize(("make", "examples"), [(memory, 300), (sqlite, 25)])
+def test_a_breaker_counts_what_its_definition_counts(make: Callable[..., Any], examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(MAXIMA, WINDOWS, st.lists(CALLS, max_size=20))
+    def holds(maximum: int, window_s: float, calls: list[tuple[float, bool, Any]]) -> None:
+        with TemporaryDirectory() as directory:
+            now = [1_000.0]
+            book = Book(make(lambda: now[0], Path(directory)))
+            breaker = windowed(Metric.CONSECUTIVE_FAILURES, maximum, window_s)
+            neighbour = Limit(name="n", metric=Metric.FAILURES, maximum=100, window_s=7.0)
+            past: list[tuple[float, str]] = []
+            for number, (pause, together, result) in enumerate(calls):
+                now[0] += pause
+                grant = book.reserve(str(number), (breaker, neighbour) if together else (breaker,))
+                row = in_the_row(past, now[0], window_s)
+                assert grant.granted is (row < maximum)
+                assert [breach.used for breach in grant.breaches] == ([] if row < maximum else [row])
+                if grant.granted:
+                    book.settle(str(number), result, (breaker,))
+                    past += [(now[0], result)] if result != "release" else []
+            if hasattr(book.ledger, "close"):
+                book._now(book.ledger.close())
+
+    holds()
+
+
+def test_a_breaker_looks_at_the_moments_of_failures() -> None:
+    """It keeps none of its own: what a neighbour with a larger maximum keeps is enough for both."""
+    breaker, failures = windowed(Metric.CONSECUTIVE_FAILURES, 3, 60.0), windowed(Metric.FAILURES, 9, 30.0)
+    kept = [[(it.scope, it.counter, it.keep, it.span_s) for it in windows_of(limits)] for limits in ((breaker,), (breaker, failures))]
+    assert kept == [[("", "failures", 4, 60.0)], [("", "failures", 10, 60.0)]]
+
+
+def test_a_database_of_the_version_before_learns_it(postgres_url: str) -> None:
+    """Its tables and counts stay; the function that judges is replaced."""
+    schema = f"before_breaker_{time.time_ns()}"
+    asyncio.run(set_up_version_2(postgres_url, schema))
+    book = Book(StoreLedger(PostgresStore(f"{postgres_url}?schema={schema}")))
+    bounds = (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000.0),)
+    assert [book.run(str(number), "failure", bounds) for number in range(2)] == [True, False]
+    assert book.totals("old") == (7, 0, 0, 0, 0, 0)
+    book._now(book.ledger.close())
+
+
+async def set_up_version_2(url: str, schema: str) -> None:
+    db = await asyncpg.connect(url)
+    await db.execute(f"CREATE SCHEMA {schema}; SET search_path = {schema}; CREATE TABLE schema_version (version int NOT NULL)")
+    for name in ("001_tables.sql", "002_functions.sql"):
+        await db.execute((files("edictum.sessions") / "sql" / "postgres" / name).read_text())
+    await db.execute("INSERT INTO schema_version VALUES (2)")
+    await db.execute("INSERT INTO tally (sid, scope, attempts) VALUES ('old', '', 7)")
+    await db.close()

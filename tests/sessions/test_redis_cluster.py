@@ -1,0 +1,120 @@
+"""A cluster of three real nodes: the whole conformance suite, for threads and for event loops, and slots that move."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from loops import OnLoop
+from redis.crc import key_slot
+from servers import NoServer, Valkey, ValkeyCluster
+
+from edictum import Edictum, EdictumConfigError, OperationLimits
+from edictum.execution.portal import PORTAL
+from edictum.sessions import open as open_ledger
+from edictum.sessions.redis import RedisStore
+from edictum.sessions.store import StoreLedger
+from edictum.testing import LedgerConformance
+from edictum.testing.ledger import Book
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def running_cluster() -> Iterator[ValkeyCluster | str]:
+    try:
+        cluster = ValkeyCluster()
+    except (NoServer, OSError) as exc:
+        yield f"valkey cluster: NOT TESTED, {exc}"
+        return
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster(running_cluster: ValkeyCluster | str, record_property: Any) -> ValkeyCluster:
+    if isinstance(running_cluster, str):
+        record_property("session_store", running_cluster)
+        pytest.skip(running_cluster)
+    record_property("session_store", f"valkey cluster: {running_cluster.origin}")
+    return running_cluster
+
+
+class OnCluster(LedgerConformance):
+    @pytest.fixture(autouse=True)
+    def _cluster(self, cluster: ValkeyCluster) -> None:
+        self.cluster = cluster
+
+    def make_ledger(self) -> Any:
+        for node in self.cluster.nodes:
+            self.cluster.command(node, "FLUSHALL")
+        return StoreLedger(RedisStore(self.cluster.url))
+
+
+class TestClusterForThreads(OnCluster):
+    pass
+
+
+class TestClusterForLoops(OnCluster):
+    def make_ledger(self) -> Any:
+        return OnLoop(super().make_ledger())
+
+
+def session_in(first: int, last: int) -> str:
+    """A new session whose keys are in one of these slots."""
+    return next(name for name in (f"s{next(numbers)}" for _ in itertools.count()) if first <= key_slot(f"{{{name}}}".encode()) <= last)
+
+
+async def test_one_batch_reaches_sessions_on_every_node(cluster: ValkeyCluster) -> None:
+    guard = Edictum(limits=OperationLimits(max_tool_calls=2), backend=cluster.url)
+    sessions = [session_in(*share) for share in cluster.SHARES for _ in range(5)]
+    ran: list[str] = []
+    calls = [guard.dispatch("work", {"session": it}, lambda session: ran.append(session), session_id=it) for it in sessions * 4]
+    await asyncio.gather(*calls)
+    assert sorted(ran) == sorted(sessions * 2)
+    listed = {it.session_id: it.totals.executions for it in await guard.backend.sessions(limit=10_000)}  # type: ignore[attr-defined]
+    assert {session: listed[session] for session in sessions} == dict.fromkeys(sessions, 2)
+    await guard.close()
+
+
+def owner_of(cluster: ValkeyCluster, slot: int) -> Valkey:
+    ranges: Any = cluster.command(cluster.nodes[0], "CLUSTER", "SLOTS")
+    port = next(primary[1] for first, last, primary, *_ in ranges if first <= slot <= last)
+    return next(node for node in cluster.nodes if node.port == port)
+
+
+def move(cluster: ValkeyCluster, slot: int) -> None:
+    """Give a slot without keys to another node, and tell every node."""
+    target = next(node for node in cluster.nodes if node is not owner_of(cluster, slot))
+    name = cluster.command(target, "CLUSTER", "MYID")
+    for node in [target, *(node for node in cluster.nodes if node is not target)]:
+        cluster.command(node, "CLUSTER", "SETSLOT", slot, "NODE", name)
+
+
+@pytest.mark.parametrize("wrap", [lambda ledger: ledger, OnLoop], ids=["thread", "loop"])
+def test_a_slot_that_moves_is_followed(cluster: ValkeyCluster, wrap: Any) -> None:
+    ledger: Any = wrap(open_ledger(cluster.url))
+    book, session = Book(ledger), session_in(0, 16383)
+    slot = key_slot(f"{{{session}}}".encode())
+    assert book.run("a", sid=session)
+    book.reset(session)
+    before = owner_of(cluster, slot)
+    move(cluster, slot)
+    assert owner_of(cluster, slot) is not before
+    assert book.run("b", sid=session)
+    assert book.totals(session) == (1, 1, 1, 0, 0, 0)
+    closed = ledger.close()
+    if wrap is not OnLoop:
+        PORTAL.run(closed)
+
+
+def test_every_node_is_looked_at(cluster: ValkeyCluster) -> None:
+    cluster.command(cluster.nodes[2], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(EdictumConfigError, match="noeviction"):
+            open_ledger(cluster.url)
+    finally:
+        cluster.command(cluster.nodes[2], "CONFIG", "SET", "maxmemory-policy", "noeviction")

@@ -1,0 +1,90 @@
+"""Ledgers whose time the test moves: by their clock where they take one, else by making all that they keep older."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from edictum.execution.portal import PORTAL
+from edictum.sessions import MemoryLedger
+from edictum.sessions import open as open_ledger
+from edictum.sessions.sqlite import SqliteStore
+from edictum.sessions.store import StoreLedger
+from edictum.testing.ledger import Book
+
+WAIT_S = 20
+MILLION = 1_000_000
+
+
+class TimedBook:
+    """A ledger and a way to let time pass for the sessions whose names begin so."""
+
+    def __init__(self, ledger: Any, advance: Callable[[str, float], None]) -> None:
+        self.book = Book(ledger)
+        self.advance = advance
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, prefix: str, seconds: float) -> None:
+        self.now += seconds
+
+
+@contextmanager
+def open_timed(kind: str, server_url: Callable[[str], str], directory: Path) -> Iterator[TimedBook]:
+    if kind == "memory":
+        yield TimedBook(MemoryLedger(clock=(clock := Clock())), clock.advance)
+        return
+    if kind == "sqlite":
+        clock = Clock()
+        ledger: Any = StoreLedger(SqliteStore(directory / "s.db", clock=clock), wait_s=WAIT_S)
+        yield TimedBook(ledger, clock.advance)
+    else:
+        url = server_url(f"{kind}_url")
+        ledger = open_ledger(url, wait_s=WAIT_S)
+        with (_older_in_redis if kind == "valkey" else _older_in_postgres)(url) as advance:
+            yield TimedBook(ledger, advance)
+    PORTAL.run(ledger.close())
+
+
+@contextmanager
+def _older_in_redis(url: str) -> Iterator[Callable[[str, float], None]]:
+    """See the head of ``common.lua`` for what is kept: when leases end, when calls began, the moments that windows look at."""
+    import redis
+
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+
+        def advance(prefix: str, seconds: float) -> None:
+            by = round(seconds * MILLION)
+            for name in client.scan_iter(match=f"edictum:{{{prefix}*", count=1_000):
+                kind = name.split("}:", 1)[1][0]
+                if kind in "lm":
+                    client.zadd(name, {member: score - by for member, score in client.zrange(name, 0, -1, withscores=True)})
+                elif kind == "d":
+                    for call, detail in client.hgetall(name).items():
+                        started, rest = detail.split("\x1f", 1)
+                        client.hset(name, call, f"{int(started) - by}\x1f{rest}")
+
+        yield advance
+
+
+@contextmanager
+def _older_in_postgres(url: str) -> Iterator[Callable[[str, float], None]]:
+    import asyncpg
+
+    db = PORTAL.run(asyncpg.connect(url, server_settings={"search_path": "edictum"}))
+
+    def advance(prefix: str, seconds: float) -> None:
+        by = round(seconds * MILLION)
+        for change in ("lease SET started = started - $1, expires = expires - $1", "moment SET at = at - $1"):
+            PORTAL.run(db.execute(f"UPDATE {change} WHERE sid LIKE $2", by, f"{prefix}%"))
+
+    yield advance
+    PORTAL.run(db.close())
