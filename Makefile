@@ -57,7 +57,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: EXTRAS := dev
-.venvs/demo/.installed: EXTRAS := demo,yaml
+.venvs/demo/.installed: EXTRAS := demo,yaml,harness
 $(VENV)/.installed .venvs/demo/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("edictum needs Python 3.11 or newer; try: make PYTHON=python3.11")'
 	@echo "== installing edictum[$(EXTRAS)] into $(@D)"

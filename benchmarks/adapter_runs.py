@@ -18,7 +18,7 @@ import importlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,15 @@ class Bench:
     def _play(self, who: str) -> dict[str, Seconds]:
         tool = Tool()
         agent = self.driver.build(self.wired[who], [tool.function(self.way)], SCRIPT)
+        with no_garbage_collection():
+            self._run(agent)
+        return cut(tool.entries)
+
+    def _run(self, agent: Any) -> None:
         if self.way == "async":
             self.runner.run(self.driver.arun(agent))
         else:
             self.driver.run(agent)
-        return cut(tool.entries)
 
     def check(self) -> None:
         """An adapter that is not wired costs nothing."""
@@ -120,9 +124,19 @@ class Bench:
         self.runner.close()
 
 
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Equal runs would be interrupted for it at equal places, always in the same call. It is done between the runs."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def measure(bench: Bench, seconds: float) -> Figures:
     bench.play_round()  # warm up
-    gc.collect()
     gc.freeze()  # what was imported is not looked through again and again
     rounds: list[dict[str, dict[str, Seconds]]] = []
     ends = time.monotonic() + seconds
@@ -138,21 +152,10 @@ def driver_of(module: Any) -> AdapterConformance:
     return next(item for item in own if issubclass(item, AdapterConformance))()
 
 
-def stay_off_the_network() -> None:
-    """Nanobot counts tokens, and without a network it tries to download the vocabulary at every count; bytes do as tokens."""
-    with contextlib.suppress(ImportError):
-        import tiktoken
-        from tiktoken import registry
-
-        ranks = {bytes([number]): number for number in range(256)}
-        registry.ENCODINGS["cl100k_base"] = tiktoken.Encoding("cl100k_base", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={})
-
-
 def main(name: str, seconds: float) -> dict[str, Any]:
     sys.path.insert(0, str(TESTS))
     driver = driver_of(importlib.import_module(f"test_{name}"))
     logging.disable(logging.WARNING)  # some frameworks miss, at every turn, what a scripted model does not tell
-    stay_off_the_network()
     ways = [way for way in WAYS if (way, way) in driver.ways]
     empty_hook = EMPTY[name]() if name in EMPTY else None
     figures: dict[str, Figures] = {}

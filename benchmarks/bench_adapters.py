@@ -73,8 +73,9 @@ def report(lines: Sequence[Line], missing: dict[str, str]) -> None:
 
 NOTE = """
 One Python contract, counters and audit in memory, a tool that returns a text. Asynchronous runs with an asynchronous tool; "plain function"
-is a synchronous run with a plain one, where the framework has that. The model is scripted and takes no time, so a real turn is longer by
-the seconds that a model takes. Claude Agent SDK: with a scripted CLI in the same process. Nanobot counts bytes instead of tokens.
+is a synchronous run with a plain one, where the framework has that. The model is scripted and takes no time: a real turn is longer by the
+seconds that a model takes. "An empty hook" does nothing, in the place of ours: the framework's share of what is added. Garbage is
+collected between the runs. Claude Agent SDK: with a scripted CLI in the same process. Nanobot counts bytes instead of tokens.
 """
 
 

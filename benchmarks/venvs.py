@@ -51,10 +51,10 @@ def ask(venv: str, script: str, *arguments: str, timeout: float = 90.0) -> Any:
 
 
 def read(stdout: str, stderr: str) -> Any:
-    """The answer. A script that fell over before it could give one has said why in its last line."""
+    """The answer, which is the last line. A script that fell over before it could give one has said why in the last line of the other."""
     if not stdout.strip():
         raise NotMeasured(_short(stderr.strip().splitlines()[-1]))
-    reply = json.loads(stdout)
+    reply = json.loads(stdout.strip().splitlines()[-1])
     if "error" in reply:
         raise NotMeasured(_short(reply["error"]))
     return reply["ok"]

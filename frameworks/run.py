@@ -66,17 +66,21 @@ def supported() -> dict[str, str]:
     return {distribution: first for adapter in classes for distribution, (first, _) in adapter.requires.items()}
 
 
-def pinned(text: str) -> dict[str, str]:
+def pinned(path: Path) -> dict[str, str]:
     """Distribution -> version, of a lock file."""
-    return dict(line.split("==", 1) for line in text.splitlines() if "==" in line)
+    return dict(line.split("==", 1) for line in path.read_text(encoding="utf-8").splitlines() if "==" in line)
+
+
+def asked_for(name: str) -> list[str]:
+    """The distributions that a venv is made for."""
+    return [re.split(r"[<>=]", line)[0] for line in (HERE / f"{name}.in").read_text(encoding="utf-8").splitlines()]
 
 
 def lowest_of(name: str) -> str:
     """The requirements of a venv with the first supported versions; what only the tests need stays as it is locked."""
-    locked, first = pinned((HERE / f"{name}.txt").read_text(encoding="utf-8")), supported()
-    asked = [re.split(r"[<>=]", line)[0] for line in (HERE / f"{name}.in").read_text(encoding="utf-8").splitlines()]
-    tools = [f"{part}=={locked[part]}" for part in asked if part in TEST_TOOLS]
-    return "\n".join([*(f"{part}>={version}" for part, version in first.items()), *tools, "mcp>=2", ""])
+    usual = pinned(HERE / f"{name}.txt")
+    tools = [f"{part}=={usual[part]}" for part in asked_for(name) if part in TEST_TOOLS]
+    return "\n".join([*(f"{part}>={version}" for part, version in supported().items()), *tools, "mcp>=2", ""])
 
 
 def compiled(path: Path, source: Path, *options: str) -> Path:
@@ -98,10 +102,10 @@ def lock(name: str, kind: str) -> Path:
 
 
 def tell_differences(name: str, kind: str, found: dict[str, str]) -> None:
-    """What the run has that the usual one has not, frameworks only."""
-    usual = pinned((HERE / f"{name}.txt").read_text(encoding="utf-8"))
-    asked = [part for part in {**supported(), **dict.fromkeys((HERE / f"{name}.in").read_text(encoding="utf-8").split())} if part in found]
-    lines = [f"{part} {found[part]} (locked: {usual.get(part, 'none')})" for part in asked if found[part] != usual.get(part)]
+    """In which versions of the frameworks this run differs from the usual one."""
+    usual = pinned(HERE / f"{name}.txt")
+    parts = [part for part in dict.fromkeys([*supported(), *asked_for(name)]) if part in found and found[part] != usual.get(part)]
+    lines = [f"{part} {found[part]} (locked: {usual.get(part, 'none')})" for part in parts]
     print(f"== {name}, {kind}: {'; '.join(lines) or 'the same as locked'}", flush=True)
 
 
@@ -110,7 +114,7 @@ def build(name: str, kind: str) -> Path:
     locked, home = lock(name, kind), VENVS / (f"{name}-{kind}" if kind else name)
     stamp, wanted = home / ".built", locked.read_text(encoding="utf-8")
     if kind:
-        tell_differences(name, kind, pinned(wanted))
+        tell_differences(name, kind, pinned(locked))
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
         print(f"== installing {locked.relative_to(ROOT)} into {home.relative_to(ROOT)}", flush=True)
         must(uv(), "venv", "-q", "--allow-existing", "--python", sys.executable, home)

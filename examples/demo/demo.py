@@ -1,7 +1,8 @@
 """The demo: a scripted agent whose tools misbehave as real ones do, judged twice.
 
 Eleven calls, no model, no key. The first run uses the default heuristic, the second one a ``success_check``. Both runs have the
-same two session limits. When a limit stops the agent, an operator looks at it and lets it go on in a new session.
+same two session limits. When a limit stops the agent, an operator looks at it and lets it go on in a new session. An answer of 2 MB
+is kept as an artifact: the model reads a reference to it, and can read parts of it with a tool.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,7 @@ from edictum import (
     Edictum,
     FileAuditSink,
     OperationLimits,
+    ToolArtifactReference,
     ToolDenied,
     ToolExecutionResult,
     ToolOutcome,
@@ -31,11 +34,14 @@ from edictum import (
     outcome_to_model_content,
     postcondition,
 )
+from edictum.harness import ArtifactStore, Turn, TurnState
+from edictum.harness.artifact_reader import make_reader
 from edictum.success import SuccessCheck, all_of, http_status, no_traceback, non_empty, not_none, ok_flag, per_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = OperationLimits(max_successes=3, max_consecutive_failures=3)
 MISBEHAVES = all_of(not_none, http_status, ok_flag, no_traceback)
+SUCCEEDED = (ToolExecutionResult, ToolArtifactReference)
 SUCCESS_CHECK = per_tool({"query_users": all_of(MISBEHAVES, non_empty)}, default=MISBEHAVES)
 
 
@@ -75,6 +81,10 @@ def read_config(service: str) -> dict[str, Any]:
     return {"region": "eu-west-1", "api_key": "sk-live-4f9d2c7b1a8e3f6058d1"}
 
 
+def export_orders(year: int) -> str:
+    return "\n".join(f"order {number:06},{year}-01-01,customer {number % 977:04},EUR {number % 500:03}.00" for number in range(43_000))
+
+
 @dataclass(frozen=True)
 class Step:
     """One call of the script, and what a person would say about its result."""
@@ -94,7 +104,7 @@ SCRIPT = (
     Step(query_users, {"role": "admin"}, "no rows", False),
     Step(rebuild_index, {"shard": 4}, "hangs", False),
     Step(read_config, {"service": "billing"}, "leaks a secret", True),
-    Step(get_weather, {"city": "Oslo"}, "answers", True),
+    Step(export_orders, {"year": 2026}, "answers with 2 MB", True),
     Step(get_weather, {"city": "Rome"}, "answers", True),
     Step(get_weather, {"city": "Lima"}, "answers", True),
 )
@@ -128,7 +138,7 @@ class Run:
 
     def misjudged(self) -> list[int]:
         """The steps, counted from 1, whose outcome says the opposite of what happened."""
-        judged = [isinstance(outcome, ToolExecutionResult) for outcome in self.outcomes]
+        judged = [isinstance(outcome, SUCCEEDED) for outcome in self.outcomes]
         return [number for number, (said, step) in enumerate(zip(judged, SCRIPT, strict=True), 1) if said != step.succeeds]
 
 
@@ -142,21 +152,23 @@ def new_guard(success_check: SuccessCheck | None, audit: FileAuditSink) -> Edict
     )
 
 
-async def play(name: str, success_check: SuccessCheck | None, audit: FileAuditSink) -> Run:
+async def play(name: str, success_check: SuccessCheck | None, audit: FileAuditSink, store: ArtifactStore) -> Run:
     guard, run = new_guard(success_check, audit), Run()
     first = 0  # the step with which the current session began
     for position, step in enumerate(SCRIPT):
-        outcome = await _call(guard, step, f"{name}-{len(run.stops) + 1}")
+        outcome = await _call(guard, step, f"{name}-{len(run.stops) + 1}", store)
         if isinstance(outcome, ToolDenied):
             run.stops.append(_stop(guard, outcome, position, first, f"{name}-{len(run.stops) + 1}"))
             first = position
-            outcome = await _call(guard, step, f"{name}-{len(run.stops) + 1}")
+            outcome = await _call(guard, step, f"{name}-{len(run.stops) + 1}", store)
         run.outcomes.append(outcome)
     return run
 
 
-async def _call(guard: Edictum, step: Step, session_id: str) -> ToolOutcome:
-    return await guard.dispatch(step.tool.__name__, step.args, step.tool, session_id=session_id)
+async def _call(guard: Edictum, step: Step, session_id: str, store: ArtifactStore) -> ToolOutcome:
+    """One call, in a turn that can keep large answers and has a tool to read them."""
+    turn = Turn(TurnState(session_id), [make_reader(store, session_id)], artifact_store=store)
+    return await guard.dispatch(step.tool.__name__, step.args, step.tool, turn=turn)
 
 
 def _stop(guard: Edictum, denied: ToolDenied, position: int, first: int, session_id: str) -> Stop:
@@ -189,10 +201,12 @@ def _judgements(default: Run, checked: Run) -> Table:
     return table
 
 
+WORDS: dict[type[Any], str] = {ToolExecutionResult: "success", ToolArtifactReference: "success, stored", ToolTimeout: "timeout"}
+
+
 def _judgement(outcome: ToolOutcome, step: Step) -> str:
-    succeeded = isinstance(outcome, ToolExecutionResult)
-    word = "success" if succeeded else "timeout" if isinstance(outcome, ToolTimeout) else "failure"
-    return f"[green]{word}[/green]" if succeeded == step.succeeds else f"[bold red]{word}: misjudged[/bold red]"
+    word = WORDS.get(type(outcome), "failure")
+    return f"[green]{word}[/green]" if isinstance(outcome, SUCCEEDED) == step.succeeds else f"[bold red]{word}: misjudged[/bold red]"
 
 
 def _stop_text(run: Run, number: int) -> str:
@@ -214,11 +228,12 @@ def _messages(default: Run, checked: Run) -> Table:
 def _examples(default: Run, checked: Run) -> list[tuple[str, ToolOutcome]]:
     """One call for each kind of outcome, and one that the default heuristic takes for a success."""
     return [
-        ("2 fetch_report, default", default.outcomes[1]),
-        ("2 fetch_report", checked.outcomes[1]),
-        ("7 rebuild_index", checked.outcomes[6]),
-        ("8 read_config", checked.outcomes[7]),
-        ("11 get_weather, stopped", checked.stops[-1].denied),
+        ("2, default", default.outcomes[1]),
+        ("2", checked.outcomes[1]),
+        ("7", checked.outcomes[6]),
+        ("8", checked.outcomes[7]),
+        ("9", checked.outcomes[8]),
+        ("11, stopped", checked.stops[-1].denied),
     ]
 
 
@@ -233,16 +248,18 @@ def _lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-async def play_twice(audit: FileAuditSink) -> tuple[Run, Run]:
+async def play_twice(audit: FileAuditSink, store: ArtifactStore) -> tuple[Run, Run]:
     try:
-        return await play("default", None, audit), await play("checked", SUCCESS_CHECK, audit)
+        return await play("default", None, audit, store), await play("checked", SUCCESS_CHECK, audit, store)
     finally:
         audit.close()
 
 
 def main(audit: Path, width: int | None) -> None:
     audit.unlink(missing_ok=True)
-    default, checked = asyncio.run(play_twice(FileAuditSink(audit)))
+    artifacts = audit.parent / "artifacts"
+    shutil.rmtree(artifacts, ignore_errors=True)
+    default, checked = asyncio.run(play_twice(FileAuditSink(audit), ArtifactStore(artifacts)))
     console = Console(width=width)
     show(console if console.is_terminal or width else Console(width=110), default, checked, audit)
 

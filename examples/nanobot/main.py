@@ -10,12 +10,14 @@ import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
+import tiktoken
 from loguru import logger
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.tools.base import Tool
 from nanobot.agent.tools.registry import ToolRegistry
 from nanobot.bus.queue import MessageBus
 from nanobot.providers.base import LLMProvider, LLMResponse, ToolCallRequest
+from tiktoken.registry import ENCODINGS
 
 from edictum import Edictum
 from edictum.adapters import NanobotAdapter
@@ -75,8 +77,15 @@ def ask(*paths: str) -> LLMResponse:
     return LLMResponse(content=None, tool_calls=calls, finish_reason="tool_calls")
 
 
+def count_bytes_as_tokens() -> None:
+    """Nanobot counts tokens with a vocabulary that it downloads. Offline it would try to at every count; bytes do for an example."""
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    ENCODINGS["cl100k_base"] = tiktoken.Encoding("bytes", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={})
+
+
 async def main() -> None:
     logger.remove()
+    count_bytes_as_tokens()
     model = ScriptedModel([ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), LLMResponse(content="done")])
     tools = ToolRegistry()
     tools.register(OpenFile())

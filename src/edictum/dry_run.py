@@ -13,7 +13,7 @@ from edictum.core.contract import Contract
 from edictum.core.decide import as_answer, ask, decide_before, describe
 from edictum.core.decision import Answer, HookAnswer, Raised, all_answers
 from edictum.core.hooks import HookResult
-from edictum.core.limits import Reservation, SessionSnapshot
+from edictum.core.limits import Reservation, SessionSnapshot, with_amounts
 from edictum.core.policy import Plan
 from edictum.core.session import SessionView
 from edictum.evaluation import NOT_GIVEN, ContractResult, EvaluationResult, allowed
@@ -113,7 +113,7 @@ def _look(call: ToolCall, plan: Plan, wiring: Wiring, account: Account) -> _Sess
     look = Reservation(call.run_id, call.call_id, plan.scopes, plan.limits, count_attempt=False, hold=False,
                        amounts=account.amounts, parents=account.parents)  # fmt: skip
     try:
-        grant = _settled(wiring.ledger.reserve(look))
+        grant = with_amounts(_settled(wiring.ledger.reserve(look)), account.amounts)
         snapshot = _settled(wiring.ledger.snapshot(call.run_id))
     except Exception as exc:
         return _Session([], [f"The session ledger could not be asked: {describe(exc)}"], failed=True)

@@ -39,7 +39,7 @@ from edictum.core.lifecycle import NOT_AT_ONCE, Flag, Flow, Terms, in_turn, life
 from edictum.core.limits import OperationLimits
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
-from edictum.core.turn import OpenedCall, TurnPort
+from edictum.core.turn import TurnPort
 from edictum.dry_run import dry_run, explain_evaluation
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
@@ -358,27 +358,19 @@ class Edictum:
         state = self._state
         step = turn.open(tool_name, args, fn)
         plan = step.plan(state.policy.plan(step.tool_name))
+        call_id = options.pop("call_id") if type(options.get("call_id")) is str else ""  # most calls of a turn state nothing else
         try:
-            run = self._turn_call(state, plan, step, options)
+            run = self._call(state, plan, step.args, step.body, options, step.session_id, call_id)
         except EdictumInputError as exc:  # the arguments come from a model, so this is an answer, not an error
             step.malformed(str(exc))
-            run = self._turn_call(state, plan, step, options)
-        terms, judge = _terms(state, options), step.flag if flag is error_key else flag
-        account = None if NAMING_OPTIONS.issuperset(options) else read_account(run.call, options)
+            run = self._call(state, plan, step.args, step.body, options, step.session_id, call_id)
+        judge = step.flag if flag is error_key else flag
+        if not options:
+            return in_turn(run, plan, state.terms, judge, step), state.ports
+        terms, account = _terms(state, options), read_account(run.call, options)
         if account is None:
             return in_turn(run, plan, terms, judge, step), state.ports
         return accounted(in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step), account), state.ports
-
-    def _turn_call(self, state: State, plan: Plan, step: OpenedCall, options: dict[str, Any]) -> RunTool:
-        """As ``_call``, in the session of the turn. Most calls of a turn state an id and nothing else, which needs no second copy."""
-        if not NAMING_OPTIONS.issuperset(options):
-            return self._call(state, plan, step.args, step.body, {"session_id": step.session_id or None, **options})
-        run = self._call(state, plan, step.args, step.body, {})
-        if step.session_id:
-            object.__setattr__(run.call, "run_id", step.session_id)
-        if options:
-            object.__setattr__(run.call, "call_id", options["call_id"])
-        return run
 
     def _walk(
         self,
@@ -400,7 +392,16 @@ class Edictum:
         flow = _flow_of(state, plan, run, flag, options) if options else lifecycle(run, plan, state.terms, flag)
         return walk_on(flow, state.ports)
 
-    def _call(self, state: State, plan: Plan, args: Mapping[str, Any], fn: Callable[..., Any] | None, options: dict[str, Any]) -> RunTool:
+    def _call(
+        self,
+        state: State,
+        plan: Plan,
+        args: Mapping[str, Any],
+        fn: Callable[..., Any] | None,
+        options: dict[str, Any],
+        session_id: str = "",
+        call_id: str = "",
+    ) -> RunTool:
         """The call as it will be judged, counted, run and recorded: snapshotted here, once.
 
         Options are read before the call gets its number: what is refused leaves no hole in the audit.
@@ -411,8 +412,8 @@ class Edictum:
         call = new_call(
             plan.tool,
             frozen,
-            key,
-            self._session_id,
+            call_id or key,
+            session_id or self._session_id,
             clock.now(),
             wiring.environment,
             entry.side_effect,
@@ -616,9 +617,6 @@ def unwrap(outcome: ToolOutcome) -> Any:
             return outcome
         case _:
             assert_never(outcome)
-
-
-NAMING_OPTIONS = frozenset({"call_id"})
 
 
 def _flow_of(state: State, plan: Plan, run: RunTool, flag: Flag | None, options: Mapping[str, Any]) -> Flow:

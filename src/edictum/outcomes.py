@@ -130,7 +130,10 @@ class ToolDenied:
 
 @dataclass(frozen=True, slots=True)
 class ToolArtifactReference:
-    """The tool ran and succeeded, but its output is too large for a message and was stored."""
+    """The tool ran and succeeded, but its output is too large for a message and was stored.
+
+    ``reader``: the tool by which the model can read it, if the turn has one.
+    """
 
     call_id: str
     tool_name: str
@@ -142,6 +145,7 @@ class ToolArtifactReference:
     findings: tuple[Finding, ...] = field(default=(), kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
     turn: TurnFacts = field(default=ONCE, kw_only=True)
+    reader: str | None = field(default=None, kw_only=True)
 
 
 ToolOutcome: TypeAlias = ToolExecutionResult | ToolTimeout | ToolFailure | ToolDenied | ToolArtifactReference
@@ -190,11 +194,17 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
         case ToolDenied():
             content = _denied_content(outcome)
         case ToolArtifactReference():
-            hint = "The output is too large for a message. Use read_file with this reference to retrieve the full content."
-            content = {"artifact_reference": outcome.artifact_id, "summary": outcome.summary, "hint": hint}
+            content = {"artifact_reference": outcome.artifact_id, "summary": outcome.summary, "hint": _artifact_hint(outcome.reader)}
         case _:
             assert_never(outcome)
     return dumps(content)
+
+
+def _artifact_hint(reader: str | None) -> str:
+    """Which tool to use: the one that is there, or, where nothing is known, that of the published design."""
+    use = "Use read_file with this reference to retrieve the full content." if reader is None else (
+        f"Use {reader} with this reference to read it in parts.")  # fmt: skip
+    return f"The output is too large for a message. {use}"
 
 
 def _timeout_text(outcome: ToolTimeout) -> str:

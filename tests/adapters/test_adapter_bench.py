@@ -130,4 +130,12 @@ def test_what_went_wrong_in_a_venv_is_told_in_one_line(capsys: pytest.CaptureFix
         venvs.read(capsys.readouterr().out, "")
     with pytest.raises(venvs.NotMeasured, match=r"^ImportError: gone$"):
         venvs.read("", "Traceback\n  a line\nImportError: gone\n")
-    assert venvs.read('{"ok": [1]}', "a warning") == [1]
+    assert venvs.read('what a program prints\n{"ok": [1]}\n', "a warning") == [1]
+
+
+@pytest.mark.skipif(not (ROOT / ".venvs" / "s1" / ".built").exists(), reason="the venv is not built; run: make frameworks")
+def test_a_real_framework_answers_from_its_venv() -> None:
+    (line, plain), missing = of("bench_adapters").measure({"pydantic_ai": "s1"}, 0.0)
+    assert missing == {}
+    assert (line.title.startswith("Pydantic AI "), plain.title.endswith(", plain function")) == (True, True)
+    assert set(line.figures) == {"bare", "empty hook", "governed"}

@@ -257,7 +257,7 @@ def test_asynchronous_tools_run_in_their_own_loop_and_side_by_side() -> None:
     agent = agent_of([wait], [calls], tool_hooks=[AgnoAdapter(Edictum()).as_tool_hook()])
 
     async def run() -> Any:
-        await asyncio.wait_for(agent.arun("go"), 10)
+        await asyncio.wait_for(agent.arun("go"), 60)
         return asyncio.get_running_loop()
 
     assert set(loops) | {asyncio.run(run())} == set(loops)

@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from pydantic import PrivateAttr
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import CrewAIAdapter
+from edictum.adapters._crewai_ids import note, noted
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
@@ -285,6 +287,23 @@ def test_a_call_that_crewai_does_not_make_has_no_id_of_crewai_s() -> None:
     run.agent.tools[0].run(key="a")
     found = [(event.tool_name, event.call_id in ("c1", "c2")) for event in guard.local_sink.events if event.action == "call_executed"]
     assert found == [("look_up_things", False), ("ask", True), ("ask", False)]
+
+
+def run_before_tool_call_hooks(call_id: Any) -> str | None:
+    """As if CrewAI kept something else under that name, or nothing at all."""
+    note(SimpleNamespace(tool_name="look"))
+    return noted("look")
+
+
+def test_where_there_is_no_id_none_is_noted() -> None:
+    call_id: Any = "c1"
+    assert run_before_tool_call_hooks("mine") == "c1"  # the caller's, not its own
+    call_id = 7
+    assert run_before_tool_call_hooks("mine") is None
+    del call_id
+    assert run_before_tool_call_hooks("mine") is None
+    note(SimpleNamespace(tool_name="look"))
+    assert noted("look") is None
 
 
 @pytest.mark.parametrize("how", ["wrap_tools", "register"])

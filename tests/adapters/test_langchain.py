@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from functools import cached_property
 from typing import Annotated, Any
 
 import pytest
@@ -202,6 +203,23 @@ def test_a_call_that_waited_for_a_person_is_counted_once() -> None:
     assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_paused", "call_allowed", "call_executed"]
     session = guard.session(adapter.session_id)
     assert (session.attempts, session.executions, session.failures) == (2, 1, 0)
+
+
+def test_a_governed_tool_is_inspected_once_as_a_bare_one_is() -> None:
+    """LangChain keeps in a tool which arguments it injects. We give it copies, none of which is called twice."""
+    looked: list[bool] = []
+
+    class Noted(StructuredTool):
+        @cached_property
+        def _injected_args_keys(self) -> frozenset[str]:
+            looked.append(True)
+            return StructuredTool._injected_args_keys.func(self)  # type: ignore[no-any-return]
+
+    noted = Noted.from_function(look.func, name="look", description="A tool.")
+    node = LangChainAdapter(Edictum()).as_tool_node([noted])
+    messages = [ask_node(node, Call("look", {"key": str(number)}, "c1"))[0].content for number in range(3)]
+    assert messages == [f"value of {number}, {SECRET}" for number in range(3)]
+    assert looked == [True]
 
 
 def test_a_node_that_is_governed_in_asynchronous_runs_only_is_noticed() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiktoken
 from faults import PlantedFaults
 from loguru import logger
 from nanobot import Nanobot
@@ -21,6 +24,7 @@ from nanobot.bus.events import InboundMessage
 from nanobot.bus.queue import MessageBus
 from nanobot.providers.base import LLMProvider, LLMResponse, ToolCallRequest
 from pages import ExampleAndPage
+from tiktoken.registry import ENCODINGS
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import NanobotAdapter
@@ -28,11 +32,27 @@ from edictum.testing.adapter import SECRET, AdapterConformance, Answer, Call, ac
 
 pytestmark = pytest.mark.s4  # needs nanobot
 logger.remove()
+# Nanobot counts tokens, with a vocabulary that is downloaded; without a network it tries that at every count. Bytes do as tokens.
+BYTES = tiktoken.Encoding("bytes", pat_str=r"\S+|\s+", mergeable_ranks={bytes([byte]): byte for byte in range(256)}, special_tokens={})
+ENCODINGS["cl100k_base"] = BYTES
 
 
 @pytest.fixture(autouse=True)
 def no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    asked_for: list[Any] = []
+
+    def refuse(host: Any, *_: Any, **__: Any) -> Any:
+        asked_for.append(host)
+        raise OSError("these tests need no network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    yield
+    assert asked_for == []
 
 
 class ScriptedModel(LLMProvider):

@@ -284,7 +284,7 @@ def test_a_decision_may_come_from_another_thread() -> None:
     while not backend.pending:
         pass
     backend.decide(backend.pending[0].approval_id, True)
-    thread.join(10)
+    thread.join(60)
     assert isinstance(outcomes[0], ToolExecutionResult)
 
 
@@ -324,7 +324,7 @@ def terminal() -> Iterator[Terminal]:
         made._keys.close()
     for thread in threading.enumerate():
         if thread.name == "edictum-approval":
-            thread.join(5)
+            thread.join(60)
     made.stdin.close()
 
 
@@ -480,5 +480,5 @@ def test_it_works_for_synchronous_callers(terminal: Terminal) -> None:
     thread.start()
     asyncio.run(terminal.shows_questions(1))
     terminal.type("y\n")
-    thread.join(10)
+    thread.join(60)
     assert isinstance(outcomes[0], ToolExecutionResult)

@@ -35,11 +35,19 @@ SENSITIVE = [
     "apikey", "private_key", "ssh_key", "authorization", "Authorization", "auth", "auth_header", "credentials", "credential", "passphrase",
     "connection_string", "connectionString", "database_url", "DATABASE_URL", "cookie", "session_token", "bearer_token", "signing_key",
     "encryption_key", "secret_name", "aws_secret_access_key", "oauth_tokens", "api_keys",
+    "dbpassword", "userpassword", "DBPASSWORD", "mysqlpasswd", "oldpasswords",
+    "mysecret", "appsecret", "authtoken", "accesstoken", "usertoken",
+    "githubaccesstoken", "myapikey", "sshkey", "secretkey", "signingkey", "dbpass", "userpwd", "awscredentials", "dbconnectionstring",
+    "DATABASEURL", "dbpassword2", "login_dbpass", "clientsecret_value",
 ]  # fmt: skip
 HARMLESS = [
     "monkey", "max_tokens", "maxTokens", "prompt_tokens", "completion_tokens", "total_tokens", "token_count", "keyboard", "key", "keys",
     "sort_key", "sort_keys", "primary_key", "foreign_key", "partition_key", "public_key", "keyword", "author", "authority", "tokenizer",
     "turkey", "hockey", "next_page_token", "page_token", "passenger", "compass", "cache_key", "idempotency_key", "secretary", "path", "",
+    "passwordless", "tokenizers", "secretaries",
+    "undersecretary", "bypass", "trespass", "overpass", "encompass", "hotkey", "donkey", "jockey",
+    "whiskey", "primarykey", "sortkey", "cachekey", "nexttoken", "pagetoken", "maxtokens", "betoken", "pass", "oldpwd", "OLDPWD", "keypad",
+    "passport", "tokenized", "authtoken_count", "accesspoint", "authors",
 ]  # fmt: skip
 
 
@@ -148,6 +156,48 @@ INNOCENT = [
 def test_ordinary_text_is_left_alone(text: str) -> None:
     """A log full of [REDACTED] is no log."""
     assert POLICY.redact_text(text) == text
+
+
+COMMANDS = [
+    "mysql -u root -pHUNTER2 db", "mysql -u root -p HUNTER2 db", "mysqldump --all -p'HUNTER2 x' > dump.sql", "mariadb-dump -pHUNTER2 db",
+    "mongosh -u admin -p HUNTER2", "sshpass -p HUNTER2 ssh host", "docker login -u me -p HUNTER2 registry", "sqlcmd -S host -P HUNTER2",
+    "redis-cli -h host -a HUNTER2 ping", "curl -u me:HUNTER2 https://example.com",
+    'curl -s --user "me:HUNTER2" host', "PGPASSWORD=HUNTER2 psql",
+    "dbpassword=HUNTER2", "mysecret: HUNTER2", 'authtoken="HUNTER2"',
+]  # fmt: skip
+PLAIN_COMMANDS = [
+    "mkdir -p reports/2026", "docker run -p 8080:80 nginx", "mysql -P 3306 -h db", "mysql -u root -p", "mysql -p -h db", "cp -p a b",
+    "redis-cli -h host ping", "curl -s https://example.com/a:b", "mysql --port 3306", "ssh -p 2222 host", "mysql; mkdir -p x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_secret_after_a_flag_is_found(command: str) -> None:
+    """For the programs that take one so."""
+    assert "HUNTER2" not in POLICY.redact_text(command)
+    assert POLICY.redact_text(command).split()[0] == POLICY.redact_text(f"echo; {command}").split()[1]
+
+
+@pytest.mark.parametrize("command", PLAIN_COMMANDS)
+def test_flags_that_mean_something_else_are_left_alone(command: str) -> None:
+    """The same letters after other programs, or without a value."""
+    assert POLICY.redact_text(command) == command
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+@pytest.mark.parametrize("length", [100, 8_000, 9_000, 70_000, 300_000])
+@pytest.mark.parametrize("before", [0, 50_000, 60_000, 65_000])
+def test_a_quoted_secret_of_any_length_is_found_whole(quote: str, length: int, before: int) -> None:
+    """Long texts are searched in windows; a secret that reaches beyond one is still one secret."""
+    text = f"{'x ' * (before // 2)}password={quote}{'s3 ' * (length // 3)}{quote} and more"
+    assert POLICY.redact_text(text) == f"{'x ' * (before // 2)}password=[REDACTED] and more"
+
+
+def test_a_quote_that_is_not_closed_hides_the_rest_of_its_line() -> None:
+    """And an escaped quote does not close it."""
+    assert POLICY.redact_text("password='abc def\nnext line") == "password=[REDACTED]\nnext line"
+    assert POLICY.redact_text('{"token": "abc \\" def", "n": 1}') == '{"token": [REDACTED], "n": 1}'
+    assert "s3" not in POLICY.redact_result("password='" + "s3 " * 5_000)
 
 
 def test_the_rest_of_the_text_is_kept() -> None:

@@ -11,7 +11,7 @@ Document = Callable[[int], str]
 # One sign again and again: as the whole file, as the contracts, and as a value.
 UNITS = {
     "brackets": "[", "braces": "{", "maps": "{a: ", "stars": "*", "aliases": "*a ", "quotes": "'", "double-quotes": '"', "dashes": "- ",
-    "empty-items": "-\n", "tabs": "\t", "newlines": "\n", "spaces": " ", "colons": ": ", "question-marks": "? ", "anchors": "&a ", "tags": "!",
+    "empty-items": "-\n", "tabs": "\t", "newlines": "\n", "spaces": " ", "colons": ": ", "questions": "? ", "anchors": "&a ", "tags": "!",
     "blocks": "|\n", "comments": "#\n", "directives": "%", "documents": "---\n", "ends": "...\n", "commas": ",", "closed": "]",
     "backslashes": "\\", "letters": "a", "digits": "9", "nothing": "\0", "separators": "\u2028", "returns": "\r", "pairs": "a: b\n",
     "nested-keys": "? - ", "next-lines": "\x85", "umlauts": "ä",
@@ -213,7 +213,7 @@ DOCUMENTS: dict[str, Document] = {
     "pattern/anything": pattern(".*"),
     "patterns/overlapping": values("matches_any", lambda n: f"'.*a.*b{n}.*',"),
     "patterns/counts": contracts(lambda n: contract(n, f"{{args.x: {{matches: 'a{{1000}}x{n}'}}}}")),
-    "patterns/letters": contracts(lambda n: contract(n, rf"{{args.x: {{matches: '\w{{900}}x{n}'}}}}")),
+    "patterns/letters": contracts(lambda n: contract(n, rf"{{args.x: {{matches: '\w{{300}}x{n}'}}}}")),
     "patterns/no-letters": contracts(lambda n: contract(n, rf"{{args.x: {{matches: '[\W]{{9}}x{n}'}}}}")),
     "patterns/sets": contracts(lambda n: contract(n, f"{{args.x: {{matches_any: [{', '.join(f'.*a{n}.*b{m}' for m in range(10))}]}}}}")),
 }  # fmt: skip

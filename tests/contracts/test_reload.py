@@ -109,7 +109,7 @@ async def test_an_approval_does_not_count_for_the_policy_that_came_after_it_was_
     guard = Edictum.from_yaml_string(denying("ask", effect="approve"), approval_backend=backend)
     ran: list[int] = []
     call = asyncio.ensure_future(guard.dispatch("t", {"x": 1}, ran.append))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not backend.pending:  # noqa: ASYNC110 - the backend has no event to wait for
             await asyncio.sleep(0.001)
     await guard.reload(denying("never"))
@@ -157,15 +157,15 @@ class TestWatch:
         reloaded, failed = threading.Event(), threading.Event()
         with guard.watch(path, interval_s=0.01, on_reload=lambda report: reloaded.set(), on_error=lambda exc: failed.set()):
             path.write_text(denying("two"))
-            assert reloaded.wait(20)
+            assert reloaded.wait(60)
             assert reasons(guard) == ["first two", "second two"]
             path.write_text("a: [")
-            assert failed.wait(20)
+            assert failed.wait(60)
             assert reasons(guard) == ["first two", "second two"]
             reloaded.clear()
             path.unlink()
             path.write_text(denying("three"))
-            assert reloaded.wait(20)
+            assert reloaded.wait(60)
         assert reasons(guard) == ["first three", "second three"]
 
     async def test_closing_the_guard_ends_it(self, tmp_path: Path) -> None:

@@ -167,6 +167,10 @@ class TestModelContent:
         assert list(said) == ["artifact_reference", "summary", "hint"]
         assert (said["artifact_reference"], said["summary"]) == ("a-1", "first lines")
         assert "read_file" in said["hint"]
+        there = content(dataclasses.replace(ARTIFACT, reader="read_artifact"))
+        assert list(there) == list(said)
+        assert "read_artifact" in there["hint"], "the tool that is there"
+        assert "read_file" not in there["hint"]
 
 
 @pytest.mark.parametrize(

@@ -401,7 +401,9 @@ def test_amounts_are_reserved_and_settled_with_what_was_used() -> None:
     assert isinstance(failed, ToolFailure)
     refused = guard.dispatch_sync("t", {}, lambda: 1, amounts={"cost": 0.5})
     assert isinstance(refused, ToolDenied)
-    assert refused.details.startswith("Budget reached: cost is 0.9")
+    assert refused.details == "Budget reached: the call asks for 0.5 of cost, 0.9 is used (limit: 1)."
+    with_silence = guard.dispatch_sync("t", {}, lambda: 1, amounts={"tokens": 5})
+    assert isinstance(with_silence, ToolExecutionResult)  # who does not say what it will cost may go on while anything is left
 
 
 def test_a_call_counts_in_the_sessions_above_its_own() -> None:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from edictum.harness import ArtifactStore
+
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo" / "demo.py"
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict]]:
-    """What the demo prints, and the audit that it says it wrote."""
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict], Path]:
+    """What the demo prints, the audit that it says it wrote, and where it kept large answers."""
     audit = tmp_path_factory.mktemp("demo") / "new" / "audit.jsonl"
     command = [sys.executable, str(DEMO), "--audit", str(audit), "--width", "200"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert printed.stderr == ""
     assert str(audit) in printed.stdout
-    return printed.stdout, [json.loads(line) for line in audit.read_text(encoding="utf-8").splitlines()]
+    events = [json.loads(line) for line in audit.read_text(encoding="utf-8").splitlines()]
+    return printed.stdout, events, audit.parent / "artifacts"
 
 
 def test_default_heuristic_misjudges_five_calls_and_stops_too_early(shown):
@@ -43,9 +47,29 @@ def test_each_kind_of_outcome_shows_what_the_model_reads(shown):
     text = shown[0]
     assert '{"status": 500, "message": "Internal Server Error"}' in text
     assert '{"status": "error", "error": "Internal Server Error", "retryable": true}' in text
-    assert '"timed_out": true' in text
     assert '{"region": "eu-west-1", "api_key": "[REDACTED]"}' in text
+    assert '"timed_out": true, "retryable": false' in " ".join(text.split())
     assert '{"error": "Blocked: Limit reached: 3 successes (limit: 3). Summarize progress and stop.", "blocked": true}' in text
+
+
+def test_an_answer_of_two_megabytes_is_a_reference_for_the_model_and_whole_in_the_store(shown):
+    text, events, artifacts = shown
+    assert text.count("success, stored") == 2
+    said = re.search(r'"artifact_reference": "(art_[0-9a-f]{16})"', text)
+    assert said is not None
+    assert "Use read_artifact with this reference" in " ".join(text.split())
+    ended = [event for event in events if event["tool_name"] == "export_orders" and event["outcome"] is not None]
+    assert [event["outcome"] for event in ended] == ["artifact", "artifact"]
+    kept = ArtifactStore(artifacts).retrieve(said[1])
+    assert kept is not None
+    assert len(kept) > 2_000_000
+    assert kept.splitlines()[-1].startswith("order 042999,")
+
+
+def test_it_fits_one_screen(shown):
+    command = [sys.executable, str(DEMO), "--audit", str(shown[2].parent / "again.jsonl"), "--width", "110"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert len(printed.splitlines()) <= 50
 
 
 def test_secret_is_neither_printed_nor_in_the_audit(shown):
@@ -54,7 +78,7 @@ def test_secret_is_neither_printed_nor_in_the_audit(shown):
 
 
 def test_audit_has_every_call_with_its_end(shown):
-    text, events = shown
+    text, events, _ = shown
     assert f"{len(events)} events" in text
     ended = [event for event in events if event["action"] in ("call_executed", "call_failed")]
     refused = [event for event in events if event["action"] == "call_denied"]

@@ -23,7 +23,10 @@ SMALL = st.integers(1, 4)
 SESSION_LIMITS = ("max_attempts", "max_tool_calls", "max_successes", "max_failures", "max_consecutive_failures")
 BOUNDS = st.one_of(
     st.tuples(st.sampled_from(SESSION_LIMITS), SMALL),
-    st.tuples(st.sampled_from(["max_calls_per_tool", "max_successes_per_tool"]), st.dictionaries(st.sampled_from(["a", "[ab]"]), SMALL, min_size=1)),
+    st.tuples(
+        st.sampled_from(["max_calls_per_tool", "max_successes_per_tool"]),
+        st.dictionaries(st.sampled_from(["a", "[ab]"]), SMALL, min_size=1),
+    ),
     st.tuples(st.just("max_cost"), st.sampled_from([0.5, 1.0])),
 )  # fmt: skip
 CONTRACTS = st.lists(st.tuples(BOUNDS, st.sampled_from([None, "5s", "10s"]), st.sampled_from(["enforce", "observe"])), max_size=4)
@@ -66,6 +69,7 @@ def answer(end: str) -> str:
 
 @pytest.mark.parametrize(("make", "examples"), [(memory, 300), (sqlite, 40)])
 def test_evaluate_says_what_run_then_does(make: Callable[..., Any], examples: int) -> None:
+    """And looking changes no counter."""
     seen: set[bool] = set()
 
     @settings(max_examples=examples, deadline=None)
@@ -114,6 +118,7 @@ class Broken(MemoryLedger):
 
 
 def test_a_ledger_that_cannot_be_asked_denies_in_both() -> None:
+    """With the same reason."""
     guard = Edictum(backend=Broken())
     said = guard.evaluate("t", {}, session_id="s")
     assert (said.verdict, said.policy_error) == ("deny", True)
@@ -124,6 +129,7 @@ def test_a_ledger_that_cannot_be_asked_denies_in_both() -> None:
 
 
 def test_an_evaluation_may_state_metadata_amounts_and_parents() -> None:
+    """As a call may."""
     text = """
 apiVersion: edictum/v1
 kind: ContractBundle
@@ -144,6 +150,7 @@ contracts:
 
 
 def test_an_output_of_none_is_an_output() -> None:
+    """Postconditions are asked about it; without an output they are not."""
     text = """
 apiVersion: edictum/v1
 kind: ContractBundle

@@ -16,6 +16,7 @@ from edictum import (
     InMemoryApprovalBackend,
     OperationLimits,
     Principal,
+    ToolCall,
     ToolDenied,
     ToolExecutionResult,
     Verdict,
@@ -48,6 +49,7 @@ def echo(**args: Any) -> dict[str, Any]:
 
 @EVERY
 async def test_everything_after_the_hook_sees_the_rewritten_arguments(drive: Driving) -> None:
+    """Contracts, later hooks, callbacks, the tool and the audit."""
     seen: dict[str, Any] = {}
 
     def look(name: str) -> Callable[..., Verdict]:
@@ -72,6 +74,7 @@ async def test_everything_after_the_hook_sees_the_rewritten_arguments(drive: Dri
 
 @EVERY
 async def test_the_audit_says_who_rewrote_what(drive: Driving) -> None:
+    """With the arguments as each hook found them, redacted and ready to be written."""
     guard = Edictum(hooks=[adding("path", "/safe", "kept inside"), adding("mode", "r")])
     await drive(guard, "t", {"path": "/etc", "password": "hunter2", "when": object()}, echo)
     for event in guard.local_sink.events:
@@ -86,6 +89,8 @@ async def test_the_audit_says_who_rewrote_what(drive: Driving) -> None:
 
 @EVERY
 async def test_a_contract_refuses_what_a_hook_made_of_the_call(drive: Driving) -> None:
+    """And allows what a hook has made harmless."""
+
     @precondition("t")
     def inside(call: Any) -> Verdict:
         return Verdict.pass_() if call.args["path"].startswith("/safe") else Verdict.fail("outside")
@@ -105,6 +110,7 @@ async def test_a_contract_refuses_what_a_hook_made_of_the_call(drive: Driving) -
 @EVERY
 @pytest.mark.parametrize("args", [None, 7, [("a", 1)], {1: 2}, "{}"])
 async def test_what_is_no_arguments_denies_as_an_error_of_the_hook(drive: Driving, args: Any) -> None:
+    """The call that was asked for does not run either."""
     guard = Edictum(hooks=[hook(lambda call: HookDecision.rewrite(args))])
     outcome = await drive(guard, "t", {"x": 0}, echo)
     assert isinstance(outcome, ToolDenied)
@@ -114,6 +120,7 @@ async def test_what_is_no_arguments_denies_as_an_error_of_the_hook(drive: Drivin
 
 
 async def test_arguments_that_are_too_deep_deny() -> None:
+    """As the caller's own would be refused."""
     deep: dict[str, Any] = {}
     deep["self"] = deep
     outcome = await Edictum(hooks=[hook(lambda call: HookDecision.rewrite(deep))]).dispatch("t", {}, echo)
@@ -123,6 +130,7 @@ async def test_arguments_that_are_too_deep_deny() -> None:
 
 
 async def test_a_hook_cannot_change_its_arguments_afterwards() -> None:
+    """They are copied when the hook has answered."""
     mine = {"rows": [1, 2]}
 
     @precondition("t")
@@ -137,6 +145,8 @@ async def test_a_hook_cannot_change_its_arguments_afterwards() -> None:
 
 
 async def test_an_asynchronous_hook_rewrites_and_one_that_does_not_apply_is_not_asked() -> None:
+    """Whether a hook applies is asked of the arguments as they then are."""
+
     async def slowly(call: Any) -> HookDecision:
         await asyncio.sleep(0)
         return HookDecision.rewrite({"x": call.args["x"] + 1})
@@ -148,6 +158,7 @@ async def test_an_asynchronous_hook_rewrites_and_one_that_does_not_apply_is_not_
 
 
 async def test_a_denial_stays_a_denial_whatever_else_is_rewritten() -> None:
+    """All hooks are asked, and recorded."""
     guard = Edictum(hooks=[adding("a", 1), hook(lambda call: HookDecision.deny("no")), adding("b", 2)])
     outcome = await guard.dispatch("t", {}, echo)
     assert isinstance(outcome, ToolDenied)
@@ -157,6 +168,7 @@ async def test_a_denial_stays_a_denial_whatever_else_is_rewritten() -> None:
 
 @EVERY
 async def test_in_observe_mode_nothing_is_changed(drive: Driving) -> None:
+    """What would have been done is in the audit."""
     guard = Edictum(mode="observe", hooks=[adding("a", 1), hook(lambda call: HookDecision.rewrite(7))])  # type: ignore[arg-type]
     outcome = await drive(guard, "t", {"x": 0}, echo)
     assert isinstance(outcome, ToolExecutionResult)
@@ -169,6 +181,8 @@ async def test_in_observe_mode_nothing_is_changed(drive: Driving) -> None:
 
 @EVERY
 async def test_a_person_approves_the_rewritten_arguments(drive: Driving) -> None:
+    """And the approval is bound to them."""
+
     @precondition("t", effect="approve")
     def ask(call: Any) -> Verdict:
         return Verdict.fail("sure?")
@@ -184,12 +198,11 @@ async def test_a_person_approves_the_rewritten_arguments(drive: Driving) -> None
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.value == {"args": {"amount": 5}}
     assert [args for args, _ in asked] == [{"amount": 5}]
-    from edictum import ToolCall
-
     assert asked[0][1] == approval_digest(ToolCall("t", {"amount": 5}), None)
 
 
 async def test_session_contracts_and_principals_meet_the_rewritten_call() -> None:
+    """Who asks is found out first."""
     seen: list[Any] = []
 
     @session_contract
@@ -203,6 +216,7 @@ async def test_session_contracts_and_principals_meet_the_rewritten_call() -> Non
 
 
 async def test_amounts_that_depend_on_the_call_are_those_of_what_runs() -> None:
+    """The budget is not charged for what was asked for."""
     guard = Edictum(hooks=[adding("tokens", 10)], limits=OperationLimits(max_amounts={"tokens": 50}))
     for _ in range(5):
         await guard.run("t", {"tokens": 1_000}, echo, session_id="s", amounts=lambda call: {"tokens": call.args["tokens"]})
@@ -211,6 +225,7 @@ async def test_amounts_that_depend_on_the_call_are_those_of_what_runs() -> None:
 
 
 async def test_amounts_that_cannot_be_told_of_the_rewritten_call_refuse_it() -> None:
+    """Amounts that are stated once and for all stay."""
     guard = Edictum(hooks=[hook(lambda call: HookDecision.rewrite({}))])
     outcome = await guard.dispatch("t", {"tokens": 1}, echo, amounts=lambda call: {"tokens": call.args["tokens"]})
     assert isinstance(outcome, ToolDenied)
@@ -221,6 +236,8 @@ async def test_amounts_that_cannot_be_told_of_the_rewritten_call_refuse_it() -> 
 
 
 def test_evaluate_and_explain_agree_with_what_would_run() -> None:
+    """A dry run asks the hooks as well."""
+
     @precondition("t")
     def inside(call: Any) -> Verdict:
         return Verdict.pass_() if call.args["path"] == "/safe" else Verdict.fail(f"{call.args['path']} is outside")
@@ -249,6 +266,7 @@ contracts:
 
 
 async def test_a_ticket_says_that_its_arguments_were_rewritten_and_can_be_declined() -> None:
+    """For hosts that can only run the tool with the old ones."""
     guard = Edictum(hooks=[adding("a", 1)], limits=OperationLimits(max_tool_calls=1))
     ticket = await guard.begin("t", {"x": 0}, session_id="s")
     assert (ticket.rewritten, ticket.args) == (True, {"x": 0, "a": 1})
@@ -264,6 +282,7 @@ async def test_a_ticket_says_that_its_arguments_were_rewritten_and_can_be_declin
 
 
 def test_the_decision_itself() -> None:
+    """What the hook gave is what it holds."""
     decision = HookDecision.rewrite({"a": 1}, "because")
     assert (decision.result, decision.reason, decision.args) == (HookResult.REWRITE, "because", {"a": 1})
     assert HookDecision.allow().args is None

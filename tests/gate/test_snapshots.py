@@ -130,12 +130,12 @@ def test_the_caller_changes_its_arguments_from_another_thread() -> None:
 
     def on_allow(call: ToolCall) -> None:
         checked.set()
-        changed.wait(5)
+        changed.wait(60)
 
     guard = Edictum(on_allow=on_allow)
     thread = threading.Thread(target=guard.run_sync, args=("t", args, recorder.tool))
     thread.start()
-    checked.wait(5)
+    checked.wait(60)
     tamper(args)
     changed.set()
     thread.join()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edictum import ToolArtifactReference, ToolExecutionResult, outcome_to_model_content
-from edictum.harness import ArtifactStore, BoundedToolExecutor, ToolCallRequest, TurnBudget, TurnState, tool
+from edictum.harness import ArtifactStore, BoundedToolExecutor, ModelReply, ToolCallRequest, TurnBudget, TurnState, run_turn, tool
 from edictum.harness.artifact_reader import make_reader
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 
@@ -42,6 +42,32 @@ def test_ten_megabytes_become_a_reference_that_can_be_read(store: ArtifactStore,
     answer = execute(store, read, name="read_artifact", arguments=arguments, session=session)
     assert isinstance(answer, ToolExecutionResult)
     assert answer.output["content"] == "x" * 1_000
+
+
+def test_the_model_is_told_of_the_reader_that_is_there(store: ArtifactStore) -> None:
+    read = tool("Read part of a stored output.", side_effect="read")(make_reader(store, "s-1"))
+    for tools, reader in (((), None), ((read,), "read_artifact")):
+        outcome = execute(store, *tools, name="text", arguments={"size": 100_000})
+        assert isinstance(outcome, ToolArtifactReference)
+        assert outcome.reader == reader
+        assert (reader or "read_file") in json.loads(outcome_to_model_content(outcome))["hint"]
+
+
+async def test_in_the_turn_loop_the_reference_names_a_tool_that_the_model_has(store: ArtifactStore) -> None:
+    read: list[Any] = []
+
+    def model(messages: Any, tools: Any) -> ModelReply:
+        said = [json.loads(message["content"]) for message in messages if message["role"] == "tool"]
+        if not said:
+            return ModelReply("", (ToolCallRequest("c-1", "text", {"size": 100_000}),))
+        if len(said) == 1:
+            (name,) = (spec.name for spec in tools if spec.name in said[0]["hint"])
+            return ModelReply("", (ToolCallRequest("c-2", name, {"artifact_id": said[0]["artifact_reference"], "limit": 10}),))
+        read.append(said[1]["content"])
+        return ModelReply("done")
+
+    await run_turn(model, [], [text], artifact_store=store)
+    assert read == ["x" * 10]
 
 
 def test_reading_never_makes_another_artifact(store: ArtifactStore) -> None:

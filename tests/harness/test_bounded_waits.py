@@ -17,7 +17,6 @@ from edictum import Edictum, HookDecision, HookRegistration, OperationLimits, Ve
 from edictum.core import lifecycle
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
 from edictum.execution.tasks import ABANDONED
-from edictum.execution.threads import POOL
 from edictum.harness import ModelReply, ToolCallRequest, TurnBudget, TurnResult, run_turn, run_turn_sync, tool
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
 from edictum.testing import AsyncLedger, ScriptedApprovalBackend
@@ -29,26 +28,32 @@ class Stuck:
     def __init__(self) -> None:
         self.gate, self.entered = threading.Event(), threading.Event()
         self.overrun = False
+        self._inside: list[None] = []
+        self._left_by_others = set(ABANDONED)
 
     def block(self, *_: Any) -> Any:
+        self._inside.append(None)
         self.entered.set()
         self.overrun |= not self.gate.wait(15)
+        self._inside.pop()
 
     async def ablock(self, *_: Any) -> Any:
-        self.entered.set()
-        await asyncio.to_thread(self.gate.wait, 15)
-        self.overrun |= not self.gate.is_set()
+        await asyncio.to_thread(self.block)
 
     async def stubborn(self, *_: Any) -> Any:
         """As ``ablock``, deaf to cancellation."""
-        self.entered.set()
-        waiting = asyncio.ensure_future(asyncio.to_thread(self.gate.wait, 15))
+        waiting = asyncio.ensure_future(asyncio.to_thread(self.block))
         while not waiting.done():
             try:
                 await asyncio.shield(waiting)
             except asyncio.CancelledError:
                 continue
-        self.overrun |= not self.gate.is_set()
+
+    async def let_go(self) -> None:
+        """Until nothing that was left behind is running."""
+        self.gate.set()
+        while self._inside or ABANDONED - self._left_by_others:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 @tool(side_effect="read")
@@ -73,22 +78,15 @@ def model(name: str) -> Callable[..., Any]:
 
 
 async def run(stuck: Stuck, guard: Edictum, name: str = "look", **options: Any) -> TurnResult:
-    """A turn of one second in which something hangs; it is let go when the turn has ended."""
-    budget = TurnBudget.create(timeout_s=1.0, max_steps=4)
+    """A short turn in which something hangs; it is let go when the turn has ended."""
+    budget = TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6)
     result = await run_turn(model(name), [], [look, big], guard, budget, session_id="s", **options)
     assert stuck.entered.is_set(), "it was not reached"
     assert not stuck.overrun, "the turn waited for it"
     assert len(result.outcomes) == 2
     assert result.text == "done"
-    stuck.gate.set()
-    await settled()
+    await stuck.let_go()
     return result
-
-
-async def settled() -> None:
-    """Until nothing that was left behind is running."""
-    while ABANDONED or POOL.abandoned:  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
 
 
 def before(callback: Callable[..., Any], **options: Any) -> HookRegistration:
@@ -349,13 +347,12 @@ async def test_a_call_that_waits_for_its_twin_ends_with_the_turn() -> None:
         return ModelReply("done") if asked else ModelReply("", tuple(ToolCallRequest(f"call_{n}", "wait", {"key": "k"}) for n in range(2)))
 
     guard = Edictum(limits=UNLIMITED)
-    result = await run_turn(twice, [], [wait], guard, TurnBudget.create(timeout_s=1.0, max_steps=4), session_id="s")
+    result = await run_turn(twice, [], [wait], guard, TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6), session_id="s")
     assert not stuck.overrun
     assert len(result.outcomes) == 2
     assert type(result.outcomes[0]) is ToolTimeout
     assert counts(guard)[1:] == (1, 0)
-    stuck.gate.set()
-    await settled()
+    await stuck.let_go()
 
 
 # --- From synchronous code ------------------------------------------------------------------------------------------------------
@@ -370,14 +367,13 @@ def test_a_synchronous_turn_ends_as_well(part: str) -> None:
         "audit": lambda: {"audit_sink": StuckSink(stuck, "ablock", "call_executed")},
     }[part]()
     guard = Edictum(limits=UNLIMITED, **parts)
-    budget = TurnBudget.create(timeout_s=1.0, max_steps=4)
+    budget = TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6)
     result = run_turn_sync(model("look"), [], [look], guard, budget, session_id="s")
     assert stuck.entered.is_set()
     assert not stuck.overrun
     assert len(result.outcomes) == 2
     assert all_are(ToolDenied if part == "hook" else ToolExecutionResult, result.outcomes)
-    stuck.gate.set()
-    asyncio.run(settled())
+    asyncio.run(stuck.let_go())
     assert counts(guard) == ((2, 0, 0) if part == "hook" else (2, 2, 2))
 
 

@@ -30,7 +30,7 @@ class Point(BaseModel):
 def test_what_is_not_said_is_the_worst_case() -> None:
     spec = ToolSpec(name="unknown")
     assert spec.side_effect is SideEffect.IRREVERSIBLE
-    assert not (spec.idempotent or spec.is_cacheable or spec.safe_to_repeat or spec.may_coerce or spec.retryable_after_timeout)
+    assert not (spec.idempotent or spec.is_cacheable or spec.safe_to_repeat or spec.may_coerce)
     assert spec.keys_for({}) == (ResourceKey("*", exclusive=True),)
     assert spec.max_retries == 0
 

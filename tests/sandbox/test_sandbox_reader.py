@@ -106,7 +106,7 @@ def test_words_are_those_of_a_real_shell(text: str) -> None:
     """Whatever quoting does in bash it does here; what bash cannot read, neither can this."""
     assert BASH is not None
     line = f"printf '%s\\0' x {text}"
-    real = subprocess.run([BASH, "-c", line], capture_output=True, text=True, check=False, timeout=10, env={"PATH": "/nonexistent"})
+    real = subprocess.run([BASH, "-c", line], capture_output=True, text=True, check=False, timeout=60, env={"PATH": "/nonexistent"})
     try:
         first = split(line)[0]
     except Unreadable:

@@ -12,10 +12,10 @@ from typing import Any
 from edictum.core.limits import Limit, Metric
 
 # How much there may be of each, without a window and within one. A budget is in millionths.
-TOTALS = {Metric.ATTEMPTS: 14, Metric.EXECUTIONS: 5, Metric.SUCCESSES: 4, Metric.FAILURES: 3, Metric.AMOUNT: 1_000_000}
-IN_WINDOW = {Metric.ATTEMPTS: 9, Metric.EXECUTIONS: 4, Metric.SUCCESSES: 3, Metric.FAILURES: 2, Metric.AMOUNT: 500_000}
+TOTALS = {Metric.ATTEMPTS: 8, Metric.EXECUTIONS: 5, Metric.SUCCESSES: 4, Metric.FAILURES: 3, Metric.AMOUNT: 1_000_000}
+IN_WINDOW = {Metric.ATTEMPTS: 6, Metric.EXECUTIONS: 3, Metric.SUCCESSES: 3, Metric.FAILURES: 2, Metric.AMOUNT: 500_000}
 IN_A_ROW = 2
-WINDOW_S = LEASE_S = 1_000
+WINDOW_S = LEASE_S = 200
 
 
 def _limits(most: dict[Metric, int], window_s: float | None) -> tuple[Limit, ...]:
@@ -161,6 +161,10 @@ class Model:
             held = Held(cost or 0, self.now, None if lease_s is None else self.now + lease_s, counts)
             tried = {it: count.holding(names[it], held) for it, count in tried.items()}
         return self.with_counts(tried), granted
+
+    def is_orphan(self, sid: str, call: str, parents: tuple[str, ...]) -> bool:
+        """Whether the call is held in a session above and not in its own."""
+        return call not in dict(self.count(sid).held) and any(f"{sid}/{call}" in dict(self.count(it).held) for it in parents)
 
     def settle(self, sid: str, call: str, parents: tuple[str, ...], result: str, cost: int | None) -> Model:
         changed = {sid: self.count(sid).end(call, result, cost, self.now)}

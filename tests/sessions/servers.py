@@ -89,18 +89,22 @@ class Valkey:
 
 
 class ValkeyCluster:
-    """Three primaries that share the slots, without replicas."""
+    """Three primaries that share the slots; with a ``spare`` the first has a replica, which takes over when it dies."""
 
     SHARES = ((0, 5460), (5461, 10922), (10923, 16383))
 
-    def __init__(self) -> None:
-        self.buses = [free_port() for _ in self.SHARES]
-        self.nodes = [Valkey("--cluster-enabled", "yes", "--cluster-port", str(bus)) for bus in self.buses]
-        self.url, self.origin = self.nodes[0].url, f"3 nodes, {self.nodes[0].origin}"
+    def __init__(self, *, spare: bool = False) -> None:
+        self.buses = [free_port() for _ in range(len(self.SHARES) + spare)]
+        self.nodes = [
+            Valkey("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-node-timeout", "1000") for bus in self.buses
+        ]
+        self.url, self.origin = self.nodes[0].url, f"{len(self.nodes)} nodes, {self.nodes[0].origin}"
         self._join()
+        if spare:
+            self.command(self.nodes[3], "CLUSTER", "REPLICATE", self.command(self.nodes[0], "CLUSTER", "MYID"))
 
     def _join(self) -> None:
-        for node, (first, last) in zip(self.nodes, self.SHARES, strict=True):
+        for node, (first, last) in zip(self.nodes, self.SHARES, strict=False):
             self.command(node, "CLUSTER", "ADDSLOTSRANGE", first, last)
         for node, bus in zip(self.nodes[1:], self.buses[1:], strict=True):
             self.command(self.nodes[0], "CLUSTER", "MEET", "127.0.0.1", node.port, bus)
@@ -120,7 +124,7 @@ class ValkeyCluster:
         import redis
 
         with redis.Redis(port=node.port, decode_responses=True) as client:
-            client.response_callbacks.clear()
+            client.response_callbacks.clear()  # no reading of it either
             return client.execute_command(*command)
 
     def stop(self) -> None:

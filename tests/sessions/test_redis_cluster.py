@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import redis
 from loops import OnLoop
 from redis.crc import key_slot
 from servers import NoServer, Valkey, ValkeyCluster
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
+from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
 from edictum.sessions.redis import RedisStore
@@ -111,6 +114,30 @@ def test_a_slot_that_moves_is_followed(cluster: ValkeyCluster, wrap: Any) -> Non
         PORTAL.run(closed)
 
 
+@pytest.mark.parametrize("wrap", [lambda ledger: ledger, OnLoop], ids=["thread", "loop"])
+def test_sessions_in_use_move_with_their_slot(cluster: ValkeyCluster, wrap: Any) -> None:
+    """In one step, as Valkey 9 does it: calls go on all the time, and none is lost or counted twice."""
+    ledger: Any = wrap(open_ledger(f"{cluster.url}?wait=10"))
+    book, session = Book(ledger), session_in(0, 16383)
+    slot, ran = key_slot(f"{{{session}}}".encode()), 0
+    source = owner_of(cluster, slot)
+    target = next(node for node in cluster.nodes if node is not source)
+    book.reserve("held", sid=session)
+    try:
+        cluster.command(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", cluster.command(target, "CLUSTER", "MYID"))
+    except redis.ResponseError as exc:
+        pytest.skip(f"this server moves slots key by key: {exc}")
+    while owner_of(cluster, slot) is source:
+        assert book.run(f"{ran}", sid=session)
+        ran += 1
+    assert book.run("after", sid=session)
+    book.settle("held", "success", sid=session)
+    assert book.totals(session) == (ran + 2, ran + 2, ran + 2, 0, 0, 0)
+    closed = ledger.close()
+    if wrap is not OnLoop:
+        PORTAL.run(closed)
+
+
 def test_every_node_is_looked_at(cluster: ValkeyCluster) -> None:
     cluster.command(cluster.nodes[2], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     try:
@@ -118,3 +145,47 @@ def test_every_node_is_looked_at(cluster: ValkeyCluster) -> None:
             open_ledger(cluster.url)
     finally:
         cluster.command(cluster.nodes[2], "CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrap", [lambda ledger: ledger, OnLoop], ids=["thread", "loop"])
+def test_a_replica_that_takes_over_is_found_though_the_node_in_the_url_is_gone(wrap: Any) -> None:
+    try:
+        cluster = ValkeyCluster(spare=True)
+    except (NoServer, OSError) as exc:
+        pytest.skip(str(exc))
+    ledger: Any = wrap(open_ledger(f"{cluster.url}?wait=1"))
+    book, sessions = Book(ledger), [session_in(*share) for share in cluster.SHARES]
+    try:
+        assert all(book.run("a", sid=session) for session in sessions)
+        until(lambda: replicated(cluster) == [True, True])
+        cluster.nodes[0].kill()
+        until(lambda: runs_on_all(book, sessions))
+        assert [book.totals(session)[1] >= 2 for session in sessions] == [True] * 3
+    finally:
+        closed = ledger.close()
+        if wrap is not OnLoop:
+            PORTAL.run(closed)
+        cluster.stop()
+
+
+def replicated(cluster: ValkeyCluster) -> list[bool]:
+    """Whether the spare node follows, and has everything."""
+    one, other = (str(cluster.command(node, "INFO", "replication")) for node in (cluster.nodes[0], cluster.nodes[3]))
+    offsets = [next(line for line in text.splitlines() if line.startswith("master_repl_offset")) for text in (one, other)]
+    return ["master_link_status:up" in other, offsets[0] == offsets[1]]
+
+
+def runs_on_all(book: Book, sessions: list[str]) -> bool:
+    try:
+        return all(book.run(f"b{next(numbers)}", sid=session) for session in sessions)
+    except BackendError:
+        return False
+
+
+def until(holds: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if holds():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not come to that")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -54,6 +55,29 @@ def ledger(valkey_url: str) -> Iterator[Any]:
     PORTAL.run(ledger.close())
 
 
+@pytest.fixture
+def own_server() -> Iterator[Valkey]:
+    try:
+        server = Valkey()
+    except (NoServer, OSError) as exc:
+        pytest.skip(str(exc))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def quiet_url(own_server: Valkey) -> str:
+    """A server that nobody else is connected to, for tests that count connections."""
+    return own_server.url
+
+
+@pytest.fixture
+def quiet_ledger(quiet_url: str) -> Iterator[Any]:
+    ledger: Any = open_ledger(f"{quiet_url}?wait=10")
+    yield ledger
+    PORTAL.run(ledger.close())
+
+
 async def settle_in(ledger: Any) -> None:
     """Ask often enough for the running loop to get a connection of its own."""
     for _ in range(OWN_CONNECTION_AFTER + 1):
@@ -61,17 +85,13 @@ async def settle_in(ledger: Any) -> None:
     assert isinstance(ledger._couriers.here(), LoopCourier)
 
 
-def connections(url: str) -> int:
-    with redis.Redis.from_url(url) as admin:
-        return len(admin.client_list())
-
-
 def connections_become(url: str, number: int) -> bool:
-    """The server notices a little later that a client has gone."""
-    for _ in range(500):
-        if connections(url) == number:
-            return True
-        time.sleep(0.01)
+    """Whether the server comes to have so many besides the one that asks: it notices a little later that a client has gone."""
+    with redis.Redis.from_url(url) as admin:
+        for _ in range(500):
+            if len(admin.client_list()) == number + 1:
+                return True
+            time.sleep(0.01)
     return False
 
 
@@ -86,35 +106,41 @@ def run_python(code: str, *arguments: str) -> Any:
 # --- Who uses which ------------------------------------------------------------------------------------------------------------
 
 
-async def test_coroutines_have_a_connection_of_their_loop_and_threads_share_one(ledger: Any, valkey_url: str) -> None:
-    before = connections(valkey_url)
-    await settle_in(ledger)
-    assert connections_become(valkey_url, before + 1)
-    assert isinstance(await asyncio.to_thread(ledger._couriers.here), ThreadCourier)
+async def test_coroutines_have_a_connection_of_their_loop_and_threads_share_one(quiet_ledger: Any, quiet_url: str) -> None:
+    assert connections_become(quiet_url, 1)
+    await settle_in(quiet_ledger)
+    assert connections_become(quiet_url, 2)
+    assert isinstance(await asyncio.to_thread(quiet_ledger._couriers.here), ThreadCourier)
     for _ in range(3):
-        await asyncio.to_thread(PORTAL.run, ledger.ping())
-    assert connections(valkey_url) == before + 1
-    await ledger.close()
-    assert connections_become(valkey_url, before - 1)
+        await asyncio.to_thread(PORTAL.run, quiet_ledger.ping())
+    assert connections_become(quiet_url, 2)
+    await quiet_ledger.close()
+    assert connections_become(quiet_url, 0)
 
 
-def test_the_connection_of_a_loop_ends_with_the_loop(ledger: Any, valkey_url: str) -> None:
-    before, during = connections(valkey_url), []
-
+def test_the_connection_of_a_loop_ends_with_the_loop(quiet_ledger: Any, quiet_url: str) -> None:
     async def work() -> None:
-        await settle_in(ledger)
-        during.append(connections(valkey_url))
+        await settle_in(quiet_ledger)
+        assert connections_become(quiet_url, 2)
 
     for _ in range(3):
         asyncio.run(work())
-    assert during == [before + 1] * 3
-    assert connections_become(valkey_url, before)
-    assert ledger._couriers._by_loop == {}
+        assert connections_become(quiet_url, 1)
+        assert quiet_ledger._couriers._by_loop == {}
 
 
-def test_a_loop_for_one_call_opens_no_connection(valkey_url: str) -> None:
-    guard = Edictum(backend=valkey_url)
-    with redis.Redis.from_url(valkey_url) as admin:
+async def test_a_ledger_that_is_forgotten_lets_go_of_its_connections(quiet_url: str) -> None:
+    ledger: Any = open_ledger(quiet_url)
+    await settle_in(ledger)
+    assert connections_become(quiet_url, 2)
+    del ledger
+    gc.collect()
+    assert await asyncio.to_thread(connections_become, quiet_url, 0)
+
+
+def test_a_loop_for_one_call_opens_no_connection(quiet_url: str) -> None:
+    guard = Edictum(backend=quiet_url)
+    with redis.Redis.from_url(quiet_url) as admin:
         before = admin.info("stats")["total_connections_received"]
         for _ in range(20):
             assert asyncio.run(guard.run("work", {}, lambda: 1, session_id=unique("short"))) == 1
@@ -188,31 +214,38 @@ def test_what_a_loop_did_not_send_is_sent_when_it_ends(ledger: Any, valkey_url: 
     assert executions(valkey_url, session) == (1, 0)
 
 
-def test_what_a_loop_did_not_send_is_sent_even_if_it_was_closed_without_an_end(valkey_url: str) -> None:
+@pytest.mark.parametrize("then", ["PORTAL.run(ledger.close())", "asyncio.run(ask()); time.sleep(1)"], ids=["closing", "another loop"])
+def test_what_a_loop_did_not_send_is_sent_even_if_it_was_closed_without_an_end(valkey_url: str, then: str) -> None:
+    """By whoever comes next: the end of the ledger, or another loop that asks."""
     session = unique("closed")
     said = run_python(
         """
-        import asyncio, json, sys
+        import asyncio, json, os, sys, time
         from edictum.core.limits import Reservation, Settlement
         from edictum.execution.portal import PORTAL
         from edictum.sessions import open
 
-        async def held():
+        async def ask():
             for _ in range(10):
                 await ledger.ping()
+
+        async def hold():
+            await ask()
             await ledger.reserve(Reservation(sys.argv[2], "a", ("",), ()))
             ledger.settle(Settlement(sys.argv[2], "a", ("",), (), "success"))
 
         ledger, loop = open(sys.argv[1]), asyncio.new_event_loop()
-        loop.run_until_complete(held())
+        loop.run_until_complete(hold())
         loop.close()
-        PORTAL.run(ledger.close())
-        print(json.dumps("closed"))
+        exec(sys.argv[3])
+        print(json.dumps("done"), flush=True)
+        os._exit(0)  # nothing more is sent at the end of the process
         """,
         valkey_url,
         session,
+        then,
     )
-    assert said == "closed"
+    assert said == "done"
     assert executions(valkey_url, session) == (1, 0)
 
 
@@ -237,6 +270,27 @@ def test_a_call_that_is_cancelled_with_its_loop_is_counted(ledger: Any, valkey_u
     asyncio.run(agent())
     PORTAL.run(ledger.close())
     assert executions(valkey_url, session) == (5, 0)
+
+
+async def test_cancelling_every_task_of_a_loop_that_goes_on_mixes_up_no_answers(ledger: Any, valkey_url: str) -> None:
+    await settle_in(ledger)
+    session = unique("every task")
+    for number in range(20):
+        steps = [Reservation(session, f"{number}-{call}", SCOPES, (), lease_s=1.0) for call in range(5)]
+        asking = [asyncio.create_task(ledger.reserve(step)) for step in steps]
+        for _ in range(1 + number % 4):  # not sent yet, under way, answered
+            await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        answer = await ledger.renew(session, "another call", 10.0)  # not the answer to a reservation
+        assert answer is False
+    await ledger.close()
+    for _ in range(200):  # a reservation may reach the server after its release did; then its lease ends it
+        if executions(valkey_url, session) == (0, 0):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("slots stayed lost")
 
 
 def executions(url: str, session: str) -> tuple[int, int]:
@@ -267,6 +321,30 @@ def test_a_loop_that_stops_while_the_store_is_down_does_not_keep_the_circuit_ope
     loop.run_until_complete(guard.close())
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
+    proxy.close()
+
+
+async def test_a_store_that_falls_silent_is_not_asked_for_every_call(valkey_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The thread has a connection that looks sound; that is no reason to think that the store answers."""
+    port = urlsplit(valkey_url).port
+    proxy = Proxy(port or 0)
+    guard = Edictum(tools=READ, backend=f"{valkey_url.replace(f':{port}', f':{proxy.port}')}?wait=0.5")
+    await settle_in(guard.backend)
+    proxy.mode = "silent"
+    for _ in range(20):
+        outcome = await guard.dispatch("work", {}, lambda: "ran")
+        assert isinstance(outcome, ToolDenied)
+        assert outcome.policy_error
+    assert "Calls are denied until it answers again" in caplog.text
+    assert caplog.text.count("answers again") == 1  # it was not taken for healthy in between
+    proxy.mode = "clean"
+    for _ in range(100):
+        if isinstance(await guard.dispatch("work", {}, lambda: "ran"), ToolExecutionResult):
+            break
+        await asyncio.sleep(0.1)
+    else:
+        raise AssertionError("the store did not come back")
+    await guard.close()
     proxy.close()
 
 
@@ -322,16 +400,6 @@ def test_a_fork_leaves_the_connection_of_its_parents_loop_alone(valkey_url: str)
 
 
 # --- A server that cannot write now --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def own_server() -> Iterator[Valkey]:
-    try:
-        server = Valkey()
-    except (NoServer, OSError) as exc:
-        pytest.skip(str(exc))
-    yield server
-    server.stop()
 
 
 @pytest.mark.parametrize("in_loop", [False, True], ids=["thread", "loop"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Any]]:
 
 def refusal(url: str) -> str:
     """What a caller is told, and that it is told by denying the call."""
-    ledger: Any = open_ledger(f"{url}{'&' if '?' in url else '?'}wait=1")
+    ledger: Any = open_ledger(f"{url}{'&' if '?' in url else '?'}wait=20")
     with pytest.raises(BackendError) as raised:
         PORTAL.run(ledger.snapshot("s"))
     outcome = Edictum(backend=ledger).dispatch_sync("work", {}, lambda: "ran")
@@ -69,6 +70,19 @@ def test_a_trusted_authority(front: TlsFront, authority: Authority, scheme: str,
     assert book.run("a", sid=session)
     assert book.totals(session) == (1, 1, 1, 0, 0, 0)
     assert front.accepted > 0
+
+
+def test_a_certificate_of_our_own(valkey_url: str, authority: Authority, opened: Any) -> None:
+    """A server that asks for one lets in who has one, and nobody else."""
+    context = authority.server_context("127.0.0.1")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority.file)
+    front = TlsFront(urlsplit(valkey_url).port or 0, context)
+    where = f"rediss://127.0.0.1:{front.port}/0?ssl_ca_certs={authority.file}"
+    certificate, key = authority.client_files("agent@example.org")
+    assert Book(opened(f"{where}&ssl_certfile={certificate}&ssl_keyfile={key}")).run("a", sid=f"certificate {authority.file}")
+    assert f"rediss://127.0.0.1:{front.port}/0" in refusal(where)
+    front.close()
 
 
 def test_another_authority(front: TlsFront, tmp_path: Path) -> None:
@@ -114,8 +128,9 @@ RIGHTS = ("~edictum:*", "+@read", "+@write", "+@scripting", "+info", "+time", "+
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Valkey]:
-    """A server with a password for the default user, and two more users: one with what a ledger needs, one with less."""
-    users = ("--user", "ledger", "on", ">key", *RIGHTS, "--user", "reader", "on", ">key", "~*", "+@read")
+    """A server with a password for the default user, and more users: two with what a ledger needs, one with less."""
+    users = ("--user", "ledger", "on", ">key", *RIGHTS, "--user", "odd", "on", ">p@ss/w?rd", *RIGHTS,
+             "--user", "reader", "on", ">key", "~*", "+@read")  # fmt: skip
     try:
         server = Valkey("--requirepass", "sesame", *users)
     except (NoServer, OSError) as exc:
@@ -124,7 +139,7 @@ def guarded() -> Iterator[Valkey]:
     server.stop()
 
 
-@pytest.mark.parametrize("who", [":sesame", "default:sesame", "ledger:key"])
+@pytest.mark.parametrize("who", [":sesame", "default:sesame", "ledger:key", "odd:p%40ss%2Fw%3Frd"])
 def test_signing_in(guarded: Valkey, who: str, opened: Any) -> None:
     ledger = opened(f"redis://{who}@127.0.0.1:{guarded.port}/0")
     book, session = Book(ledger), f"as {who}"

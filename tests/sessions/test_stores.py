@@ -437,7 +437,7 @@ def test_a_ledger_that_is_forgotten_ends_its_thread(tmp_path: Path) -> None:
     assert thread.is_alive()
     del ledger
     gc.collect()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -445,30 +445,30 @@ async def test_a_call_whose_loop_goes_away_is_counted(shared_url: str, opened: A
     """The coroutine is thrown away while the tool runs: nobody can wait any more, and the call counts all the same."""
     session, guard = unique("gone"), Edictum(tools=READ, backend=shared_url)
 
+    reached: list[bool] = []
+
     async def body() -> None:
+        reached.append(True)
         await asyncio.Future()
 
     walk = guard.dispatch("work", {}, body, session_id=session)
-    task = asyncio.get_running_loop().create_task(_steps(walk))
+    task = asyncio.get_running_loop().create_task(_steps(walk, reached))
     await task
     await guard.close()
     totals = (await opened(shared_url).snapshot(session)).totals
     assert (totals.executions, totals.in_flight) == (1, 0)
 
 
-async def _steps(walk: Any) -> None:
+async def _steps(walk: Any, reached: list[bool]) -> None:
     """Drive a coroutine by hand to where its tool waits, then drop it."""
     running = walk.__await__()
     waiting_for = running.send(None)
-    while waiting_for is None or await _ends_soon(waiting_for):
+    while not reached:
+        if waiting_for is not None:
+            waiting_for._asyncio_future_blocking = False
+            await asyncio.wait({waiting_for}, timeout=60)
         waiting_for = running.send(None)
     running.close()
-
-
-async def _ends_soon(future: Any) -> bool:
-    future._asyncio_future_blocking = False
-    done, _ = await asyncio.wait({future}, timeout=0.5)
-    return bool(done)
 
 
 # --- Budgets and parents through the guard --------------------------------------------------------------------------------------
@@ -487,12 +487,12 @@ async def test_a_budget_reserves_the_estimate_and_keeps_the_actual(url: str) -> 
 
     first = asyncio.create_task(guard.run("work", {}, body, **options))
     await running.wait()
-    with pytest.raises(EdictumDenied, match="Budget reached: cost is 0"):
+    with pytest.raises(EdictumDenied, match="Budget reached: the call asks for .* of cost, 0"):
         await guard.run("work", {}, body, **options)
     go_on.set()
     assert await first == 0.3
     assert await guard.run("work", {}, body, **options) == 0.3
-    with pytest.raises(EdictumDenied, match=r"cost is 0\.6"):
+    with pytest.raises(EdictumDenied, match=r"0\.6 is used"):
         await guard.run("work", {}, body, **options)
     assert guard.session(session).snapshot().amounts[""]["cost"].spent == 0.6
     await guard.close()

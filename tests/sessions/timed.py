@@ -19,11 +19,12 @@ MILLION = 1_000_000
 
 
 class TimedBook:
-    """A ledger and a way to let time pass for the sessions whose names begin so."""
+    """A ledger, a way to let time pass for the sessions whose names begin so, and how many long walks are worth their time."""
 
-    def __init__(self, ledger: Any, advance: Callable[[str, float], None]) -> None:
+    def __init__(self, ledger: Any, advance: Callable[[str, float], None], walks: int) -> None:
         self.book = Book(ledger)
         self.advance = advance
+        self.walks = walks
 
 
 class Clock:
@@ -40,17 +41,17 @@ class Clock:
 @contextmanager
 def open_timed(kind: str, server_url: Callable[[str], str], directory: Path) -> Iterator[TimedBook]:
     if kind == "memory":
-        yield TimedBook(MemoryLedger(clock=(clock := Clock())), clock.advance)
+        yield TimedBook(MemoryLedger(clock=(clock := Clock())), clock.advance, walks=300)
         return
     if kind == "sqlite":
         clock = Clock()
         ledger: Any = StoreLedger(SqliteStore(directory / "s.db", clock=clock), wait_s=WAIT_S)
-        yield TimedBook(ledger, clock.advance)
+        yield TimedBook(ledger, clock.advance, walks=20)
     else:
         url = server_url(f"{kind}_url")
         ledger = open_ledger(url, wait_s=WAIT_S)
         with (_older_in_redis if kind == "valkey" else _older_in_postgres)(url) as advance:
-            yield TimedBook(ledger, advance)
+            yield TimedBook(ledger, advance, walks=10)
     PORTAL.run(ledger.close())
 
 

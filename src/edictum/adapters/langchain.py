@@ -103,6 +103,7 @@ class Exchange:
             self._raw = await tool._arun(*args, **kwargs)
             return self._raw
 
+        getattr(tool, "_injected_args_keys", None)  # kept in a tool once it was looked for; copies of one without it would all look again
         copy = tool.model_copy()
         vars(copy).update(_run=run, _arun=arun)  # pydantic would refuse them as attributes
         return copy
@@ -127,10 +128,8 @@ class Exchange:
             content, artifact = value if pair and isinstance(value, tuple) else (value, None)
             blocks = isinstance(content, list) and isinstance(getattr(message, "content", None), list)
             changes |= {"content": content if blocks else as_text(content), "artifact": artifact}
-        if not changes:
-            return self._result
-        if message is None:
-            return self._new_message(**changes, tool_call_id=self.id, name=self.name)
+        if not changes or message is None:
+            return self._new_message(**changes, tool_call_id=self.id, name=self.name) if changes else self._result
         return _each(self._result, lambda found: found.model_copy(update=changes) if found is message else found)
 
 

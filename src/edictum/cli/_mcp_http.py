@@ -7,6 +7,7 @@ import base64
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ DROPPED = {"host", "connection", "keep-alive", "transfer-encoding", "te", "upgra
            "accept-encoding", "last-event-id", "proxy-authorization", "proxy-connection"}  # fmt: skip
 UNREADABLE = object()
 JSON, EVENTS = "application/json", "text/event-stream"
+IDLE_S = 3.0  # how long a connection waits for another request: less than servers allow, or one of both would close it under a call
+REST_S = 1.0  # how long a stream may go on after its answer
 
 
 def load(module: str) -> Any:
@@ -34,7 +37,8 @@ def load(module: str) -> Any:
 
 def new_client(headers: Mapping[str, str]) -> Any:
     httpx = load("httpx")
-    return httpx.AsyncClient(headers=dict(headers), timeout=httpx.Timeout(30, read=None), limits=httpx.Limits(max_connections=None))
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=IDLE_S)
+    return httpx.AsyncClient(headers=dict(headers), timeout=httpx.Timeout(30, read=None), limits=limits)
 
 
 async def events(response: Any) -> AsyncIterator[Any]:
@@ -169,6 +173,7 @@ class Gateway:
     def __init__(self, adapter: MCPAdapter, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
         self._adapter, self._origin, self._client = adapter, f"{parts.scheme}://{parts.netloc}", new_client(headers)
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -207,11 +212,14 @@ class Gateway:
         news: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
         async def forward(message: Message) -> Message:
-            async with self._open(scope, json.dumps(message).encode()) as response:
+            async with AsyncExitStack() as held:
+                response = await held.enter_async_context(self._open(scope, json.dumps(message).encode()))
                 if response.status_code != 200:
                     await news.put(("refused", (response.status_code, _kept(response.headers), await response.aread())))
-                async for said in messages(response):
+                stream = messages(response)
+                async for said in stream:
                     if is_answer(said):
+                        self._let_end(stream, held.pop_all())
                         return dict(said)
                     await news.put(("event", said))
                 raise ConnectionError(f"the server gave no answer (status {response.status_code})")
@@ -223,6 +231,12 @@ class Gateway:
             await self._reply(news, send)
         finally:
             gone.cancel()
+
+    def _let_end(self, stream: AsyncIterator[Any], held: AsyncExitStack) -> None:
+        """The answer does not wait for the end of its stream."""
+        task = asyncio.create_task(_end(stream, held))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     async def _reply(self, news: asyncio.Queue[tuple[str, Any]], send: Any) -> None:
         kind, said = await news.get()
@@ -239,6 +253,14 @@ class Gateway:
                 kind, said = await news.get()
             await _event(send, said)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _end(stream: AsyncIterator[Any], held: AsyncExitStack) -> None:
+    """Read to the end, so that the connection can serve the next call. A stream that goes on is closed, and its connection with it."""
+    with suppress(Exception):  # the answer is here: what goes wrong after it is nobody's loss
+        async with held, asyncio.timeout(REST_S):
+            async for _ in stream:
+                pass
 
 
 def _parsed(scope: Any, body: bytes) -> Any:

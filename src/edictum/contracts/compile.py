@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec, Unlisted
-from edictum.contracts.explain import explain
+from edictum.contracts.explain import explain, shown
 from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, leaves
 from edictum.contracts.generate import Custom, compile_condition, compile_together
 from edictum.contracts.load import no_collection
@@ -22,7 +22,7 @@ from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
 from edictum.core.decide import describe
 from edictum.core.limits import SESSION_FIELDS, TOOL_FIELDS, Limit, Metric, OperationLimits, millionths
 from edictum.core.policy import MAX_CACHED_PLANS, SuccessRule, ToolEntry, tool_entry
-from edictum.core.redaction import RedactionPolicy
+from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.explanation import ConditionNode
 
 
@@ -147,6 +147,7 @@ def _erred(
     return [answer] if found is None else [*found, answer]
 
 
+MAX_REASON_VALUE = 100
 SOURCES = {Kind.PRE: "yaml_precondition", Kind.POST: "yaml_postcondition", Kind.SANDBOX: "yaml_sandbox"}
 
 
@@ -159,7 +160,7 @@ class SandboxCheck:
 
     def __call__(self, call: ToolCall) -> Verdict:
         violation = self.violation(call)
-        return PASS if violation is None else Verdict.fail(self.message(Subject(call)), violation=violation)
+        return PASS if violation is None else Verdict.fail(self.message(Subject(call, violation=violation)), violation=violation)
 
 
 class _Compiler:
@@ -222,10 +223,10 @@ class _Compiler:
 
     def success_rule(self, spec: SuccessSpec) -> SuccessRule:
         holds = compile_later(spec.failure_when, self.custom)
-        expression, custom = spec.failure_when, self.custom
+        expression, custom, redaction = spec.failure_when, self.custom, self.redaction
 
         def judge(call: ToolCall, value: Any) -> str | None:
-            return reason(expression, Subject(call, value), custom) if holds(call, value, None) else None
+            return reason(expression, Subject(call, value), custom, redaction) if holds(call, value, None) else None
 
         return SuccessRule(spec.tools, judge, spec.id)
 
@@ -249,25 +250,33 @@ def compile_later(expression: Expression, custom: Custom) -> Callable[[ToolCall,
     return holds
 
 
-def reason(expression: Expression, subject: Subject, custom: Custom) -> str:
-    """Why a condition holds: its leaves that do, as written in the bundle, without the values that they looked at."""
-    held = [str(leaf) for leaf in _held(expression, subject, custom)]
+def reason(expression: Expression, subject: Subject, custom: Custom, redaction: RedactionPolicy) -> str:
+    """Why a condition holds: its leaves that do, each with the value that made it hold. Redacted and bounded, as messages are."""
+    held = [_because(leaf, found, redaction) for leaf, found in _held(expression, subject, custom)]
     return "; ".join(held[:3]) or "the condition of the rule holds"
 
 
-def _held(expression: Expression, subject: Subject, custom: Custom) -> list[Leaf]:
+def _because(leaf: Leaf, found: Any, redaction: RedactionPolicy) -> str:
+    wanted = shorten(repr(leaf.value), MAX_REASON_VALUE)
+    return f"{leaf.selector.text} is {shown(leaf, found, redaction, MAX_REASON_VALUE)} ({leaf.operator.name} {wanted})"
+
+
+def _held(expression: Expression, subject: Subject, custom: Custom) -> list[tuple[Leaf, Any]]:
     if isinstance(expression, Leaf):
-        return [expression] if _truth(expression, subject, custom) else []
+        return _holding(expression, subject, custom)
     if isinstance(expression, (All, AnyOf)):
-        return [leaf for item in expression.items for leaf in _held(item, subject, custom)]
+        return [found for item in expression.items for found in _held(item, subject, custom)]
     return []
 
 
-def _truth(leaf: Leaf, subject: Subject, custom: Custom) -> bool:
+def _holding(leaf: Leaf, subject: Subject, custom: Custom) -> list[tuple[Leaf, Any]]:
+    """The leaf with the value that it holds for; with ``[*]``, the first element that it does."""
     try:
-        return leaf.holds(resolver(leaf.selector, custom)(subject))
+        found = resolver(leaf.selector, custom)(subject)
+        values = found if leaf.selector.wild else [found]
+        return [(leaf, value) for value in values if leaf.test(value)][:1]
     except Exception:
-        return False
+        return []
 
 
 def _budgets(limits: Mapping[str, Any]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edictum.contracts.expressions import All, Expression, Leaf, Not
 from edictum.contracts.generate import Custom
-from edictum.contracts.messages import present
+from edictum.contracts.messages import MAX_VALUE, present
 from edictum.contracts.selectors import Subject, resolver
 from edictum.core.decide import describe
 from edictum.core.redaction import REDACTED, RedactionPolicy
@@ -30,16 +30,18 @@ def _leaf(leaf: Leaf, subject: Subject, custom: Custom, redaction: RedactionPoli
         found = resolver(leaf.selector, custom)(subject)
     except Exception as exc:
         return ConditionNode(str(leaf), None, error=describe(exc))
-    value = _shown(leaf, found, redaction)
+    value = shown(leaf, found, redaction)
     try:
         return ConditionNode(str(leaf), leaf.holds(found), value)
     except Exception as exc:
         return ConditionNode(str(leaf), None, value, describe(exc))
 
 
-def _shown(leaf: Leaf, found: object, redaction: RedactionPolicy) -> str:
+def shown(leaf: Leaf, found: object, redaction: RedactionPolicy, limit: int = MAX_VALUE) -> str:
+    """What a leaf looked at, as people may see it."""
     if found is None:
         return "missing"
     if leaf.selector.path and redaction.is_sensitive(leaf.selector.path[-1]):
         return REDACTED
-    return present(found, redaction) if not isinstance(found, str) else repr(present(found, redaction))
+    text = present(found, redaction, limit)
+    return repr(text) if isinstance(found, str) else text

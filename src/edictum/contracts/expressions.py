@@ -279,7 +279,11 @@ class Meaning:
     def _doubled(self, place: Scalar, doubled: str, certain: bool) -> None:
         single = doubled.replace("\\\\", "\\")
         message = f"the pattern looks for a backslash followed by '{doubled[-1]}'"
-        if place.style == '"':
+        if doubled[-1].isdigit():
+            self.problems.warn(
+                place, message, f"If you meant {single}: back-references are not supported. Write [\\\\] for a real backslash."
+            )
+        elif place.style == '"':
             self.problems.warn(place, message, f"If you meant {single}, write it in single quotes with one backslash.")
         elif certain:
             hint = f"In single quotes a backslash is no escape: write {single} with one backslash, or [\\\\] for a real one."

@@ -33,6 +33,7 @@ SCHEMA_ID = "https://edictum.dev/schema/bundle-v1.json"
 ID = Text(max_length=200, pattern=r"^[a-z0-9][a-z0-9_-]*$", rule="lower-case letters, digits, '-' and '_', starting with a letter or digit")
 NAME = Text(max_length=200, pattern=r"^[a-z0-9][a-z0-9._-]*$", rule="lower-case letters, digits, '.', '-' and '_'")
 TOOL = Text(max_length=256, pattern=r"^[^\x00-\x1f\x7f/\\]+$", rule="a tool's name or a glob; names have no slashes")
+PATH = Text(max_length=4_096)  # longer ones are refused by operating systems
 MESSAGE = Text(max_length=MESSAGE_MAX_CHARS)
 MODE = words("enforce", "observe")
 WHOLE = Number(whole=True, at_least=1, at_most=MOST)
@@ -118,8 +119,8 @@ class Vocabulary:
                         **said,
                         **described,
                         **waiting,
-                        "within": Field(ListOf(Text())),
-                        "not_within": Field(ListOf(Text())),
+                        "within": Field(ListOf(PATH)),
+                        "not_within": Field(ListOf(PATH)),
                         "allows": Field(Record({"commands": _TEXTS, "domains": _TEXTS}, any_of=(("commands", "domains"),))),
                         "not_allows": Field(Record({"domains": Field(ListOf(Text()), required=True)})),
                         "outside": Field(self.choice(DENY, APPROVE)),

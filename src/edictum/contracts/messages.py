@@ -18,6 +18,8 @@ from edictum.core.jsonable import show
 from edictum.core.redaction import REDACTED, RedactionPolicy, shorten
 
 MAX_VALUE = 200
+MAX_VIOLATION = 300
+VIOLATION = "violation"  # in the message of a sandbox: what was out of its bounds
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[^{}]+|[{}]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -29,6 +31,10 @@ def check_message(text: str, place: Place, meaning: Meaning, kind: Kind) -> None
     for name in dict.fromkeys(piece.group(1) for piece in _PIECE.finditer(text) if piece.group(1)):
         if kind is Kind.SESSION:
             meaning.problems.warn(place, f"'{{{name}}}' is not filled in: a session message is shown as it is", "Remove the placeholder.")
+        elif name == VIOLATION:
+            if kind is not Kind.SANDBOX:
+                hint = "Use it in a contract with 'type: sandbox'."
+                meaning.problems.warn(place, "'{violation}' is not filled in here: only a sandbox knows what was out of bounds", hint)
         elif _looks_like_selector(name, meaning):
             meaning.selector(name, place)
         else:
@@ -63,6 +69,8 @@ def _piece(found: re.Match[str], custom: Mapping[str, Callable[[ToolCall], Any]]
     name = found.group(1)
     if name is None:
         return {"{{": "{", "}}": "}"}.get(found.group(), found.group())
+    if name == VIOLATION:
+        return lambda subject: found.group() if subject.violation is None else present(subject.violation, redaction, MAX_VIOLATION)
     try:
         selector = parse_selector(name, custom)
     except SelectorError:

@@ -34,8 +34,9 @@ except ImportError as exc:
 MAX_REPEAT = 1_000
 MAX_NESTED = 201
 MAX_PATTERN_STEPS = 1_500_000  # 0.6 s and 100 MB on the machine where this was measured
-MAX_STEPS = 2_000_000  # of all patterns of a bundle, and some for each of its characters
-STEPS_PER_CHARACTER = 10
+MAX_STEPS = 5_000_000  # of all patterns of a bundle, and some for each of its characters
+STEPS_PER_CHARACTER = 4
+OPTIONAL = 150  # what one more way around a part costs: the engine's work grows with the square of their number
 MAX_LOOKED_THROUGH = 10_000  # longer patterns are not looked through for likely mistakes
 MAX_PROGRAM_MEMORY = 64 << 20
 REDACTED = "[REDACTED]"
@@ -58,7 +59,7 @@ _GROUPS = {
     "(?(": "a conditional",
 }
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]+))?([:)])")
-_REPEAT = re.compile(r"\{(\d*)(,?)(\d*)\}")
+_REPEAT = re.compile(r"\{(\d*)(?:,(\d*))?\}")
 _PLAIN = re.compile(r"[^\\.^$*+?{}\[\]|()]+")
 _HEX = {"x": 2, "u": 4, "U": 8}
 _HEX_DIGITS = {digits: re.compile(rf"\\.[0-9a-fA-F]{{{digits}}}") for digits in _HEX.values()}
@@ -271,20 +272,25 @@ class _Translation:
         text = found.group() if found else self.pattern[self.at]
         if self.last == "repeat" and text == "+":
             raise PatternError("possessive repetition '+' after a repetition is not supported", "Remove the second '+'.")
+        if found and not found.group(1) and not found.group(2):
+            self._take("{", r"\{")
+            return ""
         if found:
-            if found.group(1) == "" and found.group(3) == "":
-                self._take("{", r"\{")
-                return ""
-            # Only the last digits are turned into a number: Python refuses to do that with thousands of them.
-            counts = [int(number[-4:]) if len(number.lstrip("0")) <= 4 else MAX_REPEAT + 1 for number in found.group(1, 3) if number]
-            if max(counts) > MAX_REPEAT:
-                raise PatternError(f"the repetition {text:.40} is above {MAX_REPEAT:,}", f"Use at most {MAX_REPEAT:,}, or '*' or '+'.")
-            self._grow(self.atom * max(0, max(counts) - 1))
-            self._take(text, f"{{{found.group(1) or '0'}{found.group(2)}{found.group(3)}}}")
+            self._counted(found)
         else:
+            self._grow(OPTIONAL)
             self._take(text)
         # `a*?` is lazy, not a repetition of a repetition
         return "lazy" if self.last == "repeat" and text == "?" else "repeat"
+
+    def _counted(self, found: re.Match[str]) -> None:
+        low, high = found.group(1), found.group(2)
+        least, most = _count(low), _count(low if high is None else high)
+        if max(least, most) > MAX_REPEAT:
+            hint = f"Use at most {MAX_REPEAT:,}, or '*' or '+'."
+            raise PatternError(f"the repetition {found.group():.40} is above {MAX_REPEAT:,}", hint)
+        self._grow(self.atom * max(0, least - 1, most - 1) + OPTIONAL * max(0, most - least, high == ""))
+        self._take(found.group(), f"{{{low or '0'}}}" if high is None else f"{{{low or '0'},{high}}}")
 
     def _check_boundary(self, char: str) -> None:
         if _beyond_ascii(char):
@@ -292,6 +298,12 @@ class _Translation:
                 f"\\b next to {char!r} is not supported: it knows ASCII letters only",
                 r"Write (?:^|[^\w]) before and (?:[^\w]|$) after the word.",
             )
+
+
+def _count(digits: str) -> int:
+    """A number of repetitions. More than four digits are too many whatever they say, and slow to turn into a number."""
+    stripped = digits.lstrip("0")
+    return MAX_REPEAT + 1 if len(stripped) > 4 else int(stripped or "0")
 
 
 def _beyond_ascii(char: str) -> bool:
@@ -336,13 +348,14 @@ def _not_word() -> str:
 # --- Suspicions ---------------------------------------------------------------------------------------------------------
 
 _DOUBLED = re.compile(r"(?<!\\)(?:\\\\)+([bBdDsSwW.()\[\]{}*+?^$|/-])")
+_DOUBLED_REFERENCE = re.compile(r"(?<!\\)(?:\\\\)+([1-9])")
 _CERTAIN = re.compile(r"(?<!\\)(?:\\\\)+(?:[dDsSwW](?=[+*?{])|b(?![A-Za-z0-9_.\\]))")
 
 
 def doubled_backslash(pattern: str) -> tuple[str, bool] | None:
     """The doubled backslash that makes a pattern look for a backslash where an escape was meant, and whether that is certain."""
     certain = _CERTAIN.search(pattern)
-    found = certain or _DOUBLED.search(pattern)
+    found = certain or _DOUBLED.search(pattern) or ("(" in pattern and _DOUBLED_REFERENCE.search(pattern)) or None
     return (found.group(), certain is not None) if found else None
 
 
@@ -376,13 +389,16 @@ def encoded(text: str) -> bytes:
 class Pattern:
     """One compiled pattern."""
 
-    __slots__ = ("_engine", "literal", "source")
+    __slots__ = ("_engine", "literal", "size", "source")
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.literal = source if _PLAIN.fullmatch(source) else None
+        translation = _Translation(source)
+        text = translation.run()
+        self.size = translation.size
         try:
-            self._engine = re2.compile(translate(source), _options())
+            self._engine = re2.compile(text, _options())
         except re2.error as exc:
             detail = exc.args[0].decode("utf-8", "replace") if exc.args and isinstance(exc.args[0], bytes) else str(exc)
             raise PatternError(f"not a valid pattern: {detail}", "See the list of supported syntax in docs/reference/language.md.") from exc
@@ -394,8 +410,8 @@ class Pattern:
 
     @property
     def steps(self) -> int:
-        """How large it is once it is compiled."""
-        return int(self._engine.programsize)
+        """How large it is, and how much work it was."""
+        return max(self.size, int(self._engine.programsize))
 
     def redact(self, text: str) -> str:
         """The text with every match replaced."""

@@ -291,6 +291,7 @@ class Subject:
     call: ToolCall
     result: Any = None
     session: Any = None
+    violation: str | None = None  # what a sandbox found out of bounds
 
 
 Resolver = Callable[[Subject], Any]

@@ -15,7 +15,7 @@ from edictum.core.decide import describe
 from edictum.core.decision import Raised
 from edictum.core.effects import Effect, Ran, Rewritten, Within
 from edictum.core.lifecycle import Flow
-from edictum.core.limits import NO_AMOUNTS, Reservation, Settlement, amounts_in_millionths
+from edictum.core.limits import NO_AMOUNTS, Grant, Reservation, Settlement, amounts_in_millionths, with_amounts
 from edictum.outcomes import ToolOutcome
 
 Actual: TypeAlias = Callable[[Any], Mapping[str, float]]
@@ -52,7 +52,9 @@ def accounted(flow: Flow, account: Account) -> Flow:
                 used = account.amounts
                 continue
             answer = yield _stated(effect, account, used)
-            if isinstance(answer, Ran) and account.actual is not None:
+            if isinstance(answer, Grant):
+                answer = with_amounts(answer, account.amounts)
+            elif isinstance(answer, Ran) and account.actual is not None:
                 used, note = _used(answer, account, account.actual)
     finally:
         flow.close()

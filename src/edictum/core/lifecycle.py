@@ -21,7 +21,7 @@ import hashlib
 import json
 from collections.abc import Callable, Generator, Sequence
 from inspect import isawaitable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from edictum.core import events
 from edictum.core._draft import record, replace
@@ -68,6 +68,7 @@ from edictum.outcomes import (
 )
 from edictum.success import Checker, SuccessCheck, SuccessVerdict, verdict_by_default, verdict_from_check, verdict_from_problem
 
+T = TypeVar("T")
 Flow: TypeAlias = Generator[Effect, Any, ToolOutcome]
 Flag: TypeAlias = Callable[[Any], str | None]
 
@@ -138,7 +139,8 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
     It is written without helpers, because it is the price of every call; whatever is unusual is handed to a function below.
     """
     call, context, at_once, seat = run.call, terms.context, terms.at_once, plan.seat
-    decision, counters, counted, ran = plan.passed, NO_COUNTERS, None, None
+    decision, counters, counted = plan.passed, NO_COUNTERS, None
+    ran: Any = None
     try:
         special = plan.ask_before(call) if plan.straight and (terms.principal_resolver is None or run.identified) else NOT_YET
         if seat is not None and not special:
@@ -147,22 +149,29 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
             attempts, executions = counted
             at_once.note((at_once.now(), context, CALL_ALLOWED, call, decision, attempts, executions))
         else:
-            admission = yield from _admit(run, plan, terms, special, turn)
-            admission = yield from _announce(admission, terms)
+            admission = yield from _within(turn, _admit(run, plan, terms, special, turn))
             call, decision, counters = admission.call, admission.decision, admission.counters
             if decision.effect != "allow":
-                return (yield from _stop(run, plan, terms, admission))
+                return (yield from _within(turn, _stop(run, plan, terms, admission)))
+            if call is not run.call:
+                run = replace(run, call=call)
         if terms.on_allow is not None:
-            yield Notify(terms.on_allow, (call,), "on_allow")
-        ran = yield (run if call is run.call else replace(run, call=call))
+            yield from _within(turn, _tell(Notify(terms.on_allow, (call,), "on_allow")))
+        if turn is None:
+            ran = yield run
+        else:
+            started = turn.start(run)
+            ran = (yield started) if type(started) is RunTool else Raised(TurnOver(started))  # type: ignore[arg-type]
+            ran = turn.ran(ran) if type(ran) is Ran else ran
         if type(ran) is Raised:
-            return (yield from _left(run, plan, terms, ran, Admission(call, decision, _counters(counters, counted), holds=True)))
+            admission = Admission(call, decision, _counters(counters, counted), holds=True)
+            return (yield from _within(turn, _left(run, plan, terms, ran, admission)))
 
         # From here on the tool has run: the call is counted and its result is kept, whatever else goes wrong.
         verdict = _verdict(call, plan, ran, flag, terms.success_check)
         if verdict is None:
-            verdict = yield from _custom_verdict(terms.success_check, call.tool_name, ran.value, turn)  # type: ignore[arg-type]
-        after = (yield from _review(call, plan, terms, ran, turn)) if plan.reviewed else NOT_ASKED
+            verdict = yield from _within(turn, _custom_verdict(terms.success_check, call.tool_name, ran.value, turn))  # type: ignore[arg-type]
+        after = (yield from _within(turn, _review(call, plan, terms, ran, turn))) if plan.reviewed else NOT_ASKED
         value = after.value if plan.reviewed else ran.value
         if verdict.success and counted is not None and after.passed:
             ended = at_once.leave(call.run_id, run.key, seat)  # type: ignore[arg-type]
@@ -170,7 +179,8 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
                 elapsed_ms = int(ran.elapsed_s * 1000)
                 outcome: ToolOutcome = execution_result(call.call_id, call.tool_name, value, elapsed_ms, after.findings)
                 if turn is not None:
-                    outcome = yield from _shaped(outcome, call, turn)
+                    shaped = turn.shape(outcome)
+                    outcome = (yield from _shaped(outcome, shaped, call, turn)) if type(shaped) is Oversized else shaped  # type: ignore[assignment]
                 attempts, executions = ended
                 kind, error = OUTCOME_KINDS[type(outcome)], _error_text(outcome) if outcome.notes else None
                 judged, sketch = after if plan.after else None, context.redaction.sketch(value)
@@ -178,11 +188,11 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
                               kind, verdict, judged, elapsed_ms, error, sketch))  # fmt: skip
                 return outcome
         end = _End(ran, verdict, value, after)
-        return (yield from _close(run, plan, terms, turn, Admission(call, decision, _counters(counters, counted)), end))
+        return (yield from _within(turn, _close(run, plan, terms, turn, Admission(call, decision, _counters(counters, counted)), end)))
     except GeneratorExit:
         raise
     except BaseException as exc:  # somebody said stop inside a contract, a hook or a checker; or the gate itself is broken
-        yield from _broken_off(run, plan, terms, Admission(call, decision, _counters(counters, counted)), exc, ran)
+        yield from _within(turn, _broken_off(run, plan, terms, Admission(call, decision, _counters(counters, counted)), exc, ran))
         raise
 
 
@@ -208,7 +218,8 @@ def _close(run: RunTool, plan: Plan, terms: Terms, turn: CallInTurn | None, admi
     if type(settled) is not Counters:
         outcome, settled = _with_note(outcome, context, "The call could not be counted", settled), admission.counters
     if turn is not None:
-        outcome = yield from _shaped(outcome, call, turn)
+        shaped = turn.shape(outcome)
+        outcome = (yield from _shaped(outcome, shaped, call, turn)) if type(shaped) is Oversized else shaped  # type: ignore[assignment]
     closing = _closing(plan, context, end.ran, verdict, end.value, after, outcome)
     if not after.passed:
         yield events.postcondition_warning(context, call, decision, settled, closing)
@@ -260,6 +271,11 @@ def _stop(run: RunTool, plan: Plan, terms: Terms, admission: Admission) -> Flow:
 
 
 def _admit(run: RunTool, plan: Plan, terms: Terms, special: Any, turn: CallInTurn | None) -> Generator[Effect, Any, Admission]:
+    """The long way to where the tool may run: decided, reserved and written down."""
+    return (yield from _announce((yield from _reach(run, plan, terms, special, turn)), terms))
+
+
+def _reach(run: RunTool, plan: Plan, terms: Terms, special: Any, turn: CallInTurn | None) -> Generator[Effect, Any, Admission]:
     """Everything up to a held reservation, or the reason why there is none."""
     call: ToolCall = run.call
     hooks: Sequence[HookAnswer] = ()
@@ -667,7 +683,7 @@ def _failed(
             call.tool_name,
             ran.deadline_s,
             elapsed_ms,
-            plan.entry.retry_on_timeout,
+            _may_be_repeated(call, unknown) if plan.entry.retry_on_timeout is None else plan.entry.retry_on_timeout,
             body_may_be_running=ran.body_may_be_running,
             effect_unknown=unknown,
             verify_tool=plan.entry.verify if unknown else None,
@@ -683,7 +699,7 @@ def _failed(
         call.call_id,
         call.tool_name,
         shorten(context.redaction.redact_text(error), TOOL_MESSAGE_MAX_CHARS),
-        plan.entry.retry_on_failure,
+        plan.entry.retry_on_failure and _may_be_repeated(call, unknown),
         elapsed_ms,
         value=shown if ran.error is None else None,
         exception=ran.error,
@@ -700,6 +716,11 @@ def _effect_unknown(call: ToolCall, ran: Ran) -> bool:
     """Whether a tool that changes the world was begun and never reported its end."""
     unfinished = ran.deadline_s is not None or ran.lost is not None or ran.cancelled
     return unfinished and not ran.not_started and call.side_effect in CHANGES_THE_WORLD
+
+
+def _may_be_repeated(call: ToolCall, effect_unknown: bool) -> bool:
+    """A call of which nobody knows whether it took effect is safe to repeat only if repeating it changes nothing."""
+    return not effect_unknown or call.idempotent
 
 
 def _failure_text(value: Any, verdict: SuccessVerdict) -> str:
@@ -729,31 +750,32 @@ def _error_text(outcome: ToolOutcome) -> str:
 
 def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn) -> Flow:
     """Govern one call of a turn. The turn is told how it ended, once, also when the walk is thrown away."""
-    outcome: ToolOutcome | None = None
+    outcome: Any = None
+    entered: Any
     try:
         gates = turn.gates if not plan.hooks_before else turn.gates_before_hooks
         stop = _ask_gates(gates, run.call, turn)
         entered = run if stop is None else (yield from _timed(_enter(run, plan, terms, turn, gates, stop), turn))
-        outcome = (yield from _attempt(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered  # type: ignore[assignment]
-        while (pause_s := turn.retry_in(outcome)) is not None and (yield Delay(pause_s)) is None:  # type: ignore[arg-type]
+        outcome = (yield from lifecycle(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered
+        while (pause_s := turn.retry_in(outcome)) is not None and (yield Delay(pause_s)) is None:
             # Each attempt is judged, counted and recorded as a call of its own.
-            again = yield from _attempt(replace(entered, key=f"{run.key}~{turn.attempts + 1}"), plan, terms, flag, turn)
+            again = yield from lifecycle(replace(entered, key=f"{run.key}~{turn.attempts + 1}"), plan, terms, flag, turn)
             if type(again) is ToolDenied:  # the body has run before, so a denial is not how the call ended
-                outcome = replace(outcome, notes=(*outcome.notes, f"It was not tried again: {again.details}"))  # type: ignore[union-attr]
+                outcome = replace(outcome, notes=(*outcome.notes, f"It was not tried again: {again.details}"))
                 break
             outcome = again
-        if (settlement := turn.settlement(outcome)) is not None:  # type: ignore[arg-type]
+        if (settlement := turn.settlement(outcome)) is not None:
             settled = yield from _bounded(settlement, turn)
             if type(settled) is not Counters:
-                outcome = _with_note(outcome, terms.context, "The call could not be written down as made", settled)  # type: ignore[arg-type]
-        return outcome  # type: ignore[return-value]
+                outcome = _with_note(outcome, terms.context, "The call could not be written down as made", settled)
+        return outcome  # type: ignore[no-any-return]
     finally:
         turn.ended(outcome)
 
 
 def _ask_gates(gates: Gates, call: ToolCall, turn: CallInTurn, place: int = 0) -> tuple[int, Answer] | None:
     """The first gate from ``place`` on that has something to say, and what; nearly every call passes them all."""
-    for name, gate in gates[place:]:
+    for name, gate in gates[place:] if place else gates:
         try:
             answer = gate(turn, call)
         except Exception as exc:  # a gate that fails refuses
@@ -850,24 +872,22 @@ def _attempts_only(grant: Grant) -> Grant:
     return Grant(grant.granted or not any(breach.limit.enforce for breach in full), grant.counters, full)
 
 
-def _attempt(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn) -> Flow:
-    return (yield from _timed(lifecycle(run, plan, terms, flag, turn), turn))  # type: ignore[no-any-return]
+def _tell(effect: Notify) -> Generator[Effect, Any, None]:
+    yield effect
 
 
-def _timed(flow: Generator[Effect, Any, Any], turn: CallInTurn) -> Generator[Effect, Any, Any]:
-    """A walk with what the turn adds to its effects: a deadline for the tool, a bound for all else, a clock that stops for people."""
+def _within(turn: CallInTurn | None, flow: Generator[Effect, Any, T]) -> Generator[Effect, Any, T]:
+    """A part of the walk, in a turn with what it adds to all waiting: a bound, and a clock that stops for people."""
+    return flow if turn is None else _timed(flow, turn)
+
+
+def _timed(flow: Generator[Effect, Any, T], turn: CallInTurn) -> Generator[Effect, Any, T]:
     answer: Any = None
     try:
         while True:
-            effect = flow.send(answer)
-            if type(effect) is RunTool:
-                started = turn.start(effect)
-                ran = (yield started) if type(started) is RunTool else Raised(TurnOver(started))  # type: ignore[arg-type]
-                answer = turn.ran(ran) if type(ran) is Ran else ran
-            else:
-                answer = yield from _bounded(effect, turn)
+            answer = yield from _bounded(flow.send(answer), turn)
     except StopIteration as end:
-        return end.value
+        return end.value  # type: ignore[no-any-return]
     finally:
         flow.close()
 
@@ -900,12 +920,9 @@ def _held(effect: Effect, turn: CallInTurn) -> Generator[Effect, Any, Any]:
         turn.go_on()
 
 
-def _shaped(outcome: ToolOutcome, call: ToolCall, turn: CallInTurn) -> Flow:
-    """The outcome as the turn gives it: with what was repaired and repeated, and an output that fits a message."""
-    shaped = turn.shape(outcome)
-    if type(shaped) is Oversized:
-        reference: Any = Raised(LookupError("no artifact store"))
-        if shaped.store is not None:
-            reference = yield StoreArtifact(shaped.store, call.run_id, call.tool_name, shaped.content)
-        return turn.stored(outcome, shaped, reference)
-    return shaped  # type: ignore[return-value]
+def _shaped(outcome: ToolOutcome, oversized: Oversized, call: ToolCall, turn: CallInTurn) -> Flow:
+    """The outcome with its output put away, so that it fits a message."""
+    reference: Any = Raised(LookupError("no artifact store"))
+    if oversized.store is not None:
+        reference = yield from _bounded(StoreArtifact(oversized.store, call.run_id, call.tool_name, oversized.content), turn)
+    return turn.stored(outcome, oversized, reference)

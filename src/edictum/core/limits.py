@@ -76,8 +76,8 @@ class Limit:
         object.__setattr__(self, "reserved", self.metric in RESERVED)
         object.__setattr__(self, "plain", self.window_s is None and self.amount is None)
 
-    def reason(self, used: int, in_flight: int) -> str:
-        """Why a call was refused, for the model and the audit."""
+    def reason(self, used: int, in_flight: int, asked: int | None = None) -> str:
+        """Why a call was refused, for the model and the audit. ``asked`` is the amount that the call stated, if it did."""
         if self.message:
             return self.message
         if self.metric is Metric.ATTEMPTS:
@@ -86,8 +86,10 @@ class Limit:
         within = f" within {self.window_s:g} s" if self.window_s else ""
         if self.amount is not None:
             held = f"; {in_flight / MILLION:g} reserved by running calls" if in_flight else ""
-            where = f" of {self.scope}" if self.scope else ""
-            return f"Budget reached: {self.amount}{where} is {used / MILLION:g}{within} (limit: {self.maximum / MILLION:g}{held})."
+            what, spent, most = f"{self.amount} of {self.scope}" if self.scope else self.amount, used / MILLION, self.maximum / MILLION
+            if asked is None:
+                return f"Budget reached: {what} is {spent:g}{within} (limit: {most:g}{held})."
+            return f"Budget reached: the call asks for {asked / MILLION:g} of {what}, {spent:g} is used{within} (limit: {most:g}{held})."
         if self.scope:
             return f"Per-tool limit: {self.scope} has {used} {self.metric.replace('_', ' ')}{within} (limit: {self.maximum}{busy})."
         if self.metric is Metric.EXECUTIONS:
@@ -198,12 +200,15 @@ TOOL_FIELDS = {"max_calls_per_tool": Metric.EXECUTIONS, "max_successes_per_tool"
 def compiled_together(limits: OperationLimits, session_limits: tuple[Limit, ...], *, enforce: bool) -> tuple[Limit, ...]:
     """All limits of a policy. A session contract that is at least as strict as a plain limit speaks in its place, in its own words."""
     own = limits.compiled() if enforce else tuple(replace(limit, enforce=False) for limit in limits.compiled())
-    return tuple(limit for limit in own if not any(_covers(other, limit) for other in session_limits)) + session_limits
+    lasting = [limit for limit in session_limits if limit.window_s is None and limit.enforce]
+    strictest: dict[tuple[str, str], int] = {}
+    for limit in lasting:
+        strictest[_about(limit)] = min(limit.maximum, strictest.get(_about(limit), limit.maximum))
+    return tuple(limit for limit in own if strictest.get(_about(limit), limit.maximum + 1) > limit.maximum) + session_limits
 
 
-def _covers(contract: Limit, limit: Limit) -> bool:
-    same = (contract.metric, contract.scope, contract.amount) == (limit.metric, limit.scope, limit.amount)
-    return same and contract.window_s is None and contract.enforce and contract.maximum <= limit.maximum
+def _about(limit: Limit) -> tuple[str, str]:
+    return limit.counter, limit.scope
 
 
 def _source(metric: Metric) -> str:
@@ -324,10 +329,11 @@ class Breach:
     limit: Limit
     used: int
     in_flight: int
+    asked: int | None = None  # the amount that the call stated, for a budget
 
     @property
     def reason(self) -> str:
-        return self.limit.reason(self.used, self.in_flight)
+        return self.limit.reason(self.used, self.in_flight, self.asked)
 
 
 @record
@@ -337,6 +343,13 @@ class Grant:
     granted: bool
     counters: Counters
     breaches: tuple[Breach, ...] = ()
+
+
+def with_amounts(grant: Grant, amounts: Mapping[str, int]) -> Grant:
+    """A ledger's answer that also tells what the call asked for, where that is why it was refused."""
+    if not grant.breaches or not amounts:
+        return grant
+    return replace(grant, breaches=tuple(replace(it, asked=amounts.get(it.limit.amount or "")) for it in grant.breaches))
 
 
 @record

@@ -35,7 +35,7 @@ class ToolEntry:
     idempotent: bool = False
     timeout_s: float | None = None
     run_in: RunIn | None = None  # None: where the guard runs tools
-    retry_on_timeout: bool = True
+    retry_on_timeout: bool | None = None  # None: unless it may have changed the world, and cannot be repeated
     retry_on_failure: bool = True
     verify: str | None = None  # the tool that tells whether a call of this one took effect
 
@@ -244,6 +244,12 @@ def _check_entry_value(name: str, key: str, value: Any) -> None:
         raise EdictumConfigError(f"tools[{name!r}]: {key} is {value!r}.", hint=f"Use one of: {', '.join(map(str, choices))}.")
 
 
+def _stated(answers: tuple[bool | None, ...]) -> bool | None:
+    """No if anybody says no, yes if anybody says yes; None if nobody says anything."""
+    said = [answer for answer in answers if answer is not None]
+    return all(said) if said else None
+
+
 def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
     """The more careful of two descriptions of one tool."""
     severity = list(SideEffect)
@@ -253,7 +259,7 @@ def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
         idempotent=first.idempotent and second.idempotent,
         timeout_s=min(timeouts, default=None),
         run_in=max(first.run_in, second.run_in, key=(None, *RUN_IN).index),
-        retry_on_timeout=first.retry_on_timeout and second.retry_on_timeout,
+        retry_on_timeout=_stated((first.retry_on_timeout, second.retry_on_timeout)),
         retry_on_failure=first.retry_on_failure and second.retry_on_failure,
         verify=first.verify or second.verify,
     )

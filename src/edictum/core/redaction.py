@@ -1,8 +1,9 @@
 """What must not be written down: values under sensitive keys, and secrets anywhere in a text.
 
 Keys are judged by their words, not by substrings: ``api_key``, ``dbPassword`` and ``access-token`` are sensitive, ``monkey``,
-``max_tokens`` and ``sort_key`` are not. Texts are searched whole for the shapes of well-known credentials. The structure of a
-value is kept: a dict stays a dict, a list a list; only the secret is replaced.
+``max_tokens`` and ``sort_key`` are not. Words that were run together (``dbpassword``, ``authtoken``) are taken apart where that is
+sure: by an ending that no ordinary word has, or one with a known word in front of it. Texts are searched whole for the shapes of
+well-known credentials. The structure of a value is kept: a dict stays a dict, a list a list; only the secret is replaced.
 
 The patterns are our own, applied to text of any size, so each is written to run in linear time: no nested repetition, and
 every repetition starts behind a fixed word.
@@ -103,9 +104,24 @@ SAFE_COMPANIONS = frozenset(
         "estimated",
     ]
 )
+# Words that were run together. No ordinary word has the first endings; the others need a known word in front: ``compass``, ``monkey``.
+SURE_ENDINGS = ("password", "passwords", "passwd", "passphrase", "secret", "secrets", "apikey", "apikeys", "credential", "credentials",
+                "connectionstring", "databaseurl")  # fmt: skip
+OTHER_ENDINGS = {"token": "token", "tokens": "tokens", "key": "key", "keys": "keys", "pass": "password", "pwd": "password"}
+FRONTS = frozenset(
+    (
+        "access", "account", "admin", "api", "app", "auth", "aws", "azure", "bearer", "bot", "client", "csrf", "db", "deploy", "device",
+        "encryption", "ftp", "gcp", "github", "gitlab", "google", "hmac", "http", "jwt", "ldap", "login", "mail", "master", "my", "mysql",
+        "oauth", "openai", "personal", "pg", "postgres", "private", "proxy", "redis", "refresh", "root", "secret", "security",
+        "server", "service", "session", "signing", "slack", "smtp", "sql", "ssh", "ssl", "stripe", "telegram", "tls", "user", "vault",
+        "webhook", "wifi", "xsrf",
+    )
+)  # fmt: skip
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
-_VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s\"'&;,|]+)"
+# A quote that is not closed reaches to the end of its line, or of what is looked at: a secret must not show because its end is far away.
+_VALUE = r"(?:\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"?|'[^'\\\n]*(?:\\.[^'\\\n]*)*'?|[^\s\"'&;,|]+)"
+_WITH = r"\b[^\n;|&]{0,200}?\s"  # the words between a program and its flag
 _EDGE = r"(?<![A-Za-z0-9])"  # an underscore may stand in front: `token_ghp_...`
 SECRET_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", REDACTED),
@@ -121,6 +137,11 @@ SECRET_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{12,}", rf"\1{REDACTED}"),
     (r"(://[^\s/:@]{0,200}:)[^\s/@]{1,500}@", rf"\1{REDACTED}@"),
     (r"(?i)(--?(?:password|passwd|token|secret|api-?key)[= ]\s*)" + _VALUE, rf"\1{REDACTED}"),
+    (r"(\b(?:mysql[a-z]{0,12}|mariadb(?:-[a-z]{1,12})?|mongo[a-z]{0,12}|sshpass|(?:docker|podman|az|oc)\s{1,3}login)" + _WITH
+     + r"-p[= ]?)(?!-)" + _VALUE, rf"\1{REDACTED}"),
+    (r"(\bsqlcmd" + _WITH + r"-P[= ]?)(?!-)" + _VALUE, rf"\1{REDACTED}"),
+    (r"(\bredis-cli" + _WITH + r"-a[= ]?)(?!-)" + _VALUE, rf"\1{REDACTED}"),
+    (r"(\bcurl" + _WITH + r"(?:-u|--user|--proxy-user)[= ]?[\"']?[^\s:\"']{1,100}:)[^\s\"']{1,500}", rf"\1{REDACTED}"),
     (r"(?i)(\b(?:export|setx?|env|declare|local)\s{1,3}[A-Za-z0-9_]{0,80}(?:key|token|secret|passw|credential)[A-Za-z0-9_]{0,80}"
      r"\s{0,3}=\s{0,3})" + _VALUE, rf"\1{REDACTED}"),
     (r"(?i)([\"']?\b[A-Za-z0-9_]{0,80}(?:password|passwd|passphrase|secret|api_?key|access_?key|private_?key|credential|token)"
@@ -130,6 +151,7 @@ SECRET_PATTERNS: tuple[tuple[str, str], ...] = (
 _HINTS = (
     *("-----begin", "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "akia", "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat"),
     *("glpat", "npm_", "xox", "aiza", "eyj", "://", "bearer", "basic", "pass", "secret", "token", "key", "credential"),
+    *("mysql", "mariadb", "mongo", "sqlcmd", "login", "redis-cli", "curl"),
 )
 
 
@@ -286,9 +308,27 @@ def _builtin_patterns() -> list[tuple[re.Pattern[str], str]]:
     return [(re.compile(pattern), replacement) for pattern, replacement in SECRET_PATTERNS]
 
 
+def _apart(word: str) -> tuple[str, ...]:
+    """A word, or the two that were run together in it."""
+    if word in SENSITIVE_WORDS:
+        return (word,)
+    for ending in SURE_ENDINGS:
+        if word.endswith(ending):
+            return word.removesuffix(ending), "password"
+    for ending, meaning in OTHER_ENDINGS.items():
+        if word.endswith(ending) and _ends_in_a_front(word.removesuffix(ending)):
+            return word.removesuffix(ending), meaning
+    return (word,)
+
+
+def _ends_in_a_front(word: str) -> bool:
+    """``github`` and ``githubaccess``; a short word counts only alone."""
+    return word in FRONTS or any(word.endswith(front) for front in FRONTS if len(front) > 5)
+
+
 @lru_cache(maxsize=4_096)
 def _sensitive_by_words(key: str) -> bool:
-    words = [word.lower() for word in _WORDS.findall(key)]
+    words = [part for word in _WORDS.findall(key) for part in _apart(word.lower())]
     if any(tuple(words[i : i + 2]) in SENSITIVE_PHRASES for i in range(len(words) - 1)):
         return True
     companions = [word for word in words if word not in SENSITIVE_WORDS and word not in KEY_WORDS and not word.isdigit()]

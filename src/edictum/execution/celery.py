@@ -46,6 +46,7 @@ GRACE_S = 0.25  # how long after the deadline the worker's own word is waited fo
 KEPT_S = 86_400  # for how long claims are kept; no call may take longer
 MAX_RESULT_BYTES = 64 << 20
 LISTEN_S = 1.0
+LOOK_S = 0.2  # how often a worker looks whether one of its processes has died
 
 dumps: Callable[[Any], str] = json.dumps  # Celery's own, which knows dates, decimals, UUIDs and bytes
 loads: Callable[[str], Any] = json.loads
@@ -67,6 +68,7 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
     app.conf.worker_prefetch_multiplier = 1
     app.conf.broker_transport_options = {"visibility_timeout": KEPT_S, **(app.conf.broker_transport_options or {})}
     signals.worker_process_init.connect(_lead_a_group)
+    signals.worker_ready.connect(_look_often)
     url = results_url(app)
 
     @app.task(name=TASK, base=_ToolTask, bind=True, acks_late=True, reject_on_worker_lost=False, ignore_result=True, max_retries=0)  # type: ignore[untyped-decorator]
@@ -81,6 +83,16 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
 def _lead_a_group(**_: Any) -> None:
     """Celery kills the process group of a worker process that leads one: then the children of a tool die with it."""
     os.setpgrp()
+
+
+def _look_often(sender: Any, **_: Any) -> None:
+    """Notice a dead process at once. Celery looks when one closes its pipe, and may be there before the kernel has ended it: then it
+    looks again only after five seconds.
+    """
+    hub = getattr(sender, "hub", None)
+    if hub is not None and not getattr(hub, "edictum_looks", False):  # a worker that connects again is ready again
+        hub.edictum_looks = True
+        hub.call_repeatedly(LOOK_S, sender.pool.maintain_pool)
 
 
 def reference(function: Callable[..., Any]) -> str:

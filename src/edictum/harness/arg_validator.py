@@ -58,8 +58,10 @@ class ToolArgValidator:
 
     def fits(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
         """Whether nothing is wrong with the arguments: the usual case, and a quick one."""
+        known = _VALIDATORS.get(id(spec))  # as ``validator_for_spec``, which every call would have to call
+        validator = known[1] if known is not None and known[0] is spec else validator_for_spec(spec)
         try:
-            return bool(validator_for_spec(spec).is_valid(arguments))
+            return validator.is_valid(arguments)  # type: ignore[no-any-return]
         except ValueError:  # a value that JSON does not know
             return False
 

@@ -23,6 +23,7 @@ MAX_MATCHES = 50
 MATCH_CHARS = 300
 
 Matcher = Callable[[str], bool]
+READER = "read_artifact"  # the name of the tool, as the model knows it
 
 
 def make_reader(store: ArtifactStore, session_id: str) -> Callable[..., dict[str, Any]]:

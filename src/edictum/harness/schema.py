@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import is_dataclass
+from enum import Enum
 from functools import lru_cache
-from typing import Any, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
-from edictum.core.jsonable import dumps
+from edictum.core.jsonable import dumps, jsonable
 from edictum.errors import EdictumConfigError
 from edictum.harness.turn_budget import DeadlineToken
 
@@ -15,7 +19,7 @@ HINT = "Install the extra: pip install 'edictum[harness]'."
 
 
 def schemas_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """``parameters`` and ``token_parameter`` of a ToolSpec, from a function's type hints."""
+    """``parameters``, ``returns`` and ``token_parameter`` of a ToolSpec, from a function's type hints."""
     hints = _hints(function)
     token_parameter = next((name for name, hint in hints.items() if hint is DeadlineToken and name != "return"), None)
     fields: dict[str, Any] = {}
@@ -26,7 +30,52 @@ def schemas_of(function: Callable[..., Any]) -> dict[str, Any]:
         if name != token_parameter:
             default = ... if parameter.default is parameter.empty else parameter.default
             fields[name] = (hints.get(name, Any), default)
-    return {"parameters": _object_schema(function, fields), "token_parameter": token_parameter}
+    return {"parameters": _object_schema(function, fields), "returns": _result_schema(hints), "token_parameter": token_parameter}
+
+
+def _result_schema(hints: dict[str, Any]) -> dict[str, Any] | None:
+    """The schema of the result, if its hint says something that can be held against a result as JSON. One that does not is no error."""
+    hint = hints.get("return")
+    if hint is None or hint is NoneType or not _is_json_type(hint):
+        return None
+    pydantic = _pydantic()
+    try:
+        schema: dict[str, Any] = pydantic.TypeAdapter(hint).json_schema(mode="serialization", by_alias=False)
+    except Exception:
+        return None
+    schema.pop("title", None)
+    return schema or None
+
+
+PLAIN_TYPES = (str, int, float, bool, list, dict, tuple, NoneType, Any)
+
+
+def _is_json_type(hint: Any, within: tuple[Any, ...] = ()) -> bool:
+    """Whether values of this type look in JSON as pydantic's schema says. Other types may be written otherwise by us and by it."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal or hint in within:
+        return True
+    if origin is Annotated:
+        return _is_json_type(inner[0], within)
+    if origin is not None:
+        return origin in (list, dict, tuple, Union, UnionType) and all(part is ... or _is_json_type(part, within) for part in inner)
+    if is_dataclass(hint) or hasattr(hint, "__required_keys__") or hasattr(hint, "model_fields"):  # of a TypedDict, of a pydantic model
+        return all(_is_json_type(part, (*within, hint)) for part in _fields(hint))
+    return hint in PLAIN_TYPES or (isinstance(hint, type) and issubclass(hint, Enum))
+
+
+def _fields(hint: Any) -> list[Any]:
+    """The types of what an object of this class holds; for a class whose hints cannot be read, one that is no JSON type."""
+    try:
+        hints = get_type_hints(hint, include_extras=True)
+    except Exception:
+        return [object]
+    return [_unmarked(part) for part in hints.values() if get_origin(part) is not ClassVar]
+
+
+def _unmarked(hint: Any) -> Any:
+    """What Required[...] or NotRequired[...] is about."""
+    return get_args(hint)[0] if getattr(get_origin(hint), "_name", "") in ("Required", "NotRequired") else hint
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -60,6 +109,24 @@ def _pydantic() -> Any:
     except ImportError as exc:
         raise EdictumConfigError("@tool makes schemas from type hints with pydantic, which is not installed.", hint=HINT) from exc
     return pydantic
+
+
+def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
+    """What keeps a value from fitting a schema, as JSON; None if it fits."""
+    known = _RESULTS.get(id(schema))  # by identity: looking it up is part of every call
+    if known is None or known[0] is not schema:
+        if len(_RESULTS) >= 4096:
+            _RESULTS.clear()
+        known = _RESULTS[id(schema)] = (schema, validator_for(schema))
+    validator = known[1]
+    with suppress(ValueError):  # a value that JSON does not know
+        if validator.is_valid(value):
+            return None
+    first = next(validator.iter_errors(jsonable(value)), None)
+    return None if first is None else str(first.message)
+
+
+_RESULTS: dict[int, tuple[Mapping[str, Any], Any]] = {}
 
 
 def validator_for(schema: Mapping[str, Any]) -> Any:

@@ -105,7 +105,8 @@ def tool(description: str | None = None, /, **settings: Any) -> Callable[[Callab
 def tool(first: Any = None, /, **settings: Any) -> Any:
     """Make a ToolSpec from a typed function: ``@tool``, ``@tool("what it does")`` or ``@tool(side_effect="read", timeout_s=5)``.
 
-    The schema comes from the type hints, the description from the docstring. A parameter annotated ``DeadlineToken`` receives
+    The schemas of arguments and result come from the type hints, the description from the docstring; a result that does not fit is a
+    failure (``returns=None`` turns that off). A parameter annotated ``DeadlineToken`` receives
     the call's deadline and is no part of the schema. In a turn coroutine functions run as tasks and others in threads, unless
     ``isolation`` says otherwise.
     """

@@ -64,7 +64,7 @@ class ToolSpec:
     window_s: float | None = None  # within it a call with the same identity runs once, also after a restart
     timeout_s: float | None = None
     min_useful_s: float = 0.0
-    retry_on_timeout: bool | None = None  # None: if it is safe to repeat
+    retry_on_timeout: bool | None = None  # None: if it is safe to repeat, or has certainly not begun
     retry_on_failure: bool = True
     max_retries: int = 0
     non_retryable: tuple[type[BaseException], ...] = ()
@@ -110,10 +110,6 @@ class ToolSpec:
     def may_coerce(self) -> bool:
         return self.side_effect is not SideEffect.IRREVERSIBLE if self.coerce is None else self.coerce
 
-    @property
-    def retryable_after_timeout(self) -> bool:
-        return self.safe_to_repeat if self.retry_on_timeout is None else self.retry_on_timeout
-
     def entry(self) -> ToolEntry:
         """The same tool as a guard knows it."""
         return ToolEntry(
@@ -121,7 +117,7 @@ class ToolSpec:
             idempotent=self.idempotent,
             timeout_s=self.timeout_s,
             run_in=None if self.isolation is None else RUN_IN[self.isolation],
-            retry_on_timeout=self.retryable_after_timeout,
+            retry_on_timeout=self.retry_on_timeout,
             retry_on_failure=self.retry_on_failure,
             verify=self.verify,
         )

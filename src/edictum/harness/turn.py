@@ -22,7 +22,7 @@ from edictum.core.redaction import shorten
 from edictum.execution.portal import PORTAL
 from edictum.execution.threads import POOL
 from edictum.guard import Edictum
-from edictum.harness.artifact_reader import make_reader
+from edictum.harness.artifact_reader import READER, make_reader
 from edictum.harness.canonical import canonical
 from edictum.harness.messages import Message, ModelReply, as_reply, assistant_message, note, tool_message
 from edictum.harness.scheduler import ToolScheduler
@@ -93,7 +93,7 @@ def run_turn_sync(model: Callable[..., Any], messages: Sequence[Message], *args:
 
 def _with_reader(tools: ToolRegistry, store: Any, state: TurnState, guard: Edictum | None) -> ToolRegistry:
     """The tools, with the reader of stored outputs if there is a store: a reference without a reader leads nowhere."""
-    if store is None or "read_artifact" in tools:
+    if store is None or READER in tools:
         return tools
     if not state.session_id:
         state.session_id = guard.session_id if guard is not None else "turn"

@@ -29,16 +29,17 @@ from edictum.core.decision import Raised
 from edictum.core.effects import Ran, RunTool
 from edictum.core.events import Approval
 from edictum.core.freeze import EMPTY, freeze_args
-from edictum.core.jsonable import dumps, jsonable, show
+from edictum.core.jsonable import dumps, show
 from edictum.core.limits import Grant, Limit, Metric, Reservation, Settlement
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
 from edictum.core.turn import Answer, Gate, Gates, Once, Oversized, Refusal, Repeat, Twin
 from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, Invalid, Malformed, ToolArgValidator, parse_arguments
+from edictum.harness.artifact_reader import READER
 from edictum.harness.canonical import canonical, digest
 from edictum.harness.replay_control import DUPLICATE, Done, InFlight, New, replayed
-from edictum.harness.schema import validator_for
+from edictum.harness.schema import misfit
 from edictum.harness.tool_registry import ToolRegistry, as_registry, sendable
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
 from edictum.harness.turn_budget import CURRENT, DEFAULT_CAP_S, DeadlineExceeded, DeadlineToken, TurnBudget
@@ -152,8 +153,8 @@ class TurnCall:
         said = error_key(value)
         if said is not None:
             return said
-        first = next(validator_for(self._spec.returns or {}).iter_errors(jsonable(value)), None)
-        return None if first is None else f"the result does not fit the tool's schema: {shorten(first.message, 300)}"
+        wrong = misfit(self._spec.returns or {}, value)
+        return None if wrong is None else f"the result does not fit the tool's schema: {shorten(wrong, 300)}"
 
     # --- The gates --------------------------------------------------------------------------------------------------------
 
@@ -291,9 +292,12 @@ class TurnCall:
         """The last look at the clock. From here on there is one absolute deadline, for the tool and for whoever waits for it."""
         turn, spec = self._turn, self._spec
         state, budget = turn.state, turn.budget
-        now = budget.now()
-        cap_s = turn.cap_s if run.timeout_s is None else min(turn.cap_s, run.timeout_s)
-        left_s = min(cap_s, budget.deadline - budget.reserve_s - now)
+        now, cap_s = budget.now(), turn.cap_s
+        left_s = budget.deadline - budget.reserve_s - now
+        if left_s > cap_s:
+            left_s = cap_s
+        if run.timeout_s is not None and left_s > run.timeout_s:
+            left_s = run.timeout_s
         if left_s <= self._useful_s or not state.accepting:
             late = self._too_late(left_s) if state.accepting else Refusal("cancelled", "The turn is over.")
             if late is not None:
@@ -379,6 +383,7 @@ class TurnCall:
             findings=outcome.findings,
             notes=outcome.notes,
             turn=outcome.turn,
+            reader=READER if READER in self._turn.tools else None,
         )
 
     def _in_line(self, outcome: ToolExecutionResult, content: str, reference: Any) -> ToolOutcome:
@@ -399,6 +404,8 @@ class TurnCall:
         if not isinstance(outcome, (ToolTimeout, ToolFailure)) or not outcome.retryable or not 0 < self.attempts <= spec.max_retries:
             return None
         if isinstance(outcome, ToolFailure) and (outcome.policy_error or outcome.success_source == "cancelled"):
+            return None
+        if outcome.effect_unknown and not self._call.idempotent:  # that a model may repeat it does not mean that we do
             return None
         pause_s: float = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self.attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311
         if self._too_late(self._turn.budget.tool_time_s(self._turn.cap_s) - pause_s) is not None:
@@ -472,8 +479,7 @@ MANY = 10**18
 def _surely_fits(value: Any, limit: int) -> bool:
     """Whether a result is so small that nobody needs to count: an escaped character takes at most twelve."""
     if type(value) is dict:
-        sizes = [_most(key) + _most(item) for key, item in value.items()]
-        return sum(sizes) <= limit - 2
+        return sum([_most(key) + _most(item) for key, item in value.items()]) <= limit - 2
     return _most(value) <= limit - 12
 
 
@@ -482,4 +488,9 @@ def _most(value: Any) -> float:
     kind = type(value)
     if kind is str:
         return 4 + 12 * len(value)
-    return 24 if kind in BRIEF or (kind is int and -MANY < value < MANY) else float("inf")
+    if kind is int:
+        return 24 if -MANY < value < MANY else ENDLESS
+    return 24 if kind in BRIEF else ENDLESS
+
+
+ENDLESS = float("inf")

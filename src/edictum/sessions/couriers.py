@@ -279,10 +279,25 @@ class LoopCourier(Courier):
             self.retire()
             await self._store.close()
 
+    def send(self, op: Op) -> None:
+        super().send(op)
+        if self._task is None:  # not under the lock: some loops begin a task while it is made
+            self._start()
+
     def _put(self, op: Op) -> None:
         self._inbox.append(op)
-        if self._task is None:
-            self._task = self.loop.create_task(self._run(), context=contextvars.Context())
+
+    def _start(self) -> None:
+        self._task = self.loop.create_task(self._run(), context=contextvars.Context())
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Somebody may have cancelled it, even before it began; and operations may have come since it looked for the last time."""
+        if task is not self._task:
+            return
+        self._task = None
+        if self._inbox or self._backlog:
+            self._start()
 
     def _pop(self) -> Op | None:
         with self._lock:
@@ -304,9 +319,7 @@ class LoopCourier(Courier):
                 await self._deliver(ops)
                 self._under_way = []
         finally:
-            self._task = None
-            if self._under_way:  # the task was cancelled
-                self._leave_behind()
+            self._leave_behind([])  # what was under way, if it was cancelled
 
     async def _deliver(self, ops: list[Op]) -> None:
         delivery = self._delivery(ops)
@@ -327,22 +340,22 @@ class LoopCourier(Courier):
 
     def _opened(self) -> None:
         """Others are denied now as well, so the probe must not depend on this loop going on."""
-        self._thread.send(Op("ping", None))
+        if not self._thread.stopped:
+            self._thread.send(Op("ping", None))
 
-    def _leave_behind(self) -> None:
+    def _leave_behind(self, waiting: Sequence[Op]) -> None:
         """What must get through goes by the thread; the rest is refused, and what it may have taken is given back."""
-        with self._lock:
-            under_way, self._under_way = self._under_way, []
-            ops = [*under_way, *self._backlog, *self._inbox]
-            self._backlog.clear()
-            self._inbox.clear()
-        hint = BackendError(f"The session store {self.name} was not asked: the event loop of the call has ended.")
+        under_way, self._under_way = [op for op in self._under_way if not op.served], []
+        ops = [*under_way, *waiting]
         left = [op for op in ops if op.kept] + [_release(op.step) for op in under_way if op.kind == "reserve" and op.step.hold]
         try:
             for op in left:
                 self._thread.send(op)
         except BackendError:
             logger.error("The session store %s was closed with %d calls not counted.", self.name, len(left))
+        hint = BackendError(
+            f"The session store {self.name} gave no answer: the task that asked it was cancelled, as when an event loop ends."
+        )
         for op in ops:
             if not op.kept:
                 self._answer(op, hint)
@@ -351,7 +364,11 @@ class LoopCourier(Courier):
         """Carry nothing any more. Safe to call from any thread once the loop has stopped."""
         self._gone()
         task, self._task = self._task, None
-        self._leave_behind()
+        with self._lock:
+            waiting = [*self._backlog, *self._inbox]
+            self._backlog.clear()
+            self._inbox.clear()
+        self._leave_behind(waiting)
         if task is not None and not self.loop.is_closed():
             task.cancel()
 

@@ -100,6 +100,11 @@ class Op:
         return self.abandoned
 
     @property
+    def served(self) -> bool:
+        """Whether somebody waited for the answer, and has it."""
+        return self.answer is not NO_ANSWER and not self.abandoned
+
+    @property
     def kept(self) -> bool:
         """Whether it must get through even when nobody waits: else a call that ran would not be counted."""
         return self.kind == "settle"

@@ -34,7 +34,7 @@ from edictum.sessions.wire import (
 SWEEP_EVERY_S = 30.0
 MIGRATION_LOCK = 0x45_44_49_43
 # What the server says about a batch that is at fault itself. Everything else may pass when it is sent again.
-FAULTY = (asyncpg.DataError, asyncpg.ProgramLimitExceededError)
+FAULTY = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 
 
 class PostgresStore:

@@ -73,20 +73,22 @@ class RedisStore:
         try:
             links = self._links or self._connect()
             return links.run(self._talks.answers(batch.ops))
-        except LOST as exc:
-            self.close()
-            raise unavailable(exc) from exc
+        except BaseException as exc:
+            self.close()  # some replies may not have been read, and must not be taken for others
+            if isinstance(exc, LOST):
+                raise unavailable(exc) from exc
+            raise
 
     def _connect(self) -> Links:
-        self._links = Links(self._url, self._wait_s, self._options)
+        self._links = Links(self._url, self._talks.next_seed(), self._wait_s, self._options)
         self._links.run(self._talks.set_up(self._links.host, self.check))
         return self._links
 
     def on_loop(self) -> RedisLoopStore:
         return RedisLoopStore(self)
 
-    def loop_links(self) -> LoopLinks:
-        return LoopLinks(self._url, self._wait_s, self._options)
+    def loop_links(self, talks: Talks) -> LoopLinks:
+        return LoopLinks(self._url, talks.next_seed(), self._wait_s, self._options)
 
     def check(self, info: Mapping[str, str]) -> None:
         """Whether a server that says this about itself may be used."""
@@ -113,12 +115,14 @@ class RedisLoopStore:
         try:
             links = self._links or await self._connect()
             return await links.run(self._talks.answers(batch.ops))
-        except LOST as exc:
+        except BaseException as exc:
             await self.close()
-            raise unavailable(exc) from exc
+            if isinstance(exc, LOST):
+                raise unavailable(exc) from exc
+            raise
 
     async def _connect(self) -> LoopLinks:
-        self._links = self._store.loop_links()
+        self._links = self._store.loop_links(self._talks)
         await self._links.run(self._talks.set_up(self._links.host, self._store.check))
         return self._links
 

@@ -18,22 +18,30 @@ from redis.retry import Retry
 from edictum.sessions.patience import Patience
 from edictum.sessions.redis_talk import Node, Replies, Requests, T, Talk
 
-COMMON: dict[str, Any] = {"decode_responses": True, "protocol": 2}
+
+def _pool(module: Any, url: str, seed: Node, **options: Any) -> Any:
+    """How connections are made: as the URL says, but for the host when another node is to be asked."""
+    pool = module.ConnectionPool.from_url(url, decode_responses=True, protocol=2, **options)
+    pool.connection_kwargs.update(_where(seed))
+    return pool
 
 
 def _at(pool: Any, node: Node) -> Any:
-    """A new connection as the URL describes it, to that node."""
-    where = {} if node is None else {"host": node[0], "port": node[1]}
-    return pool.connection_class(**{**pool.connection_kwargs, **where})
+    """A new connection to that node."""
+    return pool.connection_class(**{**pool.connection_kwargs, **_where(node)})
+
+
+def _where(node: Node) -> dict[str, Any]:
+    return {} if node is None else {"host": node[0], "port": node[1]}
 
 
 class Links:
     """For threads."""
 
-    def __init__(self, url: str, wait_s: float, options: dict[str, Any]) -> None:
+    def __init__(self, url: str, seed: Node, wait_s: float, options: dict[str, Any]) -> None:
         retry = Retry(NoBackoff(), 0)  # repeating is the courier's business
         waits = {"socket_timeout": wait_s, "socket_connect_timeout": wait_s}
-        self._pool = redis.connection.ConnectionPool.from_url(url, retry=retry, **COMMON, **waits, **options)
+        self._pool = _pool(redis.connection, url, seed, retry=retry, **waits, **options)
         self._links: dict[Node, Any] = {}
 
     @property
@@ -77,10 +85,10 @@ def _read(link: Any) -> Any:
 class LoopLinks:
     """For one event loop."""
 
-    def __init__(self, url: str, wait_s: float, options: dict[str, Any]) -> None:
+    def __init__(self, url: str, seed: Node, wait_s: float, options: dict[str, Any]) -> None:
         retry = LoopRetry(NoBackoff(), 0)
         waits = {"socket_timeout": None, "socket_connect_timeout": None}  # one bound for all of a round trip, see _in_time
-        self._pool = redis.asyncio.connection.ConnectionPool.from_url(url, retry=retry, **COMMON, **waits, **options)
+        self._pool = _pool(redis.asyncio.connection, url, seed, retry=retry, **waits, **options)
         self._wait_s = wait_s
         self._links: dict[Node, Any] = {}
 

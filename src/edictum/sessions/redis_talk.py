@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha1
 from importlib.resources import files
+from itertools import cycle
 from typing import Any, TypeAlias, TypeVar
 
 from redis.crc import key_slot
@@ -52,6 +53,7 @@ NOT_NOW = (AskError, ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgain
 NOT_NOW_TEXTS = ("BUSY", "MISCONF", "NOREPLICAS", "UNKILLABLE")
 LETTERS = ("a", "x", "s", "f", "c", "h")
 SCAN_COUNT = 500
+MAX_ROOTS = 10_000
 
 
 def _script(name: str) -> str:
@@ -101,8 +103,13 @@ class Talks:
         self._roots = roots
         self._id = uuid.uuid4().hex[:16]
         self._slots = Slots()
+        self._seeds: Iterator[Node] = cycle([None])
 
     # --- Getting to know the server -------------------------------------------------------------------------------------------
+
+    def next_seed(self) -> Node:
+        """Whom to ask for the others when connecting: each time another node, as the one that the URL names may have gone."""
+        return next(self._seeds)
 
     def set_up(self, host: str, check: Callable[[Mapping[str, str]], None]) -> Talk[None]:
         """Look whether the server, or every node of the cluster, may be used, and load the scripts."""
@@ -112,6 +119,7 @@ class Talks:
             replies = yield {None: [("CLUSTER", "SLOTS")]}
             self._slots = Slots(_ranges(_good(replies[None][0]), host))
             info = yield from self._introduce(self._slots.nodes)
+            self._seeds = cycle([None, *self._slots.nodes])
         for said in info.values():
             check(said)
 
@@ -146,6 +154,8 @@ class Talks:
                     answers[index] = exc
             elif ops[index].kind == "sessions":
                 answers[index] = yield from self._list(ops[index].step)
+            else:
+                yield from self._ping()
         again: list[int] = []
         replies = yield from self._ask(commands)
         for index, reply in zip(sent, replies, strict=True):
@@ -178,8 +188,13 @@ class Talks:
             return isinstance(reply, NoScriptError)
         root = _moved(reply)
         if root is not None:
-            self._roots[_session_of(op)] = root
+            self._remember(_session_of(op), root)
         return root is not None
+
+    def _remember(self, child: str, root: str) -> None:
+        if len(self._roots) >= MAX_ROOTS:  # what is forgotten is asked for again
+            self._roots.clear()
+        self._roots[child] = root
 
     def _read(self, op: Op, reply: Any) -> Any:
         if isinstance(reply, Exception):
@@ -199,7 +214,7 @@ class Talks:
         wrong: dict[str, str] = {}
         for (child, root), reply in zip(children, said, strict=True):
             if _good(reply) == "ok":
-                self._roots[child] = root
+                self._remember(child, root)
             else:
                 what = "was used without a parent" if reply == "used" else "has another root session"
                 wrong[child] = f"The session {child!r} {what} before, and cannot count in {root!r}."
@@ -216,6 +231,11 @@ class Talks:
         keys = [f"{prefix}h:{sid}" for sid in (session_id, *parents)]
         script = ("EVAL", self._scripts.sources[op.kind]) if by_source else ("EVALSHA", self._scripts.shas[op.kind])
         return (*script, len(keys), *keys, dumps(step), prefix)
+
+    def _ping(self) -> Talk[None]:
+        replies = yield {node: [("TIME",)] for node in self._slots.nodes}
+        for node in self._slots.nodes:
+            _good(replies[node][0])
 
     # --- Listing --------------------------------------------------------------------------------------------------------------
 

@@ -122,19 +122,20 @@ async def test_a_result_in_the_moment_of_the_deadline_is_one_outcome() -> None:
 
 async def test_a_caller_who_is_cancelled_again_while_the_tool_cleans_up() -> None:
     """The call is closed once, and the cancellation arrives."""
-    guard, started = Edictum(), asyncio.Event()
+    guard, started, cleaning = Edictum(), asyncio.Event(), asyncio.Event()
 
     async def tool() -> None:
         started.set()
         try:
             await asyncio.sleep(600)
         finally:
+            cleaning.set()
             await asyncio.sleep(0.05)
 
     call = asyncio.ensure_future(guard.dispatch("t", {}, tool, timeout_s=60))
     await started.wait()
     call.cancel()
-    await asyncio.sleep(0.01)
+    await cleaning.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -142,16 +143,17 @@ async def test_a_caller_who_is_cancelled_again_while_the_tool_cleans_up() -> Non
 
 
 async def test_a_caller_who_is_cancelled_in_the_grace_after_a_deadline() -> None:
-    guard = Edictum()
+    guard, cleaning = Edictum(), asyncio.Event()
 
     async def tool() -> None:
         try:
             await asyncio.sleep(600)
         finally:
+            cleaning.set()
             await asyncio.sleep(0.06)
 
     call = asyncio.ensure_future(guard.dispatch("t", {}, tool, timeout_s=0.01))
-    await asyncio.sleep(0.04)
+    await cleaning.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call

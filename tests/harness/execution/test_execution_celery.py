@@ -83,7 +83,7 @@ async def test_an_error_has_its_type_and_text(guard: Edictum) -> None:
 
 async def test_a_loop_is_killed_at_the_deadline_and_the_next_call_works(guard: Edictum) -> None:
     """By the worker's hard limit: nothing runs on."""
-    outcome = await guard.dispatch("spin", {}, bodies.spin, timeout_s=0.5)
+    outcome = await guard.dispatch("spin", {}, bodies.spin, timeout_s=2)
     assert isinstance(outcome, ToolTimeout)
     assert not outcome.body_may_be_running
     assert outcome.effect_unknown
@@ -109,6 +109,14 @@ async def test_a_worker_process_that_dies_is_lost(guard: Edictum) -> None:
     assert outcome.effect_unknown
     assert await guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=20) == 3
     assert counted(guard) == (2, 1, 1, 0)
+
+
+async def test_a_process_that_dies_is_noticed_before_celery_would_look_for_it(guard: Edictum) -> None:
+    """It looks every five seconds; calls with less time than that are lost all the same, and do not run out of time."""
+    for _ in range(3):
+        outcome = await guard.dispatch("crash", {}, bodies.crash, timeout_s=3)
+        assert isinstance(outcome, ToolFailure)
+        assert outcome.success_source == "lost"
 
 
 async def test_killing_the_process_during_a_call_is_lost_and_not_repeated(guard: Edictum, tmp_path: Path) -> None:
@@ -174,7 +182,7 @@ async def test_without_a_worker_a_call_is_known_not_to_have_begun_and_with_a_dea
     """All of a worker dies in a call: unknown. Nobody there: not begun, and a worker that comes later leaves it alone."""
     path = tmp_path / "done"
     args: dict[str, Any] = {"path": str(path), "text": "a", "then_sleep": 60}
-    call = asyncio.ensure_future(guard.dispatch("append", args, bodies.append, timeout_s=2))
+    call = asyncio.ensure_future(guard.dispatch("append", args, bodies.append, timeout_s=6))
     await asyncio.to_thread(eventually, path.exists)
     worker.kill()
     outcome = await call

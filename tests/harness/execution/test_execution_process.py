@@ -23,7 +23,7 @@ from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteErro
 from edictum.execution.processes import ProcessPool, descendants
 
 HERE = Path(__file__).parent
-SHORT = 0.3
+SHORT = 1.0  # enough for a warm worker to have begun, on a busy machine too
 PATIENCE = 60.0  # for calls that should end by themselves
 
 

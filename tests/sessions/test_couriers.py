@@ -1,0 +1,83 @@
+"""What couriers do with operations when their task is cancelled, on a store that writes down what it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from edictum.core.limits import Counters, Grant, Reservation, Settlement
+from edictum.errors import BackendError
+from edictum.sessions.couriers import OWN_CONNECTION_AFTER
+from edictum.sessions.patience import SLICES, Patience
+from edictum.sessions.store import Batch, StoreLedger
+
+GRANT = Grant(True, Counters())
+
+
+class Notebook:
+    """A store. In an event loop it refuses batches of more than one, so that they are sent one by one, and hangs at a call ``hang``."""
+
+    name = "notebook:"
+
+    def __init__(self) -> None:
+        self.by_thread: list[tuple[str, str]] = []
+        self.hangs = asyncio.Event()
+
+    def execute(self, batch: Batch) -> list[Any]:
+        self.by_thread += [(op.step.result, op.step.call_id) for op in batch.ops if isinstance(op.step, Settlement)]
+        return [Counters() if op.kind == "settle" else None for op in batch.ops]
+
+    def close(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+    def on_loop(self) -> NotebookInALoop:
+        return NotebookInALoop(self)
+
+
+class NotebookInALoop:
+    def __init__(self, store: Notebook) -> None:
+        self.store = store
+
+    async def execute(self, batch: Batch) -> list[Any]:
+        if len(batch.ops) > 1:
+            raise RuntimeError("too many")
+        if getattr(batch.ops[0].step, "call_id", "") == "hang":
+            self.store.hangs.set()
+            await asyncio.Future()
+        return [GRANT if op.kind == "reserve" else None for op in batch.ops]
+
+    async def close(self) -> None: ...
+
+
+async def test_a_granted_slot_is_not_given_back_because_its_neighbour_was_cancelled() -> None:
+    store = Notebook()
+    ledger = StoreLedger(store)
+    for _ in range(OWN_CONNECTION_AFTER):
+        await ledger.ping()
+    running, hanging = (asyncio.create_task(ledger.reserve(Reservation("s", call, ("",), ()))) for call in ("runs", "hang"))
+    kept = ledger.settle(Settlement("s", "before", ("",), (), "success"))
+    await store.hangs.wait()
+    assert await running == GRANT
+    courier: Any = ledger._couriers.here()
+    courier._task.cancel()
+    with pytest.raises(BackendError, match="cancelled"):
+        await hanging
+    await kept
+    await ledger.close()
+    assert sorted(store.by_thread) == [("release", "hang"), ("success", "before")]
+
+
+async def test_patience_counts_the_turns_of_the_loop_and_not_the_time_it_was_blocked() -> None:
+    """Ready work comes before the end of patience, however late it is: everything is scheduled before the loop goes on."""
+    loop, seen = asyncio.get_running_loop(), []
+    patience = Patience(loop, 0.0, lambda: seen.append("out of patience"))
+    for number in range(SLICES - 1):
+        await asyncio.sleep(0)
+        seen.append(f"turn {number}")
+    while "out of patience" not in seen:
+        await asyncio.sleep(0)
+    assert seen[: SLICES - 1] == [f"turn {number}" for number in range(SLICES - 1)]
+    patience.cancel()
