@@ -388,7 +388,7 @@ class _Reader:
         if following == "\n":
             return []
         if not following:
-            return [Text("\\", quoted=True)]
+            raise Unreadable("it ends in a backslash, which shells keep or drop depending on what stands before it")
         return [Text(following if not quoted or following in _ESCAPABLE else "\\" + following, quoted=True)]
 
     def backtick(self, _quoted: bool) -> list[Part]:
