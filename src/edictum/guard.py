@@ -35,10 +35,11 @@ from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.effects import RunTool, run_tool
 from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookRegistration
-from edictum.core.lifecycle import NOT_AT_ONCE, Flag, Flow, Terms, in_turn, lifecycle
+from edictum.core.lifecycle import in_turn, lifecycle
 from edictum.core.limits import OperationLimits
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.terms import NOT_AT_ONCE, Flag, Flow, Terms
 from edictum.core.turn import TurnPort
 from edictum.dry_run import dry_run, explain_evaluation
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError

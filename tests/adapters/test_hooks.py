@@ -129,6 +129,7 @@ def _refusal(opened: Reply | Ticket) -> str | None:
 
 class TestHooks(AdapterConformance):
     framework = "a loop with hooks"
+    hands_on_args = False
     cannot = {
         "timeout": "the loop runs the tool, and offers no way to stop it",
         "turn": "the loop runs the tool, and cannot stop it at a deadline",

@@ -279,8 +279,8 @@ def test_a_tool_that_verifies_is_named(verify: Any) -> None:
 
 def test_success_rules_of_a_policy_come_before_the_heuristic() -> None:
     """Each says why, or has no opinion; one that raises makes a failure."""
+    from edictum.core.ending import verdict_on as _verdict
     from edictum.core.events import Context
-    from edictum.core.lifecycle import _verdict
 
     def verdict(judge: Any, value: Any) -> Any:
         from edictum.core.effects import Ran

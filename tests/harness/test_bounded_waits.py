@@ -6,6 +6,7 @@ Nothing here is timed. What hangs is let go by the test, after the turn has ende
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +18,9 @@ from edictum import Edictum, HookDecision, HookRegistration, OperationLimits, Ve
 from edictum.core import lifecycle
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
 from edictum.execution.tasks import ABANDONED
-from edictum.harness import ModelReply, ToolCallRequest, TurnBudget, TurnResult, run_turn, run_turn_sync, tool
+from edictum.harness import ModelReply, ToolCallRequest, Turn, TurnBudget, TurnResult, TurnState, run_turn, run_turn_sync, tool
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
+from edictum.runtime import bounded
 from edictum.testing import AsyncLedger, ScriptedApprovalBackend
 
 
@@ -285,6 +287,69 @@ async def test_a_ledger_that_hangs_after_the_tool_leaves_the_result_and_counts_i
     assert await asyncio.to_thread(counts, guard) == (2, 2, 2)
 
 
+class FailingLate(StuckLedger):
+    """A ledger that hangs, and then fails at what it hung at, or at giving back what it granted too late."""
+
+    def __init__(self, stuck: Stuck, on: str, fails: str) -> None:
+        super().__init__(stuck, "ablock", on)
+        self._fails = fails
+
+    async def reserve(self, reservation: Reservation) -> Grant:
+        granted = await super().reserve(reservation)
+        if self._fails == "reserve" and reservation.hold:
+            raise ConnectionError("the ledger is gone")
+        return granted
+
+    async def settle(self, settlement: Settlement) -> Counters:
+        if self._fails == "settle":
+            raise ConnectionError("the ledger is gone")
+        return await super().settle(settlement)
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        ("reserve", "Reservation was not answered in time, and then failed: the ledger is gone"),
+        ("settle", "a slot that was granted late could not be given back: the ledger is gone"),
+    ],
+)
+async def test_what_goes_wrong_in_the_background_is_logged(fails: str, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    stuck = Stuck()
+    guard = Edictum(limits=UNLIMITED, backend=FailingLate(stuck, "reserve", fails))
+    assert all_are(ToolDenied, (await run(stuck, guard)).outcomes)
+    assert caplog.messages.count(said) == 2
+
+
+async def test_what_does_not_answer_at_all_is_given_up_in_the_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "LATE_S", 0.05)
+    stuck = Stuck()
+    guard = Edictum(limits=UNLIMITED, backend=StuckLedger(stuck, "ablock", "settle"))
+    budget = TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6)
+    await run_turn(model("look"), [], [look], guard, budget, session_id="s")
+    while len(caplog.messages) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    assert caplog.messages == ["Settlement was not answered in time, and then failed: no answer within 0.1 s"] * 2
+    await stuck.let_go()
+
+
+async def test_a_caller_that_is_cancelled_while_the_audit_hangs_is_let_go_and_the_event_is_written_later() -> None:
+    stuck = Stuck()
+    sink = StuckSink(stuck, "ablock", "call_allowed")
+    guard = Edictum(limits=UNLIMITED, audit_sink=sink)
+    turn = Turn(TurnState("s"), [look])
+    calling = asyncio.create_task(guard.dispatch("look", {"key": "a"}, turn=turn))
+    await asyncio.to_thread(stuck.entered.wait)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert not stuck.overrun
+    await stuck.let_go()
+    assert "call_allowed" in sink.written
+    assert counts(guard) == (1, 0, 0)
+
+
 async def test_a_session_that_cannot_be_read_in_time_refuses() -> None:
     stuck = Stuck()
     never = session_contract(lambda session: Verdict.pass_())
@@ -408,3 +473,38 @@ for parts in ({"audit_sink": Sink()}, {"hooks": [HookRegistration("before", "*",
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
     assert ended.stdout.split() == ["ToolDenied", "1", "ToolDenied", "1"]
     assert ended.stderr == "" or "audit sink" in ended.stderr
+
+
+async def test_amounts_and_parents_are_counted_in_a_turn_over_an_asynchronous_ledger() -> None:
+    guard = Edictum(limits=OperationLimits(max_amounts={"tokens": 10}), backend=AsyncLedger())
+    turn = Turn(TurnState("child"), [look])
+    amounts = {"amounts": lambda call: {"tokens": len(call.args["key"])}, "parent_session_id": "parent"}
+    first = await guard.dispatch("look", {"key": "12345678"}, turn=turn, **amounts)
+    second = await guard.dispatch("look", {"key": "abc"}, turn=turn, **amounts)
+    assert isinstance(first, ToolExecutionResult)
+    assert isinstance(second, ToolDenied)
+    assert second.reason == "limit"
+    assert await asyncio.to_thread(lambda: guard.session("parent").executions) == 1
+
+
+async def test_a_call_that_is_thrown_away_is_closed_and_leaves_nothing_unawaited() -> None:
+    """Python would complain of an awaitable that nobody awaited, and the tests take that for a failure."""
+    entered = asyncio.Event()
+
+    @tool(side_effect="read")
+    async def wait() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    guard = Edictum(limits=UNLIMITED, backend=AsyncLedger())
+    calling = guard.dispatch("wait", {}, turn=Turn(TurnState("s"), [wait]))
+    while not entered.is_set():  # as a task would, but for the last step
+        waited_for = calling.send(None)  # type: ignore[attr-defined]
+        if waited_for is not None:
+            waited_for._asyncio_future_blocking = False
+            await asyncio.wait([waited_for], timeout=0.01)
+        else:
+            await asyncio.sleep(0)
+    calling.close()  # type: ignore[attr-defined]
+    assert [event.action.value for event in guard.local_sink.events] == ["call_allowed", "call_failed"]
+    gc.collect()

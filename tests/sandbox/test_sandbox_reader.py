@@ -109,8 +109,8 @@ def test_words_are_those_of_a_real_shell(text: str) -> None:
     real = subprocess.run([BASH, "-c", line], capture_output=True, text=True, check=False, timeout=60, env={"PATH": "/nonexistent"})
     try:
         first = split(line)[0]
-    except Unreadable as why:
-        assert real.returncode != 0 or "ends in a backslash" in str(why)
+    except Unreadable:
+        assert real.returncode != 0 or line.endswith("\\")  # which bash reads in two ways
         return
     if "unexpected EOF" not in real.stderr:
         assert [word.literal for word in first.words[2:]] == real.stdout.split("\0")[:-1]

@@ -181,7 +181,7 @@ async def break_connections(kind: str, url: str, faults: Counter[str]) -> None:
             await asyncio.sleep(0.002)
 
     proxy.mode = "faulty"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         await asyncio.gather(*(agent(number) for number in range(8)))
     faults.update({f"{kind} connection: {fault}": times for fault, times in proxy.faults.items()})
     proxy.mode = "clean"

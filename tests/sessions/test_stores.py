@@ -487,7 +487,7 @@ async def test_a_budget_reserves_the_estimate_and_keeps_the_actual(url: str) -> 
 
     first = asyncio.create_task(guard.run("work", {}, body, **options))
     await running.wait()
-    with pytest.raises(EdictumDenied, match="Budget reached: the call asks for .* of cost, 0"):
+    with pytest.raises(EdictumDenied, match=r"Budget reached: the call asks for .* of cost, 0"):
         await guard.run("work", {}, body, **options)
     go_on.set()
     assert await first == 0.3

@@ -22,7 +22,7 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module, metadata
 from inspect import isawaitable
 from typing import Any, ClassVar, Literal
@@ -33,7 +33,7 @@ from edictum.core.contract import Verdict, precondition
 from edictum.core.decide import describe
 from edictum.core.effects import Pause
 from edictum.core.jsonable import dumps
-from edictum.core.lifecycle import Flag
+from edictum.core.terms import Flag
 from edictum.core.turn import TurnPort
 from edictum.errors import EdictumConfigError, EdictumToolError
 from edictum.execution.portal import PORTAL
@@ -131,6 +131,10 @@ class Adapter:
         """Exceptions by which the framework puts a call off or leaves it: neither results nor failures."""
         return ()
 
+    @cached_property
+    def _signals(self) -> tuple[type[BaseException], ...]:
+        return self.control_flow()  # the same for all calls, and looked up in the framework's modules
+
     @contextmanager
     def in_turn(self, turn: TurnPort) -> Iterator[None]:
         """Attach a turn of ``edictum.harness`` to the calls that are made inside: its deadline, its gates and its artifact store.
@@ -149,7 +153,7 @@ class Adapter:
         self, name: str, args: Mapping[str, Any], body: Body, *, on_warn: OnWarn | None = None, flag: Flag | None = None, **options: Any
     ) -> Reply:
         """Govern one call of a synchronous framework. ``body`` gets the checked arguments as a dict and runs the tool."""
-        signals = self.control_flow()
+        signals = self._signals
 
         def run(**checked: Any) -> Any:
             try:
@@ -176,7 +180,7 @@ class Adapter:
         **options: Any,
     ) -> Reply:
         """As ``call``, for an asynchronous framework."""
-        signals = self.control_flow()
+        signals = self._signals
 
         async def run(**checked: Any) -> Any:
             try:
@@ -266,11 +270,15 @@ class Adapter:
     def reply(self, outcome: ToolOutcome, on_warn: OnWarn | None = None) -> Reply:
         """The outcome as a reply; objections of postconditions are told to ``on_warn``, which may replace the value."""
         reply = reply_for(outcome, self.retold)
+        if on_warn is None:
+            return reply
         told = _tell(reply, on_warn)
         return _replaced(reply, PORTAL.run(_settled(told)) if isawaitable(told) else told)
 
     async def areply(self, outcome: ToolOutcome, on_warn: OnWarn | None = None) -> Reply:
         reply = reply_for(outcome, self.retold)
+        if on_warn is None:
+            return reply
         told = _tell(reply, on_warn)
         return _replaced(reply, await _settled(told) if isawaitable(told) else told)
 

@@ -29,7 +29,7 @@ class WireResult:
         meta = {key: value for key, value in (result.get("_meta") or {}).items() if not key.startswith(OWN_META)}
         self._wrapped = isinstance(structure, dict) and structure.keys() == {"result"} and _same(blocks, structure["result"])
         value = _plain(blocks) if structure is None else structure["result"] if self._wrapped else structure
-        whole = bool(meta) or not (structure is None or _same(blocks, value))
+        whole = bool(meta) or not (structure is None or self._wrapped or _same(blocks, value))
         self._shown = {"content": blocks, "structured_content": structure, "meta": meta} if whole else value
         self.result = result
         return self._shown

@@ -70,5 +70,4 @@ async def _ayield(items: list[Any]) -> AsyncIterator[Any]:
 def enclosed(function: Any, name: str) -> Any:
     """What a function refers to in the function around it, by name; None if it refers to no such thing."""
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    cells = getattr(function, "__closure__", None) or ()
-    return next((cell.cell_contents for known, cell in zip(names, cells, strict=True) if known == name), None)
+    return function.__closure__[names.index(name)].cell_contents if name in names else None

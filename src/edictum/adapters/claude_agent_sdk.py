@@ -133,8 +133,9 @@ class ClaudeAgentSDKAdapter(Adapter):
 
     def _claimed(self, name: str, args: dict[str, Any]) -> tuple[str, Opened | None]:
         """The call that a handler runs. It is not told the id; calls with the same name and arguments stand for each other."""
+        end = f"__{name}"
         for key, opened in reversed(list(self._open.items())):  # an older one that is still open was refused by somebody else
-            if opened.name.startswith("mcp__") and opened.name.endswith(f"__{name}") and opened.args == args:
+            if opened.args == args and opened.name.startswith("mcp__") and opened.name.endswith(end):
                 return key, self._open.pop(key)
         return "", None
 

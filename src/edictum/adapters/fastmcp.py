@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn
@@ -34,8 +35,12 @@ class FastMCPAdapter(Adapter):
 
         return EdictumMiddleware()
 
+    @cached_property
+    def _tools(self) -> Any:
+        return self.load("fastmcp.tools.base")
+
     async def _govern(self, context: Any, call_next: Any, on_warn: OnWarn | None) -> Any:
-        asked, made, tools, returned = context.message, WireResult(), self.load("fastmcp.tools.base"), None
+        asked, made, tools, returned = context.message, WireResult(), self._tools, None
 
         async def body(args: dict[str, Any]) -> Any:
             nonlocal returned

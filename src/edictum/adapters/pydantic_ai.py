@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply
@@ -17,12 +18,15 @@ class PydanticAIAdapter(Adapter):
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         """A deferred call has no result yet. ModelRetry and ToolFailed are not here: by them a tool says that it failed."""
-        exceptions = self.load("pydantic_ai.exceptions")
-        return exceptions.CallDeferred, exceptions.ApprovalRequired
+        return self._exceptions.CallDeferred, self._exceptions.ApprovalRequired
+
+    @cached_property
+    def _exceptions(self) -> Any:
+        return self.load("pydantic_ai.exceptions")
 
     def retold(self, error: BaseException, text: str) -> BaseException:
         """The model reads the first two from the part that they carry, not from their text."""
-        exceptions = self.load("pydantic_ai.exceptions")
+        exceptions = self._exceptions
         kinds = {exceptions.ToolRetryError: exceptions.ModelRetry, exceptions.ToolFailedError: exceptions.ToolFailed}
         kind: Callable[[str], BaseException] | None = kinds.get(type(error))
         return super().retold(error, text) if kind is None else kind(text)
@@ -38,7 +42,7 @@ class PydanticAIAdapter(Adapter):
         return EdictumCapability()
 
     async def _govern(self, call: Any, args: dict[str, Any], handler: Any, on_warn: OnWarn | None) -> Any:
-        exceptions = self.load("pydantic_ai.exceptions")
+        exceptions = self._exceptions
         returned: Any = None
 
         async def body(checked: dict[str, Any]) -> Any:

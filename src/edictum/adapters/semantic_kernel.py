@@ -39,10 +39,10 @@ class SemanticKernelAdapter(Adapter):
             async def body(args: dict[str, Any]) -> Any:
                 return await call.run(args, next)
 
-            options: dict[str, Any] = {"call_id": call.id, "flag": call.flag, "on_warn": on_postcondition_warn}
-            reply = await self.acall(context.function.name, call.args, body, **options)
+            reply = await self.acall(context.function.name, call.args, body, call_id=call.id, flag=call.flag, on_warn=on_postcondition_warn)
             call.answer(reply)
-            context.terminate = context.terminate or (reply.denied and self._terminate_on_deny)
+            if reply.denied and self._terminate_on_deny:
+                context.terminate = True
 
         kernel.add_filter(types.AUTO_FUNCTION_INVOCATION, govern)
         if not any(known is note_exceptions for _, known in kernel.function_invocation_filters):
@@ -84,7 +84,8 @@ class Invocation:
         context.arguments.update(args)
         # Semantic Kernel calls plain functions in the event loop, where nothing can end the wait for them. A call with a deadline is
         # a task of its own; its function runs in a thread, as those of the guard's other calls do.
-        context.function = function if asyncio.current_task() is self._task else in_thread(function)
+        if asyncio.current_task() is not self._task:
+            context.function = in_thread(function)
         token = CURRENT.set(self)
         try:
             await next(context)
@@ -93,7 +94,8 @@ class Invocation:
             raise
         finally:
             CURRENT.reset(token)
-            context.function = function
+            if context.function is not function:
+                context.function = function
         if self.error is not None:
             raise self.error
         self._swallowed = context.function_result is none_yet and isinstance(none_yet.value, str)

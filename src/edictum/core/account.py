@@ -14,8 +14,8 @@ from edictum.core.call import ToolCall
 from edictum.core.decide import describe
 from edictum.core.decision import Raised
 from edictum.core.effects import Effect, Ran, Rewritten, Within
-from edictum.core.lifecycle import Flow
 from edictum.core.limits import NO_AMOUNTS, Grant, Reservation, Settlement, amounts_in_millionths, with_amounts
+from edictum.core.terms import Flow
 from edictum.outcomes import ToolOutcome
 
 Actual: TypeAlias = Callable[[Any], Mapping[str, float]]

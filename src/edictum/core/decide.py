@@ -113,6 +113,11 @@ def describe(error: BaseException) -> str:
     return text or type(error).__name__
 
 
+def why(answer: Any) -> str:
+    """What is wrong with a port's answer: it raised, or it is not what the port promises."""
+    return describe(answer.error) if isinstance(answer, Raised) else f"it answered with {type(answer).__name__}"
+
+
 def decide_before(asked: tuple[Contract, ...], answers: Sequence[Answer], hooks: Sequence[HookAnswer], mode: Mode) -> Decision:
     """One decision from all answers: any denial denies, else any approval asks, else the call is allowed."""
     failed = [answer for answer in answers if not answer.verdict.passed]

@@ -21,20 +21,19 @@ import hashlib
 import json
 from collections.abc import Callable, Generator, Sequence
 from inspect import isawaitable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from edictum.core import events
 from edictum.core._draft import record, replace
 from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
 from edictum.core.consult import ask_hooks, consult, holds
 from edictum.core.contract import Mode
-from edictum.core.decide import AfterDecision, as_answer, ask, decide_after, decide_before, describe
+from edictum.core.decide import AfterDecision, as_answer, ask, decide_after, decide_before, describe, why
 from edictum.core.decision import FAULTS, Decision, HookAnswer, Objection, Raised
 from edictum.core.effects import (
     Ask,
     AwaitDecision,
     AwaitTwin,
-    Consult,
     Declined,
     Delay,
     Effect,
@@ -47,89 +46,31 @@ from edictum.core.effects import (
     Settle,
     StoreArtifact,
     Withdraw,
-    Within,
 )
-from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED, Approval, AuditAction, Closing, Context, Entry, Note
+from edictum.core.ending import closing_of, error_text, failed_outcome, verdict_on, with_note
+from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED, Approval, AuditAction, Closing, Entry
 from edictum.core.hooks import HookResult
-from edictum.core.jsonable import dumps, jsonable
-from edictum.core.limits import NO_COUNTERS, Breach, Counters, Grant, Metric, Reservation, Seat, SessionSnapshot, Settlement
+from edictum.core.jsonable import jsonable
+from edictum.core.limits import NO_COUNTERS, Breach, Counters, Grant, Metric, Reservation, SessionSnapshot, Settlement
 from edictum.core.policy import Plan
-from edictum.core.redaction import shorten
 from edictum.core.session import SessionView
+from edictum.core.terms import Admission, Flag, Flow, Terms
 from edictum.core.turn import Answer, CallInTurn, Gate, Gates, Once, Oversized, Refusal, Repeat, TurnOver, Twin
+from edictum.core.within import bounded, tell, timed, within
 from edictum.outcomes import (
     OUTCOME_KINDS,
-    TOOL_MESSAGE_MAX_CHARS,
     ToolDenied,
-    ToolFailure,
     ToolOutcome,
-    ToolTimeout,
     execution_result,
 )
-from edictum.success import Checker, SuccessCheck, SuccessVerdict, verdict_by_default, verdict_from_check, verdict_from_problem
-
-T = TypeVar("T")
-Flow: TypeAlias = Generator[Effect, Any, ToolOutcome]
-Flag: TypeAlias = Callable[[Any], str | None]
+from edictum.success import Checker, SuccessCheck, SuccessVerdict, verdict_from_check, verdict_from_problem
 
 NOT_ASKED = AfterDecision(value=None)
 IRREVERSIBLE = SideEffect.IRREVERSIBLE
-CHANGES_THE_WORLD = frozenset({SideEffect.WRITE, IRREVERSIBLE})
 NOT_YET: list[Any] = [None]  # the contracts have not been asked yet
 NO_DECISION = Decision(effect="deny")  # of the guard: a gate of the turn has decided
 # Which gate a denial came from, for ToolDenied.reason.
 REASONS = {"hook": "pre_hook", "operation_limit": "limit", "attempt_limit": "limit", "yaml_session": "limit"}
-
-
-@record
-class AtOnce:
-    """Ports that are known to answer at once, and not to fail: a ledger and a sink in this memory, and the system's clock.
-
-    They are asked without stopping the walk, which saves most of what stopping costs. Only the straight road asks them; whatever is
-    unusual is yielded as ever. ``enter`` and ``leave`` answer with the attempts and executions of the session, or None when there is
-    more to a call than a seat that is free.
-    """
-
-    enter: Callable[[str, str, Seat], tuple[int, int] | None]
-    leave: Callable[[str, str, Seat], tuple[int, int] | None]
-    now: Callable[[], float]
-    note: Callable[[Note], None]
-
-
-NOT_AT_ONCE = AtOnce(lambda *_: None, lambda *_: None, lambda: 0.0, lambda _: None)  # nobody enters, so that the rest is never asked
-
-
-@record
-class Terms:
-    """What all calls of a guard have in common."""
-
-    context: Context
-    success_check: SuccessCheck | None = None
-    principal_resolver: Callable[..., Any] | None = None
-    on_deny: Callable[..., Any] | None = None
-    on_allow: Callable[..., Any] | None = None
-    can_ask: bool = False
-    lease_s: float | None = None
-    in_force: Callable[[], str | None] | None = None  # the version of the policy that new calls are judged by
-    enforcing: bool = True
-    at_once: AtOnce = NOT_AT_ONCE
-
-    @property
-    def mode(self) -> Mode:
-        return self.context.mode
-
-
-@record
-class Admission:
-    """The state of a call at the door: what was decided, and the counters it was decided by."""
-
-    call: ToolCall
-    decision: Decision
-    counters: Counters
-    gate: str | None = None  # for denials that ToolDenied.reason names otherwise than by their source
-    announced: bool = False  # an event that says so is already written
-    holds: bool = False  # slots are held, and must be given back if the call does not run
-    answered: ToolOutcome | None = None  # a gate of the turn has ended the call: this is how
 
 
 def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, turn: CallInTurn | None = None) -> Flow:
@@ -149,14 +90,14 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
             attempts, executions = counted
             at_once.note((at_once.now(), context, CALL_ALLOWED, call, decision, attempts, executions))
         else:
-            admission = yield from _within(turn, _admit(run, plan, terms, special, turn))
+            admission = yield from within(turn, _admit(run, plan, terms, special, turn))
             call, decision, counters = admission.call, admission.decision, admission.counters
             if decision.effect != "allow":
-                return (yield from _within(turn, _stop(run, plan, terms, admission)))
+                return (yield from within(turn, _stop(run, plan, terms, admission)))
             if call is not run.call:
                 run = replace(run, call=call)
         if terms.on_allow is not None:
-            yield from _within(turn, _tell(Notify(terms.on_allow, (call,), "on_allow")))
+            yield from within(turn, tell(Notify(terms.on_allow, (call,), "on_allow")))
         if turn is None:
             ran = yield run
         else:
@@ -165,13 +106,13 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
             ran = turn.ran(ran) if type(ran) is Ran else ran
         if type(ran) is Raised:
             admission = Admission(call, decision, _counters(counters, counted), holds=True)
-            return (yield from _within(turn, _left(run, plan, terms, ran, admission)))
+            return (yield from within(turn, _left(run, plan, terms, ran, admission)))
 
         # From here on the tool has run: the call is counted and its result is kept, whatever else goes wrong.
-        verdict = _verdict(call, plan, ran, flag, terms.success_check)
+        verdict = verdict_on(call, plan, ran, flag, terms.success_check)
         if verdict is None:
-            verdict = yield from _within(turn, _custom_verdict(terms.success_check, call.tool_name, ran.value, turn))  # type: ignore[arg-type]
-        after = (yield from _within(turn, _review(call, plan, terms, ran, turn))) if plan.reviewed else NOT_ASKED
+            verdict = yield from within(turn, _custom_verdict(terms.success_check, call.tool_name, ran.value, turn))  # type: ignore[arg-type]
+        after = (yield from within(turn, _review(call, plan, terms, ran, turn))) if plan.reviewed else NOT_ASKED
         value = after.value if plan.reviewed else ran.value
         if verdict.success and counted is not None and after.passed:
             ended = at_once.leave(call.run_id, run.key, seat)  # type: ignore[arg-type]
@@ -182,17 +123,17 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
                     shaped = turn.shape(outcome)
                     outcome = (yield from _shaped(outcome, shaped, call, turn)) if type(shaped) is Oversized else shaped  # type: ignore[assignment]
                 attempts, executions = ended
-                kind, error = OUTCOME_KINDS[type(outcome)], _error_text(outcome) if outcome.notes else None
+                kind, error = OUTCOME_KINDS[type(outcome)], error_text(outcome) if outcome.notes else None
                 judged, sketch = after if plan.after else None, context.redaction.sketch(value)
                 at_once.note((at_once.now(), context, CALL_EXECUTED, call, decision, attempts, executions,
                               kind, verdict, judged, elapsed_ms, error, sketch))  # fmt: skip
                 return outcome
         end = _End(ran, verdict, value, after)
-        return (yield from _within(turn, _close(run, plan, terms, turn, Admission(call, decision, _counters(counters, counted)), end)))
+        return (yield from within(turn, _close(run, plan, terms, turn, Admission(call, decision, _counters(counters, counted)), end)))
     except GeneratorExit:
         raise
     except BaseException as exc:  # somebody said stop inside a contract, a hook or a checker; or the gate itself is broken
-        yield from _within(turn, _broken_off(run, plan, terms, Admission(call, decision, _counters(counters, counted)), exc, ran))
+        yield from within(turn, _broken_off(run, plan, terms, Admission(call, decision, _counters(counters, counted)), exc, ran))
         raise
 
 
@@ -213,18 +154,18 @@ def _close(run: RunTool, plan: Plan, terms: Terms, turn: CallInTurn | None, admi
     if verdict.success:
         outcome = execution_result(call.call_id, call.tool_name, end.value, int(end.ran.elapsed_s * 1000), after.findings)
     else:
-        outcome = _failed(call, plan, context, end.ran, verdict, end.value, after)
+        outcome = failed_outcome(call, plan, context, end.ran, verdict, end.value, after)
     settled = yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "success" if verdict.success else "failure")
     if type(settled) is not Counters:
-        outcome, settled = _with_note(outcome, context, "The call could not be counted", settled), admission.counters
+        outcome, settled = with_note(outcome, context, "The call could not be counted", settled), admission.counters
     if turn is not None:
         shaped = turn.shape(outcome)
         outcome = (yield from _shaped(outcome, shaped, call, turn)) if type(shaped) is Oversized else shaped  # type: ignore[assignment]
-    closing = _closing(plan, context, end.ran, verdict, end.value, after, outcome)
+    closing = closing_of(plan, context, end.ran, verdict, end.value, after, outcome)
     if not after.passed:
         yield events.postcondition_warning(context, call, decision, settled, closing)
     problem = yield Entry(context, CALL_EXECUTED if verdict.success else CALL_FAILED, call, decision, settled, closing)
-    return outcome if problem is None else _with_note(outcome, context, "The result could not be written to the audit", problem)
+    return outcome if problem is None else with_note(outcome, context, "The result could not be written to the audit", problem)
 
 
 def _counters(counters: Counters, counted: tuple[int, int] | None) -> Counters:
@@ -314,7 +255,7 @@ def _hooked(
         call = entered.call
     problem = (yield Rewritten(call)) if call is not asked else None
     if problem is not None:
-        wrong = _error("hook", "rewritten", f"The rewritten call cannot be made: {_why(problem)}", Decision(hooks=tuple(hooks)))
+        wrong = _error("hook", "rewritten", f"The rewritten call cannot be made: {why(problem)}", Decision(hooks=tuple(hooks)))
         return (yield from _count_refused(run, call, plan, terms, wrong))
     return call, hooks
 
@@ -323,17 +264,12 @@ def _identify(call: ToolCall, resolver: Callable[..., Any], in_turn: bool) -> Ge
     principal = yield from consult(resolver, (call.tool_name, call.args), in_turn)
     if principal is None or isinstance(principal, Principal):
         return with_principal(call, principal)
-    return _error("principal_resolver", "principal_resolver", f"The principal could not be resolved: {_why(principal)}")
+    return _error("principal_resolver", "principal_resolver", f"The principal could not be resolved: {why(principal)}")
 
 
 def _error(source: str, name: str, reason: str, base: Decision | None = None) -> Decision:
     """A denial because a part of the gate itself failed."""
     return replace(base or Decision(), effect="deny", reason=reason, source=source, name=name, policy_error=True)
-
-
-def _why(answer: Any) -> str:
-    """What is wrong with a port's answer: it raised, or it is not what the port promises."""
-    return describe(answer.error) if isinstance(answer, Raised) else f"it answered with {type(answer).__name__}"
 
 
 def _settle_all(raw: Sequence[tuple[Any, Any]]) -> Generator[Effect, Any, list[tuple[Any, Any]]]:
@@ -388,7 +324,7 @@ def _reserve(
 def _granted(call: ToolCall, decision: Decision, grant: Grant | Raised) -> Admission:
     """The ledger's answer, taken into the decision."""
     if not isinstance(grant, Grant):
-        reason = f"The session ledger could not be asked: {_why(grant)}"
+        reason = f"The session ledger could not be asked: {why(grant)}"
         return Admission(call, _error("ledger", "ledger", reason, decision), NO_COUNTERS)
     return Admission(call, _with_breaches(decision, grant) if grant.breaches else decision, grant.counters, holds=grant.granted)
 
@@ -417,7 +353,7 @@ def _ask_session(admission: Admission, plan: Plan, terms: Terms) -> Generator[Ef
     call, decision = admission.call, admission.decision
     snapshot = yield ReadSession(call.run_id)
     if not isinstance(snapshot, SessionSnapshot):
-        unread = _error("ledger", "ledger", f"The session could not be read: {_why(snapshot)}", decision)
+        unread = _error("ledger", "ledger", f"The session could not be read: {why(snapshot)}", decision)
         return admission if decision.effect == "deny" else replace(admission, decision=unread)
     seen = SessionSnapshot(snapshot.session_id, admission.counters, snapshot.per_tool)
     view = SessionView(seen, call.tool_name if admission.holds else None, call)
@@ -539,7 +475,7 @@ def _end_approval(admission: Admission, terms: Terms, action: AuditAction, about
 
 
 def _no_answer(admission: Admission, what: str, answer: Any) -> Admission:
-    reason = f"The approval backend {what}: {_why(answer)}"
+    reason = f"The approval backend {what}: {why(answer)}"
     return replace(admission, decision=_error("approval_backend", "approval_backend", reason, admission.decision), gate="write_denied")
 
 
@@ -603,50 +539,6 @@ PORTS = frozenset({"ledger", "audit", "approval_backend", "principal_resolver"})
 # --- After the tool ran -------------------------------------------------------------------------------------------------
 
 
-def _with_note(outcome: ToolOutcome, context: Context, what: str, problem: Any) -> ToolOutcome:
-    return replace(outcome, notes=(*outcome.notes, context.redaction.redact_text(f"{what}: {_why(problem)}")))
-
-
-def _closing(
-    plan: Plan, context: Context, ran: Ran, verdict: SuccessVerdict, value: Any, after: AfterDecision, outcome: ToolOutcome
-) -> Closing:
-    return Closing(
-        OUTCOME_KINDS[type(outcome)],
-        verdict,
-        after if plan.after else None,
-        int(ran.elapsed_s * 1000),
-        None if verdict.success and not outcome.notes else _error_text(outcome),
-        context.redaction.sketch(value) if ran.error is None and ran.deadline_s is None else None,
-    )
-
-
-def _verdict(call: ToolCall, plan: Plan, ran: Ran, flag: Flag | None, check: SuccessCheck | None) -> SuccessVerdict | None:
-    """Did the call succeed? None: the user's ``success_check`` must be asked, which replaces all but the facts stated first."""
-    if ran.error is not None or ran.deadline_s is not None:
-        return _ended_badly(ran)
-    if check is not None:
-        return None
-    try:
-        for rule in plan.success_rules:
-            if (reason := rule.judge(call, ran.value)) is not None:
-                return SuccessVerdict(False, f"success_rule:{rule.name}", str(reason))
-        if flag is not None and (reason := flag(ran.value)) is not None:
-            return SuccessVerdict(False, "framework", str(reason))
-        return verdict_by_default(call.tool_name, ran.value)
-    except Exception as exc:
-        return SuccessVerdict(False, "policy", f"Success detection failed: {describe(exc)}", policy_error=True)
-
-
-def _ended_badly(ran: Ran) -> SuccessVerdict:
-    if ran.cancelled:
-        return SuccessVerdict(False, "cancelled", "The caller was cancelled while the tool ran.")
-    if ran.error is None:
-        return SuccessVerdict(False, "timeout", "The tool did not end by its deadline.")
-    if ran.lost is not None:
-        return SuccessVerdict(False, "lost", ran.lost)
-    return SuccessVerdict(False, "exception", f"{type(ran.error).__name__}: {describe(ran.error)}")
-
-
 def _custom_verdict(check: SuccessCheck, tool: str, value: Any, turn: CallInTurn | None) -> Generator[Effect, Any, SuccessVerdict]:
     try:
         if isinstance(check, Checker):
@@ -672,76 +564,6 @@ def _review(call: ToolCall, plan: Plan, terms: Terms, ran: Ran, turn: CallInTurn
     return after
 
 
-def _failed(
-    call: ToolCall, plan: Plan, context: Context, ran: Ran, verdict: SuccessVerdict, value: Any, after: AfterDecision
-) -> ToolFailure | ToolTimeout:
-    elapsed_ms = int(ran.elapsed_s * 1000)
-    unknown = _effect_unknown(call, ran)
-    if ran.deadline_s is not None:
-        return ToolTimeout(
-            call.call_id,
-            call.tool_name,
-            ran.deadline_s,
-            elapsed_ms,
-            _may_be_repeated(call, unknown) if plan.entry.retry_on_timeout is None else plan.entry.retry_on_timeout,
-            body_may_be_running=ran.body_may_be_running,
-            effect_unknown=unknown,
-            verify_tool=plan.entry.verify if unknown else None,
-        )
-    shown = context.redaction.redact_secrets(value)
-    if ran.cancelled:
-        error = verdict.reason
-    elif ran.error is not None:
-        error = shown if isinstance(shown, str) else describe(ran.error)
-    else:
-        error = _failure_text(shown, verdict)
-    return ToolFailure(
-        call.call_id,
-        call.tool_name,
-        shorten(context.redaction.redact_text(error), TOOL_MESSAGE_MAX_CHARS),
-        plan.entry.retry_on_failure and _may_be_repeated(call, unknown),
-        elapsed_ms,
-        value=shown if ran.error is None else None,
-        exception=ran.error,
-        success_source=verdict.source,
-        success_reason=context.redaction.redact_text(verdict.reason),
-        policy_error=verdict.policy_error,
-        effect_unknown=unknown,
-        verify_tool=plan.entry.verify if unknown else None,
-        findings=after.findings,
-    )
-
-
-def _effect_unknown(call: ToolCall, ran: Ran) -> bool:
-    """Whether a tool that changes the world was begun and never reported its end."""
-    unfinished = ran.deadline_s is not None or ran.lost is not None or ran.cancelled
-    return unfinished and not ran.not_started and call.side_effect in CHANGES_THE_WORLD
-
-
-def _may_be_repeated(call: ToolCall, effect_unknown: bool) -> bool:
-    """A call of which nobody knows whether it took effect is safe to repeat only if repeating it changes nothing."""
-    return not effect_unknown or call.idempotent
-
-
-def _failure_text(value: Any, verdict: SuccessVerdict) -> str:
-    """What a failed result says about itself, for the model."""
-    if verdict.policy_error:
-        return verdict.reason
-    if isinstance(value, str) and value:
-        return value
-    if type(value) is dict:
-        said = [value[key] for key in ("error", "message") if isinstance(value.get(key), str) and value[key]]
-        return said[0] if said else dumps(value)
-    return verdict.reason if value is None else dumps(value)
-
-
-def _error_text(outcome: ToolOutcome) -> str:
-    texts = [outcome.error] if isinstance(outcome, ToolFailure) else []
-    if isinstance(outcome, ToolTimeout):
-        texts = [f"timed out after {outcome.elapsed_ms} ms"]
-    return shorten("; ".join([*texts, *outcome.notes]), 2_000)
-
-
 # --- In a turn ----------------------------------------------------------------------------------------------------------
 #
 # The turn's gates come first, in their order; what passes them takes the walk above, once per attempt. A call that the same call
@@ -755,7 +577,7 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
     try:
         gates = turn.gates if not plan.hooks_before else turn.gates_before_hooks
         stop = _ask_gates(gates, run.call, turn)
-        entered = run if stop is None else (yield from _timed(_enter(run, plan, terms, turn, gates, stop), turn))
+        entered = run if stop is None else (yield from timed(_enter(run, plan, terms, turn, gates, stop), turn))
         outcome = (yield from lifecycle(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered
         while (pause_s := turn.retry_in(outcome)) is not None and (yield Delay(pause_s)) is None:
             # Each attempt is judged, counted and recorded as a call of its own.
@@ -765,9 +587,9 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
                 break
             outcome = again
         if (settlement := turn.settlement(outcome)) is not None:
-            settled = yield from _bounded(settlement, turn)
+            settled = yield from bounded(settlement, turn)
             if type(settled) is not Counters:
-                outcome = _with_note(outcome, terms.context, "The call could not be written down as made", settled)
+                outcome = with_note(outcome, terms.context, "The call could not be written down as made", settled)
         return outcome  # type: ignore[no-any-return]
     finally:
         turn.ended(outcome)
@@ -834,7 +656,7 @@ def _settle_gate(gate: Gate, call: ToolCall, answer: Answer, turn: CallInTurn) -
     if type(answer) is Once:
         grant = yield answer.reservation
         if not isinstance(grant, Grant):
-            return Refusal("policy_error", f"The session ledger could not be asked: {_why(grant)}", policy_error=True)
+            return Refusal("policy_error", f"The session ledger could not be asked: {why(grant)}", policy_error=True)
         return turn.once(grant)
     return answer
 
@@ -863,7 +685,7 @@ def _repeat(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, outcome: Too
     said = replace(decision, effect="allow", source="turn", name="duplicate", reason="The same call has been answered in this turn.")
     problem = yield Entry(terms.context, AuditAction.CALL_REPLAYED, call, said, admission.counters, Closing(OUTCOME_KINDS[type(outcome)]))
     again = replace(outcome, call_id=call.call_id)
-    return again if problem is None else _with_note(again, terms.context, "The repetition could not be written to the audit", problem)
+    return again if problem is None else with_note(again, terms.context, "The repetition could not be written to the audit", problem)
 
 
 def _attempts_only(grant: Grant) -> Grant:
@@ -872,57 +694,9 @@ def _attempts_only(grant: Grant) -> Grant:
     return Grant(grant.granted or not any(breach.limit.enforce for breach in full), grant.counters, full)
 
 
-def _tell(effect: Notify) -> Generator[Effect, Any, None]:
-    yield effect
-
-
-def _within(turn: CallInTurn | None, flow: Generator[Effect, Any, T]) -> Generator[Effect, Any, T]:
-    """A part of the walk, in a turn with what it adds to all waiting: a bound, and a clock that stops for people."""
-    return flow if turn is None else _timed(flow, turn)
-
-
-def _timed(flow: Generator[Effect, Any, T], turn: CallInTurn) -> Generator[Effect, Any, T]:
-    answer: Any = None
-    try:
-        while True:
-            answer = yield from _bounded(flow.send(answer), turn)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    finally:
-        flow.close()
-
-
-# What the gate itself sends out: it is given a moment also when the turn is over, so that what happened is counted and written.
-SENT_OUT = frozenset({Reservation, Settlement, ReadSession, Entry, Withdraw})
-OF_THE_USER = frozenset({Settle, Consult, Notify, StoreArtifact})
-LATE_ANSWER_S = 5.0  # by how much an approval backend may overrun the time that it was given
-
-
-def _bounded(effect: Effect, turn: CallInTurn) -> Generator[Effect, Any, Any]:
-    """Whatever is waited for in a turn is waited for within the turn."""
-    kind = type(effect)
-    if kind in SENT_OUT:
-        return (yield Within(effect, turn.patience_s(port=True)))
-    if kind is Ask:
-        return (yield from _held(Within(effect, effect.decision.timeout + LATE_ANSWER_S), turn))  # type: ignore[union-attr]
-    if kind is AwaitDecision:
-        return (yield from _held(Within(effect, effect.timeout + LATE_ANSWER_S), turn))  # type: ignore[union-attr]
-    if kind in OF_THE_USER:
-        return (yield Within(effect, turn.patience_s()))
-    return (yield effect)  # it has a bound of its own, or is answered at once
-
-
-def _held(effect: Effect, turn: CallInTurn) -> Generator[Effect, Any, Any]:
-    turn.hold()
-    try:
-        return (yield effect)
-    finally:
-        turn.go_on()
-
-
 def _shaped(outcome: ToolOutcome, oversized: Oversized, call: ToolCall, turn: CallInTurn) -> Flow:
     """The outcome with its output put away, so that it fits a message."""
     reference: Any = Raised(LookupError("no artifact store"))
     if oversized.store is not None:
-        reference = yield from _bounded(StoreArtifact(oversized.store, call.run_id, call.tool_name, oversized.content), turn)
+        reference = yield from bounded(StoreArtifact(oversized.store, call.run_id, call.tool_name, oversized.content), turn)
     return turn.stored(outcome, oversized, reference)

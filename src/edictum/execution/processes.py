@@ -278,6 +278,7 @@ class ProcessPool:
         self._memory, self._cpu_s, self._max_result = memory_bytes or 0, cpu_s, max_result_bytes
         self._workers: set[Worker] = set()
         self._lifeline: list[int] = []
+        self._closings = 0
         self._start_over()
         self._finalizer = weakref.finalize(self, _end_all, self._workers, self._lifeline)
         _POOLS.add(self)
@@ -301,6 +302,7 @@ class ProcessPool:
         with self._lock:
             waiting, self._waiting = self._waiting, deque()
             idle, self._idle, self._count = self._idle, [], 0
+            self._closings += 1
             busy = self._workers.difference(idle)
             self._workers.clear()
             lifeline = self._lifeline[:]
@@ -315,7 +317,7 @@ class ProcessPool:
     def warm(self, count: int = 1) -> None:
         """Start workers ahead of the first calls."""
         for _ in range(count):
-            self._replace()
+            self._replace(self._closings)
 
     # --- One call
 
@@ -456,10 +458,12 @@ class ProcessPool:
             self._count += 1
         return self._start()
 
-    def _start(self) -> Worker:
-        """A new worker, in a place that is already counted."""
+    def _start(self, closings: int | None = None) -> Worker:
+        """A new worker, in a place that is already counted; unless the pool was closed since it had been so often."""
         try:
             with self._lock:
+                if closings not in (None, self._closings):
+                    raise NotStarted("The pool of worker processes was closed.")
                 if not self._lifeline:
                     self._lifeline.extend(os.pipe())
                 worker = Worker(self._lifeline[0], self._memory)
@@ -472,14 +476,18 @@ class ProcessPool:
 
     def _give(self, worker: Worker) -> None:
         with self._lock:
-            if worker not in self._workers:
-                return  # the pool was closed meanwhile
-            while self._waiting:
-                future = self._waiting.popleft()
-                if future.set_running_or_notify_cancel():
-                    future.set_result(worker)
-                    return
-            self._idle.insert(len(self._idle) if worker.ready else 0, worker)  # warm ones are taken first
+            if worker in self._workers:
+                return self._hand_on(worker)
+        HELPERS.submit(worker.end)  # the pool was closed meanwhile; it killed the worker, and nobody else buries it
+        return None
+
+    def _hand_on(self, worker: Worker) -> None:
+        while self._waiting:
+            future = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
+                future.set_result(worker)
+                return
+        self._idle.insert(len(self._idle) if worker.ready else 0, worker)  # warm ones are taken first
 
     def _retire(self, worker: Worker) -> None:
         """Take a worker out of the pool, and put another in its place."""
@@ -488,15 +496,18 @@ class ProcessPool:
                 return
             self._workers.discard(worker)
             self._count -= 1
-        HELPERS.submit(self._replace)
+            closings = self._closings
+        HELPERS.submit(lambda: self._replace(closings))
 
-    def _replace(self) -> None:
+    def _replace(self, closings: int) -> None:
+        """A worker for those to come; not in a pool that was closed meanwhile, where nobody would end it."""
         with self._lock:
-            if self._count >= self.max_workers or not self._finalizer.alive:  # enough, or the host is ending
+            enough = self._count >= self.max_workers or closings != self._closings
+            if enough or not self._finalizer.alive:  # or the host is ending
                 return
             self._count += 1
         try:
-            self._give(self._start())
+            self._give(self._start(closings))
         except NotStarted:
             return  # the next call tries again, and says why
 

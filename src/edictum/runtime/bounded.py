@@ -107,9 +107,9 @@ def _see_later(task: asyncio.Task[Ended], later: Later) -> None:
 
     def ended(_: asyncio.Task[Ended]) -> None:
         stop.cancel()
-        value, error = (None, _no_answer(LATE_S)) if task.cancelled() else task.result()
+        value, error = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
         try:
-            rest = later(value, error)
+            rest = later(value, _no_answer(LATE_S) if isinstance(error, asyncio.CancelledError) else error)
         except Exception:
             logger.exception("what was left to do for a late answer failed")
         else:

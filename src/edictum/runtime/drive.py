@@ -14,8 +14,8 @@ from edictum.core._draft import record
 from edictum.core.decision import FAULTS, Raised
 from edictum.core.effects import Effect, Pause, Ran, RunTool, Within, ran_to_end
 from edictum.core.freeze import FlatDict, thaw_args
-from edictum.core.lifecycle import Flow
 from edictum.core.limits import Reservation, Settlement
+from edictum.core.terms import Flow
 from edictum.execution.body import PLAIN, await_sync, clock, ended_by, needs_await, run_async, run_sync
 from edictum.execution.portal import PORTAL
 from edictum.outcomes import ToolOutcome

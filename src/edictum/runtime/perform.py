@@ -15,14 +15,13 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from edictum.core.decide import describe
-from edictum.core.decision import FAULTS, Raised
+from edictum.core.decision import FAULTS
 from edictum.core.effects import (
     Ask,
     AwaitDecision,
     AwaitTwin,
     Consult,
     Delay,
-    Effect,
     Notify,
     ReadSession,
     Rewritten,
@@ -32,8 +31,8 @@ from edictum.core.effects import (
     Within,
 )
 from edictum.core.events import Entry
-from edictum.core.lifecycle import NOT_AT_ONCE, AtOnce
 from edictum.core.limits import Grant, Reservation, Settlement
+from edictum.core.terms import NOT_AT_ONCE, AtOnce
 from edictum.errors import BackendError
 from edictum.execution.body import needs_await
 from edictum.runtime.bounded import Bounded, consulted, seen_through, within
@@ -207,16 +206,6 @@ def _local_recorder(wiring: Wiring) -> Handler:
     return record
 
 
-def _answering(handler: Handler) -> Handler:
-    def answer(effect: Any) -> Any:
-        try:
-            return handler(effect)
-        except FAULTS as exc:
-            return Raised(exc)
-
-    return answer
-
-
 def _is_plain(ledger: Any) -> bool:
     """Whether the ledger is known to answer at once."""
     return not any(iscoroutinefunction(getattr(ledger, verb)) for verb in ("reserve", "settle", "snapshot"))
@@ -245,10 +234,3 @@ def _report(failures: list[tuple[Any, Exception]]) -> None:
     if required:
         named = "; ".join(f"{type(sink).__name__}: {describe(exc)}" for sink, exc in required)
         raise BackendError(named) from required[0][1]
-
-
-def handled_effects() -> frozenset[type[Any]]:
-    """Every effect that a driver must be able to perform, RunTool aside."""
-    import typing
-
-    return frozenset(typing.get_args(Effect))

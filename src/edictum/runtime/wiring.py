@@ -13,8 +13,8 @@ from edictum.core.call import Principal
 from edictum.core.contract import Mode
 from edictum.core.effects import Engine, RunIn
 from edictum.core.events import Context
-from edictum.core.lifecycle import Terms
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.terms import Terms
 from edictum.runtime.clock import Clock
 from edictum.sessions.ledger import Ledger
 from edictum.success import SuccessCheck

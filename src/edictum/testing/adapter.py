@@ -274,6 +274,9 @@ class AdapterConformance:
 
     nested: ClassVar[tuple[str, ...]] = ("sync", "async")  # the ways in which a tool may run another agent
 
+    # False: a tool gets the model's arguments, whatever a hook of the guard makes of them. Then a call that it rewrites must be refused.
+    hands_on_args: ClassVar[bool] = True
+
     guard_name: ClassVar[str] = "{}"  # the name under which the framework shows a tool to the guard
 
     # How a raising tool is recorded; "framework" where tools run behind a wire, which carries results with a failure flag only.
@@ -378,12 +381,12 @@ class AdapterConformance:
 
     @point("deny")
     def test_arguments_that_a_hook_rewrites_are_what_runs(self) -> None:
-        """If this fails, the tool ran with arguments that nobody checked. Where they cannot be changed, nothing may run."""
+        """If this fails, the tool ran with arguments that nobody checked, or an adapter that cannot change them did not refuse."""
         for way, tools in self.each_way():
             rewrite = HookRegistration("before", "*", lambda call: HookDecision.rewrite({**call.args, "key": "rewritten"}))
             answer = self.one(way, Edictum(hooks=[rewrite]), tools.make("look", look))
-            assert tools.ran in (["rewritten"], []), f"{way}: these bodies ran: {tools.ran}"
-            assert ("value of rewritten" if tools.ran else "A hook rewrote the arguments") in answer.text, f"{way}: {answer}"
+            assert tools.ran == (["rewritten"] if self.hands_on_args else []), f"{way}: these bodies ran: {tools.ran}"
+            assert ("value of rewritten" if self.hands_on_args else "A hook rewrote the arguments") in answer.text, f"{way}: {answer}"
 
     # --- 2 redact -----------------------------------------------------------------------------------------------------------
 

@@ -372,6 +372,32 @@ async def test_a_closed_pool_starts_anew() -> None:
     await guard.close()
 
 
+@pytest.mark.parametrize("when", ["before it is begun", "before the process is there", "when it is there"])
+async def test_a_worker_is_not_replaced_in_a_pool_that_was_closed_meanwhile(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would end it."""
+    pool, put_off = ProcessPool(max_workers=1), list[int]()
+    replace, start = pool._replace, pool._start
+    monkeypatch.setattr(pool, "_replace", put_off.append)
+    assert isinstance(await Edictum(execution=pool).dispatch("crash", {"code": 1}, bodies.crash), ToolFailure)
+    await asyncio.to_thread(eventually, lambda: put_off)
+    started: list[Any] = []
+
+    def closing(closings: int) -> Any:
+        if when == "before the process is there":
+            pool.close()
+        started.append(start(closings))
+        pool.close()
+        return started[0]
+
+    if when == "before it is begun":
+        pool.close()
+    monkeypatch.setattr(pool, "_start", closing)
+    replace(put_off[0])
+    assert (pool._workers, pool._count) == (set(), 0)
+    assert len(started) == (when == "when it is there")
+    await asyncio.to_thread(eventually, lambda: all(it.process.returncode is not None and it.socket.fileno() == -1 for it in started))
+
+
 async def test_closing_a_pool_ends_the_calls_that_are_under_way() -> None:
     pool = ProcessPool(max_workers=1)
     guard = Edictum(execution=pool)
