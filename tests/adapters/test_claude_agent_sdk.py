@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,49 @@ async def test_handlers_of_equal_calls_that_run_at_once_close_one_call_each() ->
     assert sorted(ended) == ["c0", "c1", "c2"]
     await tool.handler({"key": "not asked for"})
     assert len(guard.local_sink.events) == 6
+
+
+async def test_equal_calls_whose_ids_are_crossed_are_all_redacted() -> None:
+    """Handlers are not told ids: the CLI may say that one of two equal calls has ended while the other runs under its id."""
+    guard = Edictum(contracts=[no_secret("redact")])
+    adapter = ClaudeAgentSDKAdapter(guard)
+    go_on = asyncio.Event()
+
+    async def late_leak(key: str) -> str:
+        await asyncio.wait_for(go_on.wait(), 60)
+        return leak(key)
+
+    hooks, (quick,) = adapter.to_hook_callables(), adapter.wrap_tools([as_tool(leak)])
+    (slow,) = adapter.wrap_tools([replace(as_tool(late_leak), name="leak")])
+    for number in (1, 2):
+        await hooks["pre_tool_use"]("mcp__t__leak", {"key": "a"}, f"c{number}")
+    first = await quick.handler({"key": "a"})  # takes the id of the newest
+    second = asyncio.create_task(slow.handler({"key": "a"}))
+    await asyncio.sleep(0)
+    said = await hooks["post_tool_use"](tool_name="mcp__t__leak", tool_use_id="c1", tool_response=first["content"])
+    go_on.set()
+    texts = [text_of(first["content"]), text_of((await second)["content"])]
+    assert said == {}
+    assert all(SECRET not in text and "cannot" not in text for text in texts), texts
+    await hooks["post_tool_use"](tool_name="mcp__t__leak", tool_use_id="c2", tool_response=first["content"])
+    ended = [event.call_id for event in guard.local_sink.events if event.action == "call_executed"]
+    assert sorted(ended) == ["c1", "c2"]
+
+
+async def test_the_output_of_a_call_that_was_closed_meanwhile_is_not_shown() -> None:
+    guard = Edictum(contracts=[no_secret("redact")])
+    adapter = ClaudeAgentSDKAdapter(guard)
+    hooks, tool = adapter.to_hook_callables(), as_tool(leak)
+
+    async def closing(args: dict[str, Any]) -> dict[str, Any]:
+        await adapter.aafter("c1", error=asyncio.CancelledError())  # as when its ticket expires
+        return await tool.handler(args)  # type: ignore[no-any-return]
+
+    (wrapped,) = adapter.wrap_tools([replace(tool, handler=closing)])
+    await hooks["pre_tool_use"]("mcp__t__leak", {"key": "a"}, "c1")
+    answer = await wrapped.handler({"key": "a"})
+    assert answer["is_error"] is True
+    assert SECRET not in text_of(answer["content"])
 
 
 def test_hooks_that_are_half_wired_are_noticed() -> None:

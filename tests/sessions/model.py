@@ -154,17 +154,14 @@ class Model:
     ) -> tuple[Model, bool]:  # fmt: skip
         if call in dict(self.count(sid).held):
             return self, True
-        names = {sid: call, **dict.fromkeys(parents, f"{sid}/{call}")}
+        name = f"{sid}/{call}"  # a session above that holds it still, because only its own was reset, has counted it
+        names = {sid: call, **{it: name for it in parents if name not in dict(self.count(it).held)}}
         tried = {it: self.count(it).attempted(self.now) if attempt else self.count(it) for it in names}
         granted = not enforce or not any(count.is_full(limits, cost, attempt, hold, self.now) for count in tried.values())
         if granted and hold:
             held = Held(cost or 0, self.now, None if lease_s is None else self.now + lease_s, counts)
             tried = {it: count.holding(names[it], held) for it, count in tried.items()}
         return self.with_counts(tried), granted
-
-    def is_orphan(self, sid: str, call: str, parents: tuple[str, ...]) -> bool:
-        """Whether the call is held in a session above and not in its own."""
-        return call not in dict(self.count(sid).held) and any(f"{sid}/{call}" in dict(self.count(it).held) for it in parents)
 
     def settle(self, sid: str, call: str, parents: tuple[str, ...], result: str, cost: int | None) -> Model:
         changed = {sid: self.count(sid).end(call, result, cost, self.now)}

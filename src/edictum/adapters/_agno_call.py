@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edictum.adapters._wire import enclosed
+from edictum.adapters._wire import enclosed, same
 
 
 def function_call(following: Any) -> Any:
@@ -13,6 +13,6 @@ def function_call(following: Any) -> Any:
 
 def hand_on(following: Any, args: dict[str, Any], checked: dict[str, Any]) -> Any:
     """Agno runs the tool with the arguments of its FunctionCall, whatever a hook goes on with."""
-    if checked != args:
+    if not same(checked, args):
         function_call(following).arguments = checked
     return following

@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from edictum.adapters._base import OnWarn
-from edictum.adapters._wire import json_args
+from edictum.adapters._wire import json_args, same
 from edictum.core.jsonable import dumps
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def governed_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_war
 
         async def body(checked: dict[str, Any]) -> Any:
             nonlocal agent
-            agent = adapter.govern(await inner(ctx, text if checked == asked else dumps(checked)), on_warn)
+            agent = adapter.govern(await inner(ctx, text if same(checked, asked) else dumps(checked)), on_warn)
             return {"assistant": agent.name}
 
         reply = await adapter.acall(made.tool_name, asked, body, on_warn=on_warn)

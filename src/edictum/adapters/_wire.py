@@ -23,6 +23,15 @@ def json_args(text: str | None) -> dict[str, Any] | None:
     return args if isinstance(args, dict) else None
 
 
+def same(checked: Any, given: Any) -> bool:
+    """Whether a call's arguments are still those that came. ``==`` would not do: to Python 1 is True, to a tool it may not be."""
+    if isinstance(checked, dict) and isinstance(given, dict):
+        return checked.keys() == given.keys() and all(same(checked[key], given[key]) for key in checked)
+    if isinstance(checked, (list, tuple)) and isinstance(given, (list, tuple)):
+        return len(checked) == len(given) and all(map(same, checked, given))
+    return type(checked) is type(given) and bool(checked == given)
+
+
 def mcp_flag(result: Any) -> str | None:
     """Why an MCP result is a failure: mcp 1 calls the flag isError, mcp 2 is_error."""
     flag = getattr(result, "is_error", None)  # first: where both are known, the older name complains

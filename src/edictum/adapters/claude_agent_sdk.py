@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, as_text, broken
+from edictum.adapters._claude_calls import OpenCalls, Opened
 from edictum.adapters._claude_canary import ask_hooks
 from edictum.adapters._mcp import WireResult, alike
+from edictum.adapters._wire import same
 from edictum.errors import EdictumToolError
 from edictum.execution.portal import PORTAL
 
-
-class Opened:
-    """A call that was allowed and has not ended."""
-
-    def __init__(self, asked: Mapping[str, Any]) -> None:
-        self.name, self.owner = asked.get("tool_name", ""), (asked.get("session_id"), asked.get("agent_id"))
-        self.args: dict[str, Any] = {}
-        self.is_error = False
-
-    def flag(self, value: Any) -> str | None:
-        if self.is_error:
-            return "is_error is set"
-        return "interrupted is set" if isinstance(value, dict) and value.get("interrupted") is True else None
+CLOSED = "The output is not shown: its call was closed before the tool ended."
 
 
 class ClaudeAgentSDKAdapter(Adapter):
@@ -36,7 +26,7 @@ class ClaudeAgentSDKAdapter(Adapter):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._open: dict[str, Opened] = {}  # by tool_use_id
+        self._open = OpenCalls()
 
     def to_sdk_hooks(self, on_postcondition_warn: OnWarn | None = None, timeout: float | None = None) -> dict[str, list[Any]]:
         """For ``ClaudeAgentOptions(hooks=...)``: built-in tools, MCP tools and sub-agents; what goes wrong in a hook blocks the call.
@@ -75,16 +65,18 @@ class ClaudeAgentSDKAdapter(Adapter):
             ticket = self.reply(broken(str(asked.get("tool_name")), exc))
         if isinstance(ticket, Reply):
             return _said("PreToolUse", permissionDecision="deny", permissionDecisionReason=ticket.text)
-        self._open[key], opened.args = opened, dict(ticket.args)
-        return {} if opened.args == args else _said("PreToolUse", updatedInput=opened.args)
+        opened.args = dict(ticket.args)
+        self._open.add(key, opened)
+        return {} if same(opened.args, args) else _said("PreToolUse", updatedInput=opened.args)
 
     async def _post(self, asked: Mapping[str, Any], on_warn: OnWarn | None) -> dict[str, Any]:
         """The CLI takes another output only in the tool's own form, and shows the raw one otherwise: then the run is stopped."""
         response, made = asked.get("tool_response"), WireResult()
         blocks = isinstance(response, list) and all(isinstance(block, Mapping) and "type" in block for block in response)
         value = made.take({"content": response}) if blocks else response
-        self._open.pop(asked["tool_use_id"], None)
-        reply = await self.aafter(asked["tool_use_id"], value, on_warn=on_warn)
+        if not self._open.ended(key := asked["tool_use_id"]):
+            return {}
+        reply = await self.aafter(key, value, on_warn=on_warn)
         if reply is None or (shown := reply.get()) is value:
             return {}
         if blocks:
@@ -97,15 +89,16 @@ class ClaudeAgentSDKAdapter(Adapter):
 
     async def _failed(self, asked: Mapping[str, Any], on_warn: OnWarn | None) -> dict[str, Any]:
         """The failure is recorded. Its text reaches the model as it is: the CLI lets no hook change it."""
-        self._open.pop(key := asked["tool_use_id"], None)
+        if not self._open.ended(key := asked["tool_use_id"]):
+            return {}
         error = CancelledError() if asked.get("is_interrupt") else EdictumToolError(str(asked.get("error", "")))
         await self.aafter(key, error=error, on_warn=on_warn)
         return {}
 
     async def _stopped(self, asked: Mapping[str, Any], _: OnWarn | None) -> dict[str, Any]:
         """Calls that were allowed and never ran, because somebody else refused them, are closed with the agent that asked for them."""
-        for key in [key for key, opened in self._open.items() if opened.owner == Opened(asked).owner]:
-            self._open.pop(key, None)
+        for key in self._open.asked_by(Opened(asked).owner):
+            self._open.ended(key)
             await self.aafter(key, error=CancelledError())
         return {}
 
@@ -115,29 +108,29 @@ class ClaudeAgentSDKAdapter(Adapter):
 
     def _wrapped(self, tool: Any, on_warn: OnWarn | None) -> Callable[..., Any]:
         async def handler(args: dict[str, Any]) -> Any:
-            key, opened = self._claimed(tool.name, args)
-            made = WireResult()
-            try:
-                result = await tool.handler(args)
-            except BaseException as exc:
-                reply = None if opened is None else await self.aafter(key, error=exc, on_warn=on_warn)
-                raise exc if reply is None or reply.error is None else reply.error from exc.__cause__
+            key, opened = self._open.claim(tool.name, args)
             if opened is None:
-                return result
-            opened.is_error = result.get("is_error") is True
-            reply = await self.aafter(key, made.take({**result, "isError": opened.is_error}), on_warn=on_warn)
-            answer = None if reply is None else made.answer(reply)
-            return result if answer is None or answer is made.result else {**answer, "is_error": answer["isError"]}
+                return await tool.handler(args)
+            try:
+                return await self._handle(key, opened, tool.handler(args), on_warn)
+            finally:
+                self._open.left(key)
 
         return handler
 
-    def _claimed(self, name: str, args: dict[str, Any]) -> tuple[str, Opened | None]:
-        """The call that a handler runs. It is not told the id; calls with the same name and arguments stand for each other."""
-        end = f"__{name}"
-        for key, opened in reversed(list(self._open.items())):  # an older one that is still open was refused by somebody else
-            if opened.args == args and opened.name.startswith("mcp__") and opened.name.endswith(end):
-                return key, self._open.pop(key)
-        return "", None
+    async def _handle(self, key: str, opened: Opened, running: Awaitable[Any], on_warn: OnWarn | None) -> Any:
+        made = WireResult()
+        try:
+            result = await running
+        except BaseException as exc:
+            reply = await self.aafter(key, error=exc, on_warn=on_warn)
+            raise exc if reply is None or reply.error is None else reply.error from exc.__cause__
+        opened.is_error = result.get("is_error") is True
+        reply = await self.aafter(key, made.take({**result, "isError": opened.is_error}), on_warn=on_warn)
+        if reply is None:  # somebody has closed the call; then nobody has looked at this
+            return {"content": [{"type": "text", "text": CLOSED}], "is_error": True}
+        answer = made.answer(reply)
+        return result if answer is made.result else {**answer, "is_error": answer["isError"]}
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
         """``target`` is a ClaudeAgentOptions, or what stands in its ``hooks``."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn, as_text
 from edictum.adapters._mcp import Asked, WireResult, alike
+from edictum.adapters._wire import same
 from edictum.execution.portal import PORTAL
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"  # only requests of the newer protocol carry their version
@@ -42,7 +43,7 @@ class MCPAdapter(Adapter):
         async def body(args: dict[str, Any]) -> Any:
             nonlocal answered
             answered = await forward(
-                request if args == params.get("arguments", {}) else {**request, "params": {**params, "arguments": args}}
+                request if same(args, params.get("arguments", {})) else {**request, "params": {**params, "arguments": args}}
             )
             return made.take(_result(answered))
 

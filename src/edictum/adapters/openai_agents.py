@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn, logger
 from edictum.adapters._handoff import governed_handoff
-from edictum.adapters._wire import MCP_ERRORS, json_args, noting_errors
+from edictum.adapters._wire import MCP_ERRORS, json_args, noting_errors, same
 from edictum.core.jsonable import dumps
 from edictum.errors import EdictumConfigError
 from edictum.execution.portal import PORTAL
@@ -109,7 +109,7 @@ class OpenAIAgentsAdapter(Adapter):
                 if args is None:  # rules would see no arguments, while a lenient tool might find some
                     raise invalid(f"Invalid JSON input for tool {ctx.tool_name}")
                 MCP_ERRORS.set(errors)
-                value = await inner(ctx, text if checked == args else dumps(checked))
+                value = await inner(ctx, text if same(checked, args) else dumps(checked))
                 nested = state.peek_agent_tool_run_result(ctx.tool_call, scope_id=state.get_agent_tool_state_scope(ctx))
                 if getattr(nested, "interruptions", None):
                     raise NestedApproval(value)

@@ -57,12 +57,7 @@ from edictum.core.session import SessionView
 from edictum.core.terms import Admission, Flag, Flow, Terms
 from edictum.core.turn import Answer, CallInTurn, Gate, Gates, Once, Oversized, Refusal, Repeat, TurnOver, Twin
 from edictum.core.within import bounded, tell, timed, within
-from edictum.outcomes import (
-    OUTCOME_KINDS,
-    ToolDenied,
-    ToolOutcome,
-    execution_result,
-)
+from edictum.outcomes import OUTCOME_KINDS, ToolDenied, ToolOutcome, execution_result
 from edictum.success import Checker, SuccessCheck, SuccessVerdict, verdict_from_check, verdict_from_problem
 
 NOT_ASKED = AfterDecision(value=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import lru_cache
@@ -119,9 +118,11 @@ def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
             _RESULTS.clear()
         known = _RESULTS[id(schema)] = (schema, validator_for(schema))
     validator = known[1]
-    with suppress(ValueError):  # a value that JSON does not know
+    try:
         if validator.is_valid(value):
             return None
+    except ValueError:  # a value that JSON does not know
+        pass
     first = next(validator.iter_errors(jsonable(value)), None)
     return None if first is None else str(first.message)
 

@@ -102,25 +102,30 @@ class Turn:
 class TurnCall:
     """One call, from its gates to its outcome. Implements ``edictum.core.turn.CallInTurn``."""
 
-    # What most calls never change stays with the class: every call makes one of these.
-    attempts = 0
+    __slots__ = ("_approvals", "_begun", "_call", "_closing_at", "_entry", "_gated", "_hooked", "_last", "_malformed", "_name", "_outer",
+                 "_repairs", "_reserved", "_spec", "_token", "_turn", "_useful_s", "args", "attempts", "body", "session_id",
+                 "tool_name")  # fmt: skip
+
     gates: Gates = ()
     gates_before_hooks: Gates = ()
-    _malformed: str | None = None
-    _repairs: tuple[str, ...] = ()
-    _begun: New | None = None
-    _reserved: Settlement | None = None
-    _token: DeadlineToken | None = None
-    _outer: DeadlineToken | None = None
-    _entry: ToolTraceEntry | None = None
-    _closing_at: float | None = None
+    _malformed: str | None
+    _begun: New | None
+    _reserved: Settlement | None
+    _token: DeadlineToken | None
+    _outer: DeadlineToken | None
+    _entry: ToolTraceEntry | None
+    _closing_at: float | None
     _call: ToolCall
-    _gated = False  # the last gates have seen the call
-    _hooked = False  # a hook has changed the arguments
-    _last: ToolOutcome | None = None  # of the attempt before
-    _approvals: dict[str, Approval] | None = None
+    _last: ToolOutcome | None  # of the attempt before
+    _approvals: dict[str, Approval] | None
 
     def __init__(self, turn: Turn, name: Any, spec: ToolSpec | None, arguments: Any, function: Callable[..., Any] | None) -> None:
+        self._malformed = self._begun = self._reserved = self._token = self._outer = self._entry = None
+        self._closing_at = self._last = self._approvals = None
+        self._gated = False  # the last gates have seen the call
+        self._hooked = False  # a hook has changed the arguments
+        self._repairs: tuple[str, ...] = ()
+        self.attempts = 0
         self._turn = turn
         self.session_id = turn.state.session_id
         self._spec: ToolSpec = spec  # type: ignore[assignment]  # None only until the validation gate has refused the call

@@ -12,9 +12,10 @@ can be given to a guard as ``backend=``. Methods may be ordinary or ``async`` fu
 * ``renew`` extends a lease; False means that there is no such lease any more.
 * ``snapshot`` reads all counters of a session at one moment; ``reset`` forgets the session.
 
-A reservation with ``parents`` is judged and counted in those sessions too, in the same step, or not at all. Its ``amounts`` are
-held while the call runs; ``settle`` charges what was used and gives back the rest. A refused reservation that is asked for again
-is another attempt.
+A reservation with ``parents`` is judged and counted in those sessions too, in the same step, or not at all. One of them that
+holds the call still, because only the call's own session was reset, is left as it is when the call is reserved again. Its
+``amounts`` are held while the call runs; ``settle`` charges what was used and gives back the rest. A refused reservation that is
+asked for again is another attempt.
 
 Two attributes are read when they are there: ``name``, for people, and ``default_lease_s``, the lease that calls get and that is
 renewed while they run; None means that leases do not run out. Two methods are called when they are there: ``sessions(limit)``,

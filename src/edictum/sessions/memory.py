@@ -225,16 +225,16 @@ class MemoryLedger:
         lease = state.leases.get(reservation.call_id)
         if lease is not None:
             return lease.grant or Grant(True, state.total.counters())
+        above = self._new_above(reservation) if reservation.parents else ()
         breaches = self._judge(state, reservation)
-        if reservation.parents:
-            breaches += self._judge_parents(reservation)
+        for _, parent in above:
+            breaches += self._judge(parent, reservation)
         if breaches and reservation.enforce and any(breach.limit.enforce for breach in breaches):
             return Grant(False, state.total.counters(), breaches)
         if not reservation.hold:
             return Grant(True, state.total.counters(), breaches)
-        if reservation.parents:
-            for key, parent in self._parents(reservation):
-                self._hold(parent, reservation, key, breaches)
+        for key, parent in above:
+            self._hold(parent, reservation, key, breaches)
         return self._hold(state, reservation, reservation.call_id, breaches)
 
     def _parents(self, step: Reservation | Settlement) -> Iterator[tuple[str, SessionState]]:
@@ -242,12 +242,12 @@ class MemoryLedger:
         for session_id in step.parents:
             yield parent_key(step.session_id, step.call_id), self._sessions.get(session_id) or self._new_session(session_id)
 
-    def _judge_parents(self, reservation: Reservation) -> tuple[Breach, ...]:
-        breaches: tuple[Breach, ...] = ()
-        for _, parent in self._parents(reservation):
+    def _new_above(self, reservation: Reservation) -> tuple[tuple[str, SessionState], ...]:
+        """All but those that hold the call still, because only its own session was reset: there it is judged and counted already."""
+        parents = tuple(self._parents(reservation))
+        for _, parent in parents:
             self._expire(parent)
-            breaches += self._judge(parent, reservation)
-        return breaches
+        return tuple((key, parent) for key, parent in parents if key not in parent.leases)
 
     def _touch(self, session_id: str, parents: tuple[str, ...]) -> None:
         """Forget sessions that nobody has used for their time to live; calls in flight keep theirs."""

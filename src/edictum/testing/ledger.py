@@ -674,6 +674,33 @@ class LedgerConformance:
             book.settle("1", "success", sid="child", parents=("root",), amounts={"cost": 20})
         assert book.totals("root") == (1, 1, 1, 0, 0, 0)
 
+    def test_a_call_that_is_still_held_above_is_new_only_where_it_was_forgotten(self) -> None:
+        """If this fails, a call that is reserved again after its session was reset is counted or held twice in the sessions above."""
+        book, bounds = self.open("parents", "amounts"), limits(max_tool_calls=1, max_attempts=1, max_cost=10)
+        terms: dict[str, Any] = {"sid": "child", "parents": ("middle", "root"), "amounts": {"cost": 10_000_000}}
+        assert book.reserve("1", bounds, **terms).granted
+        book.reset("child")
+        book.reset("middle")
+        for _ in range(2):
+            assert book.reserve("1", bounds, **terms).granted  # its own slot, attempt and amount do not stand in its way
+        for sid in ("child", "middle", "root"):
+            assert (book.totals(sid), book.amount(sid=sid)) == ((1, 0, 0, 0, 0, 1), (0, 10)), sid
+        book.settle("1", "success", bounds, **terms)
+        for sid in ("child", "middle", "root"):
+            assert (book.totals(sid), book.amount(sid=sid)) == ((1, 1, 1, 0, 0, 0), (10, 0)), sid
+
+    def test_a_refusal_of_a_call_that_is_still_held_above_changes_nothing_there(self) -> None:
+        """If this fails, a call that is refused after its session was reset is counted in the session above, or loses its slot there."""
+        book, bounds = self.open("parents"), limits(max_tool_calls=2)
+        book.reserve("1", bounds, sid="child", parents=("root",))
+        book.reset("child")
+        assert book.run("2", "success", bounds, sid="child")
+        assert book.run("3", "success", bounds, sid="child")
+        assert not book.reserve("1", bounds, sid="child", parents=("root",)).granted
+        assert (book.totals("root"), book.totals("child")) == ((1, 0, 0, 0, 0, 1), (3, 2, 2, 0, 0, 0))
+        book.settle("1", "release", bounds, sid="child", parents=("root",))
+        assert (book.totals("root"), book.totals("child")) == ((1, 0, 0, 0, 0, 0), (3, 2, 2, 0, 0, 0))
+
     def test_leases_above_are_renewed_and_expire_with_their_call(self) -> None:
         """If this fails, a parent loses or keeps the slot of a child's call."""
         book = self.open("parents", "expiry")

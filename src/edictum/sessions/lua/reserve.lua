@@ -12,6 +12,13 @@ if again and redis.call('HEXISTS', key('e', op.sid), op.call) == 1 then
 end
 if not again then redis.call('HSET', KEYS[1], 'q:' .. op.client, op.number) end
 
+-- A session above that holds the call still, because only its own was reset, has judged and counted it already.
+local new = {sessions[1]}
+for index = 2, #sessions do
+  local it = sessions[index]
+  if redis.call('HEXISTS', key('d', it[1]), it[2]) == 0 then new[#new + 1] = it end
+end
+
 local breaches, refused = {}, false
 
 local function judge(sid, limit)
@@ -37,7 +44,7 @@ local function judge(sid, limit)
   if full then return tostring(used), tostring(held) end
 end
 
-for _, it in ipairs(sessions) do
+for _, it in ipairs(new) do
   local sid = it[1]
   if op.attempt and not again then
     add(sid, 'a:', 1)
@@ -56,17 +63,17 @@ end
 
 local granted = not (refused and op.enforce)
 if granted and op.hold then
-  for _, it in ipairs(sessions) do
+  for _, it in ipairs(new) do
     for _, scope in ipairs(op.scopes) do add(it[1], 'h:' .. scope, 1) end
     change_amounts(it[1], op.scopes, 'R', op.amounts, '')
   end
 end
 local answer = cjson.encode({granted = granted, counters = counters(op.sid), breaches = breaches})
-for _, it in ipairs(sessions) do
-  if granted and op.hold then
+if granted and op.hold then
+  for _, it in ipairs(new) do
     redis.call('ZADD', key('l', it[1]), op.lease == 0 and '+inf' or text(now + op.lease), it[2])
     redis.call('HSET', key('d', it[1]), it[2], text(now) .. '\31' .. answer .. '\31' .. ARGV[1])
   end
-  touch(it[1])
 end
+for _, it in ipairs(sessions) do touch(it[1]) end
 return answer
