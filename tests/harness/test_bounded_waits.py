@@ -15,7 +15,7 @@ import pytest
 from turns import UNLIMITED
 
 from edictum import Edictum, HookDecision, HookRegistration, OperationLimits, Verdict, postcondition, precondition, session_contract
-from edictum.core import lifecycle
+from edictum.core import within
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
 from edictum.execution.tasks import ABANDONED
 from edictum.harness import ModelReply, ToolCallRequest, Turn, TurnBudget, TurnResult, TurnState, run_turn, run_turn_sync, tool
@@ -54,8 +54,9 @@ class Stuck:
     async def let_go(self) -> None:
         """Until nothing that was left behind is running."""
         self.gate.set()
-        while self._inside or ABANDONED - self._left_by_others:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(30):
+            while self._inside or ABANDONED - self._left_by_others:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
 
 
 @tool(side_effect="read")
@@ -328,8 +329,9 @@ async def test_what_does_not_answer_at_all_is_given_up_in_the_end(
     guard = Edictum(limits=UNLIMITED, backend=StuckLedger(stuck, "ablock", "settle"))
     budget = TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6)
     await run_turn(model("look"), [], [look], guard, budget, session_id="s")
-    while len(caplog.messages) < 2:  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
+    async with asyncio.timeout(30):
+        while len(caplog.messages) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
     assert caplog.messages == ["Settlement was not answered in time, and then failed: no answer within 0.1 s"] * 2
     await stuck.let_go()
 
@@ -379,7 +381,7 @@ async def test_an_artifact_store_that_hangs_leaves_both_ends_in_line(way: str) -
 
 @pytest.mark.parametrize("at", ["request", "decision"])
 async def test_an_approval_backend_that_hangs_means_no(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "LATE_ANSWER_S", 0.0)
+    monkeypatch.setattr(within, "LATE_ANSWER_S", 0.0)
     stuck = Stuck()
 
     class Backend(ScriptedApprovalBackend):
@@ -498,13 +500,14 @@ async def test_a_call_that_is_thrown_away_is_closed_and_leaves_nothing_unawaited
 
     guard = Edictum(limits=UNLIMITED, backend=AsyncLedger())
     calling = guard.dispatch("wait", {}, turn=Turn(TurnState("s"), [wait]))
-    while not entered.is_set():  # as a task would, but for the last step
-        waited_for = calling.send(None)  # type: ignore[attr-defined]
-        if waited_for is not None:
-            waited_for._asyncio_future_blocking = False
-            await asyncio.wait([waited_for], timeout=0.01)
-        else:
-            await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        while not entered.is_set():  # as a task would, but for the last step
+            waited_for = calling.send(None)  # type: ignore[attr-defined]
+            if waited_for is not None:
+                waited_for._asyncio_future_blocking = False
+                await asyncio.wait([waited_for], timeout=0.01)
+            else:
+                await asyncio.sleep(0)
     calling.close()  # type: ignore[attr-defined]
     assert [event.action.value for event in guard.local_sink.events] == ["call_allowed", "call_failed"]
     gc.collect()

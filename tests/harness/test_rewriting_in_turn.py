@@ -129,8 +129,9 @@ async def test_two_calls_that_become_the_same_at_once_run_one_body() -> None:
     first = asyncio.create_task(bench.call("look", {"query": "A"}))
     await started.wait()
     second = asyncio.create_task(bench.call("look", {"query": "a"}))
-    while not [slot for slot in bench.state.replay._slots.values() if slot.waiting]:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    async with asyncio.timeout(30):
+        while not [slot for slot in bench.state.replay._slots.values() if slot.waiting]:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
     go_on.set()
     outcomes = await asyncio.gather(first, second)
     assert ran == ["a"]

@@ -93,6 +93,7 @@ class StorageLedger:
         self._storage = storage
         self._lock = threading.Lock()
         self._held: dict[tuple[str, str], Grant] = {}
+        self._forgotten: set[tuple[str, str]] = set()  # calls in flight whose session was reset: what they held is gone
         self._tools: dict[str, set[str]] = {}
 
     async def reserve(self, reservation: Reservation) -> Grant:
@@ -156,9 +157,14 @@ class StorageLedger:
         return False
 
     async def settle(self, settlement: Settlement) -> Counters:
+        call = (settlement.session_id, settlement.call_id)
         with self._lock:
-            known = self._held.pop((settlement.session_id, settlement.call_id), None)
-        if known is not None:
+            known = self._held.pop(call, None) is not None
+            late = call in self._forgotten and settlement.result != "release"
+            self._forgotten.discard(call)
+        if late:  # it still counts, in the session as it is now
+            await self._add(settlement.session_id, settlement.scopes, SLOTS, 1)
+        if known or late:
             await self._settle(settlement)
         return await self._counters(settlement.session_id, WHOLE_SESSION)
 
@@ -204,7 +210,12 @@ class StorageLedger:
         return int(float(await self._storage.get(key) or 0))
 
     async def reset(self, session_id: str) -> None:
-        scopes = {WHOLE_SESSION} | self._tools.pop(session_id, set())
+        with self._lock:
+            scopes = {WHOLE_SESSION} | self._tools.pop(session_id, set())
+            running = [call for call in self._held if call[0] == session_id]
+            self._forgotten.update(running)
+            for call in running:
+                del self._held[call]
         for scope in scopes:
             for metric in COUNTED:
                 await self._storage.delete(_key(session_id, scope, metric))

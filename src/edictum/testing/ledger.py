@@ -345,11 +345,19 @@ class LedgerConformance:
 
     def test_a_call_that_ran_through_a_reset_still_counts(self) -> None:
         """If this fails, resetting a session lets running calls escape."""
-        book = self.open("repeated_ends")
+        book = self.open()
         book.reserve("a")
         book.reset()
         book.settle("a", "success")
         assert book.totals() == (0, 1, 1, 0, 0, 0)
+
+    def test_a_call_that_is_released_after_a_reset_changes_nothing(self) -> None:
+        """If this fails, a slot is given back that a reset has taken away already."""
+        book = self.open()
+        book.reserve("a")
+        book.reset()
+        book.settle("a", "release")
+        assert book.totals() == (0,) * 6
 
     # --- Leases -----------------------------------------------------------------------------------------------------------------
 
