@@ -515,3 +515,16 @@ async def test_cancelling_while_a_storage_answers_leaks_no_slot() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert guard.session(session).in_flight == 0
+
+
+async def test_a_call_whose_session_is_reset_while_it_runs_still_counts() -> None:
+    guard = Edictum()
+
+    def start_over() -> str:
+        guard.session().reset()
+        return "done"
+
+    await guard.run("work", {}, lambda: "the session is known from here on")
+    assert await guard.run("work", {}, start_over) == "done"
+    assert guard.session().executions == 1
+    assert guard.local_sink.last().session_execution_count == 1
