@@ -28,10 +28,10 @@ def dry_run(call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, account:
     identified = identify(call, wiring, resolve)
     if isinstance(identified, EvaluationResult):
         return identified
-    call, hooks = _hooked(identified, plan, wiring)
+    call, hooks = _hooked(identified, plan, wiring) if plan.hooks_before else (identified, [])
     special = plan.ask_before(call)
     if not special and account is None and output is NOT_GIVEN and not plan.hooks_before:
-        return allowed(call.tool_name, list(_all_passed(plan)))
+        return allowed(call.tool_name, _all_passed(plan).copy())
     before = _answers(plan.before, special, wiring)
     session = _look(call, plan, wiring, account) if account is not None else NOT_LOOKED
     after = _answers(plan.after, plan.ask_after(call, output), wiring) if output is not NOT_GIVEN else []
@@ -66,9 +66,9 @@ def _hooked(call: ToolCall, plan: Plan, wiring: Wiring) -> tuple[ToolCall, list[
 
 def _all_passed(plan: Plan) -> list[ContractResult]:
     """The results when every contract agrees, made once per plan."""
-    if "passed" not in plan.memo:
-        plan.memo["passed"] = [ContractResult.of(answer) for answer in all_answers(plan.before, ())]
-    passed: list[ContractResult] = plan.memo["passed"]
+    passed: list[ContractResult] | None = plan.memo.get("passed")
+    if passed is None:
+        passed = plan.memo["passed"] = [ContractResult.of(answer) for answer in all_answers(plan.before, ())]
     return passed
 
 
