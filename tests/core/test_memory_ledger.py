@@ -51,11 +51,12 @@ class Model:
             streak += 1
         return streak
 
-    def full(self, tool: str, counts_attempt: bool) -> list[str]:
+    def full(self, tool: str, counts_attempt: bool, hold: bool) -> list[str]:
+        """What is full for a call; one that neither counts nor holds only looks whether the next attempt would be one too many."""
         names = []
         for limit in limits_for(tool, LIMITS):
             if limit.metric is Metric.ATTEMPTS:
-                if counts_attempt and self.attempts > limit.maximum:
+                if self.attempts > limit.maximum if counts_attempt else not hold and self.attempts >= limit.maximum:
                     names.append(limit.name)
             elif self.count(limit) >= limit.maximum:
                 names.append(limit.name)
@@ -78,7 +79,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         self.ids += 1
         grant = self.ledger.reserve(self.reservation(tool, count_attempt=counts, hold=hold, enforce=enforce))
         self.model.attempts += counts
-        full = self.model.full(tool, counts)
+        full = self.model.full(tool, counts, hold)
         refused = any(limit.name in full for limit in LIMITS if limit.enforce)
         assert [breach.limit.name for breach in grant.breaches] == full
         assert grant.granted is (not refused or not enforce)

@@ -110,7 +110,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 async def settled(guard: Edictum, session: str) -> Any:
     """The session once nothing is in flight any more; denied reads and leases that are still out are waited for."""
-    for _ in range(200):
+    for _ in range(1_200):  # longer than a lease
         try:
             snapshot = await guard.backend.snapshot(session)  # type: ignore[misc]
             if snapshot.totals.in_flight == 0:
