@@ -57,7 +57,7 @@ from edictum.core.session import SessionView
 from edictum.core.terms import Admission, Flag, Flow, Terms
 from edictum.core.turn import Answer, CallInTurn, Gate, Gates, Once, Oversized, Refusal, Repeat, TurnOver, Twin
 from edictum.core.within import bounded, tell, timed, within
-from edictum.outcomes import OUTCOME_KINDS, ToolDenied, ToolOutcome, execution_result
+from edictum.outcomes import OUTCOME_KINDS, ToolDenied, ToolFailure, ToolOutcome, ToolTimeout, execution_result
 from edictum.success import Checker, SuccessCheck, SuccessVerdict, verdict_from_check, verdict_from_problem
 
 NOT_ASKED = AfterDecision(value=None)
@@ -574,13 +574,8 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
         stop = _ask_gates(gates, run.call, turn)
         entered = run if stop is None else (yield from timed(_enter(run, plan, terms, turn, gates, stop), turn))
         outcome = (yield from lifecycle(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered
-        while (pause_s := turn.retry_in(outcome)) is not None and (yield Delay(pause_s)) is None:
-            # Each attempt is judged, counted and recorded as a call of its own.
-            again = yield from lifecycle(replace(entered, key=f"{run.key}~{turn.attempts + 1}"), plan, terms, flag, turn)
-            if type(again) is ToolDenied:  # the body has run before, so a denial is not how the call ended
-                outcome = replace(outcome, notes=(*outcome.notes, f"It was not tried again: {again.details}"))
-                break
-            outcome = again
+        if type(outcome) in MAY_BE_RETRIED:
+            outcome = yield from _try_again(entered, plan, terms, flag, turn, outcome)
         if (settlement := turn.settlement(outcome)) is not None:
             settled = yield from bounded(settlement, turn)
             if type(settled) is not Counters:
@@ -588,6 +583,19 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
         return outcome  # type: ignore[no-any-return]
     finally:
         turn.ended(outcome)
+
+
+MAY_BE_RETRIED = frozenset({ToolFailure, ToolTimeout})
+
+
+def _try_again(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn, outcome: ToolOutcome) -> Flow:
+    """Further attempts, for as long as the turn wants them. Each is judged, counted and recorded as a call of its own."""
+    while (pause_s := turn.retry_in(outcome)) is not None and (yield Delay(pause_s)) is None:
+        again = yield from lifecycle(replace(run, key=f"{run.key}~{turn.attempts + 1}"), plan, terms, flag, turn)
+        if type(again) is ToolDenied:  # the body has run before, so a denial is not how the call ended
+            return replace(outcome, notes=(*outcome.notes, f"It was not tried again: {again.details}"))
+        outcome = again
+    return outcome
 
 
 def _ask_gates(gates: Gates, call: ToolCall, turn: CallInTurn, place: int = 0) -> tuple[int, Answer] | None:
