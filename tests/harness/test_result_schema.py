@@ -13,7 +13,9 @@ from pydantic import BaseModel, Field
 from turns import Bench
 from typing_extensions import TypedDict
 
+from edictum.core.jsonable import jsonable
 from edictum.harness import ToolRegistry, tool
+from edictum.harness.schema import misfit, validator_for
 from edictum.outcomes import ToolExecutionResult, ToolFailure
 
 
@@ -126,3 +128,44 @@ def test_a_class_whose_hints_cannot_be_read_asks_for_nothing() -> None:
         x: NotThere  # type: ignore[name-defined]  # noqa: F821
 
     assert returning(Broken).returns is None
+
+
+ANY_VALUES = {
+    "string": ["", "a"],
+    "integer": [0, -1, 10**30],
+    "number": [0, 10**30],
+    "boolean": [True, False],
+    "null": [None],
+    "object": [{}, {"a": 1}, {1: object()}, {"a": {"b": {2, 3}}}],
+    "array": [[], [1, object()], [[None]]],
+}
+
+
+@pytest.mark.parametrize("kind", ANY_VALUES)
+@pytest.mark.parametrize("more", [{}, {"title": "A result"}, {"additionalProperties": True}])
+def test_what_is_let_pass_by_its_type_fits_the_schema(kind: str, more: dict[str, Any]) -> None:
+    schema = {"type": kind, **more}
+    for value in ANY_VALUES[kind]:
+        assert misfit(schema, value) is None
+        assert validator_for(schema).is_valid(jsonable(value))
+
+
+@pytest.mark.parametrize("hint", [str, dict[str, str], list[str]])
+async def test_half_a_character_is_no_misfit(hint: Any) -> None:
+    value: Any = {str: "\ud800", dict[str, str]: {"name": "\ud800"}, list[str]: ["\ud800"]}[hint]
+    assert isinstance(await Bench(returning(hint, value)).call("work"), ToolExecutionResult)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "integer"}, True),
+        ({"type": "boolean"}, 1),
+        ({"type": "string", "maxLength": 1}, "ab"),
+        ({"type": "object", "required": ["a"]}, {}),
+        ({"type": "object", "additionalProperties": False}, {"a": 1}),
+        ({"type": ["integer", "null"]}, "a"),
+    ],
+)
+def test_what_a_schema_asks_beyond_a_type_is_looked_at(schema: dict[str, Any], value: Any) -> None:
+    assert misfit(schema, value) is not None
