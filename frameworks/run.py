@@ -32,7 +32,9 @@ WARNINGS = ("ignore", "error::ResourceWarning:edictum", "error::RuntimeWarning:e
 
 
 def sh(*command: object, **env: str) -> int:
-    return subprocess.run([str(part) for part in command], cwd=ROOT, env={**os.environ, **env}, check=False).returncode
+    """Run a command. uv trusts the certificates that the machine trusts, as pip does: a registry may stand behind a company's own."""
+    env = {"UV_SYSTEM_CERTS": "1", **os.environ, **env}
+    return subprocess.run([str(part) for part in command], cwd=ROOT, env=env, check=False).returncode
 
 
 def must(*command: object) -> None:
