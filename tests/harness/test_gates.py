@@ -7,10 +7,13 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from turns import Bench, hang, new_guard, new_state, request, search
 
 from edictum import Edictum, HookDecision, HookRegistration, InMemoryApprovalBackend, OperationLimits, Principal, Verdict, precondition
-from edictum.harness import BoundedToolExecutor, ReplayControl, ToolSpec, Turn, TurnBudget, TurnState, tool
+from edictum.core.call import ToolCall
+from edictum.harness import BoundedToolExecutor, ReplayControl, ToolArgValidator, ToolSpec, Turn, TurnBudget, TurnState, tool
 from edictum.harness.turn_call import GATES
 from edictum.outcomes import (
     ToolDenied,
@@ -446,3 +449,67 @@ async def test_a_tool_of_the_guard_and_one_of_the_turn_give_the_more_careful_of_
     await bench.call("search", {"query": "a"})
     await bench.call("search", {"query": "b"})
     assert guard.local_sink.events[-1].side_effect == "write"
+
+
+# --- The short way past all gates ---------------------------------------------------------------------------------------------
+
+
+@tool(side_effect="read", min_useful_s=2.0)
+def look(key: str, count: int = 1) -> str:
+    return key * count
+
+
+@tool(side_effect="pure")
+def twice(key: str) -> str:
+    return key * 2
+
+
+@tool(side_effect="write", window_s=60)
+def pay(key: str) -> str:
+    return key
+
+
+@tool(side_effect="read", metadata={"web": True})
+def fetch(key: str) -> str:
+    return key
+
+
+class BrokenValidator(ToolArgValidator):
+    def fits(self, spec: Any, arguments: Any) -> bool:
+        raise RuntimeError("it is broken")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_what_is_clear_passes_every_gate(data: st.DataObject) -> None:
+    """And takes one tool call of the budget, no more."""
+    name = data.draw(st.sampled_from(["look", "look", "look", "twice", "pay", "fetch", "nothing"]))
+    arguments = data.draw(st.sampled_from([{"key": "a"}, {"key": "a"}, {"key": 1}, {}, "no JSON", {"key": "a", "count": "2"}]))
+    left_s, calls = data.draw(st.sampled_from([0.5, 10.0, 10.0])), data.draw(st.integers(0, 2))
+    options: dict[str, Any] = {"web_mode": data.draw(st.sampled_from(["on", "off"]))}
+    if data.draw(st.integers(0, 9)) == 0:
+        options["validator"] = BrokenValidator()
+    blocked, over = data.draw(st.sampled_from([(), (), ("look",), ("other",)])), data.draw(st.integers(0, 9)) == 0
+
+    def begin() -> tuple[Any, ToolCall, TurnBudget]:
+        budget = TurnBudget.create(left_s, 10, max_tool_calls=calls, reserve_s=0)
+        turn = Turn(TurnState("s", budget), [look, twice, pay, fetch], **options)
+        turn.state.block(blocked)
+        if over:
+            turn.state.close_writes()
+        step = turn.open(name, arguments)
+        return step, ToolCall(step.tool_name, step.args), budget
+
+    step, call, budget = begin()
+    clear = step.clear(call)
+    other, same_call, _ = begin()
+    answers = []
+    for gate_name, gate in other.gates:
+        try:
+            answers.append(gate(other, same_call))
+        except Exception:
+            answers.append(gate_name)
+    assert not clear or answers == [None] * len(other.gates)
+    assert budget.snapshot()["tool_calls_used"] == int(clear)
+    if name == "look" and left_s == 10 and calls and arguments == {"key": "a"} and not blocked and not over:
+        assert clear is (options["web_mode"] == "on" and "validator" not in options), "nothing stands in its way"

@@ -570,9 +570,12 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
     outcome: Any = None
     entered: Any
     try:
-        gates = turn.gates if not plan.hooks_before else turn.gates_before_hooks
-        stop = _ask_gates(gates, run.call, turn)
-        entered = run if stop is None else (yield from timed(_enter(run, plan, terms, turn, gates, stop), turn))
+        if plan.hooks_before or not turn.clear(run.call):
+            gates = turn.gates if not plan.hooks_before else turn.gates_before_hooks
+            stop = _ask_gates(gates, run.call, turn)
+            entered = run if stop is None else (yield from timed(_enter(run, plan, terms, turn, gates, stop), turn))
+        else:
+            entered = run
         outcome = (yield from lifecycle(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered
         if type(outcome) in MAY_BE_RETRIED:
             outcome = yield from _try_again(entered, plan, terms, flag, turn, outcome)

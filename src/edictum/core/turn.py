@@ -81,6 +81,10 @@ class CallInTurn(Protocol):
         """How often the body has been started."""
         ...
 
+    def clear(self, call: ToolCall) -> bool:
+        """True: certainly none of the gates has anything to say, and they need not be asked one by one."""
+        ...
+
     @property
     def gates(self) -> Gates: ...
 

@@ -163,6 +163,25 @@ class TurnCall:
 
     # --- The gates --------------------------------------------------------------------------------------------------------
 
+    def clear(self, call: ToolCall) -> bool:
+        """True: certainly no gate has anything to say, and the call has its place in the budget. So it is with nearly every call,
+        and five questions cost twice as much as this one. False means nothing: the gates are asked.
+        """
+        turn, spec = self._turn, self._spec
+        state, budget = turn.state, turn.budget
+        if (spec is None or spec.is_cacheable or spec.window_s is not None or self.body is None or self._malformed is not None
+                or not state.accepting or state.blocked_tool_names or turn.web_mode == "off"
+                or budget.tool_time_s(turn.cap_s) <= self._useful_s):  # fmt: skip
+            return False
+        try:
+            fits = turn.validator.fits(spec, call.args)
+        except Exception:  # the gate says so
+            return False
+        if fits:
+            self._call, self._gated = call, True
+            return budget.claim_tool_call()
+        return False
+
     def _deadline(self, call: ToolCall) -> Answer:
         turn = self._turn
         if not turn.state.accepting:

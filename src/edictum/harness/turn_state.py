@@ -19,6 +19,7 @@ from edictum.harness.turn_budget import TurnBudget
 from edictum.outcomes import ToolOutcome
 
 MAX_TRACE = 10_000
+new = object.__new__
 
 TraceStatus = Literal["running", "completed", "timed_out"]
 
@@ -58,7 +59,9 @@ class TurnState:
     # --- Executions: the late-write gate ----------------------------------------------------------------------------------
 
     def set_trace_running(self, trace_id: str, tool_name: str, call_id: str = "") -> ToolTraceEntry:
-        entry = self.tool_trace[trace_id] = ToolTraceEntry(trace_id, tool_name, call_id)
+        entry = self.tool_trace[trace_id] = new(ToolTraceEntry)  # with the slots filled in here it takes half the time
+        entry.trace_id, entry.tool_name, entry.call_id = trace_id, tool_name, call_id
+        entry.status, entry.finished_late, entry.result = "running", False, None
         if len(self.tool_trace) > MAX_TRACE:
             with self._lock:
                 self.tool_trace.pop(next(iter(self.tool_trace)))
