@@ -579,8 +579,8 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
         outcome = (yield from lifecycle(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered
         if type(outcome) in MAY_BE_RETRIED:
             outcome = yield from _try_again(entered, plan, terms, flag, turn, outcome)
-        if (settlement := turn.settlement(outcome)) is not None:
-            settled = yield from bounded(settlement, turn)
+        if (held := turn.reserved) is not None:
+            settled = yield from bounded(turn.settlement(held, outcome), turn)
             if type(settled) is not Counters:
                 outcome = with_note(outcome, terms.context, "The call could not be written down as made", settled)
         return outcome  # type: ignore[no-any-return]

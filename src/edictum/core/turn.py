@@ -139,8 +139,13 @@ class CallInTurn(Protocol):
         """Seconds until the next attempt, or None when there is none, as for every call that did not start."""
         ...
 
-    def settlement(self, outcome: ToolOutcome) -> Settlement | None:
-        """How the reservation of ``Once`` ends."""
+    @property
+    def reserved(self) -> Settlement | None:
+        """The release of the reservation of ``Once``, if there is one."""
+        ...
+
+    def settlement(self, held: Settlement, outcome: ToolOutcome) -> Settlement:
+        """How it ends."""
         ...
 
     def ended(self, outcome: ToolOutcome | None) -> None:

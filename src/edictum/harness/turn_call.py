@@ -103,14 +103,14 @@ class TurnCall:
     """One call, from its gates to its outcome. Implements ``edictum.core.turn.CallInTurn``."""
 
     __slots__ = ("_approvals", "_begun", "_call", "_closing_at", "_entry", "_gated", "_hooked", "_last", "_malformed", "_name", "_outer",
-                 "_repairs", "_reserved", "_spec", "_token", "_turn", "_useful_s", "args", "attempts", "body", "session_id",
+                 "_repairs", "_spec", "_token", "_turn", "_useful_s", "args", "attempts", "body", "reserved", "session_id",
                  "tool_name")  # fmt: skip
 
     gates: Gates = ()
     gates_before_hooks: Gates = ()
     _malformed: str | None
     _begun: New | None
-    _reserved: Settlement | None
+    reserved: Settlement | None
     _token: DeadlineToken | None
     _outer: DeadlineToken | None
     _entry: ToolTraceEntry | None
@@ -120,7 +120,7 @@ class TurnCall:
     _approvals: dict[str, Approval] | None
 
     def __init__(self, turn: Turn, name: Any, spec: ToolSpec | None, arguments: Any, function: Callable[..., Any] | None) -> None:
-        self._malformed = self._begun = self._reserved = self._token = self._outer = self._entry = None
+        self._malformed = self._begun = self.reserved = self._token = self._outer = self._entry = None
         self._closing_at = self._last = self._approvals = None
         self._gated = False  # the last gates have seen the call
         self._hooked = False  # a hook has changed the arguments
@@ -155,8 +155,7 @@ class TurnCall:
 
     def _misfit(self, value: Any) -> str | None:
         """Why a result is a failure: it says so itself, or it is not what the tool promised to return."""
-        said = error_key(value)
-        if said is not None:
+        if isinstance(value, dict) and (said := error_key(value)) is not None:
             return said
         wrong = misfit(self._spec.returns or {}, value)
         return None if wrong is None else f"the result does not fit the tool's schema: {shorten(wrong, 300)}"
@@ -255,14 +254,14 @@ class TurnCall:
         scope = digest(spec.name, canonical(call.principal), canonical(spec.identity_of(call.args)))
         limits = (Limit(name="once", metric=Metric.EXECUTIONS, maximum=1, scope=scope, window_s=spec.window_s),)
         key, session = uuid.uuid4().hex, f"{call.run_id}/once"
-        self._reserved = Settlement(session, key, (scope,), limits, "release")
+        self.reserved = Settlement(session, key, (scope,), limits, "release")
         lease_s = self._turn.cap_s + LEASE_MARGIN_S
         return Once(Reservation(session, key, (scope,), limits, count_attempt=False, lease_s=lease_s, expiry_counts=True))
 
     def once(self, grant: Grant) -> Refusal | None:
         if grant.granted:
             return None
-        self._reserved = None
+        self.reserved = None
         return Refusal("duplicate", f"The same call was made within the last {self._spec.window_s:g} s, or is being made.")
 
     def _budget(self, call: ToolCall) -> Answer:
@@ -274,15 +273,16 @@ class TurnCall:
         self._hooked = rewritten
         if not self._gated:
             return GATES[HOOKS_AT - rewritten :], None
-        return ((), None) if call.args == self._call.args else (GATES_FOR_ARGUMENTS, self._give_up())
+        unchanged = canonical(call.args) == canonical(self._call.args)
+        return ((), None) if unchanged else (GATES_FOR_ARGUMENTS, self._give_up())
 
     def _give_up(self) -> Settlement | None:
         """The hooks make another call of it than at the attempt before. How that one ended is known."""
         begun, self._begun = self._begun, None
         if begun is not None:
             self._turn.state.replay.finish(begun, self._spec, self._call.args, None, self._call.principal, shared=False)
-        given_up = self.settlement(self._last) if self._last is not None else None
-        self._reserved = None
+        given_up = self.settlement(self.reserved, self._last) if self.reserved is not None and self._last is not None else None
+        self.reserved = None
         return given_up
 
     # --- While it is decided and run ----------------------------------------------------------------------------------------
@@ -437,12 +437,10 @@ class TurnCall:
         self._entry, self._closing_at, self._last = None, None, outcome
         return pause_s
 
-    def settlement(self, outcome: ToolOutcome) -> Settlement | None:
+    def settlement(self, held: Settlement, outcome: ToolOutcome) -> Settlement:
         """What was denied, or failed for certain, may be tried again; what may have happened counts as made."""
-        if self._reserved is None:
-            return None
         failed = isinstance(outcome, ToolFailure) and not outcome.effect_unknown
-        return self._reserved if failed or isinstance(outcome, ToolDenied) else replace(self._reserved, result="success")
+        return held if failed or isinstance(outcome, ToolDenied) else replace(held, result="success")
 
     def ended(self, outcome: ToolOutcome | None) -> None:
         state = self._turn.state
