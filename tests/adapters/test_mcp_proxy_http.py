@@ -108,5 +108,5 @@ async def test_a_stream_that_stays_open_is_closed_in_the_end(monkeypatch: pytest
     upstream = Upstream(None)
     async with gateway_to(upstream) as gateway:
         await ask(gateway, 1)
-        await asyncio.wait_for(upstream.hung_up.wait(), 30)
+        assert await asyncio.wait_for(upstream.hung_up.wait(), 30)
         await streams_ended(gateway)
