@@ -193,7 +193,7 @@ def observability_sinks(bundle: Bundle) -> list[Any] | None:
 
     wanted = bundle.observability
     if wanted.get("otel", {}).get("enabled"):
-        logger.warning("%s: observability.otel is read by edictum.telemetry, not by the loader; it is not switched on here", bundle.source)
+        logger.warning("%s: observability.otel is accepted and does nothing: OpenTelemetry is not part of this version", bundle.source)
     sinks: list[Any] = [StdoutAuditSink()] if wanted.get("stdout") else []
     if wanted.get("file"):
         sinks.append(FileAuditSink(wanted["file"]))
