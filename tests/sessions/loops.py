@@ -19,7 +19,8 @@ class Loop:
 
     def _serve(self) -> None:
         self.loop.run_forever()
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())  # as asyncio.run ends
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
     def run(self, work: Any, *arguments: Any) -> Any:

@@ -43,11 +43,11 @@ class Proxy:
                 try:
                     await asyncio.gather(self._pump(reader, back, answers=False), self._pump(there, writer, answers=True))
                 finally:
-                    await _shut(back)
+                    await shut(back)
         except (OSError, Cut):
             pass
         finally:
-            await _shut(writer)
+            await shut(writer)
             self._tasks.discard(task)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
@@ -99,7 +99,7 @@ class Cut(Exception):
     """End this connection."""
 
 
-async def _shut(writer: asyncio.StreamWriter) -> None:
+async def shut(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
     with contextlib.suppress(OSError, asyncio.CancelledError):
         await writer.wait_closed()

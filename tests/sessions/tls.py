@@ -8,6 +8,7 @@ from pathlib import Path
 
 import trustme
 from loops import Loop
+from proxy import shut
 
 
 class Authority:
@@ -62,8 +63,8 @@ class TlsFront:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
         finally:
-            back.transport.abort()
-            writer.transport.abort()
+            await shut(back)
+            await shut(writer)
             self._tasks.discard(task)
 
     def close(self) -> None:
