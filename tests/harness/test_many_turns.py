@@ -25,7 +25,7 @@ from edictum.outcomes import OUTCOME_KINDS
 
 TURN_S = 0.25
 ALLOWED_LATE_S = 0.25
-JUDGED = 0.95  # a machine that stands still for a moment delays all turns that run just then
+JUDGED = 0.99  # a machine that stands still for a moment delays all turns that run just then
 EXAMPLES, TURNS = 100, 10
 
 seconds = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.3])
