@@ -289,12 +289,12 @@ class Edictum:
         (what it is expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it), ``actual_amounts`` (a
         function of the result that tells what it used).
         """
-        end = self._walk(tool_name, args, fn, None, None, options)
+        end = self._walk(tool_name, args, fn, None, options)
         return unwrap(await drive_async(end) if type(end) is Rest else end)
 
     def run_sync(self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], **options: Any) -> Any:
         """As ``run``, from synchronous code in any thread, inside or outside a running event loop."""
-        end = self._walk(tool_name, args, fn, None, None, options)
+        end = self._walk(tool_name, args, fn, None, options)
         return unwrap(drive_sync(end) if type(end) is Rest else end)
 
     async def dispatch(
@@ -314,7 +314,7 @@ class Edictum:
         In a ``turn`` (``edictum.harness``) its gates come first, ``args`` may be whatever a model sent, and ``fn`` may be left out
         when the turn knows the tool.
         """
-        end = self._walk(tool_name, args, fn, flag, turn, options)
+        end = self._walk(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
         return await drive_async(end) if type(end) is Rest else end
 
     def dispatch_sync(
@@ -328,7 +328,7 @@ class Edictum:
         **options: Any,
     ) -> ToolOutcome:
         """As ``dispatch``, from synchronous code."""
-        end = self._walk(tool_name, args, fn, flag, turn, options)
+        end = self._walk(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
         return drive_sync(end) if type(end) is Rest else end
 
     async def begin(self, tool_name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Any) -> Ticket:
@@ -355,23 +355,25 @@ class Edictum:
 
     def _in_turn(
         self, tool_name: str, args: Any, fn: Callable[..., Any] | None, turn: TurnPort, flag: Flag | None, options: dict[str, Any]
-    ) -> tuple[Flow, Ports]:
+    ) -> ToolOutcome | Rest:
         state = self._state
-        step = turn.open(tool_name, args, fn)
-        plan = step.plan(state.policy.plan(step.tool_name))
-        call_id = options.pop("call_id") if type(options.get("call_id")) is str else ""  # most calls of a turn state nothing else
+        step = turn.open(tool_name, args, fn, state.policy)
+        plan = step.plan
+        call_id = options.pop("call_id", "")  # most calls of a turn state nothing else
+        if type(call_id) is not str:
+            options["call_id"], call_id = call_id, ""
         try:
             run = self._call(state, plan, step.args, step.body, options, step.session_id, call_id)
         except EdictumInputError as exc:  # the arguments come from a model, so this is an answer, not an error
             step.malformed(str(exc))
             run = self._call(state, plan, step.args, step.body, options, step.session_id, call_id)
-        judge = step.flag if flag is error_key else flag
-        if not options:
-            return in_turn(run, plan, state.terms, judge, step), state.ports
-        terms, account = _terms(state, options), read_account(run.call, options)
-        if account is None:
-            return in_turn(run, plan, terms, judge, step), state.ports
-        return accounted(in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step), account), state.ports
+        judge = step.misfit if flag is error_key else flag
+        terms, account = (_terms(state, options), read_account(run.call, options)) if options else (state.terms, None)
+        if account is not None:
+            return walk_on(accounted(in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step), account), state.ports)
+        if plan.hooks_before or not step.clear(run.call):
+            return walk_on(in_turn(run, plan, terms, judge, step), state.ports)
+        return walk_on(lifecycle(run, plan, terms, judge, step, True), state.ports)
 
     def _walk(
         self,
@@ -379,12 +381,9 @@ class Edictum:
         args: Mapping[str, Any],
         fn: Callable[..., Any] | None,
         flag: Flag | None,
-        turn: TurnPort | None,
         options: dict[str, Any],
     ) -> ToolOutcome | Rest:
         """Begin a call, and take it as far as it goes without waiting."""
-        if turn is not None:
-            return walk_on(*self._in_turn(tool_name, args, fn, turn, flag, options))
         if not callable(fn):
             raise EdictumInputError(f"The tool {tool_name!r} is {fn!r}, not a function.", hint="Pass the function that does the work.")
         state = self._state

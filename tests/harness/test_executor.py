@@ -158,8 +158,8 @@ async def test_a_value_that_came_just_in_time_counts_although_the_waiter_had_giv
     from edictum.core.effects import Ran, RunTool
     from edictum.harness.turn_call import Turn
 
-    step = Turn(new_state(), [simple(lambda: 1)]).open("work", {})
     guard = new_guard()
+    step = Turn(new_state(), [simple(lambda: 1)]).open("work", {}, None, guard.policy)
     run = guard._call(guard._state, guard._state.policy.plan("work"), {}, step.body, {})
     step._call = run.call
     started = step.start(run)

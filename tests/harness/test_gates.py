@@ -479,17 +479,30 @@ class BrokenValidator(ToolArgValidator):
         raise RuntimeError("it is broken")
 
 
-@settings(max_examples=300, deadline=None)
+def answers_of(step: Any, call: ToolCall) -> list[Any]:
+    """What the gates say, asked one by one."""
+    answers: list[Any] = []
+    for name, gate in step.gates:
+        try:
+            answer = gate(step, call)
+            answers.append(answer if answer is None else (type(answer), getattr(answer, "reason", "")))
+        except Exception:
+            answers.append(name)
+    return answers
+
+
+@settings(max_examples=600, deadline=None)
 @given(st.data())
 def test_what_is_clear_passes_every_gate(data: st.DataObject) -> None:
-    """And takes one tool call of the budget, no more."""
-    name = data.draw(st.sampled_from(["look", "look", "look", "twice", "pay", "fetch", "nothing"]))
+    """And takes one tool call of the budget, no more. To ask in vain changes nothing: the gates say what they would have said."""
+    name = data.draw(st.sampled_from(["look", "look", "look", "twice", "twice", "pay", "fetch", "nothing"]))
     arguments = data.draw(st.sampled_from([{"key": "a"}, {"key": "a"}, {"key": 1}, {}, "no JSON", {"key": "a", "count": "2"}]))
     left_s, calls = data.draw(st.sampled_from([0.5, 10.0, 10.0])), data.draw(st.integers(0, 2))
     options: dict[str, Any] = {"web_mode": data.draw(st.sampled_from(["on", "off"]))}
     if data.draw(st.integers(0, 9)) == 0:
         options["validator"] = BrokenValidator()
     blocked, over = data.draw(st.sampled_from([(), (), ("look",), ("other",)])), data.draw(st.integers(0, 9)) == 0
+    before = data.draw(st.sampled_from(["new", "new", "running", "done"]))
 
     def begin() -> tuple[Any, ToolCall, TurnBudget]:
         budget = TurnBudget.create(left_s, 10, max_tool_calls=calls, reserve_s=0)
@@ -497,19 +510,22 @@ def test_what_is_clear_passes_every_gate(data: st.DataObject) -> None:
         turn.state.block(blocked)
         if over:
             turn.state.close_writes()
-        step = turn.open(name, arguments)
+        if before != "new":
+            begun = turn.state.replay.begin(twice, {"key": "a"})
+        if before == "done":
+            turn.state.replay.finish(begun, twice, {"key": "a"}, ToolExecutionResult("c", "twice", {"result": "aa"}, 0))  # type: ignore[arg-type]
+        step = turn.open(name, arguments, None, new_guard().policy)
         return step, ToolCall(step.tool_name, step.args), budget
 
     step, call, budget = begin()
     clear = step.clear(call)
-    other, same_call, _ = begin()
-    answers = []
-    for gate_name, gate in other.gates:
-        try:
-            answers.append(gate(other, same_call))
-        except Exception:
-            answers.append(gate_name)
-    assert not clear or answers == [None] * len(other.gates)
     assert budget.snapshot()["tool_calls_used"] == int(clear)
-    if name == "look" and left_s == 10 and calls and arguments == {"key": "a"} and not blocked and not over:
+    other, same_call, _ = begin()
+    answers = answers_of(other, same_call)
+    if clear:
+        assert answers == [None] * len(other.gates)
+    else:
+        assert answers_of(step, call) == answers
+    passable = left_s == 10 and calls and arguments == {"key": "a"} and not blocked and not over
+    if passable and (name == "look" or (name == "twice" and before == "new")):
         assert clear is (options["web_mode"] == "on" and "validator" not in options), "nothing stands in its way"

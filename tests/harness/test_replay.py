@@ -7,11 +7,12 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edictum.core.freeze import freeze_args
 from edictum.harness import ReplayControl, ToolSpec
-from edictum.harness.canonical import canonical, digest
+from edictum.harness.canonical import canonical, digest, identity
 from edictum.harness.replay_control import Done, InFlight, New
 from edictum.outcomes import ToolExecutionResult, ToolFailure
 
@@ -92,7 +93,7 @@ def test_what_was_denied_is_not_shared() -> None:
     first, waiting = replay.begin(search, {}), replay.begin(search, {})
     assert isinstance(first, New)
     assert isinstance(waiting, InFlight)
-    replay.finish(first, search, {}, None, shared=False)
+    replay.finish(first, search, {}, None)
     assert waiting.outcome.result(1) is None
 
 
@@ -205,6 +206,51 @@ def test_keys_never_raise() -> None:
     for value in (Unprintable(), Hostile(a=1), circle, {Unprintable(): 1}, {1: 1, "a": 2, None: 3}, 10**5000, "\ud800"):
         assert canonical(value)
         digest(canonical(value))
+        hash(identity(value))
+    assert identity(freeze_args({1: 2})) == identity({1: 2}) != identity({"1": 2})
+
+
+NAMES = st.sampled_from(["a", "b", "ab", "K", "\u212a", "\u00e9", "e\u0301"])
+VALUES = st.sampled_from([0, 1, True, False, 1.0, -0.0, 1.5, float("nan"), float("inf"), 10**30, 1e30, None, "", "1", "K", "\u212a",
+                          "\u00e9", "e\u0301", "x" * 300, "y" * 300, b"1", 1j, [1], [True], {"a": 1}])  # fmt: skip
+ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=3)
+
+
+@settings(max_examples=2_000)
+@given(ARGUMENTS, ARGUMENTS, st.sampled_from([dict, freeze_args]), st.sampled_from([dict, freeze_args]))
+def test_identities_are_equal_where_the_canonical_texts_are(one: Any, other: Any, kept: Any, also_kept: Any) -> None:
+    """However they are kept: an identity is the quicker of the two, not another opinion."""
+    assert (identity(kept(one)) == identity(also_kept(other))) is (canonical(one) == canonical(other))
+    hash(identity(kept(one)))
+
+
+@given(ARGUMENTS, st.randoms(use_true_random=False))
+def test_an_identity_does_not_depend_on_how_the_arguments_were_written(arguments: dict[str, Any], random: Any) -> None:
+    names = random.sample([*arguments], len(arguments))
+    written = {name: arguments[name] for name in names}
+    written = {name: float(value) if type(value) is int and value < 100 else value for name, value in written.items()}
+    assert identity(freeze_args(arguments)) == identity(written)
+
+
+def test_of_many_that_begin_at_once_one_is_new_also_while_the_history_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edictum.harness.replay_control.MAX_HISTORY", 5)
+    replay, search = ReplayControl(), spec()
+    begun: list[Any] = []
+    start = threading.Barrier(8)
+
+    def work() -> None:
+        start.wait()
+        for number in range(300):
+            call = replay.begin(search, {"q": number})
+            begun.append((number, type(call)))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(number for number, kind in begun if kind is New) == [*range(300)]
+    assert len(begun) == 8 * 300
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),

@@ -238,8 +238,7 @@ async def test_a_retry_that_a_hook_rewrites_otherwise_gives_up_what_it_had_begun
     counted = hook(lambda call: HookDecision.rewrite({**call.args, "attempt": len(flaky.ran)}))
     bench = Bench(flaky.tool, guard=new_guard(hooks=[counted]))
     assert isinstance(await bench.call("flaky", {"query": "a"}), ToolExecutionResult)
-    assert [slot.running for slot in bench.state.replay._slots.values()] == [False, False]
-    assert [slot.done for slot in bench.state.replay._slots.values()] == [False, True]
+    assert [slot.status for slot in bench.state.replay._slots.values()] == ["ended", "done"]
 
 
 async def test_a_window_holds_for_the_arguments_that_ran() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
+from operator import length_hint
 from typing import Any
 
 from edictum.core._draft import record
@@ -19,18 +20,30 @@ from edictum.core.hooks import HookDecision, HookRegistration, HookResult
 from edictum.findings import Finding, finding
 
 
-def ask(contracts: Iterable[Contract], subject: Any) -> list[tuple[Contract, Any]]:
+def ask(contracts: tuple[Contract, ...], subject: Any) -> list[tuple[Contract, Any]]:
     """Ask each contract; keep what is not a plain pass. An answer may still be an awaitable, which the lifecycle settles."""
-    special: list[tuple[Contract, Any]] = []
-    for contract in contracts:
-        try:
-            verdict = contract.check(subject)
-        except FAULTS as exc:
-            special.append((contract, Raised(exc)))
-        else:
-            if verdict is not PASS:
-                special.append((contract, verdict))
-    return special
+    return _ask_many(contracts)(subject)
+
+
+def _ask_many(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
+    """A function that asks all of these. To agree costs a contract its own call and one comparison: which of them it is, is looked up
+    only when it has something to say.
+    """
+    checks = tuple(contract.check for contract in contracts)
+
+    def ask_them(subject: Any) -> list[tuple[Contract, Any]]:
+        special: list[tuple[Contract, Any]] = []
+        left = iter(checks)
+        while True:  # on from the next one when one raises
+            try:
+                for check in left:
+                    if (verdict := check(subject)) is not PASS:
+                        special.append((contracts[-1 - length_hint(left)], verdict))
+                return special
+            except FAULTS as exc:
+                special.append((contracts[-1 - length_hint(left)], Raised(exc)))
+
+    return ask_them
 
 
 def _ask_one(contract: Contract) -> Callable[[Any], list[tuple[Contract, Any]]]:
@@ -50,7 +63,7 @@ def _ask_one(contract: Contract) -> Callable[[Any], list[tuple[Contract, Any]]]:
 def asker(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
     """A function that asks all these contracts about a call; neighbours that a compiler can fuse are asked in one go."""
     runs = [(fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)]
-    parts = [fuse(run) if fuse is not None else _ask_one(*run) if len(run) == 1 else partial(ask, run) for fuse, run in runs]
+    parts = [fuse(run) if fuse is not None else _ask_one(*run) if len(run) == 1 else _ask_many(run) for fuse, run in runs]
     if len(parts) <= 1:
         return parts[0] if parts else lambda _call: []
     return lambda call: [answer for part in parts for answer in part(call)]

@@ -68,29 +68,31 @@ NO_DECISION = Decision(effect="deny")  # of the guard: a gate of the turn has de
 REASONS = {"hook": "pre_hook", "operation_limit": "limit", "attempt_limit": "limit", "yaml_session": "limit"}
 
 
-def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, turn: CallInTurn | None = None) -> Flow:
-    """Govern one call. ``flag`` is the framework's own way to say that a result is a failure; a call of a turn goes by ``in_turn``.
+def lifecycle(
+    run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, turn: CallInTurn | None = None, whole: bool = False
+) -> Flow:
+    """Govern one call. ``flag`` is the framework's own way to say that a result is a failure.
+
+    A call of a ``turn`` comes here straight when no gate of the turn stands in its way, and this is the ``whole`` of it; or by
+    ``in_turn``, once for each of its attempts.
 
     Nearly every call takes the straight road through here: no contract objects, no limit is full, nothing has to be waited for.
     It is written without helpers, because it is the price of every call; whatever is unusual is handed to a function below.
     """
-    call, context, at_once, seat = run.call, terms.context, terms.at_once, plan.seat
-    decision, counters, counted = plan.passed, NO_COUNTERS, None
+    call, context, at_once, seat, asked = run.call, terms.context, terms.at_once, plan.seat, run
+    decision, counters, counted, closed = plan.passed, NO_COUNTERS, None, None
     ran: Any = None
     try:
         special = plan.ask_before(call) if plan.straight and (terms.principal_resolver is None or run.identified) else NOT_YET
-        if seat is not None and not special:
-            counted = at_once.enter(call.run_id, run.key, seat)
+        counted = at_once.enter(call.run_id, run.key, seat) if seat is not None and not special else None
         if counted is not None:
-            attempts, executions = counted
-            at_once.note((at_once.now(), context, CALL_ALLOWED, call, decision, attempts, executions))
+            at_once.note((at_once.now(), context, CALL_ALLOWED, call, decision, counted[0], counted[1]))
         else:
             admission = yield from within(turn, _admit(run, plan, terms, special, turn))
             call, decision, counters = admission.call, admission.decision, admission.counters
             if decision.effect != "allow":
-                return (yield from within(turn, _stop(run, plan, terms, admission)))
-            if call is not run.call:
-                run = replace(run, call=call)
+                return (closed := (yield from within(turn, _stop(run, plan, terms, admission))))
+            run = run if call is run.call else replace(run, call=call)
         if terms.on_allow is not None:
             yield from within(turn, tell(Notify(terms.on_allow, (call,), "on_allow")))
         if turn is None:
@@ -100,9 +102,8 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
             ran = (yield started) if type(started) is RunTool else Raised(TurnOver(started))  # type: ignore[arg-type]
             ran = turn.ran(ran) if type(ran) is Ran else ran
         if type(ran) is Raised:
-            admission = Admission(call, decision, _counters(counters, counted), holds=True)
-            return (yield from within(turn, _left(run, plan, terms, ran, admission)))
-
+            held = Admission(call, decision, _counters(counters, counted), holds=True)
+            return (closed := (yield from within(turn, _left(run, plan, terms, ran, held))))
         # From here on the tool has run: the call is counted and its result is kept, whatever else goes wrong.
         verdict = verdict_on(call, plan, ran, flag, terms.success_check)
         if verdict is None:
@@ -117,19 +118,23 @@ def lifecycle(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None = None, 
                 if turn is not None:
                     shaped = turn.shape(outcome)
                     outcome = (yield from _shaped(outcome, shaped, call, turn)) if type(shaped) is Oversized else shaped  # type: ignore[assignment]
-                attempts, executions = ended
                 kind, error = OUTCOME_KINDS[type(outcome)], error_text(outcome) if outcome.notes else None
                 judged, sketch = after if plan.after else None, context.redaction.sketch(value)
-                at_once.note((at_once.now(), context, CALL_EXECUTED, call, decision, attempts, executions,
+                at_once.note((at_once.now(), context, CALL_EXECUTED, call, decision, ended[0], ended[1],
                               kind, verdict, judged, elapsed_ms, error, sketch))  # fmt: skip
-                return outcome
-        end = _End(ran, verdict, value, after)
-        return (yield from within(turn, _close(run, plan, terms, turn, Admission(call, decision, _counters(counters, counted)), end)))
-    except GeneratorExit:
-        raise
+                return (closed := outcome)
+        admission, end = Admission(call, decision, _counters(counters, counted)), _End(ran, verdict, value, after)
+        closed = yield from within(turn, _close(run, plan, terms, turn, admission, end))
+        if whole and type(closed) in MAY_BE_RETRIED:
+            closed = yield from _try_again(asked, plan, terms, flag, turn, closed)  # type: ignore[arg-type]
+        return closed
     except BaseException as exc:  # somebody said stop inside a contract, a hook or a checker; or the gate itself is broken
-        yield from within(turn, _broken_off(run, plan, terms, Admission(call, decision, _counters(counters, counted)), exc, ran))
+        if closed is None and type(exc) is not GeneratorExit:
+            yield from within(turn, _broken_off(run, plan, terms, Admission(call, decision, _counters(counters, counted)), exc, ran))
         raise
+    finally:
+        if whole:
+            turn.ended(closed)  # type: ignore[union-attr]
 
 
 @record
@@ -568,14 +573,10 @@ def _review(call: ToolCall, plan: Plan, terms: Terms, ran: Ran, turn: CallInTurn
 def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: CallInTurn) -> Flow:
     """Govern one call of a turn. The turn is told how it ended, once, also when the walk is thrown away."""
     outcome: Any = None
-    entered: Any
     try:
-        if plan.hooks_before or not turn.clear(run.call):
-            gates = turn.gates if not plan.hooks_before else turn.gates_before_hooks
-            stop = _ask_gates(gates, run.call, turn)
-            entered = run if stop is None else (yield from timed(_enter(run, plan, terms, turn, gates, stop), turn))
-        else:
-            entered = run
+        gates = turn.gates if not plan.hooks_before else turn.gates_before_hooks
+        stop = _ask_gates(gates, run.call, turn)
+        entered: Any = run if stop is None else (yield from timed(_enter(run, plan, terms, turn, gates, stop), turn))
         outcome = (yield from lifecycle(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered
         if type(outcome) in MAY_BE_RETRIED:
             outcome = yield from _try_again(entered, plan, terms, flag, turn, outcome)

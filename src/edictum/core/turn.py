@@ -13,7 +13,7 @@ from edictum.core.call import ToolCall
 from edictum.core.effects import Ran, RunTool
 from edictum.core.events import Approval
 from edictum.core.limits import Grant, Reservation, Settlement
-from edictum.core.policy import Plan
+from edictum.core.policy import Plan, Policy
 from edictum.outcomes import ToolOutcome
 
 
@@ -169,10 +169,12 @@ class OpenedCall(CallInTurn, Protocol):
     def session_id(self) -> str: ...
 
     @property
-    def flag(self) -> Callable[[Any], str | None]: ...
+    def plan(self) -> Plan:
+        """The policy's plan for the tool, with what the turn knows of it."""
+        ...
 
-    def plan(self, plan: Plan) -> Plan:
-        """The guard's plan for the tool, with what the turn knows of it."""
+    def misfit(self, value: Any) -> str | None:
+        """Why a result is a failure: it says so itself, or it is not what the tool promised to return."""
         ...
 
     def malformed(self, why: str) -> None:
@@ -183,6 +185,6 @@ class OpenedCall(CallInTurn, Protocol):
 class TurnPort(Protocol):
     """What ``guard.dispatch`` takes as ``turn``."""
 
-    def open(self, tool_name: str, arguments: Any, function: Callable[..., Any] | None = None) -> OpenedCall:
+    def open(self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy) -> OpenedCall:
         """One call of the turn. Whatever a model sent is taken; the gates say what is wrong with it."""
         ...

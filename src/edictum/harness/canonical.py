@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
+from edictum.core.freeze import FlatDict, FrozenDict
 from edictum.core.jsonable import jsonable, show
 
 MAX_DEPTH = 150
+SHORT = 256
 
 
 def canonical(value: Any) -> str:
@@ -28,6 +30,55 @@ def canonical(value: Any) -> str:
     return "".join(parts)
 
 
+def identity(arguments: Any) -> Hashable:
+    """A key that is equal for exactly those arguments whose canonical texts are equal. What is flat and short, as arguments nearly
+    always are, needs no text: its names and values are the key.
+    """
+    if type(arguments) is FlatDict:
+        for name, value in arguments.items():
+            kind = type(value)
+            plain = kind is int or value is None or (kind is str and len(value) <= SHORT and value.isascii())
+            if not plain or type(name) is not str or not name.isascii():
+                break
+        else:
+            return frozenset(arguments.items())
+    key = _flat(arguments)
+    return key if key is not None else _named(arguments)
+
+
+def _flat(arguments: Any) -> frozenset[tuple[str, Hashable]] | None:
+    """The same key, also for values that can be written in more than one way; None for what is not flat and short."""
+    if type(arguments) not in DICTS or not all(type(name) is str and type(value) in SIMPLE for name, value in arguments.items()):
+        return None
+    names = [normal(name) for name in arguments]
+    values = [_simple(value) for value in arguments.values()]
+    if any(type(value) is str and len(value) > SHORT for value in values) or len(set(names)) < len(names):
+        return None
+    return frozenset(zip(names, values, strict=True))
+
+
+DICTS = frozenset({dict, FlatDict, FrozenDict})
+SIMPLE = frozenset({str, int, float, bool, type(None)})
+
+
+def _simple(value: Any) -> Hashable:
+    kind = type(value)
+    if kind is str:
+        return normal(value)
+    if kind is float:
+        return int(value) if value.is_integer() else (kind, repr(value))  # by its text, since nan is not equal to itself
+    return (kind, value) if kind is bool else value  # True is equal to 1
+
+
+def _named(value: Any) -> str:
+    text = canonical(value)
+    return text if len(text) <= SHORT else digest(text)
+
+
+def normal(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
 def digest(*parts: str) -> str:
     """A short, fixed-length name for texts; each is preceded by its length, so that they cannot run into each other."""
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode("utf-8", "surrogatepass")).hexdigest()
@@ -36,7 +87,7 @@ def digest(*parts: str) -> str:
 def _write(value: Any, put: Any, depth: int) -> None:
     kind = type(value)
     if kind is str:
-        text = value if value.isascii() else unicodedata.normalize("NFC", value)
+        text = value if value.isascii() else normal(value)
         put(f"s{len(text)}:{text}")
     elif value is None or kind is bool:
         put(f"{value};")
@@ -59,14 +110,13 @@ def _write(value: Any, put: Any, depth: int) -> None:
 
 def _write_mapping(value: Mapping[Any, Any], put: Any, depth: int) -> None:
     put("(")
-    if all(type(key) is str and key.isascii() for key in value):
-        for key in sorted(value):
-            put(f"s{len(key)}:{key}")
-            _write(value[key], put, depth + 1)
-        put(")")
-        return
-    for key, item in sorted(((canonical(key), item) for key, item in value.items()), key=_first):
-        put(key)
+    if all(type(key) is str for key in value):
+        named = [(key if key.isascii() else normal(key), item) for key, item in value.items()]
+        written = [(f"s{len(key)}:{key}", item) for key, item in sorted(named, key=_first)]
+    else:
+        written = sorted(((canonical(key), item) for key, item in value.items()), key=_first)
+    for text, item in written:
+        put(text)
         _write(item, put, depth + 1)
     put(")")
 

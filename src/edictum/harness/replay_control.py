@@ -11,32 +11,41 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from edictum.core._draft import replace
-from edictum.harness.canonical import canonical, digest
+from edictum.harness.canonical import canonical, identity
 from edictum.harness.tool_spec import ANYTHING, ToolSpec
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolOutcome
 
 MAX_HISTORY = 10_000
+# "seen": somebody says that it was made, and it did not succeed. "ended": ``finish`` says so, and nobody else is asked.
+Status: TypeAlias = Literal["seen", "running", "done", "ended"]
 DUPLICATE = "The same call has already succeeded in this turn; its result still holds."
 
 
-@dataclass(frozen=True, slots=True)
 class New:
-    """Nobody has made this call: run it, then ``finish`` it."""
+    """Nobody has made this call: run it, then ``finish`` it. What becomes of it is kept here."""
 
-    key: str
+    __slots__ = ("expires", "key", "outcome", "status", "waiting")
+
+    outcome: ToolOutcome | None  # these two once it is done
+    expires: float | None
+
+    def __init__(self, key: Hashable, status: Status) -> None:
+        self.key = key
+        self.status = status
+        self.waiting: Future[ToolOutcome | None] | None = None  # made when the first waiter comes
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
     """The same call is running; ``outcome`` will hold its outcome, or None when there is nothing to share."""
 
-    key: str
+    key: Hashable
     outcome: Future[ToolOutcome | None]
 
 
@@ -44,21 +53,11 @@ class InFlight:
 class Done:
     """The same call has succeeded. ``outcome`` is None when only the fact is known."""
 
-    key: str
+    key: Hashable
     outcome: ToolOutcome | None
 
 
 Begun: TypeAlias = New | InFlight | Done
-
-
-@dataclass(slots=True)
-class _Slot:
-    running: bool = False
-    waiting: Future[ToolOutcome | None] | None = None  # made when the first waiter comes
-    done: bool = False
-    settled: bool = False  # ``finish`` has said how it ended, and nobody else is asked
-    outcome: ToolOutcome | None = None
-    expires: float | None = None
 
 
 def replayed(outcome: ToolOutcome) -> ToolOutcome:
@@ -76,9 +75,10 @@ class ReplayControl:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._slots: dict[str, _Slot] = {}
+        self._slots: dict[Hashable, New] = {}
         self._versions: dict[str, int] = {}
         self._writes = 0
+        self._principal: tuple[Any, str] = (None, "")  # the last one, and its canonical text
 
     # --- The documented verbs ---------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class ReplayControl:
             return False, ""
         with self._lock:
             slot = self._slots.get(self._key(tool_name, arguments, spec))
-            return (True, DUPLICATE) if slot is not None and self._is_done(slot) else (False, "")
+            return (True, DUPLICATE) if slot is not None and _is_done(slot) else (False, "")
 
     def record_success(self, tool_name: str, arguments: Any, spec: ToolSpec | None, outcome: ToolOutcome | None = None) -> None:
         """This call has succeeded. To say so again changes nothing, nor does it when a governed call ended otherwise."""
@@ -96,8 +96,8 @@ class ReplayControl:
             return
         with self._lock:
             slot = self._slot(self._key(tool_name, arguments, spec))
-            if not slot.done and not slot.settled:
-                self._store(slot, spec, outcome)
+            if slot.status in ("seen", "running"):
+                _store(slot, spec, outcome)
 
     def record_failure(self, tool_name: str, arguments: Any, spec: ToolSpec | None) -> None:
         """This call has failed; it may be tried again."""
@@ -124,33 +124,44 @@ class ReplayControl:
 
     def begin(self, spec: ToolSpec, arguments: Mapping[str, Any], principal: Any = None) -> Begun:
         """Claim this call. A ``New`` must be finished; others wait for it."""
-        with self._lock:
+        if principal is None and spec.identity is None and (spec.is_pure or not self._writes):
+            key: Hashable = (spec.name, "", "", identity(arguments))
+        else:
             key = self._key(spec.name, arguments, spec, principal)
-            slot = self._slot(key)
-            if slot.running:
+        new, slots = New(key, "running"), self._slots
+        if slots.setdefault(key, new) is new:  # in one step, so that one of many gets it
+            if len(slots) > MAX_HISTORY:
+                self._forget_one()
+            return new
+        with self._lock:
+            slot = slots.setdefault(key, new)  # it may have been forgotten meanwhile
+            if slot is new:
+                return new
+            if slot.status == "running":
                 return InFlight(key, self._waiting(slot))
-            if self._is_done(slot):
+            if _is_done(slot):
                 return Done(key, slot.outcome)
-            slot.running = True
-            return New(key)
+            slot.status = "running"
+            return slot
 
-    def _waiting(self, slot: _Slot) -> Future[ToolOutcome | None]:
+    def _waiting(self, slot: New) -> Future[ToolOutcome | None]:
         if slot.waiting is None:
             slot.waiting = Future()
             slot.waiting.set_running_or_notify_cancel()  # a waiter that is cancelled must not cancel the others
         return slot.waiting
 
-    def finish(self, begun: New, spec: ToolSpec, arguments: Mapping[str, Any], outcome: ToolOutcome | None, principal: Any = None,
-               *, shared: bool = True) -> None:  # fmt: skip
+    def finish(self, begun: New, spec: ToolSpec, arguments: Mapping[str, Any], outcome: ToolOutcome | None, principal: Any = None) -> None:
         """The call that ``begin`` called new has ended. Those that wait get the outcome, or None when it is not theirs to share."""
         with self._lock:
-            slot = self._slots.get(begun.key) or _Slot()
-            waiting, slot.waiting, slot.running, slot.settled = slot.waiting, None, False, True
-            if isinstance(outcome, (ToolExecutionResult, ToolArtifactReference)):
+            waiting = begun.waiting
+            begun.status, begun.waiting = "ended", None
+            if spec.is_read and type(outcome) is ToolExecutionResult and spec.cache_ttl_s is None:
+                begun.status, begun.outcome, begun.expires = "done", outcome, None
+            elif type(outcome) is ToolExecutionResult or type(outcome) is ToolArtifactReference:
                 # A write has raised the versions of its own resources: what is done, is done as of now.
-                self._store(slot if spec.is_read else self._slot(self._key(spec.name, arguments, spec, principal)), spec, outcome)
+                _store(begun if spec.is_read else self._slot(self._key(spec.name, arguments, spec, principal)), spec, outcome)
         if waiting is not None:
-            waiting.set_result(replayed(outcome) if shared and outcome is not None else None)
+            waiting.set_result(_shared(outcome))
 
     def wrote(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
         """A write has started or ended: what was read before from its resources is stale."""
@@ -162,36 +173,49 @@ class ReplayControl:
 
     # --- Inside -----------------------------------------------------------------------------------------------------------
 
-    def _key(self, tool_name: str, arguments: Any, spec: ToolSpec, principal: Any = None) -> str:
-        who = "" if principal is None else canonical(principal)
-        text = f"{tool_name}\n{self._seen_versions(spec, arguments)}\n{len(who)}:{who}{canonical(spec.identity_of(arguments))}"
-        return text if len(text) <= 512 else digest(text)
+    def _key(self, tool_name: str, arguments: Any, spec: ToolSpec, principal: Any = None) -> Hashable:
+        versions = "" if spec.is_pure or not self._writes else self._seen_versions(spec, arguments)
+        who = "" if principal is None else self._who(principal)
+        return (tool_name, versions, who, identity(arguments if spec.identity is None else spec.identity_of(arguments)))
+
+    def _who(self, principal: Any) -> str:
+        known, text = self._principal
+        if known is not principal:
+            text = canonical(principal)
+            self._principal = (principal, text)
+        return text
 
     def _seen_versions(self, spec: ToolSpec, arguments: Any) -> str:
         """The versions this call depends on: of its own resources and of writes to unknown ones, or of every write there was."""
-        if spec.is_pure or not self._writes:
-            return ""
         names = [key.name for key in spec.keys_for(arguments)]
         if ANYTHING in names:
             return f"#{self._writes}"
         return ",".join(f"{len(name)}:{name}={version}" for name in [*names, ANYTHING] if (version := self._versions.get(name)))
 
-    def _slot(self, key: str) -> _Slot:
-        slot = self._slots.get(key)
-        if slot is None:
-            if len(self._slots) >= MAX_HISTORY:
-                self._forget_one()
-            slot = self._slots[key] = _Slot()
+    def _slot(self, key: Hashable) -> New:
+        slot = self._slots.setdefault(key, New(key, "seen"))
+        if len(self._slots) > MAX_HISTORY:
+            self._forget_one()
         return slot
 
     def _forget_one(self) -> None:
-        oldest = next((key for key, slot in self._slots.items() if not slot.running), None)
-        if oldest is not None:
-            del self._slots[oldest]
+        try:
+            oldest = next((key for key, slot in self._slots.items() if slot.status != "running"), None)
+        except RuntimeError:  # somebody begins a call at this very moment; that call will forget one
+            return
+        self._slots.pop(oldest, None)
 
-    def _store(self, slot: _Slot, spec: ToolSpec, outcome: ToolOutcome | None) -> None:
-        slot.done, slot.outcome = True, outcome
-        slot.expires = None if spec.cache_ttl_s is None else time.monotonic() + spec.cache_ttl_s
 
-    def _is_done(self, slot: _Slot) -> bool:
-        return slot.done and (slot.expires is None or time.monotonic() < slot.expires)
+def _store(slot: New, spec: ToolSpec, outcome: ToolOutcome | None) -> None:
+    slot.status, slot.outcome = "done", outcome
+    slot.expires = None if spec.cache_ttl_s is None else time.monotonic() + spec.cache_ttl_s
+
+
+def _shared(outcome: ToolOutcome | None) -> ToolOutcome | None:
+    """What those get who wait for the same call. Who was denied, or cancelled, says nothing about them: they try for themselves."""
+    alone = outcome is None or isinstance(outcome, ToolDenied) or getattr(outcome, "success_source", "") == "cancelled"
+    return None if alone else replayed(outcome)  # type: ignore[arg-type]
+
+
+def _is_done(slot: New) -> bool:
+    return slot.status == "done" and (slot.expires is None or time.monotonic() < slot.expires)

@@ -116,10 +116,8 @@ def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
     if known is None or known[0] is not schema:
         if len(_RESULTS) >= 4096:
             _RESULTS.clear()
-        known = _RESULTS[id(schema)] = (schema, _fitting_types(schema), validator_for(schema))
-    if type(value) in known[1]:
-        return None
-    validator = known[2]
+        known = _RESULTS[id(schema)] = (schema, validator_for(schema))
+    validator = known[1]
     try:
         if validator.is_valid(value):
             return None
@@ -132,12 +130,14 @@ def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
     return None if first is None else str(first.message)
 
 
-_RESULTS: dict[int, tuple[Mapping[str, Any], frozenset[type], Any]] = {}
+_RESULTS: dict[int, tuple[Mapping[str, Any], Any]] = {}
 TYPES_OF = {"string": str, "integer": int, "number": int, "boolean": bool, "null": NoneType, "object": dict, "array": list}
 
 
-def _fitting_types(schema: Mapping[str, Any]) -> frozenset[type]:
+def fitting_types(schema: Mapping[str, Any] | None) -> frozenset[type]:
     """The types whose values fit a schema that asks for a type and nothing else, whatever is in them."""
+    if schema is None:
+        return frozenset()
     more = {name for name in schema if name not in ("type", "title", "description")}
     open_ended = not more or (more == {"additionalProperties"} and schema["additionalProperties"] is True)
     kind = TYPES_OF.get(str(schema.get("type"))) if open_ended else None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import getdoc
 from typing import Any, overload
 
-from edictum.core._draft import replace
-from edictum.core.policy import UNKNOWN_TOOL, Plan, merge_entries
+from edictum.core._draft import record, replace
+from edictum.core.policy import UNKNOWN_TOOL, Plan, Policy, merge_entries
 from edictum.errors import EdictumConfigError
-from edictum.harness.schema import schemas_of
+from edictum.harness.schema import schemas_of, validator_for
 from edictum.harness.tool_spec import ToolSpec
 
 
@@ -20,7 +20,7 @@ class ToolRegistry:
 
     def __init__(self, tools: Iterable[ToolSpec | Callable[..., Any]] = ()) -> None:
         self._specs: dict[str, ToolSpec] = {}
-        self._plans: dict[str, tuple[Plan, Plan]] = {}
+        self.known: dict[str, KnownTool] = {}  # what ``under`` has answered last
         for each in tools:
             self.register(each)
 
@@ -38,13 +38,13 @@ class ToolRegistry:
     def names(self) -> tuple[str, ...]:
         return tuple(self._specs)
 
-    def plan_for(self, plan: Plan, spec: ToolSpec) -> Plan:
-        """A guard's plan with what the spec says of the tool; where both say something, the more careful counts."""
-        known = self._plans.get(spec.name)
-        if known is None or known[0] is not plan:
-            entry = spec.entry() if plan.entry is UNKNOWN_TOOL else merge_entries(plan.entry, spec.entry())
-            known = self._plans[spec.name] = (plan, replace(plan, entry=entry))
-        return known[1]
+    def under(self, policy: Policy, name: Any) -> KnownTool | None:
+        """A tool by its name, as calls under this policy need it."""
+        spec = self.get(name)
+        if spec is None:
+            return None
+        known = self.known[name] = know(spec, policy)
+        return known
 
     def check(self) -> None:
         """Refuse names of verifying tools that are not there."""
@@ -61,6 +61,33 @@ class ToolRegistry:
 
     def __len__(self) -> int:
         return len(self._specs)
+
+
+@record
+class KnownTool:
+    """A tool, and what every call of it asks for, worked out once.
+
+    In ``plan`` the policy and the spec have been brought together: where both say something, the more careful counts.
+    """
+
+    policy: Policy
+    spec: ToolSpec
+    plan: Plan
+    fits: Callable[[Mapping[str, Any]], bool]  # whether arguments fit the schema; False, or an exception, may mean something else
+
+
+def know(spec: ToolSpec, policy: Policy) -> KnownTool:
+    plan = policy.plan(spec.name)
+    entry = spec.entry() if plan.entry is UNKNOWN_TOOL else merge_entries(plan.entry, spec.entry())
+    try:
+        fits = validator_for(spec.parameters).is_valid
+    except EdictumConfigError:  # the validation gate says so
+        fits = _never
+    return KnownTool(policy, spec, replace(plan, entry=entry), fits)
+
+
+def _never(_arguments: Mapping[str, Any]) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from edictum.core.call import SideEffect, check_tool_name
 from edictum.core.policy import ToolEntry
 from edictum.errors import EdictumConfigError
+from edictum.harness.schema import fitting_types
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 
 Isolation = Literal["inline", "async", "thread", "process"]
@@ -82,6 +83,7 @@ class ToolSpec:
     is_read: bool = field(init=False, repr=False)  # it leaves the world as it is
     is_cacheable: bool = field(init=False, repr=False)
     safe_to_repeat: bool = field(init=False, repr=False)
+    fitting: frozenset[type] = field(init=False, repr=False)  # types of results that fit what it returns, whatever is in them
 
     def __post_init__(self) -> None:
         check_tool_name(self.name)
@@ -89,7 +91,7 @@ class ToolSpec:
         pure, read = effect is SideEffect.PURE, effect in (SideEffect.PURE, SideEffect.READ)
         cacheable = (self.idempotent or pure) if self.cacheable is None else self.cacheable
         for name, value in (("side_effect", effect), ("is_pure", pure), ("is_read", read), ("is_cacheable", cacheable),
-                            ("safe_to_repeat", read or self.idempotent)):  # fmt: skip
+                            ("safe_to_repeat", read or self.idempotent), ("fitting", fitting_types(self.returns))):  # fmt: skip
             object.__setattr__(self, name, value)
         _check(self, "isolation", self.isolation is None or self.isolation in RUN_IN, "Use 'async', 'thread', 'process' or 'inline'.")
         _check(self, "parameters", isinstance(self.parameters, Mapping), "Pass a JSON Schema of type object.")

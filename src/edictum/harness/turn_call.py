@@ -31,16 +31,16 @@ from edictum.core.events import Approval
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.jsonable import dumps, show
 from edictum.core.limits import Grant, Limit, Metric, Reservation, Settlement
-from edictum.core.policy import Plan
+from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import shorten
 from edictum.core.turn import Answer, Gate, Gates, Once, Oversized, Refusal, Repeat, Twin
 from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, Invalid, Malformed, ToolArgValidator, parse_arguments
 from edictum.harness.artifact_reader import READER
-from edictum.harness.canonical import canonical, digest
+from edictum.harness.canonical import canonical, digest, identity
 from edictum.harness.replay_control import DUPLICATE, Done, InFlight, New, replayed
 from edictum.harness.schema import misfit
-from edictum.harness.tool_registry import ToolRegistry, as_registry, sendable
+from edictum.harness.tool_registry import KnownTool, ToolRegistry, as_registry, know, sendable
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
 from edictum.harness.turn_budget import CURRENT, DEFAULT_CAP_S, DeadlineExceeded, DeadlineToken, TurnBudget
 from edictum.harness.turn_state import ToolTraceEntry, TurnState
@@ -85,25 +85,37 @@ class Turn:
         self.tools: ToolRegistry = tools if isinstance(tools, ToolRegistry) else as_registry(tools)
         self.artifact_store = artifact_store
         self.validator = validator if validator is not None else DEFAULT_VALIDATOR
+        self.plain = type(self.validator) is ToolArgValidator  # the schema alone says what fits
         self.on_duplicate = on_duplicate
         self.cap_s = tool_timeout_cap_s
         self.web_mode = web_mode
+        self._handed: dict[str, KnownTool] = {}  # tools that are not registered
         if on_duplicate not in ("deny", "replay"):
             raise EdictumConfigError(f"on_duplicate is {on_duplicate!r}.", hint="Use 'deny' or 'replay'.")
 
-    def open(self, tool_name: str, arguments: Any, function: Callable[..., Any] | None = None) -> TurnCall:
+    def open(self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy) -> TurnCall:
         """A call of this turn. Whatever a model sent as name and arguments is taken; the gates say what is wrong with it."""
-        spec = self.tools.get(tool_name)
-        if spec is None and function is not None:  # the host hands the function over, so the tool is known: as the worst case
-            spec = ToolSpec(name=tool_name, function=function)
-        return TurnCall(self, tool_name, spec, arguments, function)
+        known = self.tools.known.get(tool_name) if type(tool_name) is str else None
+        if known is None or known.policy is not policy:
+            known = self.tools.under(policy, tool_name)
+            if known is None and function is not None:
+                known = self._handed_over(tool_name, function, policy)
+        plan = known.plan if known is not None else policy.plan(_safe_name(tool_name))
+        return TurnCall(self, known, tool_name, plan, arguments, function)
+
+    def _handed_over(self, tool_name: str, function: Callable[..., Any], policy: Policy) -> KnownTool:
+        """The host hands the function over, so the tool is known: as the worst case."""
+        known = self._handed.get(tool_name) if isinstance(tool_name, str) else None
+        if known is None or known.policy is not policy or known.spec.function is not function:
+            known = self._handed[tool_name] = know(ToolSpec(name=tool_name, function=function), policy)
+        return known
 
 
 class TurnCall:
     """One call, from its gates to its outcome. Implements ``edictum.core.turn.CallInTurn``."""
 
-    __slots__ = ("_approvals", "_begun", "_call", "_closing_at", "_entry", "_gated", "_hooked", "_last", "_malformed", "_name", "_outer",
-                 "_repairs", "_spec", "_token", "_turn", "_useful_s", "args", "attempts", "body", "reserved", "session_id",
+    __slots__ = ("_approvals", "_begun", "_call", "_closing_at", "_entry", "_gated", "_hooked", "_known", "_last", "_malformed", "_name",
+                 "_outer", "_repairs", "_spec", "_token", "_turn", "args", "attempts", "body", "plan", "reserved", "session_id",
                  "tool_name")  # fmt: skip
 
     gates: Gates = ()
@@ -119,7 +131,10 @@ class TurnCall:
     _last: ToolOutcome | None  # of the attempt before
     _approvals: dict[str, Approval] | None
 
-    def __init__(self, turn: Turn, name: Any, spec: ToolSpec | None, arguments: Any, function: Callable[..., Any] | None) -> None:
+    def __init__(
+        self, turn: Turn, known: KnownTool | None, name: Any, plan: Plan, arguments: Any, function: Callable[..., Any] | None
+    ) -> None:
+        spec = None if known is None else known.spec
         self._malformed = self._begun = self.reserved = self._token = self._outer = self._entry = None
         self._closing_at = self._last = self._approvals = None
         self._gated = False  # the last gates have seen the call
@@ -128,11 +143,12 @@ class TurnCall:
         self.attempts = 0
         self._turn = turn
         self.session_id = turn.state.session_id
+        self._known: KnownTool = known  # type: ignore[assignment]  # as the spec
         self._spec: ToolSpec = spec  # type: ignore[assignment]  # None only until the validation gate has refused the call
         self._name = name
-        self.tool_name: str = name if spec is not None else _safe_name(name)
+        self.plan = plan
+        self.tool_name: str = plan.tool
         self.body = function if function is not None or spec is None else spec.function
-        self._useful_s = 0.0 if spec is None else spec.min_useful_s
         self.args: Mapping[str, Any] = arguments if type(arguments) is dict else self._read(arguments)
 
     def _read(self, arguments: Any) -> Mapping[str, Any]:
@@ -145,19 +161,14 @@ class TurnCall:
     def malformed(self, why: str) -> None:
         self._malformed, self.args = why, EMPTY
 
-    def plan(self, plan: Plan) -> Plan:
-        """The guard's plan for this tool, with what the spec says."""
-        return plan if self._spec is None else self._turn.tools.plan_for(plan, self._spec)
-
-    @property
-    def flag(self) -> Callable[[Any], str | None]:
-        return error_key if self._spec is None or self._spec.returns is None else self._misfit
-
-    def _misfit(self, value: Any) -> str | None:
+    def misfit(self, value: Any) -> str | None:
         """Why a result is a failure: it says so itself, or it is not what the tool promised to return."""
+        spec = self._spec
         if isinstance(value, dict) and (said := error_key(value)) is not None:
             return said
-        wrong = misfit(self._spec.returns or {}, value)
+        if spec.returns is None or type(value) in spec.fitting:
+            return None
+        wrong = misfit(spec.returns, value)
         return None if wrong is None else f"the result does not fit the tool's schema: {shorten(wrong, 300)}"
 
     # --- The gates --------------------------------------------------------------------------------------------------------
@@ -168,17 +179,24 @@ class TurnCall:
         """
         turn, spec = self._turn, self._spec
         state, budget = turn.state, turn.budget
-        if (spec is None or spec.is_cacheable or spec.window_s is not None or self.body is None or self._malformed is not None
+        if (spec is None or spec.window_s is not None or self.body is None or self._malformed is not None
                 or not state.accepting or state.blocked_tool_names or turn.web_mode == "off"
-                or budget.tool_time_s(turn.cap_s) <= self._useful_s):  # fmt: skip
+                or budget.tool_time_s(turn.cap_s) <= spec.min_useful_s):  # fmt: skip
             return False
         try:
-            fits = turn.validator.fits(spec, call.args)
+            if not (self._known.fits(call.args) if turn.plain else turn.validator.fits(spec, call.args)):
+                return False
+            self._call, self._gated = call, True
+            if spec.is_cacheable:
+                begun = state.replay.begin(spec, call.args, call.principal)
+                if type(begun) is not New:
+                    return False
+                self._begun = begun
         except Exception:  # the gate says so
             return False
-        if fits:
-            self._call, self._gated = call, True
-            return budget.claim_tool_call()
+        if budget.claim_tool_call():
+            return True
+        self._give_up()
         return False
 
     def _deadline(self, call: ToolCall) -> Answer:
@@ -186,13 +204,14 @@ class TurnCall:
         if not turn.state.accepting:
             return Refusal("cancelled", "The turn is over.")
         left_s = turn.budget.tool_time_s(turn.cap_s)
-        return None if left_s > self._useful_s else self._too_late(left_s)
+        return self._too_late(left_s)
 
     def _too_late(self, left_s: float) -> Refusal | None:
-        if left_s > 0 and left_s >= self._useful_s:
+        useful_s = 0.0 if self._spec is None else self._spec.min_useful_s
+        if left_s > 0 and left_s >= useful_s:
             return None
         left = f"{max(0.0, left_s):.1f} s are left for tools in this turn"
-        return Refusal("deadline", f"{left}; {self.tool_name} needs {self._useful_s:g} s." if self._useful_s else f"{left}.")
+        return Refusal("deadline", f"{left}; {self.tool_name} needs {useful_s:g} s." if useful_s else f"{left}.")
 
     def _blocked(self, call: ToolCall) -> Answer:
         if self.tool_name in self._turn.state.blocked_tool_names:
@@ -273,14 +292,14 @@ class TurnCall:
         self._hooked = rewritten
         if not self._gated:
             return GATES[HOOKS_AT - rewritten :], None
-        unchanged = canonical(call.args) == canonical(self._call.args)
+        unchanged = identity(call.args) == identity(self._call.args)
         return ((), None) if unchanged else (GATES_FOR_ARGUMENTS, self._give_up())
 
     def _give_up(self) -> Settlement | None:
         """The hooks make another call of it than at the attempt before. How that one ended is known."""
         begun, self._begun = self._begun, None
         if begun is not None:
-            self._turn.state.replay.finish(begun, self._spec, self._call.args, None, self._call.principal, shared=False)
+            self._turn.state.replay.finish(begun, self._spec, self._call.args, None, self._call.principal)
         given_up = self.settlement(self.reserved, self._last) if self.reserved is not None and self._last is not None else None
         self.reserved = None
         return given_up
@@ -316,13 +335,10 @@ class TurnCall:
         """The last look at the clock. From here on there is one absolute deadline, for the tool and for whoever waits for it."""
         turn, spec = self._turn, self._spec
         state, budget = turn.state, turn.budget
-        now, cap_s = budget.now(), turn.cap_s
-        left_s = budget.deadline - budget.reserve_s - now
-        if left_s > cap_s:
-            left_s = cap_s
+        left_s = budget.tool_time_s(turn.cap_s)
         if run.timeout_s is not None and left_s > run.timeout_s:
             left_s = run.timeout_s
-        if left_s <= self._useful_s or not state.accepting:
+        if left_s <= spec.min_useful_s or not state.accepting:
             late = self._too_late(left_s) if state.accepting else Refusal("cancelled", "The turn is over.")
             if late is not None:
                 return late
@@ -332,7 +348,7 @@ class TurnCall:
             state.replay.wrote(spec, run.call.args)
         if spec.isolation == "inline":  # it ends before anybody could look at a clock again
             return run if run.timeout_s is None else replace(run, timeout_s=None)
-        return self._bounded(run, now + left_s, left_s)
+        return self._bounded(run, budget.now() + left_s, left_s)
 
     def _bounded(self, run: RunTool, deadline_s: float, left_s: float) -> RunTool:
         """The run with its deadline, which the tool sees as well."""
@@ -445,12 +461,13 @@ class TurnCall:
     def ended(self, outcome: ToolOutcome | None) -> None:
         state = self._turn.state
         if self._begun is not None:
-            mine = outcome is None or isinstance(outcome, ToolDenied) or getattr(outcome, "success_source", "") == "cancelled"
-            state.replay.finish(self._begun, self._spec, self._call.args, outcome, self._call.principal, shared=not mine)
-        if outcome is not None:
-            state.record_tool_result(outcome)
-            if type(outcome) is not ToolExecutionResult and outcome_blocks_tool(outcome):
-                state.block((self.tool_name,))
+            state.replay.finish(self._begun, self._spec, self._call.args, outcome, self._call.principal)
+        if outcome is None:
+            return
+        if state.accepting:
+            state.tool_results.append(outcome)
+        if type(outcome) is not ToolExecutionResult and outcome_blocks_tool(outcome):
+            state.block((self.tool_name,))
 
 
 GATES: tuple[tuple[str, Gate], ...] = (
@@ -500,9 +517,12 @@ MANY = 10**18
 
 def _surely_fits(value: Any, limit: int) -> bool:
     """Whether a result is so small that nobody needs to count: an escaped character takes at most twelve."""
-    if type(value) is dict:
+    kind = type(value)
+    if kind is dict:
         return sum([_most(key) + _most(item) for key, item in value.items()]) <= limit - 2
-    return _most(value) <= limit - 12
+    if kind is int:
+        return -MANY < value < MANY and limit >= 36
+    return (16 + 12 * len(value) if kind is str else 12 + _most(value)) <= limit
 
 
 def _most(value: Any) -> float:
