@@ -38,6 +38,7 @@ CALLS = (
     Row("run 0", "run, no contract", 3_000, 400),
     Row("run 1", "run, 1 Python contract", 3_000, 400),
     Row("run 100", "run, 100 matching Python contracts", 500, 60),
+    Row("functions 100", "the functions of these 100, called by no guard", 500, 300),
     Row("run 1 + 10,000 other", "run, 1 matching + 10,000 for other tools", 3_000, 8),
     Row("evaluate 1", "evaluate, 1 Python contract", 3_000, 400),
     Row("evaluate 100", "evaluate, 100 matching Python contracts", 300, 60),
@@ -153,6 +154,19 @@ def report_rows(title: str, rows: tuple[Row, ...], timings: Timings, unit: float
     print_table(table)
 
 
+def report_functions(timings: Timings) -> None:
+    print("\nrun with 100 Python contracts less their functions, which are the user's, as the tool is: what the guard adds. Microseconds.")
+    ours, theirs = (_beyond_functions(timings, who) for who in ("ours", "theirs"))
+    assert ours is not None
+    figures = (ours.text(), theirs.text() if theirs else "-", by_median(theirs, ours), by_best(theirs, ours))
+    print_table([("case", *HEADINGS), ("run, 100 matching Python contracts", *figures)])
+
+
+def _beyond_functions(timings: Timings, who: str) -> Sample | None:
+    whole = timings.get((who, "run 100"))
+    return whole.minus(timings[(who, "functions 100")]) if whole else None
+
+
 def report_by_hand(timings: Timings) -> None:
     print("\nAgainst a guard written by hand: a check, a counter, two events. Microseconds as above.")
     ours, rows = timings[("ours", "run 1")], [("guard", "per call", "ours / it", "of the best")]
@@ -231,6 +245,7 @@ def report(peer: Path | None, repetitions: int, scale: float) -> None:
     try:
         timings = measure(systems, repetitions, scale)
         report_rows("Overhead per call in microseconds: median (min..max). The tool itself is subtracted.", CALLS, timings, 1e6)
+        report_functions(timings)
         report_by_hand(timings)
         report_index(timings)
         report_rows("\nLoading and searching, in milliseconds: median (min..max).", TEXTS, timings, MS)

@@ -7,9 +7,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from texts import NESTED, TWO_HUNDRED, another_bundle, bundle, letters, pattern_bundle, prose
-from timing import ARGS, every, governed, governed_in_short_sessions, parallel, plain_call
+from timing import ARGS, called_by_nobody, every, governed, governed_in_short_sessions, parallel, plain_call
 
-from edictum import Edictum, EdictumDenied, OperationLimits, Verdict, precondition
+from edictum import Edictum, EdictumDenied, OperationLimits, ToolCall, Verdict, precondition
 from edictum.sessions.memory import MemoryLedger
 
 ROOMY = OperationLimits(max_attempts=None, max_tool_calls=None)
@@ -40,6 +40,10 @@ def yaml_guard(matching, others=0):
 
 def run_with(make, *counts):
     return lambda: governed(make(*counts).run)
+
+
+def functions_alone():
+    return called_by_nobody([contract(number, "read_file").check for number in range(100)], ToolCall("read_file", ARGS))
 
 
 def evaluate_with(make, *counts):
@@ -86,6 +90,7 @@ CASES = {
     "run 0": run_with(python_guard, 0),
     "run 1": run_with(python_guard, 1),
     "run 100": run_with(python_guard, 100),
+    "functions 100": functions_alone,
     "run 1 + 10,000 other": run_with(python_guard, 1, 10_000),
     "evaluate 1": evaluate_with(python_guard, 1),
     "evaluate 100": evaluate_with(python_guard, 100),

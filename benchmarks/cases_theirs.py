@@ -1,5 +1,6 @@
 """The cases of the public package edictum 0.19.0, written against its documented API only. Runs in a venv of its own."""
 
+import asyncio
 import sys
 from functools import cache
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from texts import NESTED, TWO_HUNDRED, another_bundle, bundle, letters, pattern_bundle, prose
-from timing import ARGS, every, governed, governed_in_short_sessions, parallel, plain_call
+from timing import ARGS, called_by_nobody, every, governed, governed_in_short_sessions, parallel, plain_call, tool
 
 from edictum import Decision, Edictum, EdictumDenied, OperationLimits, precondition
 
@@ -39,6 +40,18 @@ def yaml_guard(matching, others=0):
 
 def run_with(make, *counts):
     return lambda: governed(make(*counts).run)
+
+
+def functions_alone():
+    calls = []  # their call object, from where the documentation says that a rule gets it
+
+    @precondition("read_file")
+    def keep(call):
+        calls.append(call)
+        return Decision.pass_()
+
+    asyncio.run(Edictum(rules=[keep]).run("read_file", ARGS, tool))
+    return called_by_nobody([rule(number, "read_file") for number in range(100)], calls[0])
 
 
 def evaluate_with(make, *counts):
@@ -90,6 +103,7 @@ CASES = {
     "run 0": run_with(python_guard, 0),
     "run 1": run_with(python_guard, 1),
     "run 100": run_with(python_guard, 100),
+    "functions 100": functions_alone,
     "run 1 + 10,000 other": run_with(python_guard, 1, 10_000),
     "evaluate 1": evaluate_with(python_guard, 1),
     "evaluate 100": evaluate_with(python_guard, 100),

@@ -64,6 +64,16 @@ def governed_in_short_sessions(run, new_session):
     return loop
 
 
+def called_by_nobody(functions, call):
+    """The loop for the functions of contracts, called as they are: what they cost without any guard."""
+
+    def call_all():
+        for function in functions:
+            function(call)
+
+    return every(call_all)
+
+
 def plain_call():
     async def call():
         return tool(**ARGS)
