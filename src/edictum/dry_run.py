@@ -10,7 +10,7 @@ from edictum.core.account import Account
 from edictum.core.call import Principal, ToolCall, with_principal
 from edictum.core.consult import ask_hooks
 from edictum.core.contract import Contract
-from edictum.core.decide import as_answer, ask, decide_before, describe
+from edictum.core.decide import as_answer, decide_before, describe
 from edictum.core.decision import Answer, HookAnswer, Raised, all_answers
 from edictum.core.hooks import HookResult
 from edictum.core.limits import Reservation, SessionSnapshot, with_amounts
@@ -118,7 +118,7 @@ def _look(call: ToolCall, plan: Plan, wiring: Wiring, account: Account) -> _Sess
     except Exception as exc:
         return _Session([], [f"The session ledger could not be asked: {describe(exc)}"], failed=True)
     full = [breach.reason for breach in grant.breaches if breach.limit.enforce and wiring.mode == "enforce"]
-    return _Session(_answers(plan.session, ask(plan.session, _seen(snapshot, call)), wiring), full)
+    return _Session(_answers(plan.session, plan.ask_session(_seen(snapshot, call)), wiring), full)
 
 
 def _seen(snapshot: SessionSnapshot, call: ToolCall) -> SessionView:

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edictum import (
     BashClassifier,
@@ -226,6 +228,30 @@ def test_neighbours_that_can_be_fused_are_asked_in_one_go(kind: Kind) -> None:
     assert [(record["name"], record["passed"]) for record in guard.local_sink.last().contracts_evaluated] == [
         ("a", True), ("b", False), ("c", True), ("d", True),
     ]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(["pass", "fail", "raise", "exit", "stop"]), max_size=8))
+def test_every_contract_is_asked_once_whatever_the_others_do(plans: list[str]) -> None:
+    """And the record names the ones that objected, in order; StopIteration is an error as any other."""
+    asked: list[int] = []
+
+    def contract(number: int, plan: str) -> Contract:
+        def check(call: Any) -> Verdict:
+            asked.append(number)
+            if plan == "fail":
+                return Verdict.fail(f"{number} says no")
+            if plan != "pass":
+                raise {"raise": ValueError, "exit": SystemExit, "stop": StopIteration}[plan](f"{number} broke")
+            return Verdict.pass_()
+
+        return Contract(id=f"c{number}", kind=Kind.PRE, check=check)
+
+    guard = Edictum(contracts=[contract(number, plan) for number, plan in enumerate(plans)])
+    outcome = guard.dispatch_sync("t", {}, lambda: 1)
+    assert asked == [*range(len(plans))]
+    records = guard.local_sink.last().contracts_evaluated
+    assert [(record["name"], record["passed"]) for record in records] == [(f"c{n}", plan == "pass") for n, plan in enumerate(plans)]
+    assert isinstance(outcome, ToolExecutionResult) is all(plan == "pass" for plan in plans)
 
 
 def test_invented_tool_names_do_not_use_up_memory() -> None:

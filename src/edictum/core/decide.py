@@ -20,14 +20,9 @@ from edictum.core.hooks import HookDecision, HookRegistration, HookResult
 from edictum.findings import Finding, finding
 
 
-def ask(contracts: tuple[Contract, ...], subject: Any) -> list[tuple[Contract, Any]]:
-    """Ask each contract; keep what is not a plain pass. An answer may still be an awaitable, which the lifecycle settles."""
-    return _ask_many(contracts)(subject)
-
-
-def _ask_many(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
-    """A function that asks all of these. To agree costs a contract its own call and one comparison: which of them it is, is looked up
-    only when it has something to say.
+def ask_each(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
+    """A function that asks each of these and keeps what is not a plain pass. An answer may still be an awaitable, which the lifecycle
+    settles. To agree costs a contract its own call and one comparison: which of them it is, is looked up only when it objects.
     """
     checks = tuple(contract.check for contract in contracts)
 
@@ -47,7 +42,7 @@ def _ask_many(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Con
 
 
 def _ask_one(contract: Contract) -> Callable[[Any], list[tuple[Contract, Any]]]:
-    """As ``ask``, for a contract that stands alone."""
+    """As ``ask_each``, for a contract that stands alone."""
     check = contract.check
 
     def ask_it(subject: Any) -> list[tuple[Contract, Any]]:
@@ -63,7 +58,7 @@ def _ask_one(contract: Contract) -> Callable[[Any], list[tuple[Contract, Any]]]:
 def asker(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
     """A function that asks all these contracts about a call; neighbours that a compiler can fuse are asked in one go."""
     runs = [(fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)]
-    parts = [fuse(run) if fuse is not None else _ask_one(*run) if len(run) == 1 else _ask_many(run) for fuse, run in runs]
+    parts = [fuse(run) if fuse is not None else _ask_one(*run) if len(run) == 1 else ask_each(run) for fuse, run in runs]
     if len(parts) <= 1:
         return parts[0] if parts else lambda _call: []
     return lambda call: [answer for part in parts for answer in part(call)]
@@ -79,7 +74,7 @@ def after_asker(contracts: tuple[Contract, ...]) -> Callable[[ToolCall, Any], li
 
 
 def ask_after(contracts: Iterable[Contract], call: ToolCall, result: Any) -> list[tuple[Contract, Any]]:
-    """As ``ask``, for postconditions, which see the result as well."""
+    """As what ``ask_each`` gives, for postconditions, which see the result as well."""
     special: list[tuple[Contract, Any]] = []
     for contract in contracts:
         verdict: Any

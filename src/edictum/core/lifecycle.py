@@ -28,7 +28,7 @@ from edictum.core._draft import record, replace
 from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
 from edictum.core.consult import ask_hooks, consult, holds
 from edictum.core.contract import Mode
-from edictum.core.decide import AfterDecision, as_answer, ask, decide_after, decide_before, describe, why
+from edictum.core.decide import AfterDecision, as_answer, decide_after, decide_before, describe, why
 from edictum.core.decision import FAULTS, Decision, HookAnswer, Objection, Raised
 from edictum.core.effects import (
     Ask,
@@ -357,7 +357,7 @@ def _ask_session(admission: Admission, plan: Plan, terms: Terms) -> Generator[Ef
         return admission if decision.effect == "deny" else replace(admission, decision=unread)
     seen = SessionSnapshot(snapshot.session_id, admission.counters, snapshot.per_tool)
     view = SessionView(seen, call.tool_name if admission.holds else None, call)
-    settled = yield from _settle_all(ask(plan.session, view))
+    settled = yield from _settle_all(plan.ask_session(view))
     answers = [as_answer(contract, raw, terms.mode) for contract, raw in settled]
     judged = decide_before(plan.session, answers, (), terms.mode)
     merged = replace(

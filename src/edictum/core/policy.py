@@ -16,7 +16,7 @@ from typing import Any
 from edictum.core._draft import record
 from edictum.core.call import SideEffect, ToolCall, check_tool_name
 from edictum.core.contract import Contract, Kind, Mode
-from edictum.core.decide import after_asker, asker
+from edictum.core.decide import after_asker, ask_each, asker
 from edictum.core.decision import Decision
 from edictum.core.effects import RunIn
 from edictum.core.hooks import HookRegistration
@@ -69,6 +69,7 @@ class Plan:
     success_rules: tuple[SuccessRule, ...]
     passed: Decision  # the shared answer when every contract agrees
     ask_before: Callable[[ToolCall], list[tuple[Contract, Any]]]
+    ask_session: Callable[[Any], list[tuple[Contract, Any]]]
     ask_after: Callable[[ToolCall, Any], list[tuple[Contract, Any]]]
     memo: dict[str, Any]  # what others have worked out about this plan
     straight: bool  # no hook and no session contract stands between the contracts and the reservation
@@ -184,6 +185,7 @@ class Policy:
             success_rules=tuple(self._success.matching(tool)),
             passed=Decision(asked=before),
             ask_before=asker(before),
+            ask_session=ask_each(session),
             ask_after=after_asker(after),
             memo={},
             straight=not hooks_before and not session,
