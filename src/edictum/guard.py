@@ -290,7 +290,9 @@ class Edictum:
         function of the result that tells what it used).
         """
         end = self._walk(tool_name, args, fn, None, options)
-        return unwrap(await drive_async(end) if type(end) is Rest else end)
+        if type(end) is Rest:
+            end = await drive_async(end)
+        return end.value if type(end) is ToolExecutionResult else unwrap(end)
 
     def run_sync(self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], **options: Any) -> Any:
         """As ``run``, from synchronous code in any thread, inside or outside a running event loop."""

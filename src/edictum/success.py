@@ -60,9 +60,16 @@ class Checker:
 
 def default_success_check(tool_name: str, result: Any) -> bool:
     """The default heuristic: a dict with ``is_error``, or text that starts with "Error:" or "fatal:", is a failure."""
+    return default_problem(result) is None
+
+
+def default_problem(result: Any) -> str | None:
+    """What the default heuristic objects to."""
     if isinstance(result, dict):
-        return not result.get("is_error")
-    return not (isinstance(result, str) and result.startswith(("Error:", "fatal:")))
+        return "is_error is set" if result.get("is_error") else None
+    if isinstance(result, str) and result.startswith(("Error:", "fatal:")):
+        return "the text starts with 'Error:' or 'fatal:'"
+    return None
 
 
 def _field(result: Any, names: tuple[str, ...]) -> tuple[str, Any]:
@@ -227,11 +234,3 @@ def verdict_from_problem(problem: Any) -> SuccessVerdict:
     if not isinstance(problem, str):
         raise TypeError(f"the problem it found is {type(problem).__name__}; it must be a text, or None when all is well")
     return SuccessVerdict(False, "success_check", problem)
-
-
-def verdict_by_default(tool_name: str, result: Any) -> SuccessVerdict:
-    """The default heuristic, with its reason."""
-    if default_success_check(tool_name, result):
-        return SUCCEEDED_BY_DEFAULT
-    reason = "is_error is set" if isinstance(result, dict) else "the text starts with 'Error:' or 'fatal:'"
-    return SuccessVerdict(False, "default", reason)

@@ -232,6 +232,22 @@ def test_an_identity_does_not_depend_on_how_the_arguments_were_written(arguments
     assert identity(freeze_args(arguments)) == identity(written)
 
 
+class Sudden(ReplayControl):
+    """A call that is finished by another thread in the moment in which somebody is about to wait for it."""
+
+    first: New
+
+    def _waiting(self, slot: New) -> Any:
+        self.finish(self.first, spec(), {"q": 1}, OK)
+        return super()._waiting(slot)
+
+
+def test_nobody_waits_for_a_call_that_has_ended_meanwhile() -> None:
+    replay, search = Sudden(), spec()
+    replay.first = replay.begin(search, {"q": 1})  # type: ignore[assignment]
+    assert replay.begin(search, {"q": 1}) == Done(replay.first.key, OK)
+
+
 def test_of_many_that_begin_at_once_one_is_new_also_while_the_history_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edictum.harness.replay_control.MAX_HISTORY", 5)
     replay, search = ReplayControl(), spec()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from edictum.core.events import AuditAction, AuditEvent, Entry, Note, entry_of
 from edictum.errors import EdictumError
@@ -31,6 +32,11 @@ class CollectingAuditSink:
         self._read: deque[AuditEvent] = deque()  # older than all in ``_taken``
         self._lock = threading.Lock()
         self._dropped = 0
+
+    @property
+    def append(self) -> Callable[[Note], None]:
+        """The fastest way in, for what ``take`` follows: it does not look how many there are."""
+        return self._taken.append
 
     def take(self, item: Note | Entry | AuditEvent) -> None:
         """The fast way in: the event is made when somebody reads it."""

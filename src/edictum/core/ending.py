@@ -14,7 +14,7 @@ from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
 from edictum.core.terms import Flag
 from edictum.outcomes import OUTCOME_KINDS, TOOL_MESSAGE_MAX_CHARS, ToolFailure, ToolOutcome, ToolTimeout
-from edictum.success import SuccessCheck, SuccessVerdict, verdict_by_default
+from edictum.success import SUCCEEDED_BY_DEFAULT, SuccessCheck, SuccessVerdict, default_problem
 
 CHANGES_THE_WORLD = frozenset({SideEffect.WRITE, SideEffect.IRREVERSIBLE})
 
@@ -48,7 +48,8 @@ def verdict_on(call: ToolCall, plan: Plan, ran: Ran, flag: Flag | None, check: S
                 return SuccessVerdict(False, f"success_rule:{rule.name}", str(reason))
         if flag is not None and (reason := flag(ran.value)) is not None:
             return SuccessVerdict(False, "framework", str(reason))
-        return verdict_by_default(call.tool_name, ran.value)
+        problem = default_problem(ran.value)
+        return SUCCEEDED_BY_DEFAULT if problem is None else SuccessVerdict(False, "default", problem)
     except Exception as exc:
         return SuccessVerdict(False, "policy", f"Success detection failed: {describe(exc)}", policy_error=True)
 

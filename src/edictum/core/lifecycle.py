@@ -120,8 +120,8 @@ def lifecycle(
                     outcome = (yield from _shaped(outcome, shaped, call, turn)) if type(shaped) is Oversized else shaped  # type: ignore[assignment]
                 kind, error = OUTCOME_KINDS[type(outcome)], error_text(outcome) if outcome.notes else None
                 judged, sketch = after if plan.after else None, context.redaction.sketch(value)
-                at_once.note((at_once.now(), context, CALL_EXECUTED, call, decision, ended[0], ended[1],
-                              kind, verdict, judged, elapsed_ms, error, sketch))  # fmt: skip
+                at_once.last_note((at_once.now(), context, CALL_EXECUTED, call, decision, ended[0], ended[1],
+                                   kind, verdict, judged, elapsed_ms, error, sketch))  # fmt: skip
                 return (closed := outcome)
         admission, end = Admission(call, decision, _counters(counters, counted)), _End(ran, verdict, value, after)
         closed = yield from within(turn, _close(run, plan, terms, turn, admission, end))

@@ -32,9 +32,11 @@ class AtOnce:
     leave: Callable[[str, str, Seat], tuple[int, int] | None]
     now: Callable[[], float]
     note: Callable[[Note], None]
+    last_note: Callable[[Note], None]  # of a call, after which the sink may look whether it has become too long
 
 
-NOT_AT_ONCE = AtOnce(lambda *_: None, lambda *_: None, lambda: 0.0, lambda _: None)  # nobody enters, so that the rest is never asked
+# Nobody enters, so that the rest is never asked.
+NOT_AT_ONCE = AtOnce(lambda *_: None, lambda *_: None, lambda: 0.0, lambda _: None, lambda _: None)
 
 
 @record

@@ -138,7 +138,9 @@ class ReplayControl:
             if slot is new:
                 return new
             if slot.status == "running":
-                return InFlight(key, self._waiting(slot))
+                waiting = self._waiting(slot)
+                if slot.status == "running":  # still, so that whoever finishes it will find this one waiting
+                    return InFlight(key, waiting)
             if _is_done(slot):
                 return Done(key, slot.outcome)
             slot.status = "running"
@@ -152,14 +154,18 @@ class ReplayControl:
 
     def finish(self, begun: New, spec: ToolSpec, arguments: Mapping[str, Any], outcome: ToolOutcome | None, principal: Any = None) -> None:
         """The call that ``begin`` called new has ended. Those that wait get the outcome, or None when it is not theirs to share."""
+        done = type(outcome) is ToolExecutionResult or type(outcome) is ToolArtifactReference
+        if done and spec.is_read:  # nearly always: no lock is needed, because ``begin`` looks at the status again once it waits
+            _store(begun, spec, outcome)
+            if begun.waiting is None:
+                return
         with self._lock:
-            waiting = begun.waiting
-            begun.status, begun.waiting = "ended", None
-            if spec.is_read and type(outcome) is ToolExecutionResult and spec.cache_ttl_s is None:
-                begun.status, begun.outcome, begun.expires = "done", outcome, None
-            elif type(outcome) is ToolExecutionResult or type(outcome) is ToolArtifactReference:
+            waiting, begun.waiting = begun.waiting, None
+            if not done or not spec.is_read:
+                begun.status = "ended"
+            if done and not spec.is_read:
                 # A write has raised the versions of its own resources: what is done, is done as of now.
-                _store(begun if spec.is_read else self._slot(self._key(spec.name, arguments, spec, principal)), spec, outcome)
+                _store(self._slot(self._key(spec.name, arguments, spec, principal)), spec, outcome)
         if waiting is not None:
             waiting.set_result(_shared(outcome))
 
@@ -207,8 +213,9 @@ class ReplayControl:
 
 
 def _store(slot: New, spec: ToolSpec, outcome: ToolOutcome | None) -> None:
-    slot.status, slot.outcome = "done", outcome
+    slot.outcome = outcome
     slot.expires = None if spec.cache_ttl_s is None else time.monotonic() + spec.cache_ttl_s
+    slot.status = "done"  # last: from here on others may read it
 
 
 def _shared(outcome: ToolOutcome | None) -> ToolOutcome | None:

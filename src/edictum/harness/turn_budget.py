@@ -6,10 +6,13 @@ time left a call is not started. The reserve is kept for the model's final answe
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from itertools import repeat
+from operator import length_hint
 from typing import Any, Self
 
 from edictum.errors import EdictumConfigError
@@ -39,7 +42,8 @@ class TurnBudget:
         self.deadline = timer() + timeout_s  # absolute, on the process's monotonic clock; later after a pause
         self._paused_at: float | None = None
         self._pauses = 0
-        self._steps = self._tool_calls = self._reflections = 0
+        # One ticket for each: of any number of threads that take one at the same time, each gets another, without a lock.
+        self._steps, self._tool_calls, self._reflections = _tickets(max_steps), _tickets(max_tool_calls), _tickets(max_reflections)
 
     @classmethod
     def create(
@@ -109,30 +113,22 @@ class TurnBudget:
 
     def claim_step(self) -> bool:
         """Take one step, atomically. False when all are used."""
-        with self._lock:
-            self._steps += (free := self._steps < self.max_steps)
-        return free
+        return next(self._steps, False)
 
     def claim_tool_call(self) -> bool:
         """Take one tool call, atomically. False when all are used."""
-        with self._lock:
-            if self._tool_calls >= self.max_tool_calls:
-                return False
-            self._tool_calls += 1
-            return True
+        return next(self._tool_calls, False)
 
     def claim_reflection(self) -> bool:
         """Take one reflection, atomically. False when all are used."""
-        with self._lock:
-            self._reflections += (free := self._reflections < self.max_reflections)
-        return free
+        return next(self._reflections, False)
 
     @property
     def used(self) -> float:
         """How much of the turn is used, from 0 to 1: the largest share of time, steps and tool calls."""
         shares = [1 - self.remaining_s() / self.timeout_s]
-        for used, most in ((self._steps, self.max_steps), (self._tool_calls, self.max_tool_calls)):
-            shares.append(used / most if most else 1.0)
+        for tickets, most in ((self._steps, self.max_steps), (self._tool_calls, self.max_tool_calls)):
+            shares.append(_used(tickets, most) / most if most else 1.0)
         return max(shares)
 
     def snapshot(self) -> dict[str, Any]:
@@ -143,14 +139,22 @@ class TurnBudget:
             "paused": self._paused_at is not None,
             "reserve_s": self.reserve_s,
             "ends_at": time.time() + self.remaining_s(),
-            "steps_used": self._steps,
+            "steps_used": _used(self._steps, self.max_steps),
             "steps_max": self.max_steps,
-            "tool_calls_used": self._tool_calls,
+            "tool_calls_used": _used(self._tool_calls, self.max_tool_calls),
             "tool_calls_max": self.max_tool_calls,
-            "reflections_used": self._reflections,
+            "reflections_used": _used(self._reflections, self.max_reflections),
             "reflections_max": self.max_reflections,
             "context_tokens_max": self.max_context_tokens,
         }
+
+
+def _tickets(count: int) -> Iterator[bool]:
+    return repeat(True, min(count, sys.maxsize))
+
+
+def _used(tickets: Iterator[bool], count: int) -> int:
+    return min(count, sys.maxsize) - length_hint(tickets)
 
 
 def _check_seconds(name: str, value: Any) -> None:

@@ -104,7 +104,7 @@ class Ports:
         wiring, ledger = self.wiring, self.wiring.ledger
         if self._sinks or wiring.clock is not SYSTEM or type(ledger) is not MemoryLedger or not ledger.at_once:
             return NOT_AT_ONCE
-        return AtOnce(ledger.enter, ledger.leave, self._now, self._local.take)
+        return AtOnce(ledger.enter, ledger.leave, self._now, self._local.append, self._local.take)
 
     def _record(self, entry: Entry) -> Awaitable[None] | None:
         """Every sink is tried; what failed is raised together, unless the sink says that it is not required."""
