@@ -71,7 +71,7 @@ class Bench:
     def dispatch(self, name: str) -> Case:
         """A call in a turn; a cacheable one with new arguments each time, or it would be a duplicate."""
         if name == "cacheable":
-            return lambda: self.guard.dispatch(name, {"a": self._calls}, turn=self.turn(), call_id="call")
+            return lambda: self.guard.dispatch(name, {"a": self._calls, "b": 2}, turn=self.turn(), call_id="call")
         return lambda: self.guard.dispatch(name, ARGS, turn=self.turn(), call_id="call")
 
 

@@ -170,7 +170,7 @@ async def test_one_approval_covers_the_retries_of_the_call() -> None:
     outcome = await bench.call("flaky", {"query": "a"})
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.turn.attempts == 3
-    assert clerk.asked == [{"query": "a"}]
+    assert clerk.asked == [{"query": "a", "attempt": 0}]
     granted = [event for event in bench.guard.local_sink.events if event.action.value == "call_approval_granted"]
     assert len(granted) == 3, "each attempt is recorded, with the approval that it stands on"
     assert len({event.approval_id for event in granted}) == 1
@@ -182,7 +182,7 @@ async def test_another_call_with_the_same_arguments_is_asked_about_again() -> No
     bench = Bench(flaky.tool, guard=new_guard(contracts=[ask_first], approval_backend=clerk.backend))
     for _ in range(2):
         assert isinstance(await bench.call("flaky", {"query": "a"}), ToolExecutionResult)
-    assert clerk.asked == [{"query": "a"}] * 2
+    assert clerk.asked == [{"query": "a", "attempt": 0}] * 2
 
 
 async def test_a_retry_with_other_arguments_is_asked_about_again() -> None:

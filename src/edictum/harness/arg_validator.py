@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
+from edictum.core._draft import record
 from edictum.core.freeze import thaw
 from edictum.core.jsonable import jsonable, show
 from edictum.core.redaction import shorten
-from edictum.harness.schema import validator_for
+from edictum.harness.schema import defaults_of, validator_for
 from edictum.harness.tool_spec import ToolSpec
 
 MAX_REPAIR_ATTEMPTS = 3  # a text that becomes an object may have fields that need repair as well
@@ -58,18 +59,16 @@ class ToolArgValidator:
 
     def fits(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
         """Whether nothing is wrong with the arguments: the usual case, and a quick one."""
-        known = _VALIDATORS.get(id(spec))  # as ``validator_for_spec``, which every call would have to call
-        validator = known[1] if known is not None and known[0] is spec else validator_for_spec(spec)
         try:
-            return validator.is_valid(arguments)  # type: ignore[no-any-return]
+            return known_of(spec).validator.is_valid(arguments)  # type: ignore[no-any-return]
         except ValueError:  # a value that JSON does not know
             return False
 
     def validate(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> Validation:
         """The arguments as the tool will get them, or what is wrong with them. Never raises for what a model sent."""
         if self.fits(spec, arguments):
-            return Valid(arguments)
-        validator, plain = validator_for_spec(spec), thaw(arguments)
+            return Valid(known_of(spec).filled(arguments))
+        validator, plain = known_of(spec).validator, thaw(arguments)
         try:
             validator.is_valid(plain)
         except ValueError:
@@ -82,23 +81,39 @@ class ToolArgValidator:
             made = [text for error in _errors(validator, arguments) if (text := _repair(error, arguments, spec)) is not None]
             repairs += made
             if validator.is_valid(arguments):
-                return Valid(arguments, tuple(repairs))
+                return Valid(known_of(spec).filled(arguments), tuple(repairs))
             if not made:
                 break
         return _invalid(spec, _errors(validator, arguments))
 
 
-def validator_for_spec(spec: ToolSpec) -> Any:
-    """The compiled schema of a tool, kept by the identity of the spec: looking it up is part of every call."""
-    known = _VALIDATORS.get(id(spec))
-    if known is None or known[0] is not spec:
-        if len(_VALIDATORS) >= 4096:
-            _VALIDATORS.clear()
-        known = _VALIDATORS[id(spec)] = (spec, validator_for(spec.parameters))
-    return known[1]
+@record
+class KnownSchema:
+    """The schema of a tool's arguments, worked out."""
+
+    spec: ToolSpec
+    validator: Any  # compiled
+    defaults: dict[str, Any]
+
+    def filled(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments with those that were left out: a contract must see what the tool will do, not what the model has said of it."""
+        for name in self.defaults:
+            if name not in arguments:
+                return {**arguments, **self.defaults, **arguments}  # in this order, and what was said counts
+        return arguments
 
 
-_VALIDATORS: dict[int, tuple[ToolSpec, Any]] = {}
+def known_of(spec: ToolSpec) -> KnownSchema:
+    """Kept by the identity of the spec: looking it up is part of every call."""
+    known = _SCHEMAS.get(id(spec))
+    if known is None or known.spec is not spec:
+        if len(_SCHEMAS) >= 4096:
+            _SCHEMAS.clear()
+        known = _SCHEMAS[id(spec)] = KnownSchema(spec, validator_for(spec.parameters), defaults_of(spec.parameters, spec.function))
+    return known
+
+
+_SCHEMAS: dict[int, KnownSchema] = {}
 
 
 def parse_arguments(raw: Any) -> Mapping[str, Any] | Malformed:

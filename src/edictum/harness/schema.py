@@ -102,6 +102,34 @@ def _object_schema(function: Callable[..., Any], fields: dict[str, Any]) -> dict
     return schema
 
 
+def defaults_of(parameters: Mapping[str, Any], function: Callable[..., Any] | None) -> dict[str, Any]:
+    """What arguments are when they are left out: those defaults of a schema that the function has as well, value and type alike.
+
+    A default that JSON writes otherwise (an Enum, a date) is left to the function. None is as good as nothing.
+    """
+    properties = parameters.get("properties")
+    stated = {name: each["default"] for name, each in properties.items() if _has_default(each)} if isinstance(properties, Mapping) else {}
+    own = _own_defaults(function) if function is not None and stated else stated
+    return {name: value for name, value in stated.items() if name in own and type(own[name]) is type(value) and own[name] == value}
+
+
+def _has_default(schema: Any) -> bool:
+    """A default that fits its own schema."""
+    if not isinstance(schema, Mapping) or schema.get("default") is None:
+        return False
+    try:
+        return bool(validator_for(schema).is_valid(schema["default"]))
+    except (EdictumConfigError, ValueError):  # it refers to another part of the schema, or is no JSON
+        return False
+
+
+def _own_defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+    except (TypeError, ValueError):  # a builtin
+        return {}
+
+
 def _pydantic() -> Any:
     try:
         import pydantic

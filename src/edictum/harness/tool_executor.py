@@ -8,7 +8,7 @@ from typing import Any
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
-from edictum.harness.arg_validator import ToolArgValidator, validator_for_spec
+from edictum.harness.arg_validator import ToolArgValidator, known_of
 from edictum.harness.tool_registry import ToolRegistry, as_registry
 from edictum.harness.tool_spec import OnDuplicate
 from edictum.harness.turn_budget import DEFAULT_CAP_S, TurnBudget
@@ -52,7 +52,7 @@ class BoundedToolExecutor:
         self._on_duplicate = on_duplicate
         self._cap_s = tool_timeout_cap_s
         for spec in self.tools:
-            validator_for_spec(spec)  # a schema that is none is reported here, not in the middle of a turn
+            known_of(spec)  # a schema that is none is reported here, not in the middle of a turn
 
     def turn(
         self, state: TurnState, *, budget: TurnBudget | None = None, tool_timeout_cap_s: float | None = None, web_mode: str = "on"

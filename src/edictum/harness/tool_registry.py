@@ -11,7 +11,8 @@ from typing import Any, overload
 from edictum.core._draft import record, replace
 from edictum.core.policy import UNKNOWN_TOOL, Plan, Policy, merge_entries
 from edictum.errors import EdictumConfigError
-from edictum.harness.schema import schemas_of, validator_for
+from edictum.harness.arg_validator import KnownSchema, known_of
+from edictum.harness.schema import schemas_of
 from edictum.harness.tool_spec import ToolSpec
 
 
@@ -74,16 +75,17 @@ class KnownTool:
     spec: ToolSpec
     plan: Plan
     fits: Callable[[Mapping[str, Any]], bool]  # whether arguments fit the schema; False, or an exception, may mean something else
+    schema: KnownSchema | None  # where it has defaults to be filled in
 
 
 def know(spec: ToolSpec, policy: Policy) -> KnownTool:
     plan = policy.plan(spec.name)
     entry = spec.entry() if plan.entry is UNKNOWN_TOOL else merge_entries(plan.entry, spec.entry())
     try:
-        fits = validator_for(spec.parameters).is_valid
-    except EdictumConfigError:  # the validation gate says so
-        fits = _never
-    return KnownTool(policy, spec, replace(plan, entry=entry), fits)
+        schema = known_of(spec)
+    except EdictumConfigError:
+        return KnownTool(policy, spec, replace(plan, entry=entry), _never, None)
+    return KnownTool(policy, spec, replace(plan, entry=entry), schema.validator.is_valid, schema if schema.defaults else None)
 
 
 def _never(_arguments: Mapping[str, Any]) -> bool:

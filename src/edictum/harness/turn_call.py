@@ -150,6 +150,8 @@ class TurnCall:
         self.tool_name: str = plan.tool
         self.body = function if function is not None or spec is None else spec.function
         self.args: Mapping[str, Any] = arguments if type(arguments) is dict else self._read(arguments)
+        if known is not None and known.schema is not None and self._malformed is None:
+            self.args = known.schema.filled(self.args)
 
     def _read(self, arguments: Any) -> Mapping[str, Any]:
         read = parse_arguments(arguments)
@@ -226,7 +228,8 @@ class TurnCall:
         if self._malformed is not None:
             return Refusal("malformed_arguments", self._malformed)
         validator = self._turn.validator
-        if validator.fits(self._spec, call.args):
+        schema = self._known.schema
+        if validator.fits(self._spec, call.args) and (schema is None or schema.filled(call.args) is call.args):
             return None
         checked = validator.validate(self._spec, call.args)
         if isinstance(checked, Invalid):
