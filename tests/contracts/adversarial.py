@@ -77,8 +77,8 @@ def limits(inside: Callable[[int], str]) -> Document:
     return lambda size: f"{HEAD}contracts:\n  - {{id: s, type: session, limits: {{{inside(size)}}}, {then}}}\n"
 
 
-def tools_and_contracts(tool: Callable[[int], str], glob: Callable[[int], str]) -> Document:
-    listed = "defaults: {unlisted_tools: deny}\ntools:\n"
+def tools_and_contracts(tool: Callable[[int], str], glob: Callable[[int], str], unlisted: str = "deny") -> Document:
+    listed = f"defaults: {{unlisted_tools: {unlisted}}}\ntools:\n"
     return lambda size: (
         f"{HEAD}{listed}{many(lambda n: f'  {tool(n)}: {{side_effect: read}}{chr(10)}', size // 2)}"
         f"contracts:\n{many(lambda n: contract(n, '{args.x: {exists: true}}', glob(n)), size // 2)}"
@@ -146,6 +146,8 @@ DOCUMENTS: dict[str, Document] = {
     "contracts/long-globs": contracts(lambda n: contract(n, EXISTS, f"'{'*a' * 120}'")),
     "contracts/unlisted-tools": tools_and_contracts(lambda n: f"tool{n}", lambda n: f"other{n}"),
     "contracts/unlisted-globs": tools_and_contracts(lambda n: f"{'a' * 100}{n}", lambda n: f"'{'*a' * 60}b{n}'"),
+    "contracts/misspelt-tools": tools_and_contracts(lambda n: f"{'a' * 80}{n}", lambda n: f"{'a' * 81}{n}", "allow"),
+    "contracts/misspelt-tools-among-globs": tools_and_contracts(lambda n: f"'{'*a' * 60}b{n}'", lambda n: f"{'a' * 100}{n}", "allow"),
     "contracts/unlisted-globs-on-both-sides": tools_and_contracts(lambda n: f"'x{n}*'", lambda n: f"'y{n}*'"),
     "contracts/tool-names": lambda size: (
         f"{HEAD}contracts:\n  - {{id: a, type: pre, tools: [{many(lambda n: f't{n},', size // 2)}], "

@@ -78,6 +78,27 @@ def test_what_is_not_text_is_refused(content: bytes, what: str, tmp_path: Path) 
     assert what in str(caught.value)
 
 
+@pytest.mark.parametrize("path", ["contracts.yaml", "C:\\rules\\base.YML", "my rules.yaml", "~/rules", "./base.json"])
+async def test_a_path_in_the_place_of_the_text_is_recognised(path: str) -> None:
+    wanted = f"This looks like a path. To read the file, call from_yaml({path!r}) or reload(Path({path!r}))."
+    for content in (path, path.encode()):
+        with pytest.raises(BundleError) as caught:
+            Edictum.from_yaml_string(content)
+        assert caught.value.hint == wanted
+    with pytest.raises(BundleError) as caught:
+        await Edictum().reload(path)
+    assert caught.value.hint == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["hello", "see the rules in docs/rules please", "https://example.com/rules.yaml", "/" * 201, "'a\n\nb.yaml'", "5"]
+)
+def test_other_text_is_not_taken_for_a_path(text: str) -> None:
+    with pytest.raises(BundleError) as caught:
+        Edictum.from_yaml_string(text)
+    assert caught.value.hint == "Start with 'apiVersion: edictum/v1'."
+
+
 def test_the_size_can_be_raised() -> None:
     padded = (
         "#" + "x" * 1_100_000 + "\napiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: a}\ntools: {t: {side_effect: read}}\n"

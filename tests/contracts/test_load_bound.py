@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from edictum import Edictum, EdictumConfigError
 from edictum.contracts import reach, regex, selectors
-from edictum.contracts.reach import MAX_COMPARISONS, Names, Reach
+from edictum.contracts.reach import MAX_COMPARISONS, Guesses, Names, Reach
 from edictum.contracts.regex import PatternBudget, PatternError, PatternSet, compiled
 from edictum.core import redaction
 
@@ -103,6 +103,7 @@ def events(action: Callable[[], Any]) -> int:
 @pytest.mark.parametrize("name", adversarial.DOCUMENTS)
 def test_work_grows_with_the_size_and_not_faster(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "MAX_COMPARISONS", 500)  # below it names and globs are compared one by one
+    monkeypatch.setattr(reach, "MAX_GUESSING", 5_000)  # the same for names that may be misspelt
     small, large = (adversarial.DOCUMENTS[name](size) for size in SIZES)
     work(small)  # what is made once for all loads is made now
     assert work(large) <= 2.5 * work(small) + 1_000
@@ -182,6 +183,12 @@ def test_names_and_globs_meet() -> None:
     for tools, wanted in [(["read_file"], True), (["read_*"], True), (["send_mail"], True), (["send_*"], True), (["write"], False)]:
         assert Reach().meet(tools, names) is wanted, tools
     assert Reach().meet(["a*"] * (MAX_COMPARISONS // 2 + 1), names) is None
+
+
+def test_a_name_is_guessed_as_long_as_there_is_something_left_for_guessing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "MAX_GUESSING", len("refnd") * len("refund"))
+    guesses = Guesses(Names(["refund"]))
+    assert [guesses.of(name) for name in ("refnd", "refunt", "refnd")] == ["Did you mean 'refund'? ", "", "Did you mean 'refund'? "]
 
 
 def test_a_pattern_is_charged_once_and_nothing_is_compiled_beyond_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edictum import Edictum, EdictumConfigError, EdictumDenied, InMemoryApprovalBackend, Principal, Verdict, precondition
+from edictum import Edictum, EdictumConfigError, EdictumDenied, InMemoryApprovalBackend, OperationLimits, Principal, Verdict, precondition
 
 HEAD = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: r}\n"
 
@@ -168,6 +168,12 @@ class TestWatch:
             assert reloaded.wait(60)
         assert reasons(guard) == ["first three", "second three"]
 
+    async def test_a_merged_guard_keeps_the_tighter_limits_of_all(self) -> None:
+        guards = [Edictum(limits=OperationLimits(max_tool_calls=limit)) for limit in (100, 3)]
+        guard = Edictum.from_multiple([*guards, Edictum()])
+        await guard.reload(denying("one"))
+        assert guard.limits.max_tool_calls == 3
+
     async def test_closing_the_guard_ends_it(self, tmp_path: Path) -> None:
         path = tmp_path / "c.yaml"
         path.write_text(denying("one"))
@@ -179,5 +185,7 @@ class TestWatch:
         guard = Edictum()
         with pytest.raises(EdictumConfigError, match="at least one path"):
             guard.watch()
+        with pytest.raises(EdictumConfigError, match="there is no file 'x'"):
+            guard.watch("x")
         with pytest.raises(EdictumConfigError, match="interval_s"):
-            guard.watch("x", interval_s=0)
+            guard.watch(__file__, interval_s=0)

@@ -6,13 +6,15 @@ import asyncio
 import base64
 import json
 import logging
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from edictum.adapters.mcp import VERSION_KEY, MCPAdapter, Message
+from edictum.cli._mcp_port import addresses, listen
 from edictum.cli._mcp_relay import Relay, is_answer, is_call, key_of
 from edictum.cli._mcp_stdio import Console, between
 from edictum.errors import EdictumConfigError
@@ -145,8 +147,8 @@ class Url:
         await self._client.aclose()
 
 
-async def serve_url(adapter: MCPAdapter, url: str, headers: Mapping[str, str]) -> int:
-    console = Console()
+async def serve_url(adapter: MCPAdapter, url: str, headers: Mapping[str, str], out: BinaryIO) -> int:
+    console = Console(out)
 
     async def deliver(said: Any) -> None:
         await relay.from_server(said)
@@ -305,6 +307,8 @@ async def _event(send: Any, message: Any) -> None:
 
 async def serve_port(adapter: MCPAdapter, url: str, headers: Mapping[str, str], host: str, port: int) -> int:
     uvicorn = load("uvicorn")
-    config = uvicorn.Config(Gateway(adapter, url, headers), host=host, port=port, log_level="warning", lifespan="off", ws="none")
-    await uvicorn.Server(config).serve()
+    config = uvicorn.Config(Gateway(adapter, url, headers), log_level="warning", lifespan="off", ws="none")
+    sockets = listen(host, port)
+    print(f"edictum mcp-proxy: listening on {addresses(sockets, urlsplit(url).path)}", file=sys.stderr, flush=True)
+    await uvicorn.Server(config).serve(sockets)
     return 0

@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 from edictum.adapters.mcp import MCPAdapter, Message
 from edictum.cli._mcp_relay import Relay
@@ -27,7 +27,8 @@ def line_of(message: Message) -> bytes:
 class Console:
     """The client, which started us."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._writing = asyncio.Lock()
         # A thread that dies with the process: a read of stdin cannot be called off.
@@ -52,8 +53,8 @@ class Console:
             await asyncio.to_thread(self._write, line_of(message))
 
     def _write(self, line: bytes) -> None:
-        sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
+        self._out.write(line)
+        self._out.flush()
 
 
 class Process:
@@ -95,10 +96,10 @@ class Process:
         return await self._process.wait()
 
 
-async def serve_process(adapter: MCPAdapter, command: Sequence[str]) -> int:
+async def serve_process(adapter: MCPAdapter, command: Sequence[str], out: BinaryIO) -> int:
     """Stand between our client and the server; 0 when the client ended it, 1 when the server did."""
     server = await Process.start(command)
-    console = Console()
+    console = Console(out)
     relay = Relay(adapter, console.send, server.send)
 
     async def up() -> None:

@@ -1,6 +1,7 @@
 """``edictum mcp-proxy --contracts FILE ... -- <command or url>``: a governing proxy in front of any MCP server.
 
 A client starts it in the place of the server, over stdio; with ``--http`` it listens on a port, for a server that has a URL.
+What it was given is checked before it serves anybody.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ import argparse
 import asyncio
 import logging
 import sys
-from typing import Any
+from contextlib import redirect_stdout
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 from edictum.adapters.mcp import MCPAdapter
 from edictum.audit import FileAuditSink
 from edictum.cli._mcp_http import serve_port, serve_url
+from edictum.cli._mcp_port import address_of
 from edictum.cli._mcp_stdio import serve_process
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
@@ -21,8 +25,9 @@ from edictum.guard import Edictum
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "edictum mcp-proxy --contracts FILE [FILE ...] [options] -- <command or url>"
+    parser.epilog = "stdout belongs to the protocol: events of a bundle with 'observability: {stdout: true}' are written to stderr."
     parser.add_argument("--contracts", nargs="+", required=True, metavar="FILE", help="contract bundles, later ones above earlier ones")
-    parser.add_argument("--http", metavar="HOST:PORT", help="listen here instead of on stdin (for a server with a url)")
+    parser.add_argument("--http", metavar="[HOST:]PORT", help="listen here instead of on stdin (for a server with a url)")
     parser.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="sent to the url with every request")
     parser.add_argument("--mode", choices=["enforce", "observe"], help="in place of the mode that the contracts state")
     parser.add_argument("--audit", metavar="FILE", help="where events are written, one JSON object per line")
@@ -30,21 +35,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
+    out = sys.stdout.buffer
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="edictum mcp-proxy: %(message)s")
-    if not rest:
-        raise EdictumConfigError("No server was given.", hint="Put its command or its url after --.")
-    url = rest[0] if rest[0].startswith(("http://", "https://")) else None
-    if options.http and url is None:
+    with redirect_stdout(sys.stderr):  # whatever is printed, events included, must not stand between the messages of the protocol
+        return _serve(options, rest, out)
+
+
+def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
+    url = _url(rest)
+    if options.http is not None and url is None:
         raise EdictumConfigError("--http needs a server with a url.", hint="A server that is started with a command speaks over stdio.")
+    port = address_of(options.http) if options.http is not None else None
+    headers = dict(_header(text) for text in options.header)
     adapter = MCPAdapter(_guard(options), session_id=options.session)
     adapter.self_test()
-    headers = dict(_header(text) for text in options.header)
     if url is None:
-        return asyncio.run(serve_process(adapter, rest))
-    if options.http is None:
-        return asyncio.run(serve_url(adapter, url, headers))
-    host, _, port = options.http.rpartition(":")
-    return asyncio.run(serve_port(adapter, url, headers, host or "127.0.0.1", int(port)))
+        return asyncio.run(serve_process(adapter, rest, out))
+    if port is None:
+        return asyncio.run(serve_url(adapter, url, headers, out))
+    return asyncio.run(serve_port(adapter, url, headers, *port))
+
+
+def _url(rest: list[str]) -> str | None:
+    """The url of the server; None for one that is a command."""
+    if not rest:
+        raise EdictumConfigError("No server was given.", hint="Put its command or its url after --.")
+    if not rest[0].startswith(("http://", "https://")):
+        return None
+    try:
+        parts = urlsplit(rest[0])
+        named = bool(parts.hostname) and parts.port != 0  # .port raises for what is no port
+    except ValueError:
+        named = False
+    if not named:
+        raise EdictumConfigError(f"The url {rest[0]!r} has no valid host and port.", hint="Write it as https://example.com/mcp.")
+    return rest[0]
 
 
 def _guard(options: argparse.Namespace) -> Edictum:
@@ -54,6 +79,9 @@ def _guard(options: argparse.Namespace) -> Edictum:
     if options.mode is not None:
         given["mode"] = options.mode
     guard: Edictum = Edictum.from_yaml(*options.contracts, **given)
+    for sink in guard.audit_sink:
+        if isinstance(sink, FileAuditSink):
+            sink.open()
     return guard
 
 

@@ -268,6 +268,9 @@ class Meaning:
                 continue
             if pattern is None:
                 good = False
+            elif place.style == '"' and "\b" in text:
+                message = "the pattern looks for a backspace, which is what \\b means in double quotes"
+                self.problems.warn(place, message, "If you meant the edge of a word, use single quotes.")
             elif doubled := doubled_backslash(text):
                 self._doubled(place, *doubled)
             elif (why := never_matches(text)) is not None:

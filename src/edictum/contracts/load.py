@@ -33,6 +33,9 @@ MAX_BYTES = 1_048_576
 MAX_DEPTH = 64
 MAX_NODES = 200_000  # also after aliases are followed
 MAX_ALIASED = 8 << 20  # characters that aliases may stand for
+MAX_PATH = 200  # characters of a text that is taken for a path
+_PATH = re.compile(r"\S*[/\\]\S*|[^\n]*\.(ya?ml|json)", re.IGNORECASE)
+_ESCAPE = re.compile(r"escape|hexdecimal")  # what both parsers say about a backslash in double quotes; the typo is theirs
 
 
 class Scalar(Place):
@@ -75,9 +78,17 @@ def load(content: bytes | str, name: str, *, max_bytes: int = MAX_BYTES) -> tupl
     """A bundle as a tree. Whatever is wrong with it as YAML is raised at once: there is nothing more to be said about it."""
     tree, problems = load_any(content, name, max_bytes=max_bytes)
     if not isinstance(tree, Map):
-        problems.shape(tree, f"the document is {describe(tree)}, not a mapping", "Start with 'apiVersion: edictum/v1'.")
+        problems.shape(tree, f"the document is {describe(tree)}, not a mapping", _path_hint(tree) or "Start with 'apiVersion: edictum/v1'.")
         raise BundleError(problems.errors)
     return tree, problems
+
+
+def _path_hint(tree: Tree) -> str:
+    """What to call instead, for somebody who gave a path in the place of the text."""
+    text = tree.value if isinstance(tree, Scalar) else None
+    if not isinstance(text, str) or len(text) > MAX_PATH or "://" in text or not _PATH.fullmatch(text):
+        return ""
+    return f"This looks like a path. To read the file, call from_yaml({text!r}) or reload(Path({text!r}))."
 
 
 def load_any(content: bytes | str, name: str, *, max_bytes: int = MAX_BYTES) -> tuple[Tree, Problems]:
@@ -134,6 +145,8 @@ def _report_yaml_error(exc: yaml.YAMLError, problems: Problems) -> None:
         context, began = getattr(exc, "context", None), getattr(exc, "context_mark", None)
         since = f" ({context}{f', which began in line {began.line + 1}' if began is not None else ''})" if context else ""
         hint = "Check indentation, quotes and colons around this place."
+        if _ESCAPE.search(message):
+            hint = "In double quotes a backslash begins an escape. Use single quotes: there it stands for itself, as patterns need it."
         problems.shape(Place(mark.line + 1, mark.column + 1), f"not valid YAML: {message}{since}", hint)
         return
     found = re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]", problems.source.text)

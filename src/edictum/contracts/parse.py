@@ -15,13 +15,14 @@ from edictum.contracts.load import MAX_BYTES, Map, Tree, load, no_collection
 from edictum.contracts.messages import check_message
 from edictum.contracts.operators import Operator, check_custom_operators
 from edictum.contracts.problems import Place, Problem, Problems, listed
-from edictum.contracts.reach import Names, Reach
+from edictum.contracts.reach import Guesses, Names, Reach
 from edictum.contracts.regex import PatternBudget
 from edictum.contracts.selectors import check_custom_selectors
 from edictum.contracts.shapes import WRONG
 from edictum.core._draft import replace
 from edictum.core.call import ToolCall
 from edictum.core.contract import Kind
+from edictum.core.limits import TOOL_FIELDS
 
 KINDS = {kind.value: kind for kind in Kind}
 
@@ -94,7 +95,7 @@ class _Reader:
             observability=values.get("observability", {}),
             observe_alongside=values.get("observe_alongside", False),
         )
-        self._check_unlisted(bundle)
+        self._check_listed(bundle)
         return bundle
 
     def _meaning(self, stage: str) -> Meaning:
@@ -200,18 +201,31 @@ class _Reader:
             self.problems.warn(place, message, "Use fewer globs.")
         return met
 
-    def _check_unlisted(self, bundle: Bundle) -> None:
-        if bundle.unlisted_tools != "deny":
-            return
-        known = Names(bundle.tools)
-        place = self._defaults_place("unlisted_tools")
+    def _check_listed(self, bundle: Bundle) -> None:
+        """Whether contracts are for tools that the bundle's table lists, where that says something about them."""
+        known, denied = Names(bundle.tools), bundle.unlisted_tools == "deny"
         if not known.all:
-            self.problems.warn(place, "no tool is listed, so every call is denied", "List the tools that may be called under 'tools:'.")
+            if denied:
+                hint = "List the tools that may be called under 'tools:'."
+                self.problems.warn(self._defaults_place("unlisted_tools"), "no tool is listed, so every call is denied", hint)
             return
+        guesses = Guesses(known)
         for contract in bundle.contracts:
-            if contract.kind is not Kind.SESSION and self._met(contract.tools, known, contract.place) is False:
-                message = f"the contract '{contract.id}' is never asked: {listed(contract.tools)} is not listed under 'tools:'"
-                self.problems.warn(contract.place, message, "Unlisted tools are denied; list the tool, or remove the contract.")
+            if denied and contract.kind is not Kind.SESSION and self._met(contract.tools, known, contract.place) is False:
+                self._never_asked(contract, guesses)
+            else:
+                self._check_spelling(contract, guesses)
+
+    def _never_asked(self, contract: ContractSpec, guesses: Guesses) -> None:
+        message = f"the contract '{contract.id}' is never asked: {listed(contract.tools)} is not listed under 'tools:'"
+        guess = next(filter(None, map(guesses.of, contract.tools)), "")
+        self.problems.warn(contract.place, message, f"{guess}Unlisted tools are denied; list the tool, or remove the contract.")
+
+    def _check_spelling(self, contract: ContractSpec, guesses: Guesses) -> None:
+        for tool in dict.fromkeys((*contract.tools, *_limited(contract))):
+            if guess := guesses.of(tool):
+                message = f"the contract '{contract.id}' is for '{tool}', which is not listed under 'tools:'"
+                self.problems.warn(contract.place, message, f"{guess}If there is such a tool, list it as well.")
 
     def _defaults_place(self, key: str) -> Tree:
         defaults = self.tree.values["defaults"]
@@ -233,6 +247,11 @@ class _Reader:
                 self._check_negatives(when)
                 self._check_contradictions(when)
                 yield SuccessSpec(id=name, tools=self._tools(values), failure_when=when)
+
+
+def _limited(contract: ContractSpec) -> Iterator[str]:
+    """The tools that the limits of a session contract name."""
+    return (tool for name in TOOL_FIELDS for tool in contract.limits.get(name, ()))
 
 
 def _bounds(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -132,11 +132,11 @@ class Problems:
             raise BundleError(errors)
 
 
-def closest(word: str, known: Iterable[str]) -> str:
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """A sentence that suggests the known word that is nearest, or nothing."""
     if len(word) > MAX_GUESSED:  # no typo, and slow to compare
         return ""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"Did you mean '{near[0]}'? " if near else ""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from edictum.contracts.load import Map, Scalar, Seq, Tree, describe, to_plain
+from edictum.contracts.load import Map, Scalar, Seq, Tree, describe, plain, to_plain
 from edictum.contracts.problems import Problems, closest, listed
 
 WRONG: Any = object()  # what ``read`` returns for a value that it has reported
@@ -113,12 +113,9 @@ class Number:
     at_most: float | None = None
 
     def read(self, tree: Tree, problems: Problems) -> Any:
-        value = tree.value if isinstance(tree, Scalar) else None
-        wanted = "a whole number" if self.whole else "a number"
-        if self.whole and isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)) or not _finite(value):
-            return _wrong(tree, problems, wanted, "Write it without quotes." if isinstance(value, str) else f"Write a finite {wanted[2:]}.")
+        value = self._number(tree.value) if isinstance(tree, Scalar) else None
+        if value is None:
+            return _wrong(tree, problems, f"a {self._kind}", self._remedy(tree))
         if self.at_least is not None and value < self.at_least:
             problems.shape(tree, f"{value} is too small", f"Use {self.at_least:g} or more.")
             return WRONG
@@ -129,6 +126,23 @@ class Number:
             problems.shape(tree, "this number is too large", f"Use at most {self.at_most:,.0f}.")
             return WRONG
         return value
+
+    @property
+    def _kind(self) -> str:
+        return "whole number" if self.whole else "number"
+
+    def _number(self, value: Any) -> Any:
+        """The value as such a number; None when it is none."""
+        if self.whole and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        good = isinstance(value, int if self.whole else (int, float)) and not isinstance(value, bool) and _finite(value)
+        return value if good else None
+
+    def _remedy(self, tree: Tree) -> str:
+        if not isinstance(tree, Scalar) or not isinstance(tree.value, str):
+            return f"Write a finite {self._kind}."
+        quoted = tree.style in ("'", '"') and self._number(plain(tree.value)) is not None
+        return "Write it without quotes." if quoted else f"Write a {self._kind} in digits, for example 50."
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": "integer" if self.whole else "number"}
@@ -257,6 +271,11 @@ class Field:
     required: bool = False
 
 
+def _only_word(shape: Shape) -> str:
+    """What must be written, where there is no choice."""
+    return next(iter(shape.words)) if isinstance(shape, Choice) and len(shape.words) == 1 else ""
+
+
 @dataclass(frozen=True)
 class Record:
     """A mapping with known keys. ``others`` are keys of the other vocabulary, with the word to use instead."""
@@ -294,7 +313,7 @@ class Record:
         have = tree.values.keys() | set(misnamed)
         for name, known in self.fields.items():
             if known.required and name not in have:
-                problems.shape(tree, f"the key '{name}' is missing", f"Add '{name}: ...'.")
+                problems.shape(tree, f"the key '{name}' is missing", f"Add '{name}: {_only_word(known.shape) or '...'}'.")
         for group in self.one_of:
             if len(have & set(group)) != 1:
                 what = "are both given" if have & set(group) else "are missing"

@@ -1,0 +1,57 @@
+"""The port of ``--http``: read, opened and named before anything is served, so that what is wrong with it is said at the start."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Sequence
+
+from edictum.errors import EdictumConfigError
+
+MAX_PORT = 65_535
+# A name such as localhost often has an address of a family that the machine does not have; its other one will do.
+ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port; without a host it is this machine alone."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MAX_PORT):
+        hint = f"Write HOST:PORT or PORT, with a port from 0 (any that is free) to {MAX_PORT}, for example 127.0.0.1:8080."
+        raise EdictumConfigError(f"--http {text!r} has no valid port.", hint=hint)
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Sockets on all addresses of the host."""
+    sockets: list[socket.socket] = []
+    absent: OSError | None = None
+    try:
+        for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+            try:
+                sockets.append(socket.create_server(address, family=family))
+            except OSError as exc:
+                if exc.errno not in ABSENT:
+                    raise
+                absent = exc
+        if not sockets and absent is not None:
+            raise absent
+    except (OSError, UnicodeError) as exc:  # a host name that cannot be encoded is a UnicodeError
+        for opened in sockets:
+            opened.close()
+        raise _cannot(host, port, exc) from exc
+    return sockets
+
+
+def _cannot(host: str, port: int, exc: Exception) -> EdictumConfigError:
+    why = getattr(exc, "strerror", None) or exc
+    return EdictumConfigError(f"--http cannot listen on {_joined(host, port)}: {why}.", hint="Give a host of this machine and a free port.")
+
+
+def addresses(sockets: Sequence[socket.socket], path: str) -> str:
+    """What clients may be given as the server's URL."""
+    return ", ".join(f"http://{_joined(*each.getsockname()[:2])}{path}" for each in sockets)
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
