@@ -202,7 +202,7 @@ async def test_hooks_in_a_turn_see_the_caller_s_context_and_their_errors_refuse(
     guard = Edictum(limits=UNLIMITED, hooks=[before(fail)])
     result = await run_turn(model("look"), [], [look], guard, session_id="s")
     assert all_are(ToolDenied, result.outcomes)
-    assert result.outcomes[0].details == "Hook error: KeyboardInterrupt: from a thread"  # type: ignore[union-attr]
+    assert result.outcomes[0].details == "Hook error: RuntimeError: KeyboardInterrupt: from a thread"  # type: ignore[union-attr]
 
 
 # --- The ports ----------------------------------------------------------------------------------------------------------------

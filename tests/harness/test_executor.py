@@ -386,7 +386,7 @@ async def test_the_smallest_of_the_turn_the_cap_and_the_tool_counts() -> None:
 
 async def test_an_inline_tool_is_called_where_it_stands() -> None:
     threads: list[Any] = []
-    spec = simple(lambda: threads.append(threading.current_thread()), isolation="inline", timeout_s=5)
+    spec = simple(lambda: threads.append(threading.current_thread()), isolation="inline")
     assert isinstance(await Bench(spec).call("work"), ToolExecutionResult)
     assert threads == [threading.current_thread()]
 

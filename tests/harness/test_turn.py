@@ -113,6 +113,14 @@ async def test_the_model_is_told_how_much_of_the_budget_is_used() -> None:
     assert [found.group(1) for found in told if found] == ["50", "80", "95"]
 
 
+async def test_one_of_a_kind_is_told_in_the_singular() -> None:
+    model = Script(calls(("search", {"query": "a"})), calls(("search", {"query": "b"}), ("search", {"query": "c"})), "done")
+    result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(60, max_steps=2, max_tool_calls=1))
+    assert any("1 step, 0 tool calls and" in text for text in notes(result.messages))
+    refused = [outcome.details for outcome in result.outcomes if isinstance(outcome, ToolDenied)]
+    assert refused == ["The limit of 1 tool call in this turn is reached. Answer with what you have."] * 2
+
+
 @pytest.mark.parametrize(
     ("rounds", "noticed"),
     [

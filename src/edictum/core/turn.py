@@ -42,13 +42,22 @@ class Repeat:
 
 
 @record
+class Doubtful:
+    """The same call was answered with something that was put away since: ``look``, which may block, finds it or nothing."""
+
+    done: Any
+    look: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+@record
 class Once:
     """The ledger must be asked whether this call was made before, perhaps by a process that is gone."""
 
     reservation: Reservation
 
 
-Answer: TypeAlias = Refusal | Twin | Repeat | Once | ToolCall | None
+Answer: TypeAlias = Refusal | Twin | Repeat | Doubtful | Once | ToolCall | None
 Gate: TypeAlias = Callable[[Any, ToolCall], Answer]
 Gates: TypeAlias = Sequence[tuple[str, Gate]]
 
@@ -105,6 +114,18 @@ class CallInTurn(Protocol):
 
     def once(self, grant: Grant) -> Refusal | None:
         """The ledger's answer to ``Once``."""
+        ...
+
+    def again(self, outcome: ToolOutcome) -> ToolOutcome:
+        """The outcome of the same call, as this one gets it. What a person has approved of that one is approved of this one too."""
+        ...
+
+    def certain(self, done: Any) -> Answer:
+        """What ``Doubtful`` asked for is there."""
+        ...
+
+    def forget(self, done: Any) -> None:
+        """What ``Doubtful`` asked for is gone, or cannot be found out: the call may be made again."""
         ...
 
     def hold(self) -> None:

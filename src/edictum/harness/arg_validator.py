@@ -7,6 +7,7 @@ repaired for; every repair is listed. What is valid is never touched, and nothin
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,12 +17,15 @@ from edictum.core._draft import record
 from edictum.core.freeze import thaw
 from edictum.core.jsonable import jsonable, show
 from edictum.core.redaction import shorten
+from edictum.errors import EdictumConfigError
 from edictum.harness.schema import defaults_of, validator_for
 from edictum.harness.tool_spec import ToolSpec
 
 MAX_REPAIR_ATTEMPTS = 3  # a text that becomes an object may have fields that need repair as well
 MAX_PROBLEMS = 8
 MAX_JSON_CHARS = 1_000_000
+INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+UNIONS = ("anyOf", "oneOf")
 NOTHING: Any = object()
 
 
@@ -149,12 +153,14 @@ def _repair(error: Any, arguments: dict[str, Any], spec: ToolSpec) -> str | None
     if not isinstance(holder, (dict, list)):
         return None
     keyword, wanted = error.schema_path[-1], _at(spec.parameters, list(error.schema_path))
-    value = holder[path[-1]]
+    value = _at(holder, path[-1:])
+    if value is NOTHING:  # another error of the same field has led to its being left out
+        return None
     where = ".".join(map(str, path))
     if value is None and isinstance(holder, dict) and not _required(error, spec):
         del holder[path[-1]]
         return f"{where}: null left out"
-    new = _matching_case(value, wanted) if keyword == "enum" else _as_type(value, wanted) if keyword == "type" else NOTHING
+    new = _as_one_of(value, wanted, spec) if keyword in UNIONS else _as_wanted(value, {keyword: wanted})
     if new is NOTHING:
         return None
     holder[path[-1]] = new
@@ -177,6 +183,38 @@ def _required(error: Any, spec: ToolSpec) -> bool:
     return not isinstance(holder, Mapping) or error.instance_path[-1] in holder.get("required", ())
 
 
+def _as_one_of(value: Any, branches: Any, spec: ToolSpec) -> Any:
+    """The value as the one branch of a union that it can be read for; if it can be read in two ways, it is not read at all."""
+    readings: list[Any] = []
+    for branch in branches if isinstance(branches, list) else ():
+        new = _as_wanted(value, _followed(branch, spec))
+        if new is not NOTHING and _fits(new, branch, spec) and new not in readings:
+            readings.append(new)
+    return readings[0] if len(readings) == 1 else NOTHING
+
+
+def _as_wanted(value: Any, wanted: Mapping[str, Any]) -> Any:
+    if "enum" in wanted:
+        return _matching_case(value, wanted["enum"])
+    return _as_type(value, wanted["type"]) if "type" in wanted else NOTHING
+
+
+def _followed(branch: Any, spec: ToolSpec) -> Mapping[str, Any]:
+    """A branch of a union, or what it refers to in the same schema."""
+    reference = branch.get("$ref") if isinstance(branch, Mapping) else None
+    found = _at(spec.parameters, reference.split("/")[1:]) if isinstance(reference, str) and reference.startswith("#/") else branch
+    return found if isinstance(found, Mapping) else {}
+
+
+def _fits(value: Any, branch: Mapping[str, Any], spec: ToolSpec) -> bool:
+    """Whether a value fits one branch, which may refer to definitions of the whole schema."""
+    known = {name: spec.parameters[name] for name in ("$defs", "definitions") if name in spec.parameters}
+    try:
+        return bool(validator_for({**known, **branch}).is_valid(value))
+    except (EdictumConfigError, ValueError):  # it refers to another place, or the value is no JSON
+        return False
+
+
 def _matching_case(value: Any, options: Any) -> Any:
     if not isinstance(value, str) or not isinstance(options, list):
         return NOTHING
@@ -190,10 +228,8 @@ def _as_type(value: Any, wanted: Any) -> Any:
 
 
 def _integer(value: Any) -> Any:
-    if isinstance(value, str):
-        text = value.strip()
-        return int(text) if len(text) < 20 and text.lstrip("+-").isascii() and text.lstrip("+-").isdigit() else NOTHING
-    return NOTHING
+    found = INTEGER.fullmatch(value.strip()) if isinstance(value, str) else None
+    return NOTHING if found is None else int(found[0])
 
 
 def _float(value: Any) -> Any:
@@ -254,12 +290,20 @@ def _explain(error: Any, spec: ToolSpec) -> str:
     where = ".".join(map(str, error.instance_path))
     keyword = error.schema_path[-1]
     wanted = _at(spec.parameters, list(error.schema_path))
-    if keyword == "type":
-        kinds = " or ".join(wanted) if isinstance(wanted, list) else str(wanted)
+    if kinds := _kinds(keyword, wanted, spec):
         return f"{where or 'the arguments'}: expected {kinds}, received {_type_name(error.instance)} {_brief(error.instance)}"
     if keyword == "additionalProperties" and isinstance(error.instance, Mapping):
         return "; ".join(_unknown_name(name, spec) for name in error.instance if name not in _properties(spec)) or str(error.message)
     return f"{where}: {shorten(error.message, 300)}" if where else shorten(error.message, 300)
+
+
+def _kinds(keyword: str, wanted: Any, spec: ToolSpec) -> str:
+    """The types that would do, where types are all that is asked for."""
+    if keyword == "type":
+        return " or ".join(wanted) if isinstance(wanted, list) else str(wanted)
+    branches = wanted if keyword in UNIONS and isinstance(wanted, list) else ()
+    kinds = [found["type"] for branch in branches if set(found := _followed(branch, spec)) == {"type"}]
+    return " or ".join(map(str, kinds)) if len(kinds) == len(branches) else ""
 
 
 def _unknown_name(name: str, spec: ToolSpec) -> str:

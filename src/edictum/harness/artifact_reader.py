@@ -8,10 +8,11 @@ linear in the text (RE2); where RE2 is not installed they are plain text.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
-from edictum.core.jsonable import dumps
+from edictum.core.jsonable import dumps, show
 from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
 from edictum.harness.artifact_store import ArtifactStore
@@ -21,7 +22,10 @@ ANSWER_CHARS = TOOL_MESSAGE_MAX_CHARS * 2 // 3
 DEFAULT_LIMIT = 4_000
 MAX_MATCHES = 50
 MATCH_CHARS = 300
+ERROR_CHARS = 600  # as ANSWER_CHARS if every character is escaped, which takes up to twelve
+KEYS_CHARS = ANSWER_CHARS // 4
 
+INDEX = re.compile(r"[0-9]{1,18}")
 Matcher = Callable[[str], bool]
 READER = "read_artifact"  # the name of the tool, as the model knows it
 
@@ -45,7 +49,7 @@ def make_reader(store: ArtifactStore, session_id: str) -> Callable[..., dict[str
         """
         text = store.retrieve(artifact_id, session_id) if isinstance(artifact_id, str) else None
         if text is None:
-            return {"error": f"There is no artifact {artifact_id!r} in this session; it may have expired. Call the tool again."}
+            return _error(f"There is no artifact {_brief(artifact_id)} in this session; it may have expired. Call the tool again.")
         if pointer is not None:
             return _pointed(text, pointer)
         if grep is not None:
@@ -54,9 +58,18 @@ def make_reader(store: ArtifactStore, session_id: str) -> Callable[..., dict[str
             return _lines(text, head, from_end=False)
         if tail is not None:
             return _lines(text, tail, from_end=True)
-        return _slice(text, max(0, offset), max(0, limit))
+        return _slice(text, min(max(0, offset), len(text)), max(0, limit))
 
     return read_artifact
+
+
+def _error(text: str) -> dict[str, Any]:
+    return {"error": shorten(text, ERROR_CHARS)}
+
+
+def _brief(value: Any) -> str:
+    """What a model sent, as far as it needs to be told: it may be of any length."""
+    return shorten(show(value), 80)
 
 
 def _fit(text: str, answer: Callable[[str], dict[str, Any]], from_end: bool = False) -> dict[str, Any]:
@@ -99,13 +112,15 @@ def _matcher(pattern: str) -> tuple[Matcher | None, str]:
         found = compiled(pattern)
     except PatternError as exc:
         return None, f"{exc} {exc.hint}".strip()
+    except UnicodeEncodeError:
+        return None, "the pattern contains half a character (a lone surrogate)"
     return (lambda line: bool(found.search(line))), "pattern"
 
 
 def _grepped(text: str, pattern: str) -> dict[str, Any]:
     matches, how = _matcher(pattern)
     if matches is None:
-        return {"error": f"grep: {how}"}
+        return _error(f"grep: {how}")
     found: list[dict[str, Any]] = []
     total = offset = 0
     for number, line in enumerate(text.splitlines(keepends=True), 1):
@@ -129,23 +144,28 @@ def _where(line: str, matches: Matcher) -> int:
 
 def _pointed(text: str, pointer: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except ValueError:
-        return {"error": "This artifact is not JSON; read it with offset and limit, head, tail or grep."}
-    try:
-        value = resolve(value, pointer)
+        return _shown(resolve(json.loads(text), pointer), shorten(pointer, 200))
     except LookupError as exc:
-        return {"error": f"pointer {pointer!r}: {exc.args[0]}"}
+        return _error(f"pointer {_brief(pointer)}: {exc.args[0]}")
+    except (ValueError, RecursionError):
+        return _error("This artifact is not JSON, or nested too deeply; read it with offset and limit, head, tail or grep.")
+
+
+def _shown(value: Any, pointer: str) -> dict[str, Any]:
     answer = {"pointer": pointer, "value": value}
     if len(dumps(answer)) <= ANSWER_CHARS:
         return answer
+    about = _outline(value)
     shown = json.dumps(value, ensure_ascii=False)
-    return _fit(shown, lambda part: {"pointer": pointer, "truncated": True, **_outline(value), "content": part})
+    return _fit(shown, lambda part: {"pointer": pointer, "truncated": True, **about, "content": part})
 
 
 def _outline(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
-        return {"type": "object", "keys": [shorten(key, 60) for key in list(value)[:40]], "total_keys": len(value)}
+        keys = [shorten(key, 60) for key in list(value)[:40]]
+        while len(dumps(keys)) > KEYS_CHARS:
+            keys.pop()
+        return {"type": "object", "keys": keys, "total_keys": len(value)}
     return {"type": "list", "total_items": len(value)} if isinstance(value, list) else {"type": type(value).__name__}
 
 
@@ -161,10 +181,10 @@ def resolve(value: Any, pointer: str) -> Any:
 def _step(value: Any, token: str) -> Any:
     if isinstance(value, dict):
         if token not in value:
-            raise LookupError(f"there is no {token!r}; there are: {shorten(', '.join(value), 300)}")
+            raise LookupError(f"there is no {_brief(token)}; there are: {shorten(', '.join(value), 300)}")
         return value[token]
     if isinstance(value, list):
-        if not token.isdecimal() or int(token) >= len(value):
-            raise LookupError(f"{token!r} is no index of a list of {len(value)} items")
+        if not INDEX.fullmatch(token) or int(token) >= len(value):
+            raise LookupError(f"{_brief(token)} is no index of a list of {len(value)} items")
         return value[int(token)]
-    raise LookupError(f"{token!r} looks into a {type(value).__name__}")
+    raise LookupError(f"{_brief(token)} looks into a {type(value).__name__}")

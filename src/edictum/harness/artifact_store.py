@@ -13,19 +13,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from math import isfinite
 from typing import Any
 
 from edictum.core.jsonable import jsonable
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.errors import EdictumError
 from edictum.harness.artifact_backends import ArtifactBackend, open_backend
+
+logger = logging.getLogger("edictum")
 
 DEFAULT_TTL_S = 3_600.0
 MAX_SESSION_BYTES = 64 << 20
@@ -176,9 +180,25 @@ class ArtifactStore:
             return None
         header, _, content = data.partition(b"\n")
         try:
-            return ArtifactRef(**json.loads(header)), content
-        except (ValueError, TypeError):
-            return None  # not ours, or damaged
+            return _ref(json.loads(header)), content
+        except (ValueError, TypeError, OverflowError, RecursionError) as exc:
+            logger.warning("the artifact %s is damaged, and counts as not there: %s", key, shorten(str(exc), 200))
+            return None
+
+
+def _ref(header: Any) -> ArtifactRef:
+    """The header of an artifact. Raises for one that could not be reckoned with."""
+    ref = ArtifactRef(**header)
+    for each in fields(ref):
+        value = getattr(ref, each.name)
+        if isinstance(value, bool) or not isinstance(value, TYPES[str(each.type)]):
+            raise TypeError(f"{each.name} is {type(value).__name__}")
+    if not isfinite(ref.created_at + ref.ttl_s):
+        raise ValueError("it would never expire")
+    return ref
+
+
+TYPES: dict[str, Any] = {"str": str, "int": int, "float": (int, float)}
 
 
 def _encoded(text: str) -> bytes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from edictum.core.jsonable import dumps
 from edictum.errors import EdictumInputError
 from edictum.harness.tool_executor import ToolCallRequest
+from edictum.harness.turn_call import NOT_A_NAME
 
 Message = dict[str, Any]
 
@@ -39,26 +40,54 @@ class ModelReply:
 def as_reply(answer: Any) -> ModelReply:
     """What a model callable returned: a ModelReply, a text, a pair of text and calls, or a dict with ``text`` and ``tool_calls``."""
     if isinstance(answer, ModelReply):
-        return answer
+        return ModelReply(_text(answer.text), _requests(answer.tool_calls), _usage(answer.usage))
     if answer is None or isinstance(answer, str):
         return ModelReply(answer or "")
     if isinstance(answer, Mapping):
         answer = (answer.get("text") or answer.get("content") or "", answer.get("tool_calls") or ())
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], (str, type(None))):
-        return ModelReply(answer[0] or "", tuple(as_request(call, number) for number, call in enumerate(answer[1])))
+        return ModelReply(answer[0] or "", _requests(answer[1]))
     raise EdictumInputError(f"The model returned {type(answer).__name__}.", hint="Return a ModelReply, a text, or (text, tool_calls).")
 
 
+def _text(text: Any) -> str:
+    if isinstance(text, (str, type(None))):
+        return text or ""
+    raise EdictumInputError(f"The text of a ModelReply is {type(text).__name__}.", hint="Pass a str.")
+
+
+def _requests(calls: Any) -> tuple[ToolCallRequest, ...]:
+    return tuple(as_request(call, number) for number, call in enumerate(calls or ()))
+
+
+def _usage(usage: Any) -> Usage:
+    """The tokens, from a Usage or something alike; what is not counted counts as nothing."""
+    counts = [read(usage, each.name) for each in fields(Usage)]
+    return Usage(*(count if isinstance(count, int) else 0 for count in counts))
+
+
 def as_request(call: Any, number: int = 0) -> ToolCallRequest:
-    """One call as models write it: a ToolCallRequest, or a dict, flat or OpenAI-style. Without an id it gets its number."""
+    """One call as models write it: a ToolCallRequest, or a dict, flat or OpenAI-style. Without an id it gets its number.
+
+    It is a new one in any case, so that a call which is asked for twice is two calls.
+    """
     if isinstance(call, ToolCallRequest):
-        return call
+        return ToolCallRequest(_id(call.id, number), _name(call.name), call.arguments)
     if not isinstance(call, Mapping):
         raise EdictumInputError(f"A tool call is {type(call).__name__}.", hint="Return ToolCallRequest(id, name, arguments).")
     function = call.get("function")
     inner = function if isinstance(function, Mapping) else call
     arguments = inner.get("arguments", inner.get("args", inner.get("input")))
-    return ToolCallRequest(str(call.get("id") or f"call_{number}"), str(inner.get("name")), arguments)
+    return ToolCallRequest(_id(call.get("id"), number), _name(inner.get("name")), arguments)
+
+
+def _id(given: Any, number: int) -> str:
+    return str(given) if isinstance(given, (str, int)) and given != "" else f"call_{number}"
+
+
+def _name(given: Any) -> str:
+    """The name, if it is one; otherwise a word that providers take in a message, and that no tool has."""
+    return given if isinstance(given, str) and given else NOT_A_NAME
 
 
 def assistant_message(reply: ModelReply) -> Message:
@@ -88,7 +117,7 @@ def parsed(arguments: Any) -> dict[str, Any]:
     """Arguments as an object, for providers that take no other; what is none is shown under one name."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     return dict(value) if isinstance(value, Mapping) else {"arguments": arguments}
 

@@ -57,7 +57,7 @@ def _then(answer: Any, translate: Callable[[Any], ModelReply]) -> Any:
 def _from_openai(answer: Any) -> ModelReply:
     message = read(answer, "choices", 0, "message")
     calls = tuple(
-        ToolCallRequest(str(read(call, "id")), str(read(call, "function", "name")), read(call, "function", "arguments"))
+        ToolCallRequest(read(call, "id"), read(call, "function", "name"), read(call, "function", "arguments"))
         for call in read(message, "tool_calls") or ()
     )
     usage = Usage(
@@ -72,7 +72,7 @@ def _from_anthropic(answer: Any) -> ModelReply:
     blocks = read(answer, "content") or ()
     text = "".join(read(block, "text") or "" for block in blocks if read(block, "type") == "text")
     calls = tuple(
-        ToolCallRequest(str(read(block, "id")), str(read(block, "name")), read(block, "input"))
+        ToolCallRequest(read(block, "id"), read(block, "name"), read(block, "input"))
         for block in blocks
         if read(block, "type") == "tool_use"
     )

@@ -1,8 +1,9 @@
 """ReplayControl: the same call is not run twice when that is pointless, and never twice at once.
 
 ``begin`` is one atomic step with three answers: the call is new, the same call is in flight, or it is done. Only calls of *cacheable*
-tools are recognised; to repeat any other is the model's right. A key is made of the tool, the validated arguments, the principal and
-the versions of the resources that the tool uses. Every write raises the versions of what it writes, so reads from before it are stale.
+tools are recognised; to repeat any other is the model's right. A key is made of the tool, the validated arguments, the principal and,
+for reads, the versions of the resources that the tool uses. Every write raises the versions of what it writes, so reads from before it
+are stale. A write would so give itself another key; what it has done holds for as long as the versions are as it left them.
 
 What succeeded is done. Failures, timeouts and denials are not: they can be tried again.
 """
@@ -13,10 +14,12 @@ import threading
 import time
 from collections.abc import Hashable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from edictum.core._draft import replace
+from edictum.core.jsonable import dumps
 from edictum.harness.canonical import canonical, identity
 from edictum.harness.tool_spec import ANYTHING, ToolSpec
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolOutcome
@@ -30,10 +33,12 @@ DUPLICATE = "The same call has already succeeded in this turn; its result still 
 class New:
     """Nobody has made this call: run it, then ``finish`` it. What becomes of it is kept here."""
 
-    __slots__ = ("expires", "key", "outcome", "status", "waiting")
+    __slots__ = ("approvals", "expires", "key", "outcome", "status", "versions", "waiting")
 
     outcome: ToolOutcome | None  # these two once it is done
     expires: float | None
+    versions: str  # and this, if it is a write: of its resources, as it left them
+    approvals: Mapping[str, Any] | None  # what people have approved of it, if they were asked
 
     def __init__(self, key: Hashable, status: Status) -> None:
         self.key = key
@@ -47,6 +52,7 @@ class InFlight:
 
     key: Hashable
     outcome: Future[ToolOutcome | None]
+    first: New | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +61,32 @@ class Done:
 
     key: Hashable
     outcome: ToolOutcome | None
+    first: New | None = field(default=None, compare=False, repr=False)
 
 
 Begun: TypeAlias = New | InFlight | Done
 
 
-def replayed(outcome: ToolOutcome) -> ToolOutcome:
-    """An outcome as a second call gets it: marked, also for the model, which reads ``output``."""
+def replayed(outcome: ToolOutcome, spec: ToolSpec) -> ToolOutcome:
+    """An outcome as a second call gets it: a copy that is marked, also for the model, which reads ``output``."""
     if isinstance(outcome, ToolDenied):
         return outcome
-    facts = replace(outcome.turn, replayed=True)
-    if isinstance(outcome, ToolExecutionResult):
-        return replace(outcome, output={**outcome.output, "replayed": True}, turn=facts)
-    return replace(outcome, turn=facts)
+    outcome = replace(detached(outcome), turn=replace(outcome.turn, replayed=True))
+    if not isinstance(outcome, ToolExecutionResult) or "replayed" in outcome.output:  # that word is the tool's own
+        return outcome
+    output = {**outcome.output, "replayed": True}
+    return replace(outcome, output=output) if len(dumps(output)) <= spec.max_output_chars else outcome
+
+
+def detached(outcome: Any) -> Any:
+    """A result that shares nothing with the first: whoever got that may change it."""
+    if type(outcome) is not ToolExecutionResult:
+        return outcome
+    try:
+        output, value = deepcopy((outcome.output, outcome.value))  # together, since they may be one
+    except Exception:  # an object that cannot be copied
+        return outcome
+    return replace(outcome, output=output, value=value)
 
 
 class ReplayControl:
@@ -86,17 +105,21 @@ class ReplayControl:
         """Whether this call would be refused as a duplicate, and why. To look is not to begin: use ``begin`` to decide."""
         if spec is None or not spec.is_cacheable:
             return False, ""
+        key, versions = self._key(tool_name, arguments, spec), self._written(spec, arguments)
         with self._lock:
-            slot = self._slots.get(self._key(tool_name, arguments, spec))
-            return (True, DUPLICATE) if slot is not None and _is_done(slot) else (False, "")
+            slot = self._slots.get(key)
+            return (True, DUPLICATE) if slot is not None and _holds(slot, versions) else (False, "")
 
     def record_success(self, tool_name: str, arguments: Any, spec: ToolSpec | None, outcome: ToolOutcome | None = None) -> None:
         """This call has succeeded. To say so again changes nothing, nor does it when a governed call ended otherwise."""
         if spec is None:
             return
+        key, versions = self._key(tool_name, arguments, spec), self._written(spec, arguments)
         with self._lock:
-            slot = self._slot(self._key(tool_name, arguments, spec))
+            slot = self._slot(key)
             if slot.status in ("seen", "running"):
+                if versions is not None:
+                    slot.versions = versions
                 _store(slot, spec, outcome)
 
     def record_failure(self, tool_name: str, arguments: Any, spec: ToolSpec | None) -> None:
@@ -117,14 +140,15 @@ class ReplayControl:
 
     def _seen(self, tool_name: str, arguments: Any, spec: ToolSpec | None) -> None:
         if spec is not None:
+            key = self._key(tool_name, arguments, spec)
             with self._lock:
-                self._slot(self._key(tool_name, arguments, spec))
+                self._slot(key)
 
     # --- The atomic verbs -------------------------------------------------------------------------------------------------
 
     def begin(self, spec: ToolSpec, arguments: Mapping[str, Any], principal: Any = None) -> Begun:
         """Claim this call. A ``New`` must be finished; others wait for it."""
-        if principal is None and spec.identity is None and (spec.is_pure or not self._writes):
+        if principal is None and spec.identity is None and (spec.is_pure or not self._writes or not spec.is_read):
             key: Hashable = (spec.name, "", "", identity(arguments))
         else:
             key = self._key(spec.name, arguments, spec, principal)
@@ -133,6 +157,7 @@ class ReplayControl:
             if len(slots) > MAX_HISTORY:
                 self._forget_one()
             return new
+        versions = self._written(spec, arguments)
         with self._lock:
             slot = slots.setdefault(key, new)  # it may have been forgotten meanwhile
             if slot is new:
@@ -140,10 +165,10 @@ class ReplayControl:
             if slot.status == "running":
                 waiting = self._waiting(slot)
                 if slot.status == "running":  # still, so that whoever finishes it will find this one waiting
-                    return InFlight(key, waiting)
-            if _is_done(slot):
-                return Done(key, slot.outcome)
-            slot.status = "running"
+                    return InFlight(key, waiting, slot)
+            if _holds(slot, versions):
+                return Done(key, slot.outcome, slot)
+            slot.status, slot.approvals = "running", None
             return slot
 
     def _waiting(self, slot: New) -> Future[ToolOutcome | None]:
@@ -152,35 +177,45 @@ class ReplayControl:
             slot.waiting.set_running_or_notify_cancel()  # a waiter that is cancelled must not cancel the others
         return slot.waiting
 
-    def finish(self, begun: New, spec: ToolSpec, arguments: Mapping[str, Any], outcome: ToolOutcome | None, principal: Any = None) -> None:
+    def finish(self, begun: New, spec: ToolSpec, arguments: Mapping[str, Any], outcome: ToolOutcome | None) -> None:
         """The call that ``begin`` called new has ended. Those that wait get the outcome, or None when it is not theirs to share."""
         done = type(outcome) is ToolExecutionResult or type(outcome) is ToolArtifactReference
         if done and spec.is_read:  # nearly always: no lock is needed, because ``begin`` looks at the status again once it waits
             _store(begun, spec, outcome)
             if begun.waiting is None:
                 return
+        versions = self._written(spec, arguments)  # with those that it has raised itself: what is done, is done as of now
         with self._lock:
             waiting, begun.waiting = begun.waiting, None
-            if not done or not spec.is_read:
+            if not done:
                 begun.status = "ended"
-            if done and not spec.is_read:
-                # A write has raised the versions of its own resources: what is done, is done as of now.
-                _store(self._slot(self._key(spec.name, arguments, spec, principal)), spec, outcome)
+            elif versions is not None:
+                begun.versions = versions
+                _store(begun, spec, outcome)
         if waiting is not None:
-            waiting.set_result(_shared(outcome))
+            waiting.set_result(_shared(outcome, spec))
+
+    def forget(self, done: Done) -> None:
+        """What this call gave is gone, so it may be made again."""
+        with self._lock:
+            slot = self._slots.get(done.key)
+            if slot is not None and slot.status == "done" and slot.outcome is done.outcome:
+                slot.status = "ended"
 
     def wrote(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
         """A write has started or ended: what was read before from its resources is stale."""
+        keys = spec.keys_for(arguments)  # before the lock is taken: a function of the user may tell them
         with self._lock:
             self._writes += 1
-            for key in spec.keys_for(arguments):
+            for key in keys:
                 if key.exclusive:
                     self._versions[key.name] = self._versions.get(key.name, 0) + 1
 
     # --- Inside -----------------------------------------------------------------------------------------------------------
 
     def _key(self, tool_name: str, arguments: Any, spec: ToolSpec, principal: Any = None) -> Hashable:
-        versions = "" if spec.is_pure or not self._writes else self._seen_versions(spec, arguments)
+        in_key = spec.is_read and not spec.is_pure and self._writes
+        versions = self._seen_versions(spec, arguments) if in_key else ""
         who = "" if principal is None else self._who(principal)
         return (tool_name, versions, who, identity(arguments if spec.identity is None else spec.identity_of(arguments)))
 
@@ -190,6 +225,10 @@ class ReplayControl:
             text = canonical(principal)
             self._principal = (principal, text)
         return text
+
+    def _written(self, spec: ToolSpec, arguments: Any) -> str | None:
+        """The versions on which it depends whether a write still holds; None for a read, where they are in the key."""
+        return None if spec.is_read else self._seen_versions(spec, arguments)
 
     def _seen_versions(self, spec: ToolSpec, arguments: Any) -> str:
         """The versions this call depends on: of its own resources and of writes to unknown ones, or of every write there was."""
@@ -218,11 +257,14 @@ def _store(slot: New, spec: ToolSpec, outcome: ToolOutcome | None) -> None:
     slot.status = "done"  # last: from here on others may read it
 
 
-def _shared(outcome: ToolOutcome | None) -> ToolOutcome | None:
+def _shared(outcome: ToolOutcome | None, spec: ToolSpec) -> ToolOutcome | None:
     """What those get who wait for the same call. Who was denied, or cancelled, says nothing about them: they try for themselves."""
     alone = outcome is None or isinstance(outcome, ToolDenied) or getattr(outcome, "success_source", "") == "cancelled"
-    return None if alone else replayed(outcome)  # type: ignore[arg-type]
+    return None if alone else replayed(outcome, spec)  # type: ignore[arg-type]
 
 
-def _is_done(slot: New) -> bool:
-    return slot.status == "done" and (slot.expires is None or time.monotonic() < slot.expires)
+def _holds(slot: New, versions: str | None) -> bool:
+    """Whether it is done, and not too long ago; and, if it is a write, nothing was written over it."""
+    if slot.status != "done" or (slot.expires is not None and time.monotonic() >= slot.expires):
+        return False
+    return versions is None or getattr(slot, "versions", None) == versions

@@ -6,16 +6,17 @@ keep their order, and no read moves across a write. A tool nobody knows runs alo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from edictum.errors import EdictumConfigError
-from edictum.harness.arg_validator import Malformed, parse_arguments
+from edictum.harness.arg_validator import Malformed, ToolArgValidator, Valid, parse_arguments
 from edictum.harness.tool_registry import ToolRegistry
-from edictum.harness.tool_spec import ResourceKey
+from edictum.harness.tool_spec import ResourceKey, ToolSpec
 
 MAX_WIDTH = 8
+VALIDATOR = ToolArgValidator()
 
 
 class Call(Protocol):
@@ -71,10 +72,19 @@ class ToolScheduler:
         if spec is None or isinstance(arguments, Malformed) or not parallel:
             waves.append(_Wave([call], closed=True))
             return
-        keys, writes = spec.keys_for(arguments), not spec.is_read
+        keys, writes = _keys(spec, arguments), not spec.is_read
         if not waves or len(waves[-1].calls) >= self._max_width or not waves[-1].takes(keys, writes):
             waves.append(_Wave())
         wave = waves[-1]
         wave.calls.append(call)
         wave.keys.extend(keys)
         wave.writes = wave.writes or writes
+
+
+def _keys(spec: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[ResourceKey]:
+    """The resources of a call, by the arguments with which it will run: repaired, and with the defaults of those left out."""
+    try:
+        checked = VALIDATOR.validate(spec, arguments)
+    except Exception:  # a schema that is none; the gate says so
+        return spec.unknown_keys()
+    return spec.keys_for(checked.arguments) if isinstance(checked, Valid) else spec.unknown_keys()

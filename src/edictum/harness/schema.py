@@ -11,10 +11,12 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from edictum.core.jsonable import dumps, jsonable
+from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
 from edictum.harness.turn_budget import DeadlineToken
 
 HINT = "Install the extra: pip install 'edictum[harness]'."
+FOREIGN = "[not fetched]"
 
 
 def schemas_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -158,6 +160,12 @@ def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
     return None if first is None else str(first.message)
 
 
+def know_result(schema: Mapping[str, Any] | None) -> None:
+    """Work out the schema of a result before there is one."""
+    if schema is not None and id(schema) not in _RESULTS:
+        misfit(schema, None)
+
+
 _RESULTS: dict[int, tuple[Mapping[str, Any], Any]] = {}
 TYPES_OF = {"string": str, "integer": int, "number": int, "boolean": bool, "null": NoneType, "object": dict, "array": list}
 
@@ -186,6 +194,16 @@ def _compiled(text: str) -> Any:
     import json
 
     try:
-        return jsonschema_rs.validator_for(json.loads(text))
+        return jsonschema_rs.validator_for(json.loads(text), retriever=_not_fetched)
     except ValueError as exc:
-        raise EdictumConfigError(f"This is not a JSON Schema: {exc}.", hint="Pass a schema of type object.") from exc
+        said, foreign, uri = str(exc).partition(FOREIGN)
+        if foreign:
+            raise EdictumConfigError(f"This JSON Schema refers to {shorten(uri.split()[0], 300)}, and what is elsewhere is not fetched.",
+                                     hint="Put it into the schema's '$defs' and refer to '#/$defs/<name>'.") from exc  # fmt: skip
+        why = shorten(said.partition("\n")[0].rstrip("."), 500)
+        raise EdictumConfigError(f"This is not a JSON Schema: {why}.", hint="Pass a schema of type object.") from exc
+
+
+def _not_fetched(uri: str) -> Any:
+    """Schemas come from servers as well: one must not make this process open an address, or a file, for it."""
+    raise LookupError(f"{FOREIGN} {uri}")

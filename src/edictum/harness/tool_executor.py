@@ -9,8 +9,10 @@ from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
 from edictum.harness.arg_validator import ToolArgValidator, known_of
-from edictum.harness.tool_registry import ToolRegistry, as_registry
-from edictum.harness.tool_spec import OnDuplicate
+from edictum.harness.given import check_guard, check_store, tools_of
+from edictum.harness.schema import know_result
+from edictum.harness.tool_registry import ToolRegistry
+from edictum.harness.tool_spec import OnDuplicate, ToolSpec
 from edictum.harness.turn_budget import DEFAULT_CAP_S, TurnBudget
 from edictum.harness.turn_call import Turn
 from edictum.harness.turn_state import TurnState
@@ -43,7 +45,9 @@ class BoundedToolExecutor:
         tool_timeout_cap_s: float = DEFAULT_CAP_S,
         execution: Any = None,
     ) -> None:
-        self.tools: ToolRegistry = as_registry(tools)
+        self.tools: ToolRegistry = tools_of(tools)
+        check_guard(guard)
+        check_store(artifact_store)
         if guard is not None and execution is not None:
             raise EdictumConfigError("execution is given beside a guard.", hint="Give it to the guard: Edictum(execution=...).")
         self.guard = guard if guard is not None else _ungoverned(execution)
@@ -52,7 +56,7 @@ class BoundedToolExecutor:
         self._on_duplicate = on_duplicate
         self._cap_s = tool_timeout_cap_s
         for spec in self.tools:
-            known_of(spec)  # a schema that is none is reported here, not in the middle of a turn
+            _check_schemas(spec)
 
     def turn(
         self, state: TurnState, *, budget: TurnBudget | None = None, tool_timeout_cap_s: float | None = None, web_mode: str = "on"
@@ -78,6 +82,15 @@ class BoundedToolExecutor:
         """As ``execute``, for asynchronous callers."""
         turn = self.turn(state, **options)
         return await self.guard.dispatch(call.name, call.arguments, turn=turn, call_id=call.id)
+
+
+def _check_schemas(spec: ToolSpec) -> None:
+    """A schema that is none is reported before a turn begins: in the middle of one, the tool may have run by then."""
+    try:
+        known_of(spec)
+        know_result(spec.returns)
+    except EdictumConfigError as exc:
+        raise EdictumConfigError(f"tool {spec.name!r}: {exc}") from exc
 
 
 def _ungoverned(execution: Any) -> Edictum:

@@ -9,11 +9,11 @@ from inspect import getdoc
 from typing import Any, overload
 
 from edictum.core._draft import record, replace
-from edictum.core.policy import UNKNOWN_TOOL, Plan, Policy, merge_entries
+from edictum.core.policy import UNKNOWN_TOOL, Plan, Policy, ToolEntry, merge_entries
 from edictum.errors import EdictumConfigError
 from edictum.harness.arg_validator import KnownSchema, known_of
 from edictum.harness.schema import schemas_of
-from edictum.harness.tool_spec import ToolSpec
+from edictum.harness.tool_spec import READS, ToolSpec
 
 
 class ToolRegistry:
@@ -47,6 +47,15 @@ class ToolRegistry:
         known = self.known[name] = know(spec, policy)
         return known
 
+    def as_under(self, policy: Policy) -> ToolRegistry:
+        """The same tools, each as careful as this policy demands."""
+        registry = ToolRegistry()
+        for name in self._specs:
+            known = self.known.get(name)
+            known = known if known is not None and known.policy is policy else self.under(policy, name)
+            registry._specs[name] = known.spec  # type: ignore[union-attr]  # it is registered, so it is known
+        return registry
+
     def check(self) -> None:
         """Refuse names of verifying tools that are not there."""
         for spec in self:
@@ -68,7 +77,7 @@ class ToolRegistry:
 class KnownTool:
     """A tool, and what every call of it asks for, worked out once.
 
-    In ``plan`` the policy and the spec have been brought together: where both say something, the more careful counts.
+    In ``plan`` and ``spec`` the policy and the tool's own spec have been brought together: the more careful of the two counts.
     """
 
     policy: Policy
@@ -81,11 +90,20 @@ class KnownTool:
 def know(spec: ToolSpec, policy: Policy) -> KnownTool:
     plan = policy.plan(spec.name)
     entry = spec.entry() if plan.entry is UNKNOWN_TOOL else merge_entries(plan.entry, spec.entry())
+    spec = _as_careful_as(entry, spec)
     try:
         schema = known_of(spec)
     except EdictumConfigError:
         return KnownTool(policy, spec, replace(plan, entry=entry), _never, None)
     return KnownTool(policy, spec, replace(plan, entry=entry), schema.validator.is_valid, schema if schema.defaults else None)
+
+
+def _as_careful_as(entry: ToolEntry, spec: ToolSpec) -> ToolSpec:
+    """The spec, with the effect that the policy knows of: what a turn repeats, replays and runs side by side depends on it."""
+    if (entry.side_effect, entry.idempotent) == (spec.side_effect, spec.idempotent):
+        return spec
+    again = entry.idempotent or entry.side_effect in READS
+    return replace(spec, side_effect=entry.side_effect, idempotent=entry.idempotent, max_retries=spec.max_retries if again else 0)
 
 
 def _never(_arguments: Mapping[str, Any]) -> bool:
@@ -112,7 +130,10 @@ class DecoratedFunction:
 def sendable(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as it can be sent to another process. ``@tool`` has taken the place of the function it decorates."""
     named = DecoratedFunction(getattr(function, "__module__", "") or "", getattr(function, "__qualname__", ""))
-    spec = named.spec() if named.module and named.name else None
+    try:
+        spec = named.spec() if named.module and named.name else None
+    except Exception:  # a module that cannot be imported: whoever sends the function will say so
+        return function
     return named if isinstance(spec, ToolSpec) and spec.function is function else function
 
 

@@ -14,12 +14,14 @@ from typing import Any, Literal
 from edictum.core.call import SideEffect, check_tool_name
 from edictum.core.policy import ToolEntry
 from edictum.errors import EdictumConfigError
+from edictum.harness.canonical import canonical, normal
 from edictum.harness.schema import fitting_types
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 
 Isolation = Literal["inline", "async", "thread", "process"]
 OnDuplicate = Literal["deny", "replay"]
 RUN_IN: dict[str, Any] = {"inline": "inline", "async": "inline", "thread": "thread", "process": "process"}
+READS = (SideEffect.PURE, SideEffect.READ)
 ANYTHING = "*"
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object"}
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -48,7 +50,8 @@ class ToolSpec:
     of the arguments. Plain names are shared for reads and exclusive for writes. None means unknown: any resource.
 
     ``isolation``: "async" is a task, cancelled at the deadline; "thread" cannot be stopped and is left behind; "process" is killed;
-    "inline" is for functions that surely return at once: they are called where they stand, and no deadline can stop them.
+    "inline" is for functions that surely return at once: they are called where they stand, and no deadline can stop them. With a
+    ``timeout_s``, of their own or of the policy, they run in a thread after all.
     """
 
     name: str
@@ -88,7 +91,7 @@ class ToolSpec:
     def __post_init__(self) -> None:
         check_tool_name(self.name)
         effect = _side_effect(self.name, self.side_effect)
-        pure, read = effect is SideEffect.PURE, effect in (SideEffect.PURE, SideEffect.READ)
+        pure, read = effect is SideEffect.PURE, effect in READS
         cacheable = (self.idempotent or pure) if self.cacheable is None else self.cacheable
         for name, value in (("side_effect", effect), ("is_pure", pure), ("is_read", read), ("is_cacheable", cacheable),
                             ("safe_to_repeat", read or self.idempotent), ("fitting", fitting_types(self.returns))):  # fmt: skip
@@ -132,23 +135,22 @@ class ToolSpec:
 
     def keys_for(self, arguments: Any) -> tuple[ResourceKey, ...]:
         """The resources of one call. What cannot be told is any resource; a pure tool uses none."""
-        if self.is_pure:
-            return ()
-        if self.resource_keys is None:
-            return self._unknown()
+        if self.is_pure or self.resource_keys is None:
+            return self.unknown_keys()
         try:
             keys = self.resource_keys(arguments) if callable(self.resource_keys) else self.resource_keys
             return tuple(self._key(key, arguments) for key in keys)
         except Exception:  # a function of the user, or a name whose argument is missing
-            return self._unknown()
+            return self.unknown_keys()
 
-    def _unknown(self) -> tuple[ResourceKey, ...]:
-        return (ResourceKey(ANYTHING, exclusive=not self.is_read),)
+    def unknown_keys(self) -> tuple[ResourceKey, ...]:
+        """The resources of a call of which only the tool is known."""
+        return () if self.is_pure else (ResourceKey(ANYTHING, exclusive=not self.is_read),)
 
     def _key(self, key: str | ResourceKey, arguments: Mapping[str, Any]) -> ResourceKey:
         if isinstance(key, ResourceKey):
             return key
-        return ResourceKey(_PLACEHOLDER.sub(lambda found: str(arguments[found[1]]), key), exclusive=not self.is_read)
+        return ResourceKey(_PLACEHOLDER.sub(lambda found: _as_name(arguments[found[1]]), key), exclusive=not self.is_read)
 
     # --- What a model is told -----------------------------------------------------------------------------------------------
 
@@ -164,6 +166,15 @@ class ToolSpec:
         if self.function is None:
             raise EdictumConfigError(f"The tool {self.name!r} has no function.", hint="Give it one with function=...")
         return self.function(*args, **kwargs)
+
+
+def _as_name(value: Any) -> str:
+    """An argument in the name of a resource: one text for equal values. 1 and 1.0 are one account, and so is "1", to be careful."""
+    if isinstance(value, str):
+        return normal(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value) if value is None or isinstance(value, (int, float)) else canonical(value)
 
 
 def _side_effect(name: str, value: Any) -> SideEffect:

@@ -10,29 +10,35 @@ budget is kept for that.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Literal
 
 from edictum.core.decide import describe
+from edictum.core.jsonable import show
 from edictum.core.redaction import shorten
 from edictum.execution.portal import PORTAL
 from edictum.execution.threads import POOL
 from edictum.guard import Edictum
 from edictum.harness.artifact_reader import READER, make_reader
 from edictum.harness.canonical import canonical
+from edictum.harness.given import check_parts, check_store, messages_of, tools_of
 from edictum.harness.messages import Message, ModelReply, as_reply, assistant_message, note, tool_message
 from edictum.harness.scheduler import ToolScheduler
 from edictum.harness.tool_executor import BoundedToolExecutor, ToolCallRequest
-from edictum.harness.tool_registry import ToolRegistry, as_registry
+from edictum.harness.tool_registry import ToolRegistry
 from edictum.harness.tool_spec import ToolSpec
-from edictum.harness.turn_budget import TurnBudget
+from edictum.harness.turn_budget import TurnBudget, counted
 from edictum.harness.turn_state import TurnState
-from edictum.outcomes import ToolOutcome, outcome_is_error, outcome_to_model_content
+from edictum.outcomes import ToolOutcome, outcome_blocks_tool, outcome_is_error, outcome_to_model_content
 from edictum.runtime.bounded import within
+
+logger = logging.getLogger("edictum")
 
 Stop = Literal["answered", "steps", "deadline", "model_error"]
 WARN_AT = (0.95, 0.8, 0.5)
@@ -75,10 +81,13 @@ async def run_turn(
     ``model(messages, tools)`` returns a ``ModelReply``, a text, or text and tool calls; it may be synchronous or asynchronous.
     Further options are those of ``BoundedToolExecutor``.
     """
+    check_parts(model=model, guard=guard, budget=budget, state=state, scheduler=scheduler, on_outcome=on_outcome)
+    check_store(artifact_store)
+    conversation, registry = messages_of(messages), tools_of(tools)
     state = state if state is not None else TurnState(session_id, budget)
-    registry = _with_reader(as_registry(tools), artifact_store, state, guard)
+    registry = _with_reader(registry, artifact_store, state, guard)
     executor = BoundedToolExecutor(registry, guard=guard, artifact_store=artifact_store, **executor_options)
-    loop = _Loop(model, list(messages), executor, state, budget or state.budget, scheduler or ToolScheduler(), parallel_enabled,
+    loop = _Loop(model, conversation, executor, state, budget or state.budget, scheduler or ToolScheduler(), parallel_enabled,
                  web_mode, on_outcome)  # fmt: skip
     try:
         return await loop.run()
@@ -170,8 +179,10 @@ class _Loop:
         try:
             answer = await _in_thread(asked) if blocks else asked()
             return as_reply(await answer if isawaitable(answer) else answer)
-        except Exception as exc:
-            return exc
+        except KeyboardInterrupt:
+            raise
+        except BaseException as exc:  # if it was cancelled from outside, nobody reads this
+            return _as_error(exc)
 
     async def _last_words(self, text: str, stopped: Stop) -> TurnResult:
         """The budget is used up: ask for the answer that can be given now, in the time that was kept for it."""
@@ -197,8 +208,8 @@ class _Loop:
     def _drop_unanswered(self) -> None:
         """Calls in the model's last words were not offered and are not made; a message with calls and no answers would be refused."""
         last = self._messages[-1] if self._messages else {}
-        if last.get("role") == "assistant":
-            last.pop("tool_calls", None)
+        if last.get("role") == "assistant" and "tool_calls" in last:
+            self._messages[-1] = {name: value for name, value in last.items() if name != "tool_calls"}  # it may be the caller's
 
     # --- The calls --------------------------------------------------------------------------------------------------------
 
@@ -206,24 +217,28 @@ class _Loop:
         """Run the calls in waves; each gets its tool message, in the order in which they were asked for."""
         outcomes: dict[int, ToolOutcome] = {}
         places = {id(call): place for place, call in enumerate(calls)}
-        for wave in self._scheduler.schedule(calls, self._executor.tools, self._parallel):
+        for wave in self._scheduler.schedule(calls, self._executor.tools.as_under(self._executor.guard.policy), self._parallel):
             done = await asyncio.gather(*(self._execute(call) for call in wave.calls))
             outcomes.update((places[id(call)], outcome) for call, outcome in zip(wave.calls, done, strict=True))
         for place, call in enumerate(calls):
             message = tool_message(call.id, outcome_to_model_content(outcomes[place]))
             self._messages.append({**message, "is_error": True} if outcome_is_error(outcomes[place]) else message)
             self._outcomes.append(outcomes[place])
-        self._tell(calls)
+        self._tell(calls, outcomes.values())
 
     async def _execute(self, call: ToolCallRequest) -> ToolOutcome:
         outcome = await self._executor.aexecute(call, self._state, budget=self._budget, web_mode=self._web_mode)
         if self._on_outcome is not None:
-            self._on_outcome(call, outcome)
+            try:
+                self._on_outcome(call, outcome)
+            except Exception:  # the calls beside this one go on, and so does the turn
+                logger.exception("on_outcome failed for the call %s of %s", call.id, call.name)
         return outcome
 
-    def _tell(self, calls: Sequence[ToolCallRequest]) -> None:
-        """What the model should know before it goes on: loops, results that came late, and how much of the budget is left."""
+    def _tell(self, calls: Sequence[ToolCallRequest], outcomes: Iterable[ToolOutcome]) -> None:
+        """What the model should know before it goes on: loops, tools it has lost, results that came late, what of the budget is left."""
         texts = [loop] if (loop := self._rounds.add(calls)) else []
+        texts += dict.fromkeys(_lost_text(outcome) for outcome in outcomes if outcome_blocks_tool(outcome))
         texts += [f"The call of {late.tool_name} that timed out earlier has ended meanwhile; its effect may have taken place."
                   for late in self._state.late_completions()]  # fmt: skip
         used = self._budget.used
@@ -235,8 +250,19 @@ class _Loop:
 
     def _budget_text(self, level: float) -> str:
         left = self._budget.snapshot()
-        return (f"{level:.0%} of this turn's budget is used: {left['steps_max'] - left['steps_used']} steps, "
-                f"{left['tool_calls_max'] - left['tool_calls_used']} tool calls and {left['remaining_s']:.0f} s are left.")  # fmt: skip
+        steps = counted(left["steps_max"] - left["steps_used"], "step")
+        calls = counted(left["tool_calls_max"] - left["tool_calls_used"], "tool call")
+        return f"{level:.0%} of this turn's budget is used: {steps}, {calls} and {left['remaining_s']:.0f} s are left."
+
+
+def _lost_text(outcome: ToolOutcome) -> str:
+    """Until when a tool is blocked, and what can be done instead: of the outcome itself the model only knows that it went wrong."""
+    lost = f"{outcome.tool_name} is not called again in this turn"
+    if not getattr(outcome, "effect_unknown", False):
+        return f"{lost}: it failed in a way that will not heal. Go on without it."
+    verify = getattr(outcome, "verify_tool", None)
+    what = f"Look with {verify}, and answer with what you find." if verify else "If you cannot find out, say so in your answer."
+    return f"{lost}, because it may have taken effect. {what}"
 
 
 def _is_asynchronous(model: Any) -> bool:
@@ -245,12 +271,32 @@ def _is_asynchronous(model: Any) -> bool:
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
     """A model that blocks gets a thread, so that the turn's clock goes on; one that does not come back is left behind."""
-    running = POOL.submit(function)
+    running = POOL.submit(partial(copy_context().run, _caught, function))
     try:
-        return await asyncio.wrap_future(running)
+        value, error = await asyncio.wrap_future(running)
     except asyncio.CancelledError:
         POOL.abandon(running)
         raise
+    if error is not None:
+        raise error
+    return value
+
+
+def _caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """What a function ends with, as a value: no future takes a StopIteration, and whoever waits for it would wait for ever."""
+    try:
+        return function(), None
+    except BaseException as exc:
+        return None, exc
+
+
+def _as_error(error: BaseException) -> Exception:
+    """A SystemExit of a model is the model's failure, and must not end whoever raises it again."""
+    if isinstance(error, Exception):
+        return error
+    failure = RuntimeError(f"The model raised {show(error)}.")
+    failure.__cause__ = error
+    return failure
 
 
 class _Late(Exception):

@@ -24,6 +24,11 @@ MAX_RESERVE_S = 5.0
 Timer = Callable[[], float]
 
 
+def counted(number: int, noun: str) -> str:
+    """How many of what, in words for the model."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 class TurnBudget:
     """What one turn may use up. Made with ``TurnBudget.create``; safe to share between the threads of a turn."""
 
@@ -89,7 +94,7 @@ class TurnBudget:
 
     def tool_deadline(self, cap_s: float = DEFAULT_CAP_S) -> float:
         """The one absolute deadline of a call that starts now."""
-        return self.now() + self.tool_time_s(cap_s)
+        return self.timer() + self.tool_time_s(cap_s)  # as the tool reads the clock, also while the turn's own stands
 
     def per_tool_remaining_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
         return max(0.0, self.tool_time_s(cap_s))

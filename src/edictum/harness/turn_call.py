@@ -9,7 +9,8 @@ Its gates come before those of the guard, in this order, each with a name:
     budget       there are tool calls left in this turn                   budget
 
 On the right stand the reasons that ``ToolDenied`` gives. Where the guard has before-hooks for a tool, they are asked after the
-validation, because they see valid arguments; what they make of these is validated as well, and the last two gates judge that.
+validation, because they see valid arguments; what they make of these is validated as well, and the last two gates judge that. A
+principal resolver is asked there too: the same call on behalf of somebody else is another call.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from inspect import iscoroutinefunction
-from types import CoroutineType
 from typing import Any
 
 from edictum.core._draft import replace
@@ -33,16 +33,17 @@ from edictum.core.jsonable import dumps, show
 from edictum.core.limits import Grant, Limit, Metric, Reservation, Settlement
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import shorten
-from edictum.core.turn import Answer, Gate, Gates, Once, Oversized, Refusal, Repeat, Twin
+from edictum.core.turn import Answer, Doubtful, Gate, Gates, Once, Oversized, Refusal, Repeat, Twin
 from edictum.errors import EdictumConfigError, EdictumInputError
+from edictum.execution.body import PLAIN, needs_await
 from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, Invalid, Malformed, ToolArgValidator, parse_arguments
 from edictum.harness.artifact_reader import READER
 from edictum.harness.canonical import canonical, digest, identity
-from edictum.harness.replay_control import DUPLICATE, Done, InFlight, New, replayed
+from edictum.harness.replay_control import DUPLICATE, Done, InFlight, New, detached, replayed
 from edictum.harness.schema import misfit
 from edictum.harness.tool_registry import KnownTool, ToolRegistry, as_registry, know, sendable
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
-from edictum.harness.turn_budget import CURRENT, DEFAULT_CAP_S, DeadlineExceeded, DeadlineToken, TurnBudget
+from edictum.harness.turn_budget import CURRENT, DEFAULT_CAP_S, DeadlineExceeded, DeadlineToken, TurnBudget, counted
 from edictum.harness.turn_state import ToolTraceEntry, TurnState
 from edictum.outcomes import (
     ToolArtifactReference,
@@ -103,25 +104,29 @@ class Turn:
         plan = known.plan if known is not None else policy.plan(_safe_name(tool_name))
         return TurnCall(self, known, tool_name, plan, arguments, function)
 
-    def _handed_over(self, tool_name: str, function: Callable[..., Any], policy: Policy) -> KnownTool:
-        """The host hands the function over, so the tool is known: as the worst case."""
+    def _handed_over(self, tool_name: str, function: Callable[..., Any], policy: Policy) -> KnownTool | None:
+        """The host hands the function over, so the tool is known: as the worst case. The name may still be one that no tool has."""
         known = self._handed.get(tool_name) if isinstance(tool_name, str) else None
         if known is None or known.policy is not policy or known.spec.function is not function:
-            known = self._handed[tool_name] = know(ToolSpec(name=tool_name, function=function), policy)
+            try:
+                known = self._handed[tool_name] = know(ToolSpec(name=tool_name, function=function), policy)
+            except EdictumInputError:  # the name comes from a model
+                return None
         return known
 
 
 class TurnCall:
     """One call, from its gates to its outcome. Implements ``edictum.core.turn.CallInTurn``."""
 
-    __slots__ = ("_approvals", "_begun", "_call", "_closing_at", "_entry", "_gated", "_hooked", "_known", "_last", "_malformed", "_name",
-                 "_outer", "_repairs", "_spec", "_token", "_turn", "args", "attempts", "body", "plan", "reserved", "session_id",
+    __slots__ = ("_approvals", "_begun", "_call", "_closing_at", "_entry", "_first", "_gated", "_hooked", "_known", "_last", "_malformed",
+                 "_name", "_outer", "_repairs", "_spec", "_token", "_turn", "args", "attempts", "body", "plan", "reserved", "session_id",
                  "tool_name")  # fmt: skip
 
     gates: Gates = ()
     gates_before_hooks: Gates = ()
     _malformed: str | None
     _begun: New | None
+    _first: New | None  # the same call, made before
     reserved: Settlement | None
     _token: DeadlineToken | None
     _outer: DeadlineToken | None
@@ -135,7 +140,7 @@ class TurnCall:
         self, turn: Turn, known: KnownTool | None, name: Any, plan: Plan, arguments: Any, function: Callable[..., Any] | None
     ) -> None:
         spec = None if known is None else known.spec
-        self._malformed = self._begun = self.reserved = self._token = self._outer = self._entry = None
+        self._malformed = self._begun = self._first = self.reserved = self._token = self._outer = self._entry = None
         self._closing_at = self._last = self._approvals = None
         self._gated = False  # the last gates have seen the call
         self._hooked = False  # a hook has changed the arguments
@@ -261,15 +266,34 @@ class TurnCall:
         if isinstance(begun, New):
             self._begun = begun
             return None
+        self._first = begun.first
         if isinstance(begun, InFlight):
             left_s = self._turn.budget.tool_time_s(self._turn.cap_s)
             return Twin(begun.outcome, left_s) if left_s > 0 else Refusal("deadline", "The same call is still running.")
         return self._done(begun)
 
     def _done(self, done: Done) -> Answer:
+        outcome, look = done.outcome, getattr(self._turn.artifact_store, "get_ref", None)
+        if type(outcome) is ToolArtifactReference and look is not None:
+            return Doubtful(done, look, (outcome.artifact_id, self._call.run_id))
+        return self.certain(done)
+
+    def certain(self, done: Done) -> Answer:
         if (self._spec.on_duplicate or self._turn.on_duplicate) == "replay" and done.outcome is not None:
-            return Repeat(replayed(done.outcome))
+            return Repeat(self.again(done.outcome))
         return Refusal("duplicate", DUPLICATE)
+
+    def forget(self, done: Done) -> None:
+        self._turn.state.replay.forget(done)
+
+    def again(self, outcome: ToolOutcome) -> ToolOutcome:
+        approved = getattr(self._first, "approvals", None)
+        self._approvals = dict(approved) if approved else None
+        outcome = replayed(outcome, self._spec)
+        if isinstance(outcome, ToolDenied):
+            return outcome
+        outcome = replace(outcome, turn=replace(outcome.turn, repairs=self._repairs))
+        return replace(outcome, was_coerced=bool(self._repairs)) if hasattr(outcome, "was_coerced") else outcome
 
     def _once(self, call: ToolCall, spec: ToolSpec) -> Once:
         """One execution per identity within the window, held by the ledger: it outlives this process."""
@@ -289,20 +313,21 @@ class TurnCall:
     def _budget(self, call: ToolCall) -> Answer:
         if self._turn.budget.claim_tool_call():
             return None
-        return Refusal("budget", f"All {self._turn.budget.max_tool_calls} tool calls of this turn are used. Answer with what you have.")
+        most = counted(self._turn.budget.max_tool_calls, "tool call")
+        return Refusal("budget", f"The limit of {most} in this turn is reached. Answer with what you have.")
 
     def gates_after_hooks(self, call: ToolCall, rewritten: bool) -> tuple[Gates, Settlement | None]:
         self._hooked = rewritten
         if not self._gated:
             return GATES[HOOKS_AT - rewritten :], None
-        unchanged = identity(call.args) == identity(self._call.args)
+        unchanged = identity(call.args) == identity(self._call.args) and call.principal == self._call.principal
         return ((), None) if unchanged else (GATES_FOR_ARGUMENTS, self._give_up())
 
     def _give_up(self) -> Settlement | None:
         """The hooks make another call of it than at the attempt before. How that one ended is known."""
         begun, self._begun = self._begun, None
         if begun is not None:
-            self._turn.state.replay.finish(begun, self._spec, self._call.args, None, self._call.principal)
+            self._turn.state.replay.finish(begun, self._spec, self._call.args, None)
         given_up = self.settlement(self.reserved, self._last) if self.reserved is not None and self._last is not None else None
         self.reserved = None
         return given_up
@@ -319,6 +344,8 @@ class TurnCall:
     def approvals(self) -> dict[str, Approval]:
         if self._approvals is None:
             self._approvals = {}
+            if self._begun is not None:  # who is given the same answer needs no other approval for it
+                self._begun.approvals = self._approvals
         return self._approvals
 
     def patience_s(self, *, port: bool = False) -> float:
@@ -349,9 +376,9 @@ class TurnCall:
         self._entry = state.set_trace_running(run.key, self.tool_name, run.call.call_id)
         if not spec.is_read:
             state.replay.wrote(spec, run.call.args)
-        if spec.isolation == "inline":  # it ends before anybody could look at a clock again
-            return run if run.timeout_s is None else replace(run, timeout_s=None)
-        return self._bounded(run, budget.now() + left_s, left_s)
+        if spec.isolation == "inline" and run.timeout_s is None and run.run_in == "inline":
+            return run  # it ends before anybody could look at a clock again
+        return self._bounded(run, budget.timer() + left_s, left_s)
 
     def _bounded(self, run: RunTool, deadline_s: float, left_s: float) -> RunTool:
         """The run with its deadline, which the tool sees as well."""
@@ -362,7 +389,7 @@ class TurnCall:
         if self._spec.token_parameter is not None:
             body = partial(body, **{self._spec.token_parameter: token})
         if run.run_in in ("inline", "thread"):  # elsewhere it is killed at its deadline; here it can end late, and says so
-            body = _reporting(body, self._turn.state, run.key)
+            body = _reporting(body, self._turn.state, run.key, self._spec, run.call.args)
         return RunTool(run.call, run.key, body, left_s, run.run_in, run.identified)
 
     def ran(self, ran: Ran) -> Ran:
@@ -380,6 +407,10 @@ class TurnCall:
     def _within(self, ran: Ran, token: DeadlineToken, entry: ToolTraceEntry) -> Ran:
         """Completed or timed out: whoever says so first, here or in the body, is right."""
         state = self._turn.state
+        if ran.body_may_be_running and ran.deadline_s is None:  # its caller is gone, and it is not: it will say when it ends
+            token.cancel()
+            state.cancel_trace(entry.trace_id)
+            return ran
         if ran.deadline_s is None and not (isinstance(ran.error, DeadlineExceeded) and token.is_expired()):
             state.complete_trace(entry.trace_id)
             return ran
@@ -462,15 +493,31 @@ class TurnCall:
         return held if failed or isinstance(outcome, ToolDenied) else replace(held, result="success")
 
     def ended(self, outcome: ToolOutcome | None) -> None:
-        state = self._turn.state
-        if self._begun is not None:
-            state.replay.finish(self._begun, self._spec, self._call.args, outcome, self._call.principal)
-        if outcome is None:
-            return
+        turn, begun = self._turn, self._begun
+        state = turn.state
+        if begun is not None:
+            given_again = turn.on_duplicate == "replay" or self._spec.on_duplicate == "replay"
+            state.replay.finish(begun, self._spec, self._call.args, detached(outcome) if given_again else outcome)
+        if type(outcome) is not ToolExecutionResult:
+            self._let_go()
+            if outcome is None:
+                return
+            if outcome_blocks_tool(outcome):
+                state.block((self.tool_name,))
         if state.accepting:
             state.tool_results.append(outcome)
-        if type(outcome) is not ToolExecutionResult and outcome_blocks_tool(outcome):
-            state.block((self.tool_name,))
+
+    def _let_go(self) -> None:
+        """The call is over and its body has not ended: it never began, was put off by its framework, or was thrown away."""
+        entry, token, state = self._entry, self._token, self._turn.state
+        if entry is None or not state.cancel_trace(entry.trace_id):
+            return
+        if token is not None:
+            token.cancel()
+            if CURRENT.get() is token:
+                CURRENT.set(self._outer)
+        if not self._spec.is_read:
+            state.replay.wrote(self._spec, self._call.args)
 
 
 GATES: tuple[tuple[str, Gate], ...] = (
@@ -494,24 +541,41 @@ def _safe_name(name: Any) -> str:
     return str(name)
 
 
-def _reporting(body: Callable[..., Any], state: TurnState, trace_id: str) -> Callable[..., Any]:
+def _reporting(body: Callable[..., Any], state: TurnState, trace_id: str, spec: ToolSpec, args: Mapping[str, Any]) -> Callable[..., Any]:
     """The body, which tells the turn when it has ended: whether that was in time is decided there, once."""
     if iscoroutinefunction(body):
 
         async def run_async(**arguments: Any) -> Any:
-            value = await body(**arguments)
-            state.complete_trace(trace_id, value)
+            try:
+                value = await body(**arguments)
+            except BaseException:
+                if state.fail_trace(trace_id):
+                    _wrote_late(state, spec, args)
+                raise
+            if not state.complete_trace(trace_id, value):
+                _wrote_late(state, spec, args)
             return value
 
         return run_async
 
     def run(**arguments: Any) -> Any:
-        value = body(**arguments)
-        if type(value) is not CoroutineType:
-            state.complete_trace(trace_id, value)
+        try:
+            value = body(**arguments)
+        except BaseException:
+            if state.fail_trace(trace_id):
+                _wrote_late(state, spec, args)
+            raise
+        if (type(value) in PLAIN or not needs_await(value)) and not state.complete_trace(trace_id, value):
+            _wrote_late(state, spec, args)
         return value
 
     return run
+
+
+def _wrote_late(state: TurnState, spec: ToolSpec, args: Mapping[str, Any]) -> None:
+    """Nobody waits for the body any more: what was read since then is as stale as what was read before."""
+    if not spec.is_read:
+        state.replay.wrote(spec, args)
 
 
 BRIEF = frozenset({bool, float, type(None)})

@@ -1,7 +1,7 @@
 """TurnState: everything that one turn knows, in one place, safe for parallel calls.
 
-The late-write gate is one atomic transition per execution: running -> completed, or running -> timed out, never both. Whoever comes
-second gets False: a tool that finishes late cannot apply its result, and a waiter that times out too late takes the result instead.
+The late-write gate is one atomic transition per execution: running -> completed, timed out or cancelled, never two of them. Whoever
+comes second gets False: a tool that finishes late cannot apply its result, and a waiter that times out too late takes the result instead.
 Executions have keys of their own; the provider's call ids may be reused.
 """
 
@@ -21,7 +21,8 @@ from edictum.outcomes import ToolOutcome
 MAX_TRACE = 10_000
 new = object.__new__
 
-TraceStatus = Literal["running", "completed", "timed_out"]
+# "cancelled": nobody waits for it any more. Its caller was cancelled, before it began or in the middle, or the turn was closed.
+TraceStatus = Literal["running", "completed", "timed_out", "cancelled"]
 
 
 @dataclass(slots=True)
@@ -76,19 +77,41 @@ class TurnState:
             if entry.status == "running" and self.accepting:
                 entry.status, entry.result = "completed", result
                 return True
-            if not entry.finished_late and entry.status == "timed_out":
-                entry.finished_late = True
-                self._late.append(entry)
+            if entry.status == "running":  # the turn was closed meanwhile
+                entry.status = "cancelled"
+            self._ended_late(entry)
             return False
+
+    def fail_trace(self, trace_id: str) -> bool:
+        """The body has ended with an exception. True if it came too late for anybody to hear of it, which is remembered."""
+        with self._lock:
+            entry = self.tool_trace.get(trace_id)
+            return entry is not None and self._ended_late(entry)
+
+    def _ended_late(self, entry: ToolTraceEntry) -> bool:
+        given_up = entry.status in ("timed_out", "cancelled")
+        if given_up and not entry.finished_late:
+            entry.finished_late = True
+            self._late.append(entry)
+        return given_up
 
     def mark_trace_timed_out(self, trace_id: str) -> bool:
         """The waiter gives up. False if the body had completed: its result counts, and the waiter takes it."""
         with self._lock:
             entry = self.tool_trace.get(trace_id)
-            if entry is not None and entry.status != "running":
+            if entry is not None and entry.status in ("completed", "timed_out"):
                 return False
             if entry is not None:
                 entry.status = "timed_out"
+            return True
+
+    def cancel_trace(self, trace_id: str) -> bool:
+        """Nobody waits any more, and the body has not ended, or will not begin. False if it had ended."""
+        with self._lock:
+            entry = self.tool_trace.get(trace_id)
+            if entry is None or entry.status != "running":
+                return False
+            entry.status = "cancelled"
             return True
 
     def late_completions(self) -> list[ToolTraceEntry]:

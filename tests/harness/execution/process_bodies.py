@@ -158,6 +158,15 @@ def unreadable() -> Any:
     return Unreadable()
 
 
+class LeavesWhenRead:
+    def __reduce__(self) -> Any:
+        return sys.exit, (3,)
+
+
+def leaves_when_read() -> Any:
+    return LeavesWhenRead()
+
+
 def unpicklable() -> Any:
     return lambda: 1
 

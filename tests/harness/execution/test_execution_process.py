@@ -295,7 +295,7 @@ async def test_what_a_worker_cannot_import_fails_before_anything_runs(guard: Edi
 
 @pytest.mark.parametrize(
     ("body", "why"),
-    [(bodies.unpicklable, "cannot be sent back"), (bodies.unreadable, "cannot be read")],
+    [(bodies.unpicklable, "cannot be sent back"), (bodies.unreadable, "cannot be read"), (bodies.leaves_when_read, "SystemExit")],
 )
 async def test_a_result_that_cannot_come_back_says_that_the_tool_ran(guard: Edictum, body: Any, why: str) -> None:
     outcome = await guard.dispatch("pay", {}, body)

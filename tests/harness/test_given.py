@@ -1,0 +1,57 @@
+"""What a turn is given is checked at the door: the error says what was given and what is wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from turns import new_guard, search
+
+import edictum
+from edictum import EdictumConfigError, EdictumInputError
+from edictum.harness import BoundedToolExecutor, ToolRegistry, TurnBudget, run_turn
+
+USER = [{"role": "user", "content": "Do it."}]
+
+
+async def model(messages: Any, tools: Any) -> str:
+    return "done"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"model": "gpt"}, "model is 'gpt'"),
+        ({"budget": 10}, "budget is 10 .*TurnBudget.create"),
+        ({"guard": TurnBudget.create(5)}, "guard is .*TurnBudget.* The order is: model, messages, tools, guard, budget"),
+        ({"tools": edictum.ToolRegistry()}, "tools is .*edictum.registry.ToolRegistry.* edictum.harness.ToolRegistry"),
+        ({"tools": search}, "tools is .*Pass a list of tools"),
+        ({"tools": "search"}, "tools is 'search'"),
+        ({"tools": {"search": search}}, "tools is {"),
+        ({"tools": [search, 3]}, r"tools\[1\] is 3"),
+        ({"state": "s"}, "state is 's'"),
+        ({"scheduler": 8}, "scheduler is 8"),
+        ({"on_outcome": "print"}, "on_outcome is 'print'"),
+        ({"artifact_store": "/somewhere"}, "artifact_store is '/somewhere'"),
+    ],
+)
+async def test_a_part_of_the_wrong_type(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(EdictumConfigError, match=says):
+        await run_turn(**{"model": model, "messages": USER, **given})
+
+
+@pytest.mark.parametrize("messages", ["hello", None, {"role": "user"}, ["hello"], [{"content": "hello"}], [{"role": 1}]])
+async def test_messages_of_the_wrong_shape(messages: Any) -> None:
+    with pytest.raises(EdictumInputError, match=r"\{'role': 'user', 'content': '...'\}"):
+        await run_turn(model, messages)
+
+
+@pytest.mark.parametrize("tools", [[search], (search,), iter([search]), ToolRegistry([search]), [lambda: None]])
+async def test_tools_may_come_as_any_list(tools: Any) -> None:
+    assert (await run_turn(model, USER, tools, new_guard())).text == "done"
+
+
+def test_an_executor_looks_as_well() -> None:
+    for tools, options in (("search", {}), ([search], {"guard": 5}), ([search], {"artifact_store": 5})):
+        with pytest.raises(EdictumConfigError, match="Pass"):
+            BoundedToolExecutor(tools, **options)
