@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from edictum.core.call import Principal, ToolCall, with_principal
 from edictum.core.consult import ask_hooks
 from edictum.core.contract import Contract
 from edictum.core.decide import as_answer, decide_before, describe
-from edictum.core.decision import Answer, HookAnswer, Raised, all_answers
+from edictum.core.decision import FAULTS, Answer, HookAnswer, Raised, all_answers
 from edictum.core.hooks import HookResult
 from edictum.core.limits import Reservation, SessionSnapshot, with_amounts
 from edictum.core.policy import Plan
@@ -21,6 +22,8 @@ from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
 from edictum.explanation import ContractExplanation, Explanation
 from edictum.runtime.wiring import Wiring
+
+STOPS = (*FAULTS, CancelledError)  # what does not leave a dry run, as it does not leave a call: nobody cancels a synchronous caller
 
 
 def dry_run(call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, account: Account | None, resolve: bool) -> EvaluationResult:
@@ -48,7 +51,7 @@ def identify(call: ToolCall, wiring: Wiring, resolve: bool) -> ToolCall | Evalua
         if principal is not None and not isinstance(principal, Principal):
             raise TypeError(f"it answered with {type(principal).__name__}")
         return with_principal(call, principal)
-    except Exception as exc:
+    except STOPS as exc:
         reason = f"The principal could not be resolved: {describe(exc)}"
         return EvaluationResult("deny", call.tool_name, deny_reasons=[reason], policy_error=True)
 
@@ -115,7 +118,7 @@ def _look(call: ToolCall, plan: Plan, wiring: Wiring, account: Account) -> _Sess
     try:
         grant = with_amounts(_settled(wiring.ledger.reserve(look)), account.amounts)
         snapshot = _settled(wiring.ledger.snapshot(call.run_id))
-    except Exception as exc:
+    except STOPS as exc:
         return _Session([], [f"The session ledger could not be asked: {describe(exc)}"], failed=True)
     full = [breach.reason for breach in grant.breaches if breach.limit.enforce and wiring.mode == "enforce"]
     return _Session(_answers(plan.session, plan.ask_session(_seen(snapshot, call)), wiring), full)
@@ -145,7 +148,7 @@ def _settled(answer: Any, *, keep_errors: bool = False) -> Any:
         return answer
     try:
         return PORTAL.run(answer)
-    except Exception as exc:
+    except STOPS as exc:
         if keep_errors:
             return Raised(exc)
         raise

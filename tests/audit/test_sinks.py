@@ -9,6 +9,7 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,17 @@ if pid:
     path = tmp_path / "audit.jsonl"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(path)], check=True, timeout=60)
     assert sorted(line["tool_name"] for line in lines(path)) == ["child", "parent", "parent"]
+
+
+def test_a_file_can_be_opened_before_its_first_event(tmp_path: Path) -> None:
+    """So that a path that cannot be written is known when a program starts."""
+    with closing(FileAuditSink(tmp_path / "logs" / "audit.jsonl")) as sink:
+        sink.open()
+        assert sink.path.read_text() == ""
+        sink.emit(numbered(1))
+    assert [line["tool_name"] for line in lines(sink.path)] == ["t-1"]
+    with pytest.raises(BackendError, match=r"audit\.jsonl/x cannot be written.*Check the path"):
+        FileAuditSink(sink.path / "x").open()
 
 
 def test_a_file_that_cannot_be_written_says_which_and_stops_the_call(tmp_path: Path) -> None:

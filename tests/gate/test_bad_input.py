@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import isawaitable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,7 +184,8 @@ GUARDS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "resolver is a principal": ({"principal_resolver": Principal()}, ["principal_resolver", "function"]),
     "principal is text": ({"principal": "bob"}, ["principal", "'bob'", "Principal("]),
     "sink without emit": ({"audit_sink": object()}, ["audit_sink"]),
-    "sink is a path": ({"audit_sink": "audit.jsonl"}, ["audit_sink"]),
+    "sink is a path": ({"audit_sink": "audit.jsonl"}, ["audit_sink is 'audit.jsonl'", 'pass FileAuditSink("audit.jsonl")']),
+    "sink is a Path": ({"audit_sink": Path("audit.jsonl")}, ["audit_sink is 'audit.jsonl'", 'pass FileAuditSink("audit.jsonl")']),
     "one of several sinks without emit": ({"audit_sink": [FileAuditSink("x"), print]}, ["audit_sink[1]", "emit"]),
     "approval backend is a flag": ({"approval_backend": True}, ["approval_backend", "bool", "request_approval"]),
     "backend is a dict": ({"backend": {}}, ["backend", "dict", "Ledger", "StorageBackend"]),

@@ -604,7 +604,7 @@ def test_without_objections_there_are_no_findings(side_effect: str, advice: str)
 
     contract = post("warn")
     call = ToolCall("t", side_effect=SideEffect(side_effect))
-    after = decide_after((contract,), [as_answer(contract, Verdict.fail("odd"), "enforce")], call, "x", RedactionPolicy().redact_value)
+    _, after = decide_after((contract,), [as_answer(contract, Verdict.fail("odd"), "enforce")], call, "x", RedactionPolicy().redact_value)
     assert after.warnings[0].startswith(f"odd {advice}")
 
 

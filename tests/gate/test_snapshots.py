@@ -281,7 +281,7 @@ def test_frozen_values_are_still_dicts_and_lists() -> None:
     assert isinstance(frozen, dict)
     assert frozen == {"a": [1, (2, {"b": {3}})]}
     assert type(frozen["a"]) is FrozenList
-    assert type(frozen["a"][1][1]["b"]) is frozenset
+    assert isinstance(frozen["a"][1][1]["b"], frozenset)
     assert freeze(frozen) == frozen
 
 

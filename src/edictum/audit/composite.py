@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from inspect import isawaitable
 
 from edictum.audit.sinks import AuditSink
+from edictum.core.decide import describe
 from edictum.core.events import AuditEvent
+
+logger = logging.getLogger("edictum")
 
 
 class CompositeSink:
-    """Every sink is tried, whatever the others do; then their failures are raised together."""
+    """Every sink is tried, whatever the others do; then their failures are raised together.
+
+    A sink with ``required = False`` is tried as well; its failures are logged only.
+    """
 
     def __init__(self, sinks: Sequence[AuditSink]) -> None:
         if not sinks:
@@ -29,7 +36,10 @@ class CompositeSink:
                 if isawaitable(emitted):
                     await emitted
             except Exception as exc:
-                failures.append(exc)
+                if getattr(sink, "required", True):
+                    failures.append(exc)
+                else:
+                    logger.error("audit sink %s failed: %s", type(sink).__name__, describe(exc))
         if failures:
             raise ExceptionGroup(f"{len(failures)} of {len(self._sinks)} audit sinks failed", failures)
 

@@ -41,6 +41,7 @@ class FileAuditSink:
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
         self._pid = 0
+        self._torn = False  # the last line lacks its end: the next one must not be lost with it
 
     def emit(self, event: AuditEvent) -> None:
         line = event_line(event, self._redaction).encode() + b"\n"
@@ -48,27 +49,43 @@ class FileAuditSink:
             try:
                 self._write(line)
             except OSError as exc:
-                self._close()
-                raise BackendError(
-                    f"The audit file {self.path} cannot be written: {exc}.", hint="Check the path, its rights and the disk."
-                ) from exc
+                raise self._unwritable(exc) from exc
+
+    def open(self) -> None:
+        """Open the file now, so that a path that cannot be written is known before the first event."""
+        with self._lock:
+            try:
+                self._open()
+            except OSError as exc:
+                raise self._unwritable(exc) from exc
+
+    def _unwritable(self, exc: OSError) -> BackendError:
+        self._close()
+        return BackendError(f"The audit file {self.path} cannot be written: {exc}.", hint="Check the path, its rights and the disk.")
 
     def _write(self, line: bytes) -> None:
         file = self._file if self._file is not None and self._pid == os.getpid() else self._open()
         if self._max_bytes is not None and file.tell() > 0 and file.tell() + len(line) > self._max_bytes:
             self._rotate()
             file = self._open()
-        file.write(line)  # one write of a whole line to a file opened for appending: lines of several processes do not mix
+        self._append(file, b"\n" + line if self._torn else line)
         if self._fsync:
             os.fsync(file.fileno())
+
+    def _append(self, file: IO[bytes], line: bytes) -> None:
+        """One write of a whole line to a file opened for appending: lines of several processes do not mix."""
+        written = file.write(line)
+        self._torn = written != len(line)
+        if self._torn:  # the disk is full; the rest, written later, could end up behind a line of somebody else
+            raise OSError(f"only {written} of {len(line)} bytes were written")
 
     def _open(self) -> IO[bytes]:
         self._close()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._file = os.fdopen(descriptor, "ab", buffering=0)
-        self._file.seek(0, os.SEEK_END)
         self._pid = os.getpid()
+        self._file.seek(0, os.SEEK_END)
         return self._file
 
     def _rotate(self) -> None:
@@ -78,6 +95,7 @@ class FileAuditSink:
             if older.exists():
                 older.replace(self._numbered(number + 1))
         self.path.replace(self._numbered(1))
+        self._torn = False
 
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")

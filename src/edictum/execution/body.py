@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from inspect import isawaitable, iscoroutinefunction
+from threading import TIMEOUT_MAX
 from types import CoroutineType
 from typing import Any
 
@@ -114,7 +115,7 @@ async def _run_bounded(effect: RunTool) -> Ran:
             value, error = await see_to_end(value, _left(deadline))
     except Unfinished as left:
         return _left_behind(left, clock() - started, deadline)
-    except NotStarted as exc:
+    except Exception as exc:  # no thread is left; or the result stands for an object that is gone, and cannot be asked what it is
         error = exc
     return Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
 
@@ -158,7 +159,7 @@ def run_sync(effect: RunTool, wait: Callable[[Awaitable[Any], float | None], Any
             value, error = wait(see_to_end(value, _left(deadline)), None)
     except Unfinished as left:
         return _left_behind(left, clock() - started, deadline)
-    except NotStarted as exc:
+    except Exception as exc:
         error = exc
     except KeyboardInterrupt as exc:
         return Ran(None, exc, clock() - started, cancelled=True, body_may_be_running=True)
@@ -171,6 +172,8 @@ def await_sync(running: Awaitable[Any], started: float, wait: Callable[[Awaitabl
         value, error = wait(see_to_end(running, None), None)
     except Unfinished as left:
         return _left_behind(left, clock() - started, None)
+    except Exception as exc:
+        error = exc
     except KeyboardInterrupt as exc:
         return Ran(None, exc, clock() - started, cancelled=True, body_may_be_running=True)
     return Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
@@ -186,7 +189,7 @@ def _run_elsewhere_sync(effect: RunTool) -> Ran:
 def _thread_result_sync(effect: RunTool) -> Ended:
     future = POOL.submit(_body_call(effect))
     try:
-        return future.result(effect.timeout_s)  # type: ignore[no-any-return]
+        return future.result(None if effect.timeout_s is None else min(effect.timeout_s, TIMEOUT_MAX))  # type: ignore[no-any-return]
     except TimeoutError:  # of the waiting: what the body raises comes as a value
         if future.done():
             return future.result()  # type: ignore[no-any-return]

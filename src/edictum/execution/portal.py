@@ -15,6 +15,9 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Self, TypeVar
 
+from edictum.execution.failures import NotStarted
+from edictum.execution.threads import begin
+
 T = TypeVar("T")
 
 
@@ -45,7 +48,12 @@ class Portal:
         return self._run(awaitable, timeout)
 
     def _run(self, awaitable: Awaitable[T], timeout: float | None) -> T:
-        loop = self._running_loop()
+        try:
+            loop = self._running_loop()
+        except NotStarted:
+            if hasattr(awaitable, "close"):
+                awaitable.close()
+            raise
         context = contextvars.copy_context()
         outside: Future[T] = Future()
         loop.call_soon_threadsafe(self._start, loop, awaitable, context, outside)
@@ -80,10 +88,14 @@ class Portal:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
-                self._pid = os.getpid()
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="edictum-portal", daemon=True)
-                self._thread.start()
+                loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=_serve, args=(loop,), name="edictum-portal", daemon=True)
+                try:
+                    begin(self._thread)
+                except NotStarted:
+                    loop.close()
+                    raise
+                self._pid, self._loop = os.getpid(), loop
             return self._loop
 
     def __enter__(self) -> Self:

@@ -557,7 +557,9 @@ def _ran(reply: protocol.Reply, elapsed_s: float, max_bytes: int) -> Ran:
         return Ran(None, NotReturned(f"It ended, but its result cannot be sent back: {type_name}: {text}"), elapsed_s)
     try:
         value = pickle.loads(packed)  # noqa: S301 - see the head of this file
-    except Exception as exc:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:  # SystemExit in what a tool has sent does not end the host
         if kind == "value":
             return Ran(None, NotReturned(f"It ended, but its result cannot be read: {type(exc).__name__}: {exc}"), elapsed_s)
         value = RemoteError(f"{type_name}: {text}", type_name)

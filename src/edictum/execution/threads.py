@@ -49,6 +49,8 @@ class DaemonPool:
         def job() -> None:
             try:
                 future.set_result(function())
+            except StopIteration as exc:  # no future of asyncio carries one, and who waits would not be told
+                future.set_exception(_told(exc))
             except BaseException as exc:  # SystemExit of a tool is the tool's failure, not the end of the worker
                 future.set_exception(exc)
 
@@ -79,7 +81,7 @@ class DaemonPool:
             if self._idle:
                 return self._idle.pop()
         inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True).start()
+        begin(threading.Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True))
         return inbox
 
     def _serve(self, inbox: queue.SimpleQueue[Callable[[], None] | None]) -> None:
@@ -90,6 +92,20 @@ class DaemonPool:
                 if len(self._idle) >= MAX_IDLE:
                     return
                 self._idle.append(inbox)
+
+
+def begin(thread: threading.Thread) -> None:
+    """Start a thread. A machine that has none left is no reason to leave a call open."""
+    try:
+        thread.start()
+    except RuntimeError as exc:
+        raise NotStarted(f"No thread could be started for it: {exc}.") from exc
+
+
+def _told(exc: StopIteration) -> RuntimeError:
+    told = RuntimeError("it raised StopIteration")
+    told.__cause__ = exc
+    return told
 
 
 _POOLS: weakref.WeakSet[DaemonPool] = weakref.WeakSet()

@@ -29,20 +29,25 @@ LATE_S = 30.0  # for how long an answer that nobody waits for is still seen to
 Later = Callable[[Any, BaseException | None], Any]
 
 
-class Bounded:
-    """An awaitable under a bound. Unlike a coroutine around it, it can be closed together with what it would have awaited."""
+class Around:
+    """A wait around an awaitable. Unlike a coroutine around it, it can be closed together with what it would have awaited."""
 
-    __slots__ = ("_awaitable", "_timeout_s", "_wait")
+    __slots__ = ("_awaitable", "_wait")
 
-    def __init__(self, wait: Callable[[Awaitable[Any], float], Awaitable[Any]], awaitable: Awaitable[Any], timeout_s: float) -> None:
-        self._wait, self._awaitable, self._timeout_s = wait, awaitable, timeout_s
+    def __init__(self, wait: Callable[[Awaitable[Any]], Awaitable[Any]], awaitable: Awaitable[Any]) -> None:
+        self._wait, self._awaitable = wait, awaitable
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self._wait(self._awaitable, self._timeout_s).__await__()
+        return self._wait(self._awaitable).__await__()
 
     def close(self) -> None:
-        if hasattr(self._awaitable, "close"):
-            self._awaitable.close()
+        close(self._awaitable)
+
+
+def close(awaitable: Awaitable[Any]) -> None:
+    """It will not be awaited, and must not complain of it."""
+    if hasattr(awaitable, "close"):
+        awaitable.close()
 
 
 async def within(awaitable: Awaitable[Any], timeout_s: float | None) -> Any:

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any, final
 
 from edictum.core._draft import record
 from edictum.core.decision import FAULTS, Raised
 from edictum.core.effects import Effect, Pause, Ran, RunTool, Within, ran_to_end
+from edictum.core.events import Entry
 from edictum.core.freeze import FlatDict, thaw_args
 from edictum.core.limits import Reservation, Settlement
 from edictum.core.terms import Flow
 from edictum.execution.body import PLAIN, await_sync, clock, ended_by, needs_await, run_async, run_sync
 from edictum.execution.portal import PORTAL
+from edictum.execution.tasks import Ended, caught, leave
 from edictum.outcomes import ToolOutcome
+from edictum.runtime.bounded import close
 from edictum.runtime.perform import Ports
 from edictum.runtime.renewal import Renewals
 
 # A ledger operation that has been sent must be seen through, or nobody would know whether the slot was taken.
 NOT_TO_BE_CUT = frozenset({Reservation, Settlement})
+LINGER_S = 0.5  # for how long a caller who was cancelled waits for an event to be written; then it goes on without him
+# What a call that is thrown away still sends. Not a reservation: nobody would be there to give back what it is granted.
+LAST_WORDS = frozenset({Settlement, Entry})
 
 
 @record
@@ -39,12 +46,12 @@ class Walk:
 
     __slots__ = ("_flow", "_handlers", "_may_wait", "interrupted", "renewals")
 
-    def __init__(self, flow: Flow, ports: Ports) -> None:
+    def __init__(self, flow: Flow, ports: Ports, interrupted: BaseException | None = None) -> None:
         self._flow = flow
         self._handlers = ports.handlers
         self._may_wait = ports.may_wait
         self.renewals = ports.renewals
-        self.interrupted: BaseException | None = None
+        self.interrupted = interrupted
 
     def step(self, value: Any = None) -> RunTool | Wait | ToolOutcome:
         """Answer the last effect, then perform effects until one needs waiting for, is RunTool, or the outcome is there."""
@@ -78,7 +85,8 @@ class Walk:
                 continue
             except BaseException as exc:  # somebody said stop: the call is closed first, then it goes on to where it was meant
                 self.interrupted = self.interrupted or exc
-                effect = send(Raised(exc))
+                # Nobody knows whether the ledger has counted: the walk breaks off, which settles the call in any case.
+                effect = self._flow.throw(exc) if kind in NOT_TO_BE_CUT else send(Raised(exc))
                 continue
             if kind in may_wait and needs_await(value):
                 return Wait(type(effect.effect) if kind is Within else kind, value)  # type: ignore[union-attr]
@@ -92,6 +100,10 @@ class Walk:
         self.interrupted = ran.error
         return self.step(ran)
 
+    def broken(self, exc: BaseException) -> RunTool | Wait | ToolOutcome:
+        """Its driver was stopped between two steps. The walk is told so where it stands, closes the call and raises it again."""
+        return self.go_on(self._flow.throw(exc))
+
     def ended(self, outcome: ToolOutcome) -> ToolOutcome:
         """Hand over the outcome; an interruption of the caller goes on to where it was meant, now that the call is closed."""
         if self.interrupted is not None:
@@ -101,8 +113,12 @@ class Walk:
 
 async def settle_async(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | ToolOutcome:
     """Take a walk to its next RunTool or to its end."""
-    while type(step) is Wait:
-        step = walk.step(await _wait_async(walk, step))
+    try:
+        while type(step) is Wait:
+            step = walk.step(await _wait_async(walk, step))
+    except GeneratorExit as exc:
+        _finish_without_waiting(walk, Raised(exc))
+        raise
     return step  # type: ignore[return-value]
 
 
@@ -110,6 +126,8 @@ async def _wait_async(walk: Walk, wait: Wait) -> Any:
     try:
         if wait.kind in NOT_TO_BE_CUT:
             return await _see_through(walk, wait.awaitable)
+        if wait.kind is Entry:
+            return await _see_written(walk, wait.awaitable)
         return await wait.awaitable
     except FAULTS as exc:
         return Raised(exc)
@@ -117,26 +135,54 @@ async def _wait_async(walk: Walk, wait: Wait) -> Any:
         if asyncio.current_task().cancelling():  # type: ignore[union-attr]
             walk.interrupted = walk.interrupted or exc
         return Raised(exc)
+    except GeneratorExit:
+        raise
+    except BaseException as exc:  # as in ``Walk.step``: the call is closed first
+        walk.interrupted = walk.interrupted or exc
+        return Raised(exc)
 
 
 async def _see_through(walk: Walk, awaitable: Awaitable[Any]) -> Any:
     """Wait to the end, however often the caller is cancelled meanwhile; the cancellation is remembered."""
-    task = asyncio.ensure_future(awaitable)
+    task = asyncio.get_running_loop().create_task(caught(awaitable))
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError as exc:
             if not task.cancelled():  # it is this task that was cancelled, perhaps in the moment in which the answer came
                 walk.interrupted = walk.interrupted or exc
-        except Exception:
-            break
-    return task.result()
+    return _answer_of(task)
+
+
+async def _see_written(walk: Walk, awaitable: Awaitable[Any]) -> Any:
+    """Wait for an event to be written. Who is cancelled does not cut it off, but does not wait for a sink that hangs either."""
+    task = asyncio.get_running_loop().create_task(caught(awaitable))
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError as exc:
+        walk.interrupted = walk.interrupted or exc
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait((task,), timeout=LINGER_S)
+    if task.done():
+        return _answer_of(task)
+    leave(task)
+    return None
+
+
+def _answer_of(task: asyncio.Task[Ended]) -> Any:
+    value, error = task.result()
+    if error is not None:
+        raise error
+    return value
 
 
 @final
 @record
 class Rest:
-    """What is left of a walk: it stopped at ``effect``; its tool has run (``ran``), or is a coroutine that still has to (``running``)."""
+    """What is left of a walk: it stopped at ``effect``; its tool has run (``ran``), or is a coroutine that still has to (``running``).
+
+    ``interrupted``: the caller was, and is told so once the call is closed.
+    """
 
     flow: Flow
     ports: Ports
@@ -144,6 +190,7 @@ class Rest:
     ran: Ran | None = None
     running: Awaitable[Any] | None = None
     started: float = 0.0
+    interrupted: BaseException | None = None
 
 
 def walk_on(flow: Flow, ports: Ports) -> ToolOutcome | Rest:
@@ -152,6 +199,7 @@ def walk_on(flow: Flow, ports: Ports) -> ToolOutcome | Rest:
     With ports that answer at once nearly every walk asks for one thing, its tool, and then ends. That much is done here, for
     synchronous and asynchronous callers; the drivers below take over at anything else.
     """
+    started: float | None = None
     try:
         effect = flow.send(None)
         if type(effect) is not RunTool or effect.timeout_s is not None or effect.run_in != "inline" or ports.renewals is not None:
@@ -159,36 +207,57 @@ def walk_on(flow: Flow, ports: Ports) -> ToolOutcome | Rest:
         args, started = effect.call.args, clock()
         try:
             value = effect.body(**(args if type(args) is FlatDict else thaw_args(args)))  # type: ignore[misc]
+            waits = type(value) not in PLAIN and needs_await(value)  # which raises for a proxy of an object that is gone
         except BaseException as exc:
             return Rest(flow, ports, effect, ended_by(exc, clock() - started))
-        if type(value) not in PLAIN and needs_await(value):
+        if waits:
             return Rest(flow, ports, effect, running=value, started=started)
         return Rest(flow, ports, flow.send(ran_to_end(value, None, clock() - started)))
     except StopIteration as end:
         outcome: ToolOutcome = end.value
         return outcome
+    except BaseException as exc:  # of the walk itself, which is over then; or somebody pressed Ctrl-C just here
+        return _not_begun(flow, ports, exc) if started is None else Rest(flow, ports, flow.throw(exc))
+
+
+def _not_begun(flow: Flow, ports: Ports, exc: BaseException) -> Rest:
+    """Tell a walk that it is stopped before its tool has begun."""
+    effect: Effect | None = None
+    with suppress(StopIteration):
+        effect = flow.send(Raised(exc))
+    if effect is None:
+        raise exc
+    return Rest(flow, ports, effect, interrupted=exc)
 
 
 async def drive_async(rest: Rest) -> ToolOutcome:
     """Drive what is left of a call for an asynchronous caller."""
-    flow, ran = rest.flow, rest.ran
+    flow = rest.flow
     if rest.running is None:
-        return await _drive_on(flow, rest.ports, rest.effect, ran)
+        return await _drive_on(Walk(flow, rest.ports, rest.interrupted), rest.effect, rest.ran)
     try:
         value = await rest.running
     except BaseException as exc:
-        return await _drive_on(flow, rest.ports, rest.effect, ended_by(exc, clock() - rest.started))
+        walk, elapsed_s = Walk(flow, rest.ports), clock() - rest.started
+        if _being_closed(exc):
+            _finish_without_waiting(walk, Ran(None, exc, elapsed_s, cancelled=True))
+            raise
+        return await _drive_on(walk, rest.effect, ended_by(exc, elapsed_s))
     try:
         effect = flow.send(ran_to_end(value, None, clock() - rest.started))
     except StopIteration as end:
         outcome: ToolOutcome = end.value
         return outcome
-    return await _drive_on(flow, rest.ports, effect)
+    return await _drive_on(Walk(flow, rest.ports), effect)
 
 
-async def _drive_on(flow: Flow, ports: Ports, effect: Effect, ran: Ran | None = None) -> ToolOutcome:
+def _being_closed(exc: BaseException) -> bool:
+    """Whether the coroutine that caught this is being closed, as opposed to a tool that raised a GeneratorExit of its own."""
+    return isinstance(exc, GeneratorExit) and exc.__traceback__ is not None and exc.__traceback__.tb_next is None
+
+
+async def _drive_on(walk: Walk, effect: Effect, ran: Ran | None = None) -> ToolOutcome:
     """Go on with a walk that has stopped at ``effect``, or, if its tool has run already, with what came of it."""
-    walk = Walk(flow, ports)
     step: RunTool | Wait | ToolOutcome | None = None
     try:
         step = walk.go_on(effect) if ran is None else _after_tool(walk, ran)
@@ -202,12 +271,10 @@ async def _drive_on(flow: Flow, ports: Ports, effect: Effect, ran: Ran | None = 
             else:
                 return walk.ended(step)  # type: ignore[arg-type]
     except GeneratorExit as exc:
-        walk.interrupted = exc
         _finish_without_waiting(walk, Ran(None, exc, cancelled=True) if type(step) is RunTool else Raised(exc))
         raise
-    except BaseException:
-        flow.close()
-        raise
+    except BaseException as exc:
+        return walk.ended(await settle_async(walk, walk.broken(exc)))  # type: ignore[arg-type]
 
 
 async def _run_held(renewals: Renewals, step: RunTool) -> Ran:
@@ -221,11 +288,20 @@ async def _run_held(renewals: Renewals, step: RunTool) -> Ran:
 
 def _finish_without_waiting(walk: Walk, answer: Ran | Raised) -> None:
     """The caller's coroutine is being thrown away, and may not await any more: close the call with what answers at once."""
+    walk.interrupted = answer.error
     step = walk.step(answer)
     while type(step) is Wait:
-        if hasattr(step.awaitable, "close"):
-            step.awaitable.close()
-        step = walk.step(Raised(RuntimeError("the event loop is gone")))
+        _let_go(step)
+        step = walk.step(Raised(RuntimeError("the caller was thrown away, and nobody waits for the answer")))
+
+
+def _let_go(wait: Wait) -> None:
+    """What counts and records the end of a call is left to the loop, if there is one; nothing else is begun any more."""
+    with suppress(RuntimeError):
+        if wait.kind in LAST_WORDS:
+            leave(asyncio.get_running_loop().create_task(caught(wait.awaitable)))
+            return
+    close(wait.awaitable)
 
 
 def settle_sync(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | ToolOutcome:
@@ -235,7 +311,7 @@ def settle_sync(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | Too
             value = PORTAL.run(step.awaitable)
         except (*FAULTS, asyncio.CancelledError) as exc:
             value = Raised(exc)
-        except KeyboardInterrupt as exc:
+        except BaseException as exc:
             walk.interrupted = walk.interrupted or exc
             value = Raised(exc)
         step = walk.step(value)
@@ -244,16 +320,29 @@ def settle_sync(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | Too
 
 def drive_sync(rest: Rest) -> ToolOutcome:
     """Drive what is left of a call for a synchronous caller, inside or outside a running event loop."""
-    walk = Walk(rest.flow, rest.ports)
+    walk = Walk(rest.flow, rest.ports, rest.interrupted)
+    try:
+        step = _drive_on_sync(walk, rest)
+    except BaseException as exc:
+        step = settle_sync(walk, walk.broken(exc))
+    return walk.ended(step)  # type: ignore[arg-type]
+
+
+def _drive_on_sync(walk: Walk, rest: Rest) -> RunTool | ToolOutcome:
     ran = rest.ran if rest.running is None else await_sync(rest.running, rest.started, PORTAL.run)
     step = settle_sync(walk, walk.go_on(rest.effect) if ran is None else _after_tool(walk, ran))
     while type(step) is RunTool:
-        held = None if walk.renewals is None else walk.renewals.hold(step)
-        ran = run_sync(step, PORTAL.run)
-        if held is not None:
-            walk.renewals.let_go(held)  # type: ignore[union-attr]
+        ran = run_sync(step, PORTAL.run) if walk.renewals is None else _run_held_sync(walk.renewals, step)
         step = settle_sync(walk, _after_tool(walk, ran))
-    return walk.ended(step)  # type: ignore[arg-type]
+    return step
+
+
+def _run_held_sync(renewals: Renewals, step: RunTool) -> Ran:
+    held = renewals.hold(step)
+    try:
+        return run_sync(step, PORTAL.run)
+    finally:
+        renewals.let_go(held)
 
 
 def _after_tool(walk: Walk, ran: Ran) -> RunTool | Wait | ToolOutcome:

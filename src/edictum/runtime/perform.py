@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
@@ -35,7 +36,7 @@ from edictum.core.limits import Grant, Reservation, Settlement
 from edictum.core.terms import NOT_AT_ONCE, AtOnce
 from edictum.errors import BackendError
 from edictum.execution.body import needs_await
-from edictum.runtime.bounded import Bounded, consulted, seen_through, within
+from edictum.runtime.bounded import Around, close, consulted, seen_through, within
 from edictum.runtime.clock import SYSTEM
 from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
@@ -48,7 +49,7 @@ PORT_FAILURES: dict[str, str] = {
     "ledger, after the tool": "The result is kept; the outcome's notes and the closing event say that the call could not be counted.",
     "audit, before the tool": "The call is denied (`policy_error`), its slots are given back. A sink with `required = False` is skipped.",
     "audit, after the tool": "The result is kept; the outcome's notes and the log say that it could not be written.",
-    "approval backend": "The call is denied (`policy_error`). No backend, no answer and a late answer mean no.",
+    "approval backend": "The call is denied (`policy_error`). No backend, no answer, and one five seconds too late mean no.",
     "principal resolver": "The call is denied (`policy_error`).",
     "contract, hook or selector": "The call is denied (`policy_error`); in observe mode the denial is only reported.",
     "success check": "The call counts as failed (`policy_error`); the result stays in the audit.",
@@ -111,19 +112,18 @@ class Ports:
         entry.at = self._now()
         self._local.take(entry)
         event = entry.event()
-        failures: list[tuple[Any, Exception]] = []
-        waiting: list[tuple[Any, Awaitable[None]]] = []
+        sent = _Sent()
         for sink in self._sinks:
             try:
                 emitted = sink.emit(event)
-            except Exception as exc:
-                failures.append((sink, exc))
+            except FAULTS as exc:
+                sent.failures.append((sink, exc))
             else:
                 if isawaitable(emitted):
-                    waiting.append((sink, emitted))
-        if waiting:
-            return _emit_rest(waiting, failures)
-        _report(failures)
+                    sent.waiting.append((sink, emitted))
+        if sent.waiting:
+            return sent
+        _report(sent.failures)
         return None
 
     def _ask(self, effect: Ask) -> Any:
@@ -153,13 +153,13 @@ class Ports:
         if kind is Consult:
             return consulted(wanted.function, wanted.args, timeout_s)
         if kind is Notify:
-            return _listen(consulted(wanted.callback, wanted.args, timeout_s), wanted.what)
+            return Around(partial(_listen, what=wanted.what), consulted(wanted.callback, wanted.args, timeout_s))
         value = self.handlers[kind](wanted)
         if kind not in self.may_wait or not needs_await(value):
             return value
         if kind not in SEEN_THROUGH:
-            return Bounded(within, value, timeout_s)
-        return Bounded(partial(seen_through, later=partial(self._late, wanted)), value, timeout_s)
+            return Around(partial(within, timeout_s=timeout_s), value)
+        return Around(partial(seen_through, timeout_s=timeout_s, later=partial(self._late, wanted)), value)
 
     def _late(self, sent: Reservation | Settlement | Entry, value: Any, error: BaseException | None) -> Any:
         """What was sent has been answered when nobody waited for it any more: a slot that nobody will use is given back."""
@@ -177,7 +177,7 @@ class Ports:
         except FAULTS:
             logger.exception("%s raised; the call goes on", effect.what)
             return None
-        return _listen(told, effect.what) if isawaitable(told) else None
+        return Around(partial(_listen, what=effect.what), told) if isawaitable(told) else None
 
 
 async def outcome_of(running: Future[Any], timeout_s: float) -> Any:
@@ -218,16 +218,36 @@ async def _listen(told: Awaitable[Any], what: str) -> None:
         logger.exception("%s raised; the call goes on", what)
 
 
-async def _emit_rest(waiting: list[tuple[Any, Awaitable[None]]], failures: list[tuple[Any, Exception]]) -> None:
-    for sink, emitted in waiting:
+class _Sent:
+    """An event on its way to sinks that write in their own time. Whatever becomes of one, the next gets it too."""
+
+    __slots__ = ("failures", "waiting")
+
+    def __init__(self) -> None:
+        self.failures: list[tuple[Any, BaseException]] = []
+        self.waiting: deque[tuple[Any, Awaitable[None]]] = deque()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._see_to_all().__await__()
+
+    async def _see_to_all(self) -> None:
         try:
-            await emitted
-        except Exception as exc:
-            failures.append((sink, exc))
-    _report(failures)
+            while self.waiting:
+                sink, emitted = self.waiting.popleft()
+                try:
+                    await emitted
+                except (*FAULTS, asyncio.CancelledError) as exc:
+                    self.failures.append((sink, exc))
+        finally:
+            self.close()
+        _report(self.failures)
+
+    def close(self) -> None:
+        while self.waiting:
+            close(self.waiting.popleft()[1])
 
 
-def _report(failures: list[tuple[Any, Exception]]) -> None:
+def _report(failures: list[tuple[Any, BaseException]]) -> None:
     for sink, exc in failures:
         logger.error("audit sink %s failed: %s", type(sink).__name__, describe(exc))
     required = [(sink, exc) for sink, exc in failures if getattr(sink, "required", True)]

@@ -17,7 +17,9 @@ from typing import Any
 from edictum.core.decide import describe
 from edictum.core.effects import RunTool
 from edictum.execution.body import needs_await
+from edictum.execution.failures import NotStarted
 from edictum.execution.portal import PORTAL
+from edictum.execution.threads import begin
 
 logger = logging.getLogger("edictum")
 
@@ -54,9 +56,18 @@ class Renewals:
         with self._lock:
             self._held.add(held)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="edictum-renewals", daemon=True)
-                self._thread.start()
+                self._thread = self._new_thread()
         return held
+
+    def _new_thread(self) -> threading.Thread | None:
+        """None when the machine has no thread left: the next call tries again, and a lease that runs out is told of."""
+        thread = threading.Thread(target=self._serve, name="edictum-renewals", daemon=True)
+        try:
+            begin(thread)
+        except NotStarted as exc:
+            logger.warning("The leases of running calls are not renewed: %s", describe(exc))
+            return None
+        return thread
 
     def let_go(self, held: Held) -> None:
         with self._lock:

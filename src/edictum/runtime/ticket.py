@@ -1,8 +1,9 @@
 """Tickets: a call paused at RunTool, for frameworks that offer a hook before the tool and one after it.
 
 The host opens a ticket before the tool, runs the tool itself with ``ticket.args``, and finishes the ticket with what happened.
-Between the two the call holds its slots. A ticket must be finished exactly once; one that never is (the framework forgot the
-call) is closed as cancelled when its time is over, so that its slots come back.
+Between the two the call holds its slots. A ticket must be finished exactly once. One that its framework may forget belongs in a
+TicketTable, which closes it as cancelled when its time is over, so that its slots come back. One that is simply dropped keeps
+them until its lease runs out, and for good where leases do not: nothing can be counted while Python collects garbage.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any
 
 from edictum.core.call import ToolCall
@@ -42,7 +44,7 @@ class Ticket:
     @property
     def allowed(self) -> bool:
         """Whether the host may run the tool."""
-        return self._outcome is None
+        return self._outcome is None and self._walk is not None
 
     @property
     def denied(self) -> ToolDenied | None:
@@ -149,10 +151,13 @@ class TicketTable:
             if not duplicate:
                 self._open[call_id] = ticket
         for stale in self._overdue():
-            stale.cancel_sync()
+            with suppress(TicketError):  # somebody has finished it, and left it here
+                stale.cancel_sync()
         if duplicate:
-            ticket.cancel_sync()
-            raise EdictumInputError(f"A call with the id {call_id!r} is already open.", hint="Give each call an id of its own.")
+            problem = EdictumInputError(f"A call with the id {call_id!r} is already open.", hint="Give each call an id of its own.")
+            if ticket.allowed:
+                ticket.decline_sync(str(problem))
+            raise problem
 
     def take(self, call_id: str) -> Ticket | None:
         with self._lock:
