@@ -22,6 +22,7 @@ from edictum.core.jsonable import dumps, jsonable
 from edictum.findings import Finding
 
 TOOL_MESSAGE_MAX_CHARS: Final = 12_000
+FAILURE_TEXT_CHARS: Final = TOOL_MESSAGE_MAX_CHARS - 1_000  # of the message: the rest is for what stands around it
 SCHEMA_VERSION: Final = 1
 
 
@@ -115,7 +116,8 @@ class ToolDenied:
     """The call was refused; the tool's body did not run.
 
     ``reason`` names the gate: "contract", "limit", "pre_hook", "write_denied" (an approval was refused or never came),
-    "duplicate", "blocked", "validation", "deadline", or "policy_error" (a part of the gate itself failed).
+    "policy_error" (a part of the gate itself failed), "cancelled", "paused", or a gate of a turn: "deadline", "blocked", "web_off",
+    "unknown_tool", "malformed_arguments", "validation", "duplicate", "budget".
     """
 
     call_id: str
@@ -190,7 +192,7 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
         case ToolTimeout():
             content = {"status": "error", "error": _timeout_text(outcome), "timed_out": True, "retryable": outcome.retryable}
         case ToolFailure():
-            content = {"status": "error", "error": outcome.error + _effect_text(outcome), "retryable": outcome.retryable}
+            content = {"status": "error", "error": _fitting(outcome.error) + _effect_text(outcome), "retryable": outcome.retryable}
         case ToolDenied():
             content = _denied_content(outcome)
         case ToolArtifactReference():
@@ -198,6 +200,15 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
         case _:
             assert_never(outcome)
     return dumps(content)
+
+
+def _fitting(text: str) -> str:
+    """The text, cut so that it fits a message as it is sent, where one character can take up to twelve."""
+    if len(text) * 12 <= FAILURE_TEXT_CHARS:
+        return text
+    while (size := len(dumps(text))) > FAILURE_TEXT_CHARS:
+        text = text[: min(len(text) - 4, len(text) * FAILURE_TEXT_CHARS // size - 3)] + "..."
+    return text
 
 
 def _artifact_hint(reader: str | None) -> str:
@@ -227,11 +238,11 @@ def _denied_content(outcome: ToolDenied) -> dict[str, Any]:
             return {"warning": "non_retryable_tool_failure", "skipped": True}
         case "validation":
             hint = "Correct the arguments so that they match the tool's parameters, then call it again."
-            return {"error": "argument_validation_failed", "details": outcome.details, "hint": hint}
+            return {"error": "argument_validation_failed", "details": _fitting(outcome.details), "hint": hint}
         case "deadline":
             return {"error": "Turn deadline expired; cannot execute tool.", "timed_out": True}
         case _:
-            return {"error": f"Blocked: {outcome.details or outcome.reason}", "blocked": True}
+            return {"error": f"Blocked: {_fitting(outcome.details) or outcome.reason}", "blocked": True}
 
 
 def outcome_is_error(outcome: ToolOutcome) -> bool:
@@ -266,12 +277,17 @@ def outcome_from_dict(data: dict[str, Any]) -> ToolOutcome:
     if kind not in by_kind:
         raise ValueError(f"outcome_from_dict: kind is {kind!r}; expected one of {', '.join(by_kind)}")
     cls = by_kind[kind]
-    body = {item.name: data[item.name] for item in fields(cls) if item.name in data}
+    body = _known_fields(cls, data)
     if "findings" in body:
-        body["findings"] = tuple(Finding(**finding) for finding in body["findings"])
+        body["findings"] = tuple(Finding(**_known_fields(Finding, finding)) for finding in body["findings"])
     if "notes" in body:
         body["notes"] = tuple(body["notes"])
     if "turn" in body:
-        body["turn"] = TurnFacts(**{**body["turn"], "repairs": tuple(body["turn"]["repairs"])})
+        facts = _known_fields(TurnFacts, body["turn"])
+        body["turn"] = TurnFacts(**{**facts, "repairs": tuple(facts.get("repairs", ()))})
     outcome: ToolOutcome = cls(**body)
     return outcome
+
+
+def _known_fields(cls: type[Any], data: dict[str, Any]) -> dict[str, Any]:
+    return {item.name: data[item.name] for item in fields(cls) if item.name in data}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import re
 import sys
 import threading
 import uuid
@@ -16,7 +15,6 @@ from edictum.core.jsonable import dumps
 from edictum.core.redaction import RedactionPolicy
 
 YES = frozenset({"y", "yes", "approve"})
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # could repaint the screen and put another question on it
 
 
 class LocalApprovalBackend:
@@ -42,7 +40,7 @@ class LocalApprovalBackend:
         tool_args: Mapping[str, Any],
         message: str,
         *,
-        timeout: int = 300,
+        timeout: float = 300,
         timeout_effect: Literal["deny", "allow"] = "deny",
         principal: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
@@ -99,10 +97,10 @@ class LocalApprovalBackend:
         return ApprovalDecision(approved, "local", None, ApprovalStatus.APPROVED if approved else ApprovalStatus.DENIED)
 
     def _show(self, request: ApprovalRequest) -> None:
-        args = dumps(self._redaction.redact_args(request.tool_args))
-        text = f"[APPROVAL REQUIRED] {self._redaction.redact_text(request.message)}\n  Tool: {request.tool_name}\n  Args: {args}\n"
+        message, args = self._redaction.redact_text(request.message), dumps(self._redaction.redact_args(request.tool_args))
+        text = f"[APPROVAL REQUIRED] {_on_one_line(message)}\n  Tool: {_on_one_line(request.tool_name)}\n  Args: {_on_one_line(args)}\n"
         text += f"  ID:   {request.approval_id}\nApprove? [y/N] "
-        print(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text), end="", file=self._stdout or sys.stdout, flush=True)
+        print(text, end="", file=self._stdout or sys.stdout, flush=True)
 
     def _start_reader(self) -> None:
         if self._reader is None or not self._reader.is_alive():
@@ -113,3 +111,10 @@ class LocalApprovalBackend:
         for line in iter((self._stdin or sys.stdin).readline, ""):
             self._lines.put(line)
         self._lines.put(None)
+
+
+def _on_one_line(text: str) -> str:
+    """Text that may come from the model, with everything escaped that could write a line of its own, turn the writing direction
+    or repaint the screen, and so put another question in the place of this one.
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -30,7 +30,7 @@ class InMemoryApprovalBackend:
         tool_args: Mapping[str, Any],
         message: str,
         *,
-        timeout: int = 300,
+        timeout: float = 300,
         timeout_effect: Literal["deny", "allow"] = "deny",
         principal: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,

@@ -31,7 +31,7 @@ class ApprovalRequest:
     tool_name: str
     tool_args: Mapping[str, Any]
     message: str
-    timeout: int
+    timeout: float
     timeout_effect: Literal["deny", "allow"] = "deny"
     principal: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] = EMPTY
@@ -62,7 +62,7 @@ class ApprovalBackend(Protocol):
         tool_args: Mapping[str, Any],
         message: str,
         *,
-        timeout: int = 300,
+        timeout: float = 300,
         timeout_effect: Literal["deny", "allow"] = "deny",
         principal: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,

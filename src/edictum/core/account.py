@@ -39,23 +39,27 @@ NO_ACCOUNT = Account()
 def accounted(flow: Flow, account: Account) -> Flow:
     """The same walk, counted in the parents as well, and with amounts."""
     answer: Any = None
-    used, note = account.amounts, ""
+    used, note, tell, broken = account.amounts, "", flow.send, False
     try:
         while True:
             try:
-                effect = flow.send(answer)
+                effect = tell(answer)
+                if isinstance(effect, Rewritten):
+                    account, answer = _estimated(account, effect.call)
+                    used = account.amounts
+                    continue
+                answer, tell = (yield _stated(effect, account, used)), flow.send
+                if isinstance(answer, Grant):
+                    answer = with_amounts(answer, account.amounts)
+                elif isinstance(answer, Ran) and account.actual is not None:
+                    used, note = _used(answer, account, account.actual)
             except StopIteration as end:
                 outcome: ToolOutcome = end.value
                 return replace(outcome, notes=(*outcome.notes, note)) if note else outcome
-            if isinstance(effect, Rewritten):
-                account, answer = _estimated(account, effect.call)
-                used = account.amounts
-                continue
-            answer = yield _stated(effect, account, used)
-            if isinstance(answer, Grant):
-                answer = with_amounts(answer, account.amounts)
-            elif isinstance(answer, Ran) and account.actual is not None:
-                used, note = _used(answer, account, account.actual)
+            except BaseException as exc:  # somebody said stop: the walk has to close the call, unless it is over
+                if broken or isinstance(exc, GeneratorExit):
+                    raise
+                answer, tell, broken = exc, flow.throw, True
     finally:
         flow.close()
 

@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from edictum.core.arity import check_takes
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.errors import EdictumConfigError
+
+if TYPE_CHECKING:
+    from edictum.core.contract_types import (
+        PostCheck,
+        PostOptions,
+        PreCheck,
+        PreOptions,
+        Reading,
+        Says,
+        SessionCheck,
+        SessionDecorator,
+        SessionOptions,
+        When,
+    )
 
 Mode = Literal["enforce", "observe"]
 Effect = Literal["deny", "approve", "warn", "redact"]
@@ -30,6 +45,7 @@ RECORD_TYPES = {
     Kind.SESSION: "session_contract",
     Kind.POST: "postcondition",
 }
+SUBJECTS = {Kind.PRE: ("call",), Kind.SANDBOX: ("call",), Kind.SESSION: ("session",), Kind.POST: ("call", "result")}
 EFFECTS: dict[Kind, tuple[Effect, ...]] = {
     Kind.PRE: ("deny", "approve"),
     Kind.SANDBOX: ("deny", "approve"),
@@ -87,7 +103,7 @@ class Contract:
     source: str = ""
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = EMPTY
-    timeout: int = 300
+    timeout: float = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
     redact: Callable[[Any], Any] | None = None
     shadow: bool = False
@@ -99,6 +115,8 @@ class Contract:
             raise EdictumConfigError(f"A contract needs an id; got {self.id!r}.", hint="Give it a short name, e.g. id='no-rm'.")
         if not callable(self.check):
             raise EdictumConfigError(f"{where}: check is not callable: {self.check!r}.", hint="Pass a function.")
+        if self.fuse is None and self.kind in SUBJECTS:
+            check_takes(f"{where}: its function", self.check, *SUBJECTS[self.kind])
         if not self.tools or not all(isinstance(tool, str) and tool for tool in self.tools):
             raise EdictumConfigError(f"{where}: tools must be non-empty names or globs, got {self.tools!r}.", hint="'*' means all.")
         _check_terms(self, where)
@@ -154,7 +172,7 @@ def _only_when(check: Check, when: Callable[[Any], bool]) -> Check:
 
 
 def _decorator(
-    kind: Kind, tool: str | Iterable[str], when: Callable[[Any], bool] | None, options: dict[str, Any]
+    kind: Kind, tool: str | Iterable[str], when: Callable[[Any], bool] | None, options: Mapping[str, Any]
 ) -> Callable[[Check], Contract]:
     label = f"@{RECORD_TYPES[kind]}"
     if callable(tool):
@@ -168,14 +186,14 @@ def _decorator(
     def make(function: Check) -> Contract:
         if not callable(function):
             raise EdictumConfigError(f"{label} decorates functions, not {type(function).__name__}.", hint="Put it above a def.")
-        settings: dict[str, Any] = {"id": getattr(function, "__name__", "anonymous")} | options
+        settings: dict[str, Any] = {"id": getattr(function, "__name__", "anonymous"), **options}
         check = function if when is None else _only_when(function, when)
         return Contract(kind=kind, check=check, tools=tools, **settings)
 
     return make
 
 
-def precondition(tool: str | Iterable[str], when: Callable[[Any], bool] | None = None, **options: Any) -> Callable[[Check], Contract]:
+def precondition(tool: str | Iterable[str], when: When | None = None, **options: Unpack[PreOptions]) -> Callable[[PreCheck], Contract]:
     """Make a contract of ``function(call) -> Verdict`` that is asked before ``tool`` (a name, a glob, or several) runs.
 
     Options: ``id``, ``effect`` ("deny" or "approve"), ``mode``, ``tags``, ``metadata``, ``timeout``, ``timeout_effect``.
@@ -183,20 +201,22 @@ def precondition(tool: str | Iterable[str], when: Callable[[Any], bool] | None =
     return _decorator(Kind.PRE, tool, when, options)
 
 
-def postcondition(tool: str | Iterable[str], when: Callable[[Any], bool] | None = None, **options: Any) -> Callable[[Check], Contract]:
+def postcondition(tool: str | Iterable[str], when: When | None = None, **options: Unpack[PostOptions]) -> Callable[[PostCheck], Contract]:
     """Make a contract of ``function(call, result) -> Verdict`` that is asked after ``tool`` ran.
 
     Options: ``id``, ``effect`` ("warn", "redact" or "deny", which suppresses the output), ``mode``, ``tags``, ``metadata``,
     ``redact`` (a function from the result to the result that may be shown).
     """
-    return _decorator(Kind.POST, tool, when, {"effect": "warn"} | options)
+    return _decorator(Kind.POST, tool, when, {"effect": "warn", **options})
 
 
 @overload
-def session_contract(function: Check, /) -> Contract: ...
+def session_contract(function: SessionCheck, /) -> Contract: ...
 @overload
-def session_contract(function: None = None, /, **options: Any) -> Callable[[Check], Contract]: ...
-def session_contract(function: Check | None = None, /, **options: Any) -> Contract | Callable[[Check], Contract]:
+def session_contract(function: Callable[[Reading], Says], /) -> Contract: ...
+@overload
+def session_contract(function: None = None, /, **options: Unpack[SessionOptions]) -> SessionDecorator: ...
+def session_contract(function: Check | None = None, /, **options: Unpack[SessionOptions]) -> Contract | SessionDecorator:
     """Make a contract of ``function(session) -> Verdict``. Used bare or with options, as ``@session_contract(mode="observe")``."""
     make = _decorator(Kind.SESSION, "*", None, options)
     return make if function is None else make(function)

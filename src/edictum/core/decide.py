@@ -6,7 +6,7 @@ An error inside a contract is an answer too: it denies, marked ``policy_error``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import length_hint
@@ -88,8 +88,8 @@ def ask_after(contracts: Iterable[Contract], call: ToolCall, result: Any) -> lis
 
 
 def as_answer(contract: Contract, raw: Any, mode: Mode) -> Answer:
-    """A settled raw answer as an Answer; whatever is not a Verdict is an error in the contract."""
-    if type(raw) is not Verdict or not isinstance(raw.message, str | None):
+    """A settled raw answer as an Answer; whatever is not a Verdict, field by field, is an error in the contract."""
+    if type(raw) is not Verdict or _bad_field(raw) is not None:
         kind = contract.record_type.replace("_", " ").capitalize()
         raw = Verdict.fail(f"{kind} error: {_complaint(raw, 'Verdict.pass_() or Verdict.fail(...)')}", policy_error=True)
     return Answer(contract, raw, observed=contract.observed(mode) and not raw.passed)
@@ -105,11 +105,26 @@ def hook_error(hook: HookRegistration, complaint: str) -> HookAnswer:
     return HookAnswer(hook, HookDecision.deny(f"Hook error: {complaint}"), policy_error=True)
 
 
+def _bad_field(verdict: Any) -> str | None:
+    """What is wrong inside a Verdict that was made by hand. A coroutine is true: a forgotten ``await`` must not let a call through."""
+    if type(verdict.passed) is not bool:
+        return f"a Verdict whose `passed` is {type(verdict.passed).__name__}, not True or False"
+    if not isinstance(verdict.message, str | None):
+        return f"a message that is {type(verdict.message).__name__}"
+    return None if isinstance(verdict.metadata, Mapping) else f"metadata that is {type(verdict.metadata).__name__}"
+
+
 def _complaint(raw: Any, wanted: str) -> str:
     if isinstance(raw, Raised):
-        return describe(raw.error)
-    what = f"a message that is {type(raw.message).__name__}" if isinstance(raw, Verdict) else type(raw).__name__
+        return named(raw.error)
+    what = _bad_field(raw) if type(raw) is Verdict else type(raw).__name__
     return f"it returned {what}; return {wanted}"
+
+
+def named(error: BaseException) -> str:
+    """An exception as its type and text: the text of a KeyError alone says nothing."""
+    kind, text = type(error).__name__, describe(error)
+    return text if text == kind else f"{kind}: {text}"
 
 
 def describe(error: BaseException) -> str:
@@ -165,9 +180,8 @@ def _asking(objecting: list[Answer], common: dict[str, Any]) -> Decision:
 
 @record
 class AfterDecision:
-    """What comes out after a call ran: the value that may be shown, and what the contracts had to say about it."""
+    """What the contracts had to say about a result. The result itself is not in here, because this is kept in the record."""
 
-    value: Any
     passed: bool = True
     policy_error: bool = False
     suppressed: bool = False
@@ -182,8 +196,11 @@ class AfterDecision:
 
 def decide_after(
     asked: tuple[Contract, ...], answers: Sequence[Answer], call: ToolCall, value: Any, redact: Callable[[Any], Any]
-) -> AfterDecision:
-    """Apply every objection to the value, in order: redact replaces inside it, deny puts a notice in its place, warn only says so."""
+) -> tuple[Any, AfterDecision]:
+    """The value that may be shown, and what was said about it.
+
+    Every objection is applied to the value, in order: redact replaces inside it, deny puts a notice in its place, warn only says so.
+    """
     warnings: list[str] = []
     suppressed = False
     objections = [answer for answer in answers if not answer.verdict.passed]
@@ -200,8 +217,7 @@ def decide_after(
             # A redaction that fails, or that changes nothing, has not removed what the contract objected to.
             value, suppressed = _notice(value, f"[OUTPUT SUPPRESSED] {message}"), True
             warnings.append(f"Output suppressed by {contract.id}.{_happened(call)}")
-    return AfterDecision(
-        value=value,
+    return value, AfterDecision(
         passed=not objections,
         policy_error=any(answer.verdict.policy_error for answer in objections),
         suppressed=suppressed,
@@ -228,7 +244,7 @@ def _redacted(answer: Answer, default: Callable[[Any], Any], value: Any) -> _Red
     try:
         redacted = redact(value)
         return _Redacted(redacted) if redacted != value or getattr(redact, "checks_itself", False) else None
-    except Exception:
+    except FAULTS:
         return None
 
 

@@ -94,7 +94,7 @@ class Decision:
     asked: tuple[Contract, ...] = ()
     exceptions: tuple[Answer, ...] = ()
     hooks: tuple[HookAnswer, ...] = ()
-    timeout: int = 300
+    timeout: float = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
     waived: tuple[Objection, ...] = ()
 

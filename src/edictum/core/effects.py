@@ -59,7 +59,7 @@ class AwaitDecision:
     """Wait for the person. Answered with an ApprovalDecision."""
 
     request: Any
-    timeout: int
+    timeout: float
 
 
 @record

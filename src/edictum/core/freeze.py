@@ -6,10 +6,14 @@ A frozen mapping is still a ``dict`` and a frozen list still a ``list``, so cont
 """
 
 import copy
-from collections.abc import Mapping
+from collections import UserDict, UserList
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from dataclasses import fields, is_dataclass
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 SCALARS = frozenset({str, int, float, bool, type(None), bytes, complex})
+DATA = (dict, list, UserDict, UserList, SimpleNamespace)  # and dataclasses: these hold values, whatever else they do
 MAX_DEPTH = 200  # deeper than any honest argument, well within Python's recursion limit
 
 
@@ -56,6 +60,21 @@ class FrozenList(list[Any]):
         return (FrozenList, (list(self),))
 
 
+class FrozenSet(frozenset[Any]):
+    """What a set becomes in a snapshot. Copies of it are ordinary sets; a frozenset stays what it is."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> set[Any]:
+        return set(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return thaw(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenSet, (list(self),))
+
+
 class FlatDict(FrozenDict):
     """A snapshot of nothing but scalars: whatever is done with a copy of it cannot reach it, so one level of copying is enough."""
 
@@ -63,16 +82,44 @@ class FlatDict(FrozenDict):
 
 
 class KeptDict(FrozenDict):
-    """A snapshot that contains objects which can be changed. The gate's parts are shown a copy of them; ``kept`` is another one,
-    made at the same moment, from which the tool and the record are served: what was checked is what runs.
+    """A snapshot that contains objects which can be changed. Whoever reads one gets a copy of his own, made from ``kept``, as do the
+    tool and the record: what a hook does to an object is not seen by the contracts, nor by the person who is asked, nor by the tool.
     """
 
     __slots__ = ("kept",)
     kept: dict[Any, Any]
 
+    def __getitem__(self, key: Any) -> Any:
+        value = super().__getitem__(key)
+        return value if _unchangeable(value) else freeze(self.kept[key])
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def values(self) -> Any:
+        return ValuesView(self)
+
+    def items(self) -> Any:
+        return ItemsView(self)
+
+    def __iter__(self) -> Iterator[Any]:  # with one of its own, dict(args) and f(**args) read by the methods above
+        return super().__iter__()
+
+    def copy(self) -> dict[Any, Any]:
+        return dict(self)
+
+    def __or__(self, other: Any) -> Any:
+        return dict(self) | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | dict(self)
+
 
 EMPTY: FrozenDict = FlatDict()
-PLAIN = SCALARS | {FrozenDict, FlatDict, FrozenList, tuple, frozenset}
+DICTS = frozenset({dict, FrozenDict, FlatDict, KeptDict})
 
 
 def kept(args: Any) -> Any:
@@ -94,9 +141,9 @@ def _unchangeable(value: Any) -> bool:
     kind = type(value)
     if kind is FrozenDict:
         return all(_unchangeable(item) for item in value.values())
-    if kind is FrozenList or kind is tuple:
+    if kind in (FrozenList, tuple, FrozenSet, frozenset):
         return all(_unchangeable(item) for item in value)
-    return kind in PLAIN
+    return kind in SCALARS
 
 
 def freeze_args(args: Mapping[Any, Any]) -> FrozenDict:
@@ -110,30 +157,67 @@ def freeze_args(args: Mapping[Any, Any]) -> FrozenDict:
 def freeze(value: Any, depth: int = 0) -> Any:
     """A deep copy of ``value`` that cannot be changed, as far as its types allow.
 
-    Dicts, lists, tuples and sets are rebuilt frozen. Any other object is deep-copied; one that cannot be copied (a lock, a
-    socket, a database handle) is kept as it is: it is a capability that is passed on, not data that contracts judge.
+    Dicts, lists, tuples and sets are rebuilt frozen. Any other object is copied, see ``copy_object``.
     """
     kind = type(value)
     if kind in SCALARS:
         return value
     if depth > MAX_DEPTH:
         raise ValueError(f"arguments are nested more than {MAX_DEPTH} levels deep, or refer to themselves")
-    if kind is dict or kind is FrozenDict or kind is FlatDict:
+    if kind in DICTS:
         return FrozenDict({key: freeze(item, depth + 1) for key, item in value.items()})
     if kind is list or kind is FrozenList:
         return FrozenList([freeze(item, depth + 1) for item in value])
     if kind is tuple:
         return tuple([freeze(item, depth + 1) for item in value])
-    if kind is set:
-        return frozenset(value)
+    if kind is set or kind is FrozenSet:
+        return FrozenSet([freeze(item, depth + 1) for item in value])
+    if kind is frozenset:
+        return frozenset([freeze(item, depth + 1) for item in value])
     return copy_object(value)
 
 
-def copy_object(value: Any) -> Any:
+def copy_object(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """A deep copy. What cannot be copied (a lock, a socket, a database handle) is kept as it is: it is a capability that is passed
+    on, not data that contracts judge. The data that holds it is copied nevertheless.
+    """
     try:
         return copy.deepcopy(value)
     except Exception:
+        return _copy_around(value, {} if memo is None else memo)
+
+
+def _copy_around(value: Any, memo: dict[int, Any]) -> Any:
+    """A copy of data with something in it that cannot be copied, item by item. ``memo``: the copies so far, for data in circles."""
+    if id(value) in memo:
+        return memo[id(value)]
+    try:
+        if isinstance(value, tuple):
+            return tuple.__new__(type(value), [copy_object(item, memo) for item in value])
+        if isinstance(value, set | frozenset):
+            return type(value)([copy_object(item, memo) for item in value])
+        if isinstance(value, DATA) or (is_dataclass(value) and not isinstance(value, type)):
+            return _copy_contents(value, memo)
         return value
+    except Exception:
+        return value
+
+
+def _copy_contents(value: Any, memo: dict[int, Any]) -> Any:
+    """A shallow copy, with copies in the place of what it shares with the original."""
+    copied = copy.copy(value)
+    if copied is value:
+        return value
+    memo[id(value)] = copied
+    if isinstance(copied, dict):
+        for key, item in list(dict.items(copied)):
+            dict.__setitem__(copied, key, copy_object(item, memo))
+    elif isinstance(copied, list):
+        list.__setitem__(copied, slice(None), [copy_object(item, memo) for item in list.__iter__(copied)])
+    names = {*getattr(copied, "__dict__", ()), *(field.name for field in (fields(copied) if is_dataclass(copied) else ()))}
+    for name in names:
+        object.__setattr__(copied, name, copy_object(getattr(copied, name), memo))
+    return copied
 
 
 def thaw_args(args: Any) -> dict[Any, Any]:
@@ -146,12 +230,19 @@ def thaw(value: Any) -> Any:
     kind = type(value)
     if kind in SCALARS:
         return value
-    if kind is FrozenDict or kind is dict or kind is FlatDict:
-        return {key: thaw(item) for key, item in value.items()}
+    if kind in DICTS:
+        return {key: thaw(item) for key, item in kept(value).items()}
     if kind is FrozenList or kind is list:
         return [thaw(item) for item in value]
     if kind is tuple:
         return tuple([thaw(item) for item in value])
+    if kind is FrozenSet or kind is set:
+        return {_thaw_member(item) for item in value}
     if kind is frozenset:
-        return set(value)
+        return frozenset([_thaw_member(item) for item in value])
     return copy_object(value)
+
+
+def _thaw_member(item: Any) -> Any:
+    """A member of a set has to stay hashable: what cannot be changed need not be copied."""
+    return item if _unchangeable(item) else thaw(item)

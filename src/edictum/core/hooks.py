@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
 
+from edictum.core.arity import check_takes
 from edictum.core.contract import bounded
 from edictum.errors import EdictumConfigError
 
@@ -64,6 +65,9 @@ class HookRegistration:
             raise EdictumConfigError(f"hook for {self.tool!r}: callback is not callable: {self.callback!r}.", hint="Pass a function.")
         if self.when is not None and not callable(self.when):
             raise EdictumConfigError(f"hook {self.name!r}: `when` is not callable: {self.when!r}.", hint="Pass a function of the call.")
+        check_takes(f"hook {self.name!r}: its callback", self.callback, *(("call",) if self.phase == "before" else ("call", "result")))
+        if self.when is not None:
+            check_takes(f"hook {self.name!r}: `when`", self.when, "call")
 
     @property
     def name(self) -> str:

@@ -46,6 +46,7 @@ from edictum.core.effects import (
     Settle,
     StoreArtifact,
     Withdraw,
+    Within,
 )
 from edictum.core.ending import closing_of, error_text, failed_outcome, verdict_on, with_note
 from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED, Approval, AuditAction, Closing, Entry
@@ -55,13 +56,14 @@ from edictum.core.limits import NO_COUNTERS, Breach, Counters, Grant, Metric, Re
 from edictum.core.policy import Plan
 from edictum.core.session import SessionView
 from edictum.core.terms import Admission, Flag, Flow, Terms
-from edictum.core.turn import Answer, CallInTurn, Gate, Gates, Once, Oversized, Refusal, Repeat, TurnOver, Twin
-from edictum.core.within import bounded, tell, timed, within
+from edictum.core.turn import Answer, CallInTurn, Doubtful, Gate, Gates, Once, Oversized, Refusal, Repeat, TurnOver, Twin
+from edictum.core.within import LATE_ANSWER_S, bounded, tell, timed, within
 from edictum.outcomes import OUTCOME_KINDS, ToolDenied, ToolFailure, ToolOutcome, ToolTimeout, execution_result
 from edictum.success import Checker, SuccessCheck, SuccessVerdict, verdict_from_check, verdict_from_problem
 
-NOT_ASKED = AfterDecision(value=None)
+NOT_ASKED = AfterDecision()
 IRREVERSIBLE = SideEffect.IRREVERSIBLE
+BEGUN = Ran()  # the tool was asked for, and nobody has said yet what came of it
 NOT_YET: list[Any] = [None]  # the contracts have not been asked yet
 NO_DECISION = Decision(effect="deny")  # of the guard: a gate of the turn has decided
 # Which gate a denial came from, for ToolDenied.reason.
@@ -95,12 +97,11 @@ def lifecycle(
             run = run if call is run.call else replace(run, call=call)
         if terms.on_allow is not None:
             yield from within(turn, tell(Notify(terms.on_allow, (call,), "on_allow")))
-        if turn is None:
-            ran = yield run
-        else:
-            started = turn.start(run)
-            ran = (yield started) if type(started) is RunTool else Raised(TurnOver(started))  # type: ignore[arg-type]
-            ran = turn.ran(ran) if type(ran) is Ran else ran
+        started = run if turn is None else turn.start(run)
+        ran = BEGUN
+        ran = (yield started) if type(started) is RunTool else Raised(TurnOver(started))  # type: ignore[arg-type]
+        if turn is not None and type(ran) is Ran:
+            ran = turn.ran(ran)
         if type(ran) is Raised:
             held = Admission(call, decision, _counters(counters, counted), holds=True)
             return (closed := (yield from within(turn, _left(run, plan, terms, ran, held))))
@@ -108,8 +109,7 @@ def lifecycle(
         verdict = verdict_on(call, plan, ran, flag, terms.success_check)
         if verdict is None:
             verdict = yield from within(turn, _custom_verdict(terms.success_check, call.tool_name, ran.value, turn))  # type: ignore[arg-type]
-        after = (yield from within(turn, _review(call, plan, terms, ran, turn))) if plan.reviewed else NOT_ASKED
-        value = after.value if plan.reviewed else ran.value
+        value, after = (yield from within(turn, _review(call, plan, terms, ran, turn))) if plan.reviewed else (ran.value, NOT_ASKED)
         if verdict.success and counted is not None and after.passed:
             ended = at_once.leave(call.run_id, run.key, seat)  # type: ignore[arg-type]
             if ended is not None:
@@ -181,7 +181,8 @@ def _broken_off(
     yield Settlement(call.run_id, run.key, plan.scopes, plan.limits, "failure" if started else "release")
     decision = _error("gate", "gate", reason, admission.decision)
     if started:
-        closing = Closing("failed", SuccessVerdict(False, "gate", reason, policy_error=True), error=reason)
+        told = terms.context.redaction.redact_text(reason)
+        closing = Closing("failed", SuccessVerdict(False, "gate", reason, policy_error=True), error=told)
         yield Entry(terms.context, CALL_FAILED, call, decision, admission.counters, closing)
     else:
         yield events.denied(terms.context, call, decision, admission.counters)
@@ -220,12 +221,13 @@ def _reach(run: RunTool, plan: Plan, terms: Terms, special: Any, turn: CallInTur
     """Everything up to a held reservation, or the reason why there is none."""
     call: ToolCall = run.call
     hooks: Sequence[HookAnswer] = ()
-    if terms.principal_resolver is not None and not run.identified:
-        identified = yield from _identify(call, terms.principal_resolver, turn is not None)
+    resolver = None if run.identified else terms.principal_resolver
+    if resolver is not None:
+        identified = yield from _identify(call, resolver, turn is not None)
         if isinstance(identified, Decision):
             return (yield from _count_refused(run, call, plan, terms, identified))
         call = identified
-    if plan.hooks_before:
+    if plan.hooks_before or (resolver is not None and turn is not None):
         hooked = yield from _hooked(run, call, plan, terms, turn)
         if isinstance(hooked, Admission):
             return hooked
@@ -243,7 +245,10 @@ def _reach(run: RunTool, plan: Plan, terms: Terms, special: Any, turn: CallInTur
 def _hooked(
     run: RunTool, call: ToolCall, plan: Plan, terms: Terms, turn: CallInTurn | None
 ) -> Generator[Effect, Any, tuple[ToolCall, Sequence[HookAnswer]] | Admission]:
-    """Ask the before-hooks. The call with the arguments that they leave it, and what they said; or how a turn ends it then."""
+    """Ask the before-hooks. The call with the arguments that they leave it, and what they said; or how a turn ends it then.
+
+    A turn's last gates are asked after them, since only now it is known on whose behalf which call will be made.
+    """
     asked = call
     call, hooks = yield from ask_hooks(plan.hooks_before, call, terms.mode, turn is not None)
     if any(hook.decision.result is HookResult.DENY for hook in hooks) and terms.mode == "enforce":
@@ -416,7 +421,7 @@ def _ask_person(admission: Admission, terms: Terms, digest: str, turn: CallInTur
     if problem is not None:
         yield Withdraw(request)
         return _unrecorded(admission, problem)
-    answer = yield AwaitDecision(request, decision.timeout)
+    answer = yield _in_time(AwaitDecision(request, decision.timeout), turn)
     if not hasattr(answer, "approved"):
         yield Withdraw(request)
         if not isinstance(answer, Raised) or isinstance(answer.error, Exception):
@@ -428,6 +433,11 @@ def _ask_person(admission: Admission, terms: Terms, digest: str, turn: CallInTur
     if turn is not None and ended.decision.effect == "allow":
         turn.approvals[digest] = about
     return ended
+
+
+def _in_time(effect: AwaitDecision, turn: CallInTurn | None) -> Effect:
+    """A backend that does not keep to its time is not waited for without end; a turn sees to that itself, and stops its clock."""
+    return effect if turn is not None else Within(effect, effect.timeout + LATE_ANSWER_S)
 
 
 def _in_force(terms: Terms, action: AuditAction, granted: bool, why: str | None) -> tuple[AuditAction, bool, str | None]:
@@ -511,12 +521,12 @@ def _not_started(admission: Admission, error: BaseException) -> Admission:
 
 
 def _refuse(admission: Admission, terms: Terms) -> Flow:
-    call, decision = admission.call, admission.decision
+    call, decision, redact = admission.call, admission.decision, terms.context.redaction.redact_text
     notes: tuple[str, ...] = ()
     if not admission.announced:
         problem = yield events.denied(terms.context, call, decision, admission.counters)
         if problem is not None:
-            notes = (f"The denial could not be written to the audit: {describe(problem.error)}",)
+            notes = (redact(f"The denial could not be written to the audit: {describe(problem.error)}"),)
     if terms.on_deny is not None:
         yield Notify(terms.on_deny, (call, decision.reason or "", decision.name), "on_deny")
     source = decision.source or ""
@@ -525,7 +535,7 @@ def _refuse(admission: Admission, terms: Terms) -> Flow:
         call.call_id,
         call.tool_name,
         gate,
-        decision.reason or "",
+        redact(decision.reason or ""),  # the model reads it, and the error of a port or a contract may hold a password
         decision_source=decision.source,
         decision_name=decision.name,
         policy_error=decision.policy_error,
@@ -552,16 +562,18 @@ def _custom_verdict(check: SuccessCheck, tool: str, value: Any, turn: CallInTurn
         return SuccessVerdict(False, "success_check", problem, policy_error=True)
 
 
-def _review(call: ToolCall, plan: Plan, terms: Terms, ran: Ran, turn: CallInTurn | None) -> Generator[Effect, Any, AfterDecision]:
-    """Postconditions and after-hooks see the tool's own value, or the text of its exception."""
+def _review(
+    call: ToolCall, plan: Plan, terms: Terms, ran: Ran, turn: CallInTurn | None
+) -> Generator[Effect, Any, tuple[Any, AfterDecision]]:
+    """Postconditions and after-hooks see the tool's own value, or the text of its exception. The value to show, and what was said."""
     value = ran.value if ran.error is None else describe(ran.error)
     settled = yield from _settle_all(plan.ask_after(call, value))
     answers = [as_answer(contract, raw, terms.mode) for contract, raw in settled]
-    after = decide_after(plan.after, answers, call, value, terms.context.redaction.redact_value)
+    reviewed = decide_after(plan.after, answers, call, value, terms.context.redaction.redact_value)
     for hook in plan.hooks_after:
         if (yield from holds(hook, (call,), turn is not None)) is True:
             yield Notify(hook.callback, (call, value), f"after-hook {hook.name}")
-    return after
+    return reviewed
 
 
 # --- In a turn ----------------------------------------------------------------------------------------------------------
@@ -574,7 +586,8 @@ def in_turn(run: RunTool, plan: Plan, terms: Terms, flag: Flag | None, turn: Cal
     """Govern one call of a turn. The turn is told how it ended, once, also when the walk is thrown away."""
     outcome: Any = None
     try:
-        gates = turn.gates if not plan.hooks_before else turn.gates_before_hooks
+        settled = not plan.hooks_before and (terms.principal_resolver is None or run.identified)
+        gates = turn.gates if settled else turn.gates_before_hooks
         stop = _ask_gates(gates, run.call, turn)
         entered: Any = run if stop is None else (yield from timed(_enter(run, plan, terms, turn, gates, stop), turn))
         outcome = (yield from lifecycle(entered, plan, terms, flag, turn)) if type(entered) is RunTool else entered
@@ -646,7 +659,7 @@ def _enter(
             admission = yield from _count_refused(run, call, plan, terms, _refusal(name, answer, Decision(hooks=tuple(hooks or ()))))
             return (yield from _refuse(replace(admission, gate=answer.reason), terms))
         if type(answer) is Repeat:
-            return (yield from _repeat(run, call, plan, terms, answer.outcome, hooks))
+            return (yield from _repeat(run, call, plan, terms, answer.outcome, hooks or (), turn))
         if type(answer) is ToolCall:
             call = answer
         stop = _ask_gates(gates, call, turn, place + 1)
@@ -654,12 +667,15 @@ def _enter(
 
 
 def _settle_gate(gate: Gate, call: ToolCall, answer: Answer, turn: CallInTurn) -> Generator[Effect, Any, Answer]:
-    """Wait for a twin, or ask the ledger, until the gate has a final answer. What a twin was denied is asked for again."""
-    while type(answer) is Twin:
-        told = yield AwaitTwin(answer.outcome, answer.timeout_s)
-        if type(told) is Raised:
-            return Refusal("cancelled", "The caller was cancelled while the same call was running.")
-        answer = Repeat(told) if told is not None else gate(turn, call)
+    """Wait for a twin, or ask the store or the ledger, until the gate has a final answer. What a twin was denied is asked for again."""
+    while type(answer) in NOT_FINAL:
+        if type(answer) is Twin:
+            told = yield AwaitTwin(answer.outcome, answer.timeout_s)
+            if type(told) is Raised:
+                return Refusal("cancelled", "The caller was cancelled while the same call was running.")
+            answer = Repeat(turn.again(told)) if told is not None else gate(turn, call)
+        else:
+            answer = yield from _look(gate, call, answer, turn)  # type: ignore[arg-type]
     if type(answer) is Once:
         grant = yield answer.reservation
         if not isinstance(grant, Grant):
@@ -668,25 +684,35 @@ def _settle_gate(gate: Gate, call: ToolCall, answer: Answer, turn: CallInTurn) -
     return answer
 
 
+NOT_FINAL = frozenset({Twin, Doubtful})
+
+
+def _look(gate: Gate, call: ToolCall, doubtful: Doubtful, turn: CallInTurn) -> Generator[Effect, Any, Answer]:
+    found = yield from consult(doubtful.look, doubtful.args, in_turn=True)
+    if found is not None and type(found) is not Raised:
+        return turn.certain(doubtful.done)
+    turn.forget(doubtful.done)
+    return gate(turn, call)
+
+
 def _refusal(gate: str, refusal: Refusal, base: Decision | None = None) -> Decision:
     return replace(base or Decision(), effect="deny", reason=refusal.details, source="turn", name=gate, policy_error=refusal.policy_error)
 
 
-def _repeat(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, outcome: ToolOutcome, hooks: Sequence[HookAnswer] | None) -> Flow:
+def _repeat(
+    run: RunTool, call: ToolCall, plan: Plan, terms: Terms, outcome: ToolOutcome, hooks: Sequence[HookAnswer], turn: CallInTurn
+) -> Flow:
     """Give an earlier answer again, if this call would be allowed now. It is counted as an attempt, not as an execution.
 
-    Where there are ``hooks``, they have been asked, and the principal is known as well.
+    Where a person must approve the call, the approval of the first covers this one, under the same policy; else a person is asked.
     """
-    if hooks is None and terms.principal_resolver is not None and not run.identified:
-        identified = yield from _identify(call, terms.principal_resolver, in_turn=True)
-        if isinstance(identified, Decision):
-            return (yield from _refuse((yield from _count_refused(run, call, plan, terms, identified)), terms))
-        call = identified
-    decision = yield from _settle_before(plan, plan.ask_before(call), hooks or (), terms.mode)
+    decision = yield from _settle_before(plan, plan.ask_before(call), hooks, terms.mode)
     if decision.effect == "deny":
         return (yield from _refuse((yield from _count_refused(run, call, plan, terms, decision)), terms))
     grant = yield _reservation(run, call, plan, terms, True, False)
     admission = _granted(call, decision, _attempts_only(grant) if isinstance(grant, Grant) else grant)
+    if admission.decision.effect == "approve":
+        admission = yield from _approve(admission, terms, turn)
     if admission.decision.effect == "deny":
         return (yield from _refuse(admission, terms))
     said = replace(decision, effect="allow", source="turn", name="duplicate", reason="The same call has been answered in this turn.")

@@ -38,6 +38,12 @@ class Metric(StrEnum):
 
 
 RESERVED = frozenset({Metric.EXECUTIONS, Metric.SUCCESSES, Metric.FAILURES})  # a call in flight counts towards these
+SINGULAR = {
+    Metric.EXECUTIONS: "execution",
+    Metric.SUCCESSES: "success",
+    Metric.FAILURES: "failure",
+    Metric.CONSECUTIVE_FAILURES: "consecutive failure",
+}
 # Looking a member up on its enum, or hashing one, costs as much as the rest of a comparison; ledgers ask thousands of times.
 ATTEMPTS = Metric.ATTEMPTS
 
@@ -91,10 +97,13 @@ class Limit:
                 return f"Budget reached: {what} is {spent:g}{within} (limit: {most:g}{held})."
             return f"Budget reached: the call asks for {asked / MILLION:g} of {what}, {spent:g} is used{within} (limit: {most:g}{held})."
         if self.scope:
-            return f"Per-tool limit: {self.scope} has {used} {self.metric.replace('_', ' ')}{within} (limit: {self.maximum}{busy})."
+            return f"Per-tool limit: {self.scope} has {self._counted(used)}{within} (limit: {self.maximum}{busy})."
         if self.metric is Metric.EXECUTIONS:
             return f"Execution limit reached ({self.maximum} calls{within}{busy}). Summarize progress and stop."
-        return f"Limit reached: {used} {self.metric.replace('_', ' ')}{within} (limit: {self.maximum}{busy}). Summarize progress and stop."
+        return f"Limit reached: {self._counted(used)}{within} (limit: {self.maximum}{busy}). Summarize progress and stop."
+
+    def _counted(self, used: int) -> str:
+        return f"{used} {SINGULAR[self.metric] if used == 1 else self.metric.replace('_', ' ')}"
 
 
 MILLION = 1_000_000

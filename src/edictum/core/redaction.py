@@ -12,11 +12,13 @@ every repetition starts behind a fixed word.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
-from edictum.core.jsonable import jsonable, show
+from edictum.core.freeze import SCALARS
+from edictum.core.jsonable import TOO_DEEP, jsonable, show
 from edictum.errors import EdictumConfigError
 
 REDACTED = "[REDACTED]"
@@ -120,39 +122,58 @@ FRONTS = frozenset(
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 # A quote that is not closed reaches to the end of its line, or of what is looked at: a secret must not show because its end is far away.
-_VALUE = r"(?:\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"?|'[^'\\\n]*(?:\\.[^'\\\n]*)*'?|[^\s\"'&;,|]+)"
+# Quotes inside a quoted JSON text come with backslashes; the bracket behind what is hidden already is not a part of it.
+_VALUE = (
+    r"(?:\[REDACTED\](?=[)\]}])|\\{1,4}[\"'][^\"'\n]*[\"']?|\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"?|'[^'\\\n]*(?:\\.[^'\\\n]*)*'?|[^\s\"'&;,|]+)"
+)
 _WITH = r"\b[^\n;|&]{0,200}?\s"  # the words between a program and its flag
 _EDGE = r"(?<![A-Za-z0-9])"  # an underscore may stand in front: `token_ghp_...`
-SECRET_PATTERNS: tuple[tuple[str, str], ...] = (
-    (r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", REDACTED),
-    (_EDGE + r"(?:sk|pk|rk)[-_](?:live_|test_|proj-|ant-|or-)?[A-Za-z0-9_-]{20,}", REDACTED),
-    (_EDGE + r"(?:AKIA|ASIA)[A-Z0-9]{16}\b", REDACTED),
-    (_EDGE + r"gh[pousr]_[A-Za-z0-9]{30,}", REDACTED),
-    (_EDGE + r"github_pat_[A-Za-z0-9_]{20,}", REDACTED),
-    (_EDGE + r"glpat-[A-Za-z0-9_-]{16,}", REDACTED),
-    (_EDGE + r"npm_[A-Za-z0-9]{30,}", REDACTED),
-    (_EDGE + r"xox[abeoprs]-[A-Za-z0-9-]{10,}", REDACTED),
-    (_EDGE + r"AIza[A-Za-z0-9_-]{30,}", REDACTED),
-    (_EDGE + r"eyJ[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?", REDACTED),
-    (r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{12,}", rf"\1{REDACTED}"),
-    (r"(://[^\s/:@]{0,200}:)[^\s/@]{1,500}@", rf"\1{REDACTED}@"),
-    (r"(?i)(--?(?:password|passwd|token|secret|api-?key)[= ]\s*)" + _VALUE, rf"\1{REDACTED}"),
-    (r"(\b(?:mysql[a-z]{0,12}|mariadb(?:-[a-z]{1,12})?|mongo[a-z]{0,12}|sshpass|(?:docker|podman|az|oc)\s{1,3}login)" + _WITH
+_QUOTE = r"\\{0,4}[\"']"
+_IS = rf"(?:{_QUOTE})?\s{{0,3}}[=:]\s{{0,3}}"  # between a name, which may be quoted, and its value
+_FRONT = rf"(?=[a-z]{{2,12}}[_-]?(?:key|pass))(?:{'|'.join(sorted(FRONTS))})[_-]?"  # looks whether it is worth to try them all
+_HEADERS = rf"{_EDGE}(?:authorization|cookie)"
+_REST = r"(?!\s)(?:[^\"'\\\n]|\\(?![\"']))+"  # the value of a header: the rest of its line, or of its quotes
+_SCHEME = r"(?:(?:bearer|basic|token|digest|negotiate|ntlm|api-?key|aws4-hmac-sha256)\s{1,3})?"
+_ASSIGNED = ("key", "token", "secret", "passw", "passphrase", "credential")
+# Each behind the words of which a text must contain one, in whatever case, to be searched for it at all: most texts contain none.
+SECRET_PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("-----begin",), r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", REDACTED),
+    (("sk-", "sk_", "pk-", "pk_", "rk-", "rk_"), _EDGE + r"(?:sk|pk|rk)[-_](?:live_|test_|proj-|ant-|or-)?[A-Za-z0-9_-]{20,}", REDACTED),
+    (("akia", "asia"), _EDGE + r"(?:AKIA|ASIA)[A-Z0-9]{16}\b", REDACTED),
+    (("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _EDGE + r"gh[pousr]_[A-Za-z0-9]{30,}", REDACTED),
+    (("github_pat_",), _EDGE + r"github_pat_[A-Za-z0-9_]{20,}", REDACTED),
+    (("glpat-",), _EDGE + r"glpat-[A-Za-z0-9_-]{16,}", REDACTED),
+    (("npm_",), _EDGE + r"npm_[A-Za-z0-9]{30,}", REDACTED),
+    (("xox",), _EDGE + r"xox[abeoprs]-[A-Za-z0-9-]{10,}", REDACTED),
+    (("aiza",), _EDGE + r"AIza[A-Za-z0-9_-]{30,}", REDACTED),
+    (("ya29.",), _EDGE + r"ya29\.[A-Za-z0-9_-]{16,}", REDACTED),
+    (("hooks.slack",), r"(?i)(\bhooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/)[A-Za-z0-9/_-]+", rf"\1{REDACTED}"),
+    (("eyj",), _EDGE + r"eyJ[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?", REDACTED),
+    (("bearer", "basic"), r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{12,}", rf"\1{REDACTED}"),
+    (("://",), r"(://[^\s/:@]{0,200}:)[^\s/@]{1,500}@", rf"\1{REDACTED}@"),
+    (("-pass", "-token", "-secret", "-api"),
+     r"(?i)(--?(?:password|passwd|token|secret|api-?key)[= ]\s*)" + _VALUE, rf"\1{REDACTED}"),
+    (("mysql", "mariadb", "mongo", "sshpass", "login"),
+     r"(\b(?:mysql[a-z]{0,12}|mariadb(?:-[a-z]{1,12})?|mongo[a-z]{0,12}|sshpass|(?:docker|podman|az|oc)\s{1,3}login)" + _WITH
      + r"-p[= ]?)(?!-)" + _VALUE, rf"\1{REDACTED}"),
-    (r"(\bsqlcmd" + _WITH + r"-P[= ]?)(?!-)" + _VALUE, rf"\1{REDACTED}"),
-    (r"(\bredis-cli" + _WITH + r"-a[= ]?)(?!-)" + _VALUE, rf"\1{REDACTED}"),
-    (r"(\bcurl" + _WITH + r"(?:-u|--user|--proxy-user)[= ]?[\"']?[^\s:\"']{1,100}:)[^\s\"']{1,500}", rf"\1{REDACTED}"),
-    (r"(?i)(\b(?:export|setx?|env|declare|local)\s{1,3}[A-Za-z0-9_]{0,80}(?:key|token|secret|passw|credential)[A-Za-z0-9_]{0,80}"
+    (("sqlcmd",), r"(\bsqlcmd" + _WITH + r"-P[= ]?)(?!-)" + _VALUE, rf"\1{REDACTED}"),
+    (("redis-cli",), r"(\bredis-cli" + _WITH + r"-a[= ]?)(?!-)" + _VALUE, rf"\1{REDACTED}"),
+    (("curl",), r"(\bcurl" + _WITH + r"(?:-u|--user|--proxy-user)[= ]?[\"']?[^\s:\"']{1,100}:)[^\s\"']{1,500}", rf"\1{REDACTED}"),
+    (_ASSIGNED,
+     r"(?i)(\b(?:export|setx?|env|declare|local)\s{1,3}[A-Za-z0-9_]{0,80}(?:key|token|secret|passw|credential)[A-Za-z0-9_]{0,80}"
      r"\s{0,3}=\s{0,3})" + _VALUE, rf"\1{REDACTED}"),
-    (r"(?i)([\"']?\b[A-Za-z0-9_]{0,80}(?:password|passwd|passphrase|secret|api_?key|access_?key|private_?key|credential|token)"
-     r"[\"']?\s{0,3}[=:]\s{0,3})(?!\s)" + _VALUE, rf"\1{REDACTED}"),
+    (("authorization", "cookie"),  # but not what stands behind a value that is hidden already
+     rf"(?i)({_HEADERS}(?:{_QUOTE})?\s{{0,3}}:\s{{0,3}}(?:{_QUOTE})?(?!{_SCHEME}\[REDACTED\]){_SCHEME}){_REST}", rf"\1{REDACTED}"),
+    (("authorization", "cookie"), rf"(?i)({_HEADERS}\s{{0,3}}=\s{{0,3}}{_SCHEME})(?!\s){_VALUE}", rf"\1{REDACTED}"),
+    (_ASSIGNED,
+     r"(?i)([\"']?\b[A-Za-z0-9_]{0,80}(?:password|passwd|passphrase|secret|(?:api|access|private|secret)[-_ ]?key|credential|token)"
+     + _IS + r")(?!\s)" + _VALUE, rf"\1{REDACTED}"),
+    (("key", "pass"), rf"(?i)({_EDGE}{_FRONT}(?:key|pass){_IS})(?!\s){_VALUE}", rf"\1{REDACTED}"),
+    (("pwd",), rf"(?i)({_EDGE}(?:admin|db|root|user)?pwd{_IS})(?![\s/]){_VALUE}", rf"\1{REDACTED}"),  # PWD=/home is the shell's
+    (("auth=", "auth\"", "auth'", "auth\\"),  # not "auth: failed"
+     rf"(?i)({_EDGE}auth(?:=|{_QUOTE}\s{{0,3}}:)\s{{0,3}})(?!\s){_VALUE}", rf"\1{REDACTED}"),
 )  # fmt: skip
-# A cheap gate in front of them: most text contains none of these words, in whatever case.
-_HINTS = (
-    *("-----begin", "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "akia", "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat"),
-    *("glpat", "npm_", "xox", "aiza", "eyj", "://", "bearer", "basic", "pass", "secret", "token", "key", "credential"),
-    *("mysql", "mariadb", "mongo", "sqlcmd", "login", "redis-cli", "curl"),
-)
+_HINTS = frozenset(hint for hints, _, _ in SECRET_PATTERNS for hint in hints)
 
 
 class RedactionPolicy:
@@ -165,32 +186,29 @@ class RedactionPolicy:
         detect_secret_values: bool = True,
         safe_keys: Iterable[str] | None = None,
     ) -> None:
-        self.sensitive_keys = frozenset(key.lower() for key in sensitive_keys or ())
-        self.safe_keys = frozenset(key.lower() for key in safe_keys or ())
-        self._custom = [self._compile(pattern, replacement) for pattern, replacement in custom_patterns or ()]
+        self.sensitive_keys = _lowered("sensitive_keys", sensitive_keys)
+        self.safe_keys = _lowered("safe_keys", safe_keys)
+        self._custom = [_custom_pattern(pair) for pair in custom_patterns or ()]
         self._detect = detect_secret_values
         self._builtin = _builtin_patterns()
-
-    @staticmethod
-    def _compile(pattern: str, replacement: str) -> tuple[re.Pattern[str], str]:
-        try:
-            return re.compile(pattern), replacement
-        except re.error as exc:
-            raise EdictumConfigError(f"RedactionPolicy: the pattern {pattern!r} is not a regex: {exc}.", hint="Fix or remove it.") from exc
 
     def is_sensitive(self, key: object) -> bool:
         """Whether values under this key are hidden, whatever they are."""
         if not isinstance(key, str):
             return False
         lowered = key.lower()
-        return lowered not in self.safe_keys and (lowered in self.sensitive_keys or _sensitive_by_words(key))
+        return lowered not in self.safe_keys and (
+            lowered in self.sensitive_keys or _sensitive_by_words(key if len(key) <= 256 else _ends(key))
+        )
 
     def redact_text(self, text: str) -> str:
         """The text with every secret in it replaced; all of it is searched."""
         for pattern, replacement in self._custom:
             text = _replace_all(pattern, replacement, text)
-        if self._detect and _hinted(text):
-            for pattern, replacement in self._builtin:
+        lowered = text.lower() if self._detect else ""
+        found = {hint for hint in _HINTS if hint in lowered}
+        for hints, pattern, replacement in self._builtin if found else ():
+            if not found.isdisjoint(hints):
                 text = _replace_all(pattern, replacement, text)
         return text
 
@@ -241,27 +259,94 @@ class RedactionPolicy:
             return show(result)[: max_length + 8_192]
 
     def _sketch(self, value: Any, left: list[int], depth: int) -> str:
-        """A bounded, JSON-like rendering: it stops looking once it has enough, so a huge value costs no more than a small one."""
-        if isinstance(value, Mapping) and depth < 20:
-            parts = []
-            for key, item in value.items():
-                if left[0] <= 0:
-                    parts.append("...")
-                    break
-                hidden = self.is_sensitive(key) and _hides(item)
-                parts.append(f"{show(key)}: {REDACTED if hidden else self._sketch(item, left, depth + 1)}")
-            return "{" + ", ".join(parts) + "}"
-        if isinstance(value, (list, tuple)) and depth < 20:
-            items = []
-            for item in value:
-                if left[0] <= 0:
-                    items.append("...")
-                    break
-                items.append(self._sketch(item, left, depth + 1))
-            return "[" + ", ".join(items) + "]"
+        """A bounded, JSON-like rendering: it stops looking once it has enough, so a huge value costs no more than a small one.
+
+        Everything that is looked at spends from what is ``left``, also names, hidden values and empty lists.
+        """
+        kind = type(value)
+        if kind is dict and depth < 20:
+            return "{" + self._sketch_pairs(value.items(), ": ", left, depth) + "}"
+        if kind in SCALARS:
+            return _glimpse(value, left)
+        left[0] -= 2
+        names = _field_names(kind)  # type: ignore[arg-type]
+        if depth >= 20 and (names or isinstance(value, (Mapping, *_COLLECTIONS))):
+            return TOO_DEEP
+        if names:
+            pairs = self._sketch_pairs(((name, getattr(value, name, None)) for name in names), "=", left, depth)
+            return f"{kind.__name__}({pairs})"
+        if isinstance(value, Mapping):
+            return "{" + self._sketch_pairs(value.items(), ": ", left, depth) + "}"
+        if isinstance(value, _COLLECTIONS):
+            items = ", ".join(self._sketch_items(value, left, depth))
+            return f"{{{items}}}" if isinstance(value, (set, frozenset)) else f"[{items}]"
+        return _glimpse(value, left)
+
+    def _sketch_pairs(self, pairs: Iterable[tuple[Any, Any]], sign: str, left: list[int], depth: int) -> str:
+        parts = []
+        left[0] -= 2
+        for key, item in pairs:
+            if left[0] <= 0:
+                parts.append("...")
+                break
+            left[0] -= len(REDACTED)
+            name = key if sign == "=" else _glimpse(key, left)
+            hidden = self.is_sensitive(key) and _hides(item)
+            parts.append(f"{name}{sign}{REDACTED if hidden else self._sketch(item, left, depth + 1)}")
+        return ", ".join(parts)
+
+    def _sketch_items(self, items: Iterable[Any], left: list[int], depth: int) -> Iterator[str]:
+        for item in items:
+            if left[0] <= 0:
+                yield "..."
+                return
+            yield self._sketch(item, left, depth + 1)
+
+
+_COLLECTIONS = (list, tuple, set, frozenset)
+
+
+def _glimpse(value: Any, left: list[int]) -> str:
+    if type(value) is str:
+        text = repr(value if len(value) <= MAX_STRING else value[:MAX_STRING])
+    else:
         text = show(value[:MAX_STRING] if isinstance(value, (str, bytes)) else value)[: MAX_STRING + 100]
-        left[0] -= len(text)
-        return text
+    left[0] -= len(text) + 2
+    return text
+
+
+@lru_cache(maxsize=1_024)
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields by which values of a type are shown: a named tuple's, and a dataclass's unless its own ``repr`` says less."""
+    if issubclass(kind, tuple):
+        return tuple(getattr(kind, "_fields", ()))
+    made_by_dataclass = is_dataclass(kind) and hasattr(kind.__repr__, "__wrapped__")
+    return tuple(field.name for field in fields(kind) if field.repr) if made_by_dataclass else ()
+
+
+def _lowered(option: str, keys: Iterable[str] | None) -> frozenset[str]:
+    names = [keys] if isinstance(keys, str) else list(keys or ())
+    if isinstance(keys, str) or not all(isinstance(name, str) for name in names):
+        raise EdictumConfigError(f"RedactionPolicy: {option} is {keys!r:.80}, not a list of names.", hint=f'Write {option}=["..."].')
+    return frozenset(name.lower() for name in names)
+
+
+def _custom_pattern(pair: tuple[str, str]) -> tuple[re.Pattern[str], str]:
+    """A pattern of the user, tried out together with its replacement: a bad one must not come to light after a tool has run."""
+    try:
+        pattern, replacement = pair
+        if not isinstance(replacement, str):
+            raise TypeError(f"the replacement is {type(replacement).__name__}, not text")
+        compiled = re.compile(pattern)
+        compiled.sub(replacement, "")  # reads the replacement, whether or not the pattern matches
+    except re.error as exc:
+        raise EdictumConfigError(
+            f"RedactionPolicy: {pair!r:.200} is not a regex with a replacement: {exc}.", hint="Fix or remove it."
+        ) from exc
+    except (TypeError, ValueError, IndexError) as exc:
+        hint = "Write custom_patterns=[(regex, replacement)], both as text."
+        raise EdictumConfigError(f"RedactionPolicy: {pair!r:.200} in custom_patterns: {exc}.", hint=hint) from exc
+    return compiled, replacement
 
 
 def _hides(item: Any) -> bool:
@@ -273,11 +358,6 @@ def _hides(item: Any) -> bool:
 # searched window by window; windows overlap by more than any secret is long, and grow when a match reaches their end.
 _WINDOW = 1 << 16
 _OVERLAP = 1 << 13
-
-
-def _hinted(text: str) -> bool:
-    lowered = text.lower()
-    return any(word in lowered for word in _HINTS)
 
 
 def _replace_all(pattern: re.Pattern[str], replacement: str, text: str) -> str:
@@ -304,8 +384,8 @@ def _replace_all(pattern: re.Pattern[str], replacement: str, text: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _builtin_patterns() -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(pattern), replacement) for pattern, replacement in SECRET_PATTERNS]
+def _builtin_patterns() -> list[tuple[tuple[str, ...], re.Pattern[str], str]]:
+    return [(hints, re.compile(pattern), replacement) for hints, pattern, replacement in SECRET_PATTERNS]
 
 
 def _apart(word: str) -> tuple[str, ...]:
@@ -324,6 +404,11 @@ def _apart(word: str) -> tuple[str, ...]:
 def _ends_in_a_front(word: str) -> bool:
     """``github`` and ``githubaccess``; a short word counts only alone."""
     return word in FRONTS or any(word.endswith(front) for front in FRONTS if len(front) > 5)
+
+
+def _ends(key: str) -> str:
+    """As much of a long key as is judged by its words, and remembered: nobody names a field in more."""
+    return f"{key[:128]} {key[-128:]}"
 
 
 @lru_cache(maxsize=4_096)

@@ -1,0 +1,51 @@
+"""What the decorators of contracts take, for type checkers; a test keeps the options and those of a Contract together.
+
+A module of its own, because the decorators need it only to be type-checked and a TypedDict takes time to make.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar, overload
+
+from edictum.core.call import ToolCall
+from edictum.core.contract import Contract, Mode, Verdict
+from edictum.core.session import SessionReading, SessionView
+
+Says: TypeAlias = Verdict | Awaitable[Verdict]
+PreCheck: TypeAlias = Callable[[ToolCall], Says]
+PostCheck: TypeAlias = Callable[[ToolCall, Any], Says]
+SessionCheck: TypeAlias = Callable[[SessionView], Says]
+When: TypeAlias = Callable[[ToolCall], bool]
+Reading = TypeVar("Reading", bound=SessionReading)
+
+
+class ContractOptions(TypedDict, total=False):
+    """The options of every contract."""
+
+    id: str
+    mode: Mode | None
+    tags: Collection[str]
+    metadata: Mapping[str, Any]
+
+
+class PreOptions(ContractOptions, total=False):
+    effect: Literal["deny", "approve"]
+    timeout: float
+    timeout_effect: Literal["deny", "allow"]
+
+
+class PostOptions(ContractOptions, total=False):
+    effect: Literal["warn", "redact", "deny"]
+    redact: Callable[[Any], Any] | None
+
+
+class SessionOptions(ContractOptions, total=False):
+    effect: Literal["deny"]
+
+
+class SessionDecorator(Protocol):
+    """``@session_contract(...)``. A function that says ``session: Session``, as the older library had it, is taken as well."""
+
+    @overload
+    def __call__(self, function: SessionCheck, /) -> Contract: ...
+    @overload
+    def __call__(self, function: Callable[[Reading], Says], /) -> Contract: ...

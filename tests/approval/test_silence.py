@@ -1,0 +1,53 @@
+"""A backend that does not keep to the time it was given."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from edictum import ApprovalDecision, ApprovalRequest, ApprovalStatus, Edictum, ToolDenied, ToolExecutionResult, Verdict, precondition
+
+
+@precondition("*", id="ask", effect="approve", timeout=1)
+def ask(call: Any) -> Verdict:
+    return Verdict.fail("are you sure?")
+
+
+class Slow:
+    """Says yes at once, or nothing at all."""
+
+    def __init__(self, *, silent: bool) -> None:
+        self.silent = silent
+
+    async def request_approval(self, tool_name: str, tool_args: Any, message: str, **more: Any) -> ApprovalRequest:
+        return ApprovalRequest("1", tool_name, tool_args, message, more["timeout"])
+
+    async def wait_for_decision(self, approval_id: str, timeout: Any = None) -> ApprovalDecision:
+        if self.silent:
+            await asyncio.Event().wait()
+        return ApprovalDecision(True, "bob", None, ApprovalStatus.APPROVED)
+
+
+@pytest.mark.parametrize("driven", ["async", "sync"])
+async def test_it_is_not_waited_for_without_end(driven: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets its time and a little more; then the answer is no, and the audit says so."""
+    monkeypatch.setattr("edictum.core.lifecycle.LATE_ANSWER_S", -0.9)
+    guard = Edictum(contracts=[ask], approval_backend=Slow(silent=True))  # type: ignore[arg-type]
+    ran: list[int] = []
+    if driven == "async":
+        outcome = await guard.dispatch("t", {}, lambda: ran.append(1))
+    else:
+        outcome = guard.dispatch_sync("t", {}, lambda: ran.append(1))
+    assert isinstance(outcome, ToolDenied)
+    assert ran == []
+    assert outcome.policy_error
+    assert "The approval backend" in outcome.details
+    assert guard.session().in_flight == 0
+
+
+async def test_one_that_answers_is_believed() -> None:
+    """The counterpart, so that the bound is what makes the difference above."""
+    guard = Edictum(contracts=[ask], approval_backend=Slow(silent=False))  # type: ignore[arg-type]
+    assert isinstance(await guard.dispatch("t", {}, lambda: 1), ToolExecutionResult)
