@@ -1,7 +1,8 @@
 """Edictum: every tool call that an AI agent makes goes through one gate and ends as exactly one typed outcome.
 
 Names are imported from their modules when they are first used, so that ``import edictum`` costs next to nothing. The imports
-under TYPE_CHECKING are what type checkers read; a test keeps the three lists equal.
+under TYPE_CHECKING are what type checkers read; a test keeps the three lists equal. ``__getattr__`` is hidden from them, because
+with it they would believe that every name exists.
 """
 
 from importlib import import_module
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from edictum.core.contract import Contract, Verdict, postcondition, precondition, session_contract
     from edictum.core.hooks import HookDecision, HookRegistration, HookResult
     from edictum.core.limits import OperationLimits
+    from edictum.core.session import SessionView
     from edictum.errors import (
         BackendError,
         EdictumConfigError,
@@ -92,6 +94,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "edictum.core.contract": ("Contract", "Verdict", "postcondition", "precondition", "session_contract"),
     "edictum.core.hooks": ("HookDecision", "HookRegistration", "HookResult"),
     "edictum.core.limits": ("OperationLimits",),
+    "edictum.core.session": ("SessionView",),
     "edictum.errors": (
         "BackendError",
         "EdictumConfigError",
@@ -126,11 +129,13 @@ _HOMES: dict[str, tuple[str, ...]] = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'edictum' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
-    return value
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME_OF:
+            raise AttributeError(f"module 'edictum' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:
@@ -176,6 +181,7 @@ __all__ = [
     "Principal",
     "RedactionPolicy",
     "Session",
+    "SessionView",
     "ShadowContract",
     "SideEffect",
     "StdoutAuditSink",

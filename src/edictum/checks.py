@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from edictum.approval.port import ApprovalBackend
 from edictum.audit.sinks import AuditSink
+from edictum.core.arity import check_takes
 from edictum.core.call import Principal
 from edictum.core.contract import Contract
 from edictum.core.hooks import HookRegistration
@@ -16,11 +18,22 @@ from edictum.core.redaction import RedactionPolicy
 from edictum.errors import EdictumConfigError
 from edictum.runtime.clock import Clock
 
+TAKES = {
+    "success_check": ("tool_name", "result"),
+    "on_deny": ("call", "reason", "name"),
+    "on_allow": ("call",),
+    "principal_resolver": ("tool_name", "args"),
+    "actual_amounts": ("result",),
+}
+
 
 def check_callables(**functions: Any) -> None:
     for name, function in functions.items():
-        if function is not None and not callable(function):
+        if function is None:
+            continue
+        if not callable(function):
             raise EdictumConfigError(f"Edictum: {name} is {function!r}, not a function.", hint=f"Pass a function as {name}, or None.")
+        check_takes(f"Edictum: {name}", function, *TAKES[name])
 
 
 def check_principal(principal: Any) -> None:
@@ -71,6 +84,9 @@ def tools_of(tools: Any) -> dict[str, ToolEntry]:
 
 
 def sinks_of(audit_sink: Any) -> tuple[AuditSink, ...]:
+    if isinstance(audit_sink, (str, os.PathLike)):
+        hint = f'To write events to that file, pass FileAuditSink("{audit_sink}").'
+        raise EdictumConfigError(f"audit_sink is {str(audit_sink)!r}, not a sink.", hint=hint)
     sinks = () if audit_sink is None else (audit_sink,) if hasattr(audit_sink, "emit") else items("audit_sink", audit_sink)
     for number, sink in enumerate(sinks):
         if not callable(getattr(sink, "emit", None)):

@@ -62,7 +62,7 @@ from edictum.factories import (
     read_files,
     session_store,
 )
-from edictum.merging import merged
+from edictum.merging import merged, tightest
 from edictum.options import batch_item, metadata_of, read_account, read_options
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
 from edictum.runtime.clock import SYSTEM, Clock
@@ -78,6 +78,7 @@ from edictum.success import SuccessCheck, error_key
 from edictum.watching import Watch
 
 if TYPE_CHECKING:
+    from edictum.call_options import Amounts, CallOptions
     from edictum.contracts.bundle import Bundle
 
 logger = logging.getLogger("edictum")
@@ -274,16 +275,18 @@ class Edictum:
         states = [guard._state for guard in guards]
         policy = merged([state.policy for state in states])
         python = merged([state.base.policy(None) for state in states])
-        base = Base(python.contracts, python.hooks, states[0].base.limits, python.tools)
+        base = Base(python.contracts, python.hooks, tightest(state.base.limits for state in states), python.tools)
         return cls._assemble(policy, replace(states[0].wiring, local_sink=CollectingAuditSink()), base, states[0].language)
 
     # --- Calls ------------------------------------------------------------------------------------------------------------
 
-    async def run(self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], **options: Any) -> Any:
+    async def run(self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
         """Govern one call and return the tool's value.
 
         Raises ``EdictumDenied`` when the call was refused (the tool did not run) and ``EdictumToolError`` when it failed or
-        ran out of time. Options: ``session_id``, ``principal``, ``environment``, ``call_id``, ``parent_call_id``, ``metadata``,
+        ran out of time.
+
+        Options: ``session_id``, ``principal``, ``environment``, ``call_id``, ``parent_call_id``, ``metadata``,
         ``call_index``, ``caller``, ``tool_use_id``, ``timeout_s``, ``run_in`` ("inline", "thread", "process", or an engine),
         ``parent_session_id`` (a session, or several from the nearest to the root, in which the call counts as well), ``amounts``
         (what it is expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it), ``actual_amounts`` (a
@@ -294,7 +297,7 @@ class Edictum:
             end = await drive_async(end)
         return end.value if type(end) is ToolExecutionResult else unwrap(end)
 
-    def run_sync(self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], **options: Any) -> Any:
+    def run_sync(self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
         """As ``run``, from synchronous code in any thread, inside or outside a running event loop."""
         end = self._walk(tool_name, args, fn, None, options)
         return unwrap(drive_sync(end) if type(end) is Rest else end)
@@ -307,7 +310,7 @@ class Edictum:
         *,
         flag: Flag | None = error_key,
         turn: TurnPort | None = None,
-        **options: Any,
+        **options: Unpack[CallOptions],
     ) -> ToolOutcome:
         """Govern one call and return its outcome. Options as for ``run``.
 
@@ -327,13 +330,13 @@ class Edictum:
         *,
         flag: Flag | None = error_key,
         turn: TurnPort | None = None,
-        **options: Any,
+        **options: Unpack[CallOptions],
     ) -> ToolOutcome:
         """As ``dispatch``, from synchronous code."""
         end = self._walk(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
         return drive_sync(end) if type(end) is Rest else end
 
-    async def begin(self, tool_name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Any) -> Ticket:
+    async def begin(self, tool_name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Unpack[CallOptions]) -> Ticket:
         """Open a ticket: for hosts that run the tool themselves, between a hook before it and a hook after it."""
         call, walk = self._ticket(tool_name, args, flag, options)
         step = await settle_async(walk, walk.step())
@@ -341,7 +344,7 @@ class Edictum:
             walk.ended(step)
         return Ticket(call, walk, step)
 
-    def begin_sync(self, tool_name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Any) -> Ticket:
+    def begin_sync(self, tool_name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Unpack[CallOptions]) -> Ticket:
         """As ``begin``, from synchronous code."""
         call, walk = self._ticket(tool_name, args, flag, options)
         step = settle_sync(walk, walk.step())
@@ -349,14 +352,14 @@ class Edictum:
             walk.ended(step)
         return Ticket(call, walk, step)
 
-    def _ticket(self, tool_name: str, args: Mapping[str, Any], flag: Flag | None, options: dict[str, Any]) -> tuple[ToolCall, Walk]:
+    def _ticket(self, tool_name: str, args: Mapping[str, Any], flag: Flag | None, options: CallOptions) -> tuple[ToolCall, Walk]:
         state = self._state
         plan = state.policy.plan(tool_name)
         run = self._call(state, plan, args, None, options)
         return run.call, Walk(_flow_of(state, plan, run, flag, options), state.ports)
 
     def _in_turn(
-        self, tool_name: str, args: Any, fn: Callable[..., Any] | None, turn: TurnPort, flag: Flag | None, options: dict[str, Any]
+        self, tool_name: str, args: Any, fn: Callable[..., Any] | None, turn: TurnPort, flag: Flag | None, options: CallOptions
     ) -> ToolOutcome | Rest:
         state = self._state
         step = turn.open(tool_name, args, fn, state.policy)
@@ -373,7 +376,8 @@ class Edictum:
         terms, account = (_terms(state, options), read_account(run.call, options)) if options else (state.terms, None)
         if account is not None:
             return walk_on(accounted(in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step), account), state.ports)
-        if plan.hooks_before or not step.clear(run.call):
+        unknown = terms.principal_resolver is not None and not run.identified  # on whose behalf: until then no two calls are the same
+        if unknown or plan.hooks_before or not step.clear(run.call):
             return walk_on(in_turn(run, plan, terms, judge, step), state.ports)
         return walk_on(lifecycle(run, plan, terms, judge, step, True), state.ports)
 
@@ -383,7 +387,7 @@ class Edictum:
         args: Mapping[str, Any],
         fn: Callable[..., Any] | None,
         flag: Flag | None,
-        options: dict[str, Any],
+        options: CallOptions,
     ) -> ToolOutcome | Rest:
         """Begin a call, and take it as far as it goes without waiting."""
         if not callable(fn):
@@ -400,7 +404,7 @@ class Edictum:
         plan: Plan,
         args: Mapping[str, Any],
         fn: Callable[..., Any] | None,
-        options: dict[str, Any],
+        options: CallOptions,
         session_id: str = "",
         call_id: str = "",
     ) -> RunTool:
@@ -442,7 +446,7 @@ class Edictum:
         session_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         parent_session_id: str | Sequence[str] | None = None,
-        amounts: Mapping[str, float] | None = None,
+        amounts: Amounts | None = None,
     ) -> EvaluationResult:
         """What would be decided about this call, without counting, recording or running anything.
 
@@ -497,7 +501,7 @@ class Edictum:
         session_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         parent_session_id: str | Sequence[str] | None = None,
-        amounts: Mapping[str, float] | None = None,
+        amounts: Amounts | None = None,
     ) -> Explanation:
         """As ``evaluate``, with the conditions of each contract as a tree: what every leaf looked at, and whether it held."""
         evaluation = self.evaluate(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 from edictum.core.contract import Contract
+from edictum.core.limits import OperationLimits
 from edictum.core.policy import Policy, ToolEntry, merge_entries
 
 logger = logging.getLogger("edictum")
@@ -17,13 +19,10 @@ def merged(policies: Sequence[Policy]) -> Policy:
     for policy in policies:
         for name, entry in policy.tools.items():
             tools[name] = merge_entries(tools[name], entry) if name in tools else entry
-    limits = policies[0].limits
-    for policy in policies[1:]:
-        limits = limits.tighter(policy.limits)
     return Policy(
         contracts=_merged_contracts(policies),
         hooks=_distinct(hook for policy in policies for hook in policy.hooks),
-        limits=limits,
+        limits=tightest(policy.limits for policy in policies),
         session_limits=_distinct(limit for policy in policies for limit in policy.session_limits),
         tools=tools,
         success_rules=_distinct(rule for policy in policies for rule in policy.success_rules),
@@ -32,6 +31,12 @@ def merged(policies: Sequence[Policy]) -> Policy:
         enforce_limits=any(policy.enforce_limits for policy in policies),
         mode=policies[0].mode,
     )
+
+
+def tightest(limits: Iterable[OperationLimits | None]) -> OperationLimits | None:
+    """What all of these allow; None when none of them says anything."""
+    given = [each for each in limits if each is not None]
+    return reduce(OperationLimits.tighter, given) if given else None
 
 
 def _strictest(unlisted: Iterable[Contract | None]) -> Contract | None:

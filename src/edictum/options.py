@@ -21,7 +21,7 @@ BATCH_KEYS = ("output", "environment", "session_id", "metadata", "parent_session
 
 
 @record
-class CallOptions:
+class Stated:
     """What was stated about one call: fields of its ToolCall, and how to run it."""
 
     fields: dict[str, Any]
@@ -30,7 +30,7 @@ class CallOptions:
     identified: bool
 
 
-def read_options(options: Mapping[str, Any], timeout_s: float | None, run_in: Any) -> CallOptions:
+def read_options(options: Mapping[str, Any], timeout_s: float | None, run_in: Any) -> Stated:
     """The options of a call; ``timeout_s`` and ``run_in`` are what holds when nothing else is stated."""
     fields: dict[str, Any] = {}
     for name, value in options.items():
@@ -46,7 +46,7 @@ def read_options(options: Mapping[str, Any], timeout_s: float | None, run_in: An
     if identified := "principal" in options:  # None, too, is somebody: nobody
         check_principal(options["principal"])
         fields["principal"] = options["principal"]
-    return CallOptions(fields, timeout_s, run_in, identified)
+    return Stated(fields, timeout_s, run_in, identified)
 
 
 def _text(name: str, value: Any) -> str:

@@ -27,6 +27,9 @@ class Watch:
     ) -> None:
         if not paths:
             raise EdictumConfigError("watch() requires at least one path.", hint="Pass the path of a YAML file.")
+        if missing := [path for path in paths if not path.is_file()]:
+            hint = "Watch files that are there; a file may go away and come back later."
+            raise EdictumConfigError(f"watch(): there is no file {str(missing[0])!r}.", hint=hint)
         if not interval_s > 0:
             raise EdictumConfigError(f"watch(): interval_s is {interval_s!r}.", hint="Use seconds, more than 0.")
         self._paths = paths

@@ -26,10 +26,10 @@ LAYERS = [
     {"core", "outcomes", "success", "findings"},
     {"contracts", "sessions", "audit", "approval", "telemetry", "execution", "evaluation", "explanation"},
     {"runtime"},
-    {"dry_run", "registry", "builtins", "factories", "watching", "checks", "merging", "options"},
+    {"dry_run", "registry", "builtins", "factories", "watching", "checks", "merging", "call_options", "options"},
     {"guard", "hooks", "limits", "session", "storage"},
     {"harness", "testing"},
-    {"adapters", "cli", "console"},
+    {"adapters", "cli", "console", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 IMPURE = {"asyncio", "time", "os", "uuid", "random", "logging", "yaml", "threading", "socket", "subprocess", "pathlib", "io", "sys"}

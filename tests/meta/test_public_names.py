@@ -47,6 +47,7 @@ NAMES = [
     "Principal",
     "RedactionPolicy",
     "Session",
+    "SessionView",
     "ShadowContract",
     "SideEffect",
     "StdoutAuditSink",
@@ -155,6 +156,14 @@ def test_importing_edictum_loads_no_optional_library() -> None:
     code = f"import sys, edictum\nprint(*[name for name in {OPTIONAL!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_what_is_for_type_checkers_is_not_loaded() -> None:
+    """Making a TypedDict takes time, and calls need none."""
+    code = "import sys\nfrom edictum import Edictum, precondition\nEdictum()\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "edictum.core.contract" in done.stdout.split()
+    assert {"edictum.call_options", "edictum.core.contract_types"}.isdisjoint(done.stdout.split())
 
 
 def test_importing_edictum_starts_nothing() -> None:

@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from functools import cache, cached_property
 from importlib import import_module, metadata
 from inspect import isawaitable
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 
 from edictum.core._draft import record
 from edictum.core.call import Principal
@@ -49,6 +49,9 @@ from edictum.outcomes import (
     outcome_to_model_content,
 )
 from edictum.runtime.ticket import Ticket, TicketTable
+
+if TYPE_CHECKING:
+    from edictum.call_options import CallOptions
 
 logger = logging.getLogger("edictum")
 
@@ -83,6 +86,15 @@ class Reply:
         if self.error is not None:
             raise self.error
         return self.value if self.text is None else self.text
+
+
+class AdapterOptions(TypedDict, total=False):
+    """The keywords of every adapter, for those that have more to set up and pass these on."""
+
+    guard: Edictum
+    session_id: str | None
+    principal: Principal | None
+    principal_resolver: Callable[..., Any] | None
 
 
 class Adapter:
@@ -150,7 +162,14 @@ class Adapter:
     # --- Frameworks in which we run the tool --------------------------------------------------------------------------------
 
     def call(
-        self, name: str, args: Mapping[str, Any], body: Body, *, on_warn: OnWarn | None = None, flag: Flag | None = None, **options: Any
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        body: Body,
+        *,
+        on_warn: OnWarn | None = None,
+        flag: Flag | None = None,
+        **options: Unpack[CallOptions],
     ) -> Reply:
         """Govern one call of a synchronous framework. ``body`` gets the checked arguments as a dict and runs the tool."""
         signals = self._signals
@@ -177,7 +196,7 @@ class Adapter:
         *,
         on_warn: OnWarn | None = None,
         flag: Flag | None = None,
-        **options: Any,
+        **options: Unpack[CallOptions],
     ) -> Reply:
         """As ``call``, for an asynchronous framework."""
         signals = self._signals
@@ -198,7 +217,9 @@ class Adapter:
 
     # --- Frameworks with a hook before the tool and one after it --------------------------------------------------------------
 
-    def before(self, key: str, name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Any) -> Reply | Ticket:
+    def before(
+        self, key: str, name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Unpack[CallOptions]
+    ) -> Reply | Ticket:
         """Open the call. A Reply: it is refused. A Ticket: run the tool with ``ticket.args``, then call ``after`` with the same key."""
         try:
             ticket = self._guard(name).begin_sync(name, args, flag=flag, **self.options(**options))
@@ -208,7 +229,9 @@ class Adapter:
         except Exception as exc:
             return self.reply(broken(name, exc))
 
-    async def abefore(self, key: str, name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Any) -> Reply | Ticket:
+    async def abefore(
+        self, key: str, name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Unpack[CallOptions]
+    ) -> Reply | Ticket:
         """As ``before``, for an asynchronous framework."""
         try:
             ticket = await self._guard(name).begin(name, args, flag=flag, **self.options(**options))
@@ -256,7 +279,7 @@ class Adapter:
     def _guard(self, name: str) -> Edictum:
         return self._canary if name == CANARY else self.guard
 
-    def options(self, **options: Any) -> dict[str, Any]:
+    def options(self, **options: Unpack[CallOptions]) -> CallOptions:
         """The options of a guard call. The adapter's resolver goes before its principal, and both before what the guard has."""
         options["session_id"] = self._session_id
         if self._principal_resolver is not None:

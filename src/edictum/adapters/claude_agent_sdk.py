@@ -5,9 +5,9 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
-from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, as_text, broken
+from edictum.adapters._base import CANARY, Adapter, AdapterOptions, OnWarn, Reply, as_text, broken
 from edictum.adapters._claude_calls import OpenCalls, Opened
 from edictum.adapters._claude_canary import ask_hooks
 from edictum.adapters._mcp import WireResult, alike
@@ -24,7 +24,7 @@ class ClaudeAgentSDKAdapter(Adapter):
     requires: ClassVar = {"claude-agent-sdk": ("0.2.182", "0.3")}
     hands_on_args: ClassVar = True
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Unpack[AdapterOptions]) -> None:
         super().__init__(*args, **options)
         self._open = OpenCalls()
 

@@ -11,9 +11,9 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
-from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, logger
+from edictum.adapters._base import CANARY, Adapter, AdapterOptions, OnWarn, Reply, logger
 from edictum.adapters._crewai_ids import forget, note, noted
 
 FUNCTIONS = ("func", "_run", "_arun")  # where a tool of CrewAI keeps what it does
@@ -24,7 +24,7 @@ class CrewAIAdapter(Adapter):
 
     requires: ClassVar = {"crewai": ("1.15.30", "2")}
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Unpack[AdapterOptions]) -> None:
         super().__init__(*args, **options)
         self._lock = threading.RLock()  # CrewAI runs parallel calls in threads; a tool must be governed once
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn
 from edictum.adapters._mcp import Asked, WireResult
 from edictum.execution.portal import PORTAL
+
+if TYPE_CHECKING:
+    from edictum.call_options import CallOptions
 
 
 class FastMCPAdapter(Adapter):
@@ -84,7 +87,7 @@ class FastMCPAdapter(Adapter):
         return PORTAL.run(ask())
 
 
-def _call_id(context: Any) -> dict[str, str]:
+def _call_id(context: Any) -> CallOptions:
     """The id of the client's request. A call that the server's own code makes has none."""
     inside = context.fastmcp_context
     return {} if inside is None or inside.request_context is None else {"call_id": inside.request_id}

@@ -10,9 +10,9 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
-from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply
+from edictum.adapters._base import CANARY, Adapter, AdapterOptions, OnWarn, Reply
 from edictum.execution.portal import PORTAL
 
 FAILED = "An error occurred while invoking the function {}: {}"  # what Semantic Kernel makes of an exception
@@ -23,7 +23,7 @@ class SemanticKernelAdapter(Adapter):
 
     requires: ClassVar = {"semantic-kernel": ("1.45", "2")}
 
-    def __init__(self, *args: Any, terminate_on_deny: bool = False, **options: Any) -> None:
+    def __init__(self, *args: Any, terminate_on_deny: bool = False, **options: Unpack[AdapterOptions]) -> None:
         """``terminate_on_deny`` ends the run at a denial: the model is not asked again, and never reads the reason."""
         super().__init__(*args, **options)
         self._terminate_on_deny = terminate_on_deny

@@ -139,6 +139,19 @@ class SessionState:
         tally = self.tallies[scope] = Tally()
         return tally
 
+    def recount(self) -> None:
+        """Find out anew what is held, from the calls that hold it: somebody was interrupted while it was counted."""
+        for tally in (self.total, *self.tallies.values()):
+            tally.held = 0
+            for amount in tally.amounts.values():
+                amount[1] = 0
+        for lease in self.leases.values():
+            for scope in lease.held.scopes:
+                tally = self.tally(scope)
+                tally.held += 1
+                for name, reserved in lease.held.amounts.items():
+                    tally.change(name, 0, reserved)
+
     def remember(self, call_id: str, how: str) -> None:
         """How a call ended, for as long as it may be asked again: two generations, the older one forgotten whole."""
         self.ended[call_id] = how
@@ -185,12 +198,16 @@ class MemoryLedger:
                     used += tally.held
                 if used >= maximum:
                     return None
-            total.attempts += 1
-            total.held += 1
-            for scope in seat.tools:
-                tally = tallies.get(scope) or state.new_tally(scope)
-                tally.held += 1
-            state.leases[call_id] = seat.lease or _lease_of(seat)
+            try:
+                total.attempts += 1
+                total.held += 1
+                for scope in seat.tools:
+                    tally = tallies.get(scope) or state.new_tally(scope)
+                    tally.held += 1
+                state.leases[call_id] = seat.lease or _lease_of(seat)
+            except BaseException:  # Ctrl-C, in the midst of it
+                state.recount()
+                raise
             return total.attempts, total.executions
 
     def leave(self, session_id: str, call_id: str, seat: Seat) -> tuple[int, int] | None:
@@ -199,22 +216,30 @@ class MemoryLedger:
             state = self._sessions.get(session_id)
             if state is None or state.leases.get(call_id) is not seat.lease:
                 return None
-            del state.leases[call_id]
             total, tallies, ended = state.total, state.tallies, state.ended
-            for scope in seat.scopes:
-                tally = tallies[scope] if scope else total
-                tally.held -= 1
-                tally.executions += 1
-                tally.successes += 1
-                tally.consecutive_failures = 0
+            del state.leases[call_id]
             ended[call_id] = "success"
+            try:
+                for scope in seat.scopes:
+                    tally = tallies[scope] if scope else total
+                    tally.held -= 1
+                    tally.executions += 1
+                    tally.successes += 1
+                    tally.consecutive_failures = 0
+            except BaseException:
+                state.recount()
+                raise
             if len(ended) >= MAX_ENDED:
                 state.next_generation()
             return total.attempts, total.executions
 
     def reserve(self, reservation: Reservation) -> Grant:
         with self._lock:
-            return self._reserve(reservation)
+            try:
+                return self._reserve(reservation)
+            except BaseException:
+                self._recount(reservation)
+                raise
 
     def _reserve(self, reservation: Reservation) -> Grant:
         if self._ttl_s is not None:
@@ -345,7 +370,16 @@ class MemoryLedger:
 
     def settle(self, settlement: Settlement) -> Counters:
         with self._lock:
-            return self._settle(settlement)
+            try:
+                return self._settle(settlement)
+            except BaseException:
+                self._recount(settlement)
+                raise
+
+    def _recount(self, step: Reservation | Settlement) -> None:
+        for session_id in (step.session_id, *step.parents):
+            if session_id in self._sessions:
+                self._sessions[session_id].recount()
 
     def _settle(self, settlement: Settlement) -> Counters:
         # A session that was reset while the call ran is new now; the call still counts in it.

@@ -6,7 +6,7 @@ Nothing here needs pytest. A suite is a class of test methods; subclass it besid
         def make_sink(self): ...
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edictum.testing.approval import ApprovalConformance
 from edictum.testing.audit import AuditConformance
@@ -20,6 +20,11 @@ from edictum.testing.fakes import (
     ScriptedApprovalBackend,
     audit_trail,
 )
+
+if TYPE_CHECKING:
+    from edictum.testing.adapter import AdapterConformance
+    from edictum.testing.cases import Case, load_cases, run_cases
+    from edictum.testing.ledger import LedgerConformance
 
 __all__ = [
     "AdapterConformance",
@@ -40,17 +45,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "AdapterConformance":
-        from edictum.testing.adapter import AdapterConformance
+if not TYPE_CHECKING:  # with it, type checkers would believe that every name exists
 
-        return AdapterConformance
-    if name == "LedgerConformance":  # on first use: it needs more of the library than the rest
-        from edictum.testing.ledger import LedgerConformance
+    def __getattr__(name: str) -> Any:
+        if name == "AdapterConformance":
+            from edictum.testing.adapter import AdapterConformance
 
-        return LedgerConformance
-    if name in ("Case", "load_cases", "run_cases"):  # on first use: reading cases needs the extra `yaml`
-        from edictum.testing import cases
+            return AdapterConformance
+        if name == "LedgerConformance":  # on first use: it needs more of the library than the rest
+            from edictum.testing.ledger import LedgerConformance
 
-        return getattr(cases, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return LedgerConformance
+        if name in ("Case", "load_cases", "run_cases"):  # on first use: reading cases needs the extra `yaml`
+            from edictum.testing import cases
+
+            return getattr(cases, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 from unittest import SkipTest
 
 from edictum.approval.memory import InMemoryApprovalBackend
@@ -213,7 +213,7 @@ def no_forbidden(call: Any) -> Verdict:
     return Verdict.fail("The key is forbidden.") if call.args.get("key") == "forbidden" else Verdict.pass_()
 
 
-def no_secret(effect: str, **options: Any) -> Contract:
+def no_secret(effect: Literal["warn", "redact", "deny"], **options: Any) -> Contract:
     """A postcondition that objects to SECRET anywhere in a result."""
 
     @postcondition("*", id="no-secret", effect=effect, **options)

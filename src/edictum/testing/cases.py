@@ -33,12 +33,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from edictum.contracts.load import load_any, to_plain
 from edictum.core.call import Principal
 from edictum.errors import EdictumConfigError, EdictumError
 from edictum.evaluation import EvaluationResult
+from edictum.factories import BundleOptions
 from edictum.guard import Edictum
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, outcome_kind
 from edictum.sessions.memory import MemoryLedger
@@ -258,7 +259,7 @@ def _environment(variables: Mapping[str, Any]) -> Iterator[None]:
 # --- Files ------------------------------------------------------------------------------------------------------------------
 
 
-def load_cases(*paths: str | os.PathLike[str], **options: Any) -> list[Case]:
+def load_cases(*paths: str | os.PathLike[str], **options: Unpack[BundleOptions]) -> list[Case]:
     """The cases of some files, or of all ``*.yaml`` in some directories. Options are handed to the guard: custom operators, say."""
     files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
     cases = [case for file in files for case in _file(file, options)]
@@ -295,7 +296,7 @@ def _checked(path: Path, number: int, data: Any) -> str:
     return note
 
 
-def run_cases(*paths: str | os.PathLike[str], **options: Any) -> list[str]:
+def run_cases(*paths: str | os.PathLike[str], **options: Unpack[BundleOptions]) -> list[str]:
     """The problems of all cases, as lines of text; an empty list when all of them hold."""
     lines = []
     for case in load_cases(*paths, **options):

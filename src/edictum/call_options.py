@@ -1,0 +1,39 @@
+"""The options of one call, for type checkers. ``edictum.options`` reads and checks them; a test keeps the two equal.
+
+A module of its own, because the guard needs it only to be type-checked and a TypedDict takes time to make. Functions that pass
+options on to a guard can be declared with it: ``def governed(name: str, **options: Unpack[CallOptions]) -> Any: ...``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias, TypedDict
+
+from edictum.core.account import Actual
+from edictum.core.call import Principal, ToolCall
+from edictum.core.effects import Engine, RunIn
+
+Amounts: TypeAlias = Mapping[str, float] | Callable[[ToolCall], Mapping[str, float]]
+
+
+class CallOptions(TypedDict, total=False):
+    """What can be stated about one call.
+
+    None is the same as nothing, but for ``principal`` and ``principal_resolver`` (nobody) and ``timeout_s`` (no bound).
+    """
+
+    session_id: str | None
+    parent_session_id: str | Sequence[str] | None
+    call_id: str | None
+    parent_call_id: str | None
+    tool_use_id: str | None
+    call_index: int | None
+    caller: str | None
+    environment: str | None
+    metadata: Mapping[str, Any] | None
+    timestamp: datetime | None
+    principal: Principal | None
+    principal_resolver: Callable[..., Any] | None
+    amounts: Amounts | None
+    actual_amounts: Actual | None
+    timeout_s: float | None
+    run_in: RunIn | Engine | None
