@@ -188,7 +188,8 @@ def show(console: Console, default: Run, checked: Run, audit: Path) -> None:
 
 
 def _judgements(default: Run, checked: Run) -> Table:
-    table = Table(title="Eleven calls, judged twice", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    title = "Eleven calls, judged twice; after a STOP the agent goes on in a new session"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", justify="right", no_wrap=True)
     for heading in ("tool", "what happens", "default heuristic", "with success_check"):
         table.add_column(heading)
@@ -240,8 +241,12 @@ def _examples(default: Run, checked: Run) -> list[tuple[str, ToolOutcome]]:
 def _summary(name: str, run: Run) -> str:
     wrong = len(run.misjudged())
     colour = "bold red" if wrong else "green"
-    stops = [f"  before call {stop.before} by {stop.limit} ({stop.counted} successes counted, {stop.really} real)" for stop in run.stops]
+    stops = [f"  before call {stop.before} by {stop.limit} ({_successes(stop.counted)} counted, {stop.really} real)" for stop in run.stops]
     return "\n".join([f"[bold]{name}[/bold]: [{colour}]{wrong} of {len(SCRIPT)} calls misjudged[/{colour}]; stopped", *stops])
+
+
+def _successes(number: int) -> str:
+    return f"{number} success" if number == 1 else f"{number} successes"
 
 
 def _lines(path: Path) -> int:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import socket
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_processes import NO_RULES, proxy
 
 from edictum import Edictum
 from edictum.adapters.mcp import MCPAdapter
@@ -110,3 +115,18 @@ async def test_a_stream_that_stays_open_is_closed_in_the_end(monkeypatch: pytest
         await ask(gateway, 1)
         assert await asyncio.wait_for(upstream.hung_up.wait(), 30)
         await streams_ended(gateway)
+
+
+def test_the_command_says_where_it_listens(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(NO_RULES)
+    command = proxy(rules, "--http", "0", to=["http://127.0.0.1:9/mcp"])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = re.fullmatch(r"edictum mcp-proxy: listening on http://127\.0\.0\.1:(\d+)/mcp\n", process.stderr.readline())
+        assert said is not None
+        with socket.create_connection(("127.0.0.1", int(said.group(1)))) as client:
+            client.sendall(b"POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n{")
+            assert client.recv(12) == b"HTTP/1.1 400"
+        process.terminate()
+        assert process.communicate(timeout=30)[0] == ""

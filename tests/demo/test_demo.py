@@ -38,7 +38,7 @@ def test_default_heuristic_misjudges_five_calls_and_stops_too_early(shown):
 def test_success_check_judges_all_calls_right_and_both_limits_fire_in_time(shown):
     text = shown[0].split("success_check: ")[1]
     assert text.startswith("0 of 11 calls misjudged")
-    assert "before call 5 by max_consecutive_failures (1 successes counted, 1 real)" in text
+    assert "before call 5 by max_consecutive_failures (1 success counted, 1 real)" in text
     assert "before call 8 by max_consecutive_failures (0 successes counted, 0 real)" in text
     assert "before call 11 by max_successes (3 successes counted, 3 real)" in text
 

@@ -15,7 +15,9 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
+import api_reference
 from fences import pages
+from meanings import MEANINGS
 
 import edictum
 from edictum.core.limits import OperationLimits
@@ -24,18 +26,6 @@ from edictum.outcomes import OUTCOME_KINDS, UNSET
 from edictum.runtime.perform import PORT_FAILURES
 
 _MARK = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
-
-LIMIT_MEANINGS = {
-    "max_attempts": "calls that are asked for, refused ones included",
-    "max_tool_calls": "calls that run",
-    "max_calls_per_tool": "calls that run, for each tool or glob",
-    "max_successes": "calls that run and succeed",
-    "max_failures": "calls that run and fail",
-    "max_consecutive_failures": "failures since the last success",
-    "max_successes_per_tool": "calls that run and succeed, for each tool or glob",
-    "max_cost": "of what calls cost in all: short for `cost` in `max_amounts`",
-    "max_amounts": "of anything that calls use up, by its name",
-}
 
 
 def table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -94,7 +84,9 @@ def _field(item: Field[Any]) -> str:
 
 def operation_limits() -> str:
     default = OperationLimits()
-    rows = [(f"`{item.name}`", f"`{getattr(default, item.name)!r}`", LIMIT_MEANINGS[item.name]) for item in fields(OperationLimits)]
+    rows = [
+        (f"`{item.name}`", f"`{getattr(default, item.name)!r}`", MEANINGS["OperationLimits"][item.name]) for item in fields(OperationLimits)
+    ]
     return table(("`OperationLimits`", "default", "at most so many"), rows)
 
 
@@ -103,6 +95,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "operation-limits": operation_limits,
     "outcome-fields": outcome_fields,
     "port-failures": port_failures,
+    **api_reference.TABLES,
 }
 
 

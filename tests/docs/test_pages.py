@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import tomllib
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from fences import ROOT, pages
+from fences import ROOT, fences_of, pages
 from generated import TABLES, found
 
-from edictum import AuditAction, AuditEvent
+from edictum import AuditAction, AuditEvent, OperationLimits, adapters
 from edictum import success as success_module
+from edictum.contracts import compile as compile_module
+from edictum.core import lifecycle
+from edictum.core.contract import RECORD_TYPES
 from edictum.success import Checker
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -91,3 +97,92 @@ def test_the_drawn_tree_has_every_module():
     names = {path.name for path in modules} - {"_version.py"} | {f"{path.parent.name}/" for path in source.glob("*/__init__.py")}
     assert len(names) > 30
     assert sorted(name for name in names if name not in drawn) == []
+
+
+# --- Words that the code writes down, and the pages that explain them ----------------------------------------------------------
+
+
+def calls_of(*names: str, below: str = "") -> Iterator[ast.Call]:
+    """Every call of these functions in the library, or in one of its packages."""
+    for path in sorted((ROOT / "src" / "edictum" / below).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in names:
+                yield node
+
+
+def words(node: ast.expr | None) -> set[str]:
+    """The text that an expression stands for; of a text with something filled in, the part before it."""
+    if isinstance(node, ast.JoinedStr):
+        node = node.values[0]
+    return {node.value} if isinstance(node, ast.Constant) and isinstance(node.value, str) else set()
+
+
+def keyword_words(name: str, *functions: str) -> set[str]:
+    return {word for call in calls_of(*functions) for keyword in call.keywords if keyword.arg == name for word in words(keyword.value)}
+
+
+def place_words(place: int, *functions: str, below: str = "") -> set[str]:
+    return {word for call in calls_of(*functions, below=below) if len(call.args) > place for word in words(call.args[place])}
+
+
+def named_in(path: str, heading: str) -> set[str]:
+    """The words in code in the first column of the tables under a heading."""
+    level = "###" if path.endswith("outcomes.md") else "##"
+    section = (ROOT / path).read_text(encoding="utf-8").split(f"\n{level} {heading}\n")[1].split("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {word for cell in cells for word in re.findall(r"`([^`<]+)(?:<\w+>)?`", cell)}
+
+
+def test_every_reason_of_a_denial_is_documented():
+    reasons = place_words(0, "Refusal") | place_words(2, "ToolDenied") | keyword_words("gate", "replace") | set(lifecycle.REASONS.values())
+    assert len(reasons) > 10
+    assert named_in("docs/concepts/outcomes.md", "Why a call was refused") == reasons | {"contract"}
+
+
+def test_every_decision_source_is_documented():
+    limits = {limit.source for limit in OperationLimits(max_successes=1).compiled()}
+    contracts = set(RECORD_TYPES.values()) | set(compile_module.SOURCES.values()) | keyword_words("source", "Contract")
+    parts = (
+        place_words(0, "_error", "Objection", below="core")
+        | keyword_words("source", "replace")
+        | keyword_words("decision_source", "ToolDenied")
+    )
+    assert len(parts) > 8
+    after = {"postcondition", "yaml_postcondition"}  # they decide about results, and not whether a call may run
+    assert named_in("docs/reference/audit-events.md", "Who decided") == (limits | contracts | parts | {"yaml_session"}) - after
+
+
+def test_every_success_source_is_documented():
+    sources = place_words(1, "SuccessVerdict")
+    assert len(sources) > 8
+    assert named_in("docs/reference/audit-events.md", "Who judged success") == sources
+
+
+# --- Installing ------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_extra_is_in_the_readme():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(first_column(ROOT / "README.md", "Install")) == set(extras)
+
+
+def test_no_page_installs_the_other_library():
+    """The package of this name in the registry is not this one."""
+    pattern = re.compile(r"pip install [^`\n]*\bedictum\b")
+    found = {str(path.relative_to(ROOT)): pattern.findall(path.read_text(encoding="utf-8")) for path in pages()}
+    assert {path: lines for path, lines in found.items() if lines} == {"README.md": ["pip install edictum"]}  # the warning
+
+
+@pytest.mark.parametrize("name", adapters.ADAPTERS)
+def test_every_adapter_page_says_how_to_install_its_framework(name):
+    wanted = [f"'{package}>={first},<{beyond}'" for package, (first, beyond) in getattr(adapters, name).requires.items()]
+    page = (ROOT / "docs" / "adapters" / f"{adapters.ADAPTERS[name]}.md").read_text(encoding="utf-8")
+    assert f"pip install '.[yaml]' {' '.join(wanted)}" in page
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "adapters").glob("*.md")), ids=lambda path: path.stem)
+def test_the_code_on_adapter_pages_is_python(path):
+    """It cannot run here, where the framework is missing; that its lines are the example's is shown beside the adapter."""
+    for fence in fences_of(path):
+        if fence.language == "text" and "adapter" in fence.body:
+            ast.parse(fence.body)
