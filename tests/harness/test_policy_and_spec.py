@@ -207,3 +207,15 @@ def test_waves_are_made_of_the_arguments_that_will_run(name: str, arguments: Any
 
 def test_a_tool_without_a_usable_schema_may_touch_anything() -> None:
     assert len(ToolScheduler().schedule([request("put", {"id": 1}), request("odd")], ACCOUNTS)) == 2
+
+
+async def test_an_entry_that_says_nothing_of_the_effect_leaves_it_to_the_spec() -> None:
+    """Only a timeout, for example. What nobody describes is the worst case."""
+    guard = new_guard(tools={"t": {"timeout_s": 30.0}, "u": {"timeout_s": 30.0}})
+    bench = Bench(tool(name="t", side_effect="read", idempotent=True)(lambda: 1), guard=guard)
+    await bench.call("t")
+    again = await bench.call("t")
+    assert isinstance(again, ToolDenied)
+    assert again.reason == "duplicate"
+    await guard.dispatch("u", {}, lambda: 1)
+    assert [event.side_effect for event in guard.local_sink.events if event.action == "call_executed"] == ["read", "irreversible"]

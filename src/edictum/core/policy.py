@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from edictum.core._draft import record
@@ -38,6 +38,7 @@ class ToolEntry:
     retry_on_timeout: bool | None = None  # None: unless it may have changed the world, and cannot be repeated
     retry_on_failure: bool = True
     verify: str | None = None  # the tool that tells whether a call of this one took effect
+    describes: bool = field(default=True, repr=False, compare=False)  # False: it says nothing of the tool's effect, e.g. only a timeout
 
 
 UNKNOWN_TOOL = ToolEntry()
@@ -204,7 +205,7 @@ class Policy:
         return matching[0] if matching else UNKNOWN_TOOL
 
 
-TOOL_KEYS = tuple(ToolEntry.__slots__)
+TOOL_KEYS = tuple(name for name in ToolEntry.__slots__ if name != "describes")
 RUN_IN: tuple[RunIn, ...] = ("inline", "thread", "process")  # from the least to the most apart
 
 
@@ -223,7 +224,7 @@ def tool_entry(name: str, settings: Mapping[str, Any]) -> ToolEntry:
         _check_entry_value(name, key, value)
     if "side_effect" in values:
         values["side_effect"] = SideEffect(values["side_effect"])
-    return ToolEntry(**values)
+    return ToolEntry(**values, describes="side_effect" in values or "idempotent" in values)
 
 
 def _check_entry_value(name: str, key: str, value: Any) -> None:
@@ -253,15 +254,17 @@ def _stated(answers: tuple[bool | None, ...]) -> bool | None:
 
 
 def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
-    """The more careful of two descriptions of one tool."""
+    """The more careful of two descriptions of one tool. Of its effect counts what is said; if nobody says anything, the worst case."""
     severity = list(SideEffect)
     timeouts = [entry.timeout_s for entry in (first, second) if entry.timeout_s is not None]
+    said = [entry for entry in (first, second) if entry.describes] or [first]
     return ToolEntry(
-        side_effect=max(first.side_effect, second.side_effect, key=severity.index),
-        idempotent=first.idempotent and second.idempotent,
+        side_effect=max((entry.side_effect for entry in said), key=severity.index),
+        idempotent=all(entry.idempotent for entry in said),
         timeout_s=min(timeouts, default=None),
         run_in=max(first.run_in, second.run_in, key=(None, *RUN_IN).index),
         retry_on_timeout=_stated((first.retry_on_timeout, second.retry_on_timeout)),
         retry_on_failure=first.retry_on_failure and second.retry_on_failure,
         verify=first.verify or second.verify,
+        describes=first.describes or second.describes,
     )

@@ -20,7 +20,7 @@ from edictum.core.limits import Reservation, Settlement
 from edictum.core.terms import Flow
 from edictum.execution.body import PLAIN, await_sync, clock, ended_by, needs_await, run_async, run_sync
 from edictum.execution.portal import PORTAL
-from edictum.execution.tasks import Ended, caught, leave
+from edictum.execution.tasks import ABANDONED, Ended, caught, leave
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.bounded import close
 from edictum.runtime.perform import Ports
@@ -299,7 +299,10 @@ def _let_go(wait: Wait) -> None:
     """What counts and records the end of a call is left to the loop, if there is one; nothing else is begun any more."""
     with suppress(RuntimeError):
         if wait.kind in LAST_WORDS:
-            leave(asyncio.get_running_loop().create_task(caught(wait.awaitable)))
+            task = asyncio.get_running_loop().create_task(caught(wait.awaitable))
+            ABANDONED.add(task)
+            task.add_done_callback(ABANDONED.discard)
+            task.add_done_callback(lambda _: close(wait.awaitable))  # the loop may end before it begins
             return
     close(wait.awaitable)
 
