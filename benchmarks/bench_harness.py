@@ -59,7 +59,7 @@ class Bench:
         limits = OperationLimits(max_attempts=None, max_tool_calls=None)
         self.guard = Edictum(limits=limits, execution=execution)
         self._executor = BoundedToolExecutor(specs(), guard=self.guard)
-        self._calls = 0
+        self._calls = self._drawn = 0
         self._turn: Turn | None = None
 
     def turn(self) -> Turn:
@@ -69,10 +69,13 @@ class Bench:
         return self._turn
 
     def dispatch(self, name: str) -> Case:
-        """A call in a turn; a cacheable one with new arguments each time, or it would be a duplicate."""
-        if name == "cacheable":
-            return lambda: self.guard.dispatch(name, {"a": self._calls, "b": 2}, turn=self.turn(), call_id="call")
-        return lambda: self.guard.dispatch(name, ARGS, turn=self.turn(), call_id="call")
+        """A call in a turn."""
+        return lambda: self.guard.dispatch(name, self.arguments(), turn=self.turn(), call_id="call")
+
+    def arguments(self) -> dict[str, int]:
+        """Others each time, as a model's are; a cacheable call with the same ones would be a duplicate."""
+        self._drawn += 1
+        return {"a": self._drawn, "b": 2}
 
 
 async def measure(
@@ -100,8 +103,10 @@ def show(title: str, figures: dict[str, float], against: dict[str, str]) -> None
 async def report_turn(repetitions: int) -> None:
     bench = Bench()
     cases: dict[str, Case] = {
-        "run": lambda: bench.guard.run("inline", ARGS, add_async),
-        "run, session and call id given": lambda: bench.guard.run("inline", ARGS, add_async, session_id="bench", call_id="call"),
+        "run": lambda: bench.guard.run("inline", bench.arguments(), add_async),
+        "run, session and call id given": lambda: bench.guard.run(
+            "inline", bench.arguments(), add_async, session_id="bench", call_id="call"
+        ),
         "dispatch in a turn": bench.dispatch("inline"),
         "dispatch in a turn, cacheable": bench.dispatch("cacheable"),
     }

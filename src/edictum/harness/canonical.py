@@ -36,9 +36,12 @@ def identity(arguments: Any) -> Hashable:
     """
     if type(arguments) is FlatDict:
         for name, value in arguments.items():
-            kind = type(value)
-            plain = kind is int or value is None or (kind is str and len(value) <= SHORT and value.isascii())
-            if not plain or type(name) is not str or not name.isascii():
+            if type(value) is str:
+                if len(value) > SHORT or not value.isascii():
+                    break
+            elif type(value) is not int and value is not None:
+                break
+            if type(name) is not str or not name.isascii():
                 break
         else:
             return frozenset(arguments.items())
