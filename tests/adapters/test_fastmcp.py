@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from contextvars import ContextVar
@@ -185,6 +186,18 @@ def test_a_structure_that_no_longer_fits_its_schema_is_an_error() -> None:
     assert (redacted.is_error, redacted.structured_content) == (False, {"name": "ada", "number": "[GONE]"})
     assert suppressed.is_error
     assert "OUTPUT SUPPRESSED" in suppressed.content[0].text
+
+
+def test_a_schema_that_refers_elsewhere_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come from a server behind a proxy, and would make this one open any address that it names."""
+    opened: list[Any] = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda *args, **more: opened.append(args))
+    server: FastMCP[Any] = redacting()
+    schema = {"type": "object", "properties": {"n": {"$ref": "http://schemas.example/n.json"}}}
+    server.tool(lambda: {"n": SECRET}, name="leak", output_schema=schema)
+    with contextlib.suppress(Exception):  # the official client cannot read such a schema either
+        assert ask(server, "leak").is_error
+    assert opened == []
 
 
 def test_a_call_that_waited_for_its_client_is_counted_once() -> None:

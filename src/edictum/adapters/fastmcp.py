@@ -72,7 +72,12 @@ class FastMCPAdapter(Adapter):
         schema = None if tool is None else tool.output_schema
         if schema is None:
             return True
-        return structure is not None and self.load("jsonschema.validators").validator_for(schema)(schema).is_valid(structure)
+        nothing_else = self.load("referencing").Registry()  # by default a $ref to another place would be fetched from there
+        try:
+            judge = self.load("jsonschema.validators").validator_for(schema)(schema, registry=nothing_else)
+            return structure is not None and judge.is_valid(structure)
+        except Exception:
+            return False
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
         fastmcp = self.load("fastmcp")
