@@ -46,7 +46,7 @@ def test_it_is_refused_with_what_it_would_have_to_take(give: Any, said: str) -> 
 def test_whatever_can_take_them_is_taken() -> None:
     """Defaults, stars, objects, partial functions; and builtins that do not tell what they take."""
     agree = Verdict.pass_()
-    functions: list[Any] = [lambda call, result: agree, lambda *every: agree, lambda call, result, more=1: agree, Callable(), dict.get]
+    functions: list[Any] = [lambda call, result: agree, lambda *every: agree, lambda call, result, more=1: agree, Callable(), dict.get, max]
     functions += [partial(lambda x, call, result: agree, 1), lambda call, result, *, named=1: agree]
     for function in functions:
         assert postcondition("*", id="c")(function).check is function
