@@ -186,10 +186,12 @@ async def test_what_counts_and_records_a_call_that_was_thrown_away_is_left_to_th
             waited_for._asyncio_future_blocking = False
             await asyncio.wait((waited_for,))
     call.close()
-    while sink.written != ["call_allowed", "call_failed"]:  # noqa: ASYNC110
+    for _ in range(10_000):
+        in_flight = (await guard.backend.snapshot(guard.session_id)).totals.in_flight
+        if sink.written == ["call_allowed", "call_failed"] and not in_flight:
+            break
         await asyncio.sleep(0)
-    while (await guard.backend.snapshot(guard.session_id)).totals.in_flight:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    assert (sink.written, in_flight) == (["call_allowed", "call_failed"], 0)
 
 
 # --- While an event is written ----------------------------------------------------------------------------------------

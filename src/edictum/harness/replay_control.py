@@ -181,9 +181,7 @@ class ReplayControl:
         """The call that ``begin`` called new has ended. Those that wait get the outcome, or None when it is not theirs to share."""
         done = type(outcome) is ToolExecutionResult or type(outcome) is ToolArtifactReference
         if done and spec.is_read:  # nearly always: no lock is needed, because ``begin`` looks at the status again once it waits
-            begun.outcome = outcome  # as ``_store``, which is not worth a call here
-            begun.expires = None if spec.cache_ttl_s is None else time.monotonic() + spec.cache_ttl_s
-            begun.status = "done"
+            _store(begun, spec, outcome)
             if begun.waiting is None:
                 return
         versions = self._written(spec, arguments)  # with those that it has raised itself: what is done, is done as of now
