@@ -363,7 +363,7 @@ class Edictum:
     ) -> ToolOutcome | Rest:
         state = self._state
         step = turn.open(tool_name, args, fn, state.policy)
-        plan = step.plan
+        plan, terms = step.plan, state.terms
         call_id = options.pop("call_id", "")  # most calls of a turn state nothing else
         if type(call_id) is not str:
             options["call_id"], call_id = call_id, ""
@@ -372,12 +372,13 @@ class Edictum:
         except EdictumInputError as exc:  # the arguments come from a model, so this is an answer, not an error
             step.malformed(str(exc))
             run = self._call(state, plan, step.args, step.body, options, step.session_id, call_id)
-        judge = step.misfit if flag is error_key else flag
-        terms, account = (_terms(state, options), read_account(run.call, options)) if options else (state.terms, None)
-        if account is not None:
-            return walk_on(accounted(in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step), account), state.ports)
-        unknown = terms.principal_resolver is not None and not run.identified  # on whose behalf: until then no two calls are the same
-        if unknown or plan.hooks_before or not step.clear(run.call):
+        judge = step.judge if flag is error_key else flag
+        if options:
+            terms, account = _terms(state, options), read_account(run.call, options)
+            if account is not None:
+                return walk_on(accounted(in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step), account), state.ports)
+        # Until it is known on whose behalf they are made, no two calls are the same.
+        if plan.hooks_before or (terms.principal_resolver is not None and not run.identified) or not step.clear(run.call):
             return walk_on(in_turn(run, plan, terms, judge, step), state.ports)
         return walk_on(lifecycle(run, plan, terms, judge, step, True), state.ports)
 

@@ -76,7 +76,9 @@ class FrozenSet(frozenset[Any]):
 
 
 class FlatDict(FrozenDict):
-    """A snapshot of nothing but scalars: whatever is done with a copy of it cannot reach it, so one level of copying is enough."""
+    """A snapshot of nothing but scalars, with names that are text: whatever is done with a copy of it cannot reach it, so one level
+    of copying is enough.
+    """
 
     __slots__ = ()
 
@@ -148,8 +150,8 @@ def _unchangeable(value: Any) -> bool:
 
 def freeze_args(args: Mapping[Any, Any]) -> FrozenDict:
     """A frozen deep copy of a call's arguments. Flat arguments, the usual case, cost one shallow copy."""
-    for value in args.values():
-        if type(value) not in SCALARS:
+    for name, value in args.items():
+        if type(value) not in SCALARS or type(name) is not str:
             return FrozenDict({key: freeze(value) for key, value in args.items()})
     return FlatDict(args)
 

@@ -194,8 +194,9 @@ class OpenedCall(CallInTurn, Protocol):
         """The policy's plan for the tool, with what the turn knows of it."""
         ...
 
-    def misfit(self, value: Any) -> str | None:
-        """Why a result is a failure: it says so itself, or it is not what the tool promised to return."""
+    @property
+    def judge(self) -> Callable[[Any], str | None]:
+        """Tells why a result is a failure: it says so itself, or it is not what the tool promised to return."""
         ...
 
     def malformed(self, why: str) -> None:

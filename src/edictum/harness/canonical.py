@@ -36,12 +36,10 @@ def identity(arguments: Any) -> Hashable:
     """
     if type(arguments) is FlatDict:
         for name, value in arguments.items():
-            if type(value) is str:
-                if len(value) > SHORT or not value.isascii():
-                    break
-            elif type(value) is not int and value is not None:
+            kind = type(value)
+            if kind is not int and (kind is not str or len(value) > SHORT or not value.isascii()) and value is not None:
                 break
-            if type(name) is not str or not name.isascii():
+            if not name.isascii():
                 break
         else:
             return frozenset(arguments.items())

@@ -27,6 +27,7 @@ from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionRes
 MAX_HISTORY = 10_000
 # "seen": somebody says that it was made, and it did not succeed. "ended": ``finish`` says so, and nobody else is asked.
 Status: TypeAlias = Literal["seen", "running", "done", "ended"]
+made = object.__new__  # with its slots filled in where it is made, a New takes half the time
 DUPLICATE = "The same call has already succeeded in this turn; its result still holds."
 
 
@@ -35,15 +36,14 @@ class New:
 
     __slots__ = ("approvals", "expires", "key", "outcome", "status", "versions", "waiting")
 
+    key: Hashable
+    status: Status
     outcome: ToolOutcome | None  # these two once it is done
     expires: float | None
-    versions: str  # and this, if it is a write: of its resources, as it left them
+    versions: str | None  # and this, if it is a write: of its resources, as it left them
     approvals: Mapping[str, Any] | None  # what people have approved of it, if they were asked
 
-    def __init__(self, key: Hashable, status: Status) -> None:
-        self.key = key
-        self.status = status
-        self.waiting: Future[ToolOutcome | None] | None = None  # made when the first waiter comes
+    waiting: Future[ToolOutcome | None] | None  # made when the first waiter comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,7 @@ class ReplayControl:
         with self._lock:
             slot = self._slot(key)
             if slot.status in ("seen", "running"):
-                if versions is not None:
-                    slot.versions = versions
+                slot.versions = versions
                 _store(slot, spec, outcome)
 
     def record_failure(self, tool_name: str, arguments: Any, spec: ToolSpec | None) -> None:
@@ -148,11 +147,12 @@ class ReplayControl:
 
     def begin(self, spec: ToolSpec, arguments: Mapping[str, Any], principal: Any = None) -> Begun:
         """Claim this call. A ``New`` must be finished; others wait for it."""
-        if principal is None and spec.identity is None and (spec.is_pure or not self._writes or not spec.is_read):
-            key: Hashable = (spec.name, "", "", identity(arguments))
+        if spec.is_simple and principal is None and (not self._writes or spec.is_pure):
+            key: Hashable = (spec.name, identity(arguments))
         else:
             key = self._key(spec.name, arguments, spec, principal)
-        new, slots = New(key, "running"), self._slots
+        new, slots = made(New), self._slots
+        new.key, new.status, new.waiting = key, "running", None
         if slots.setdefault(key, new) is new:  # in one step, so that one of many gets it
             if len(slots) > MAX_HISTORY:
                 self._forget_one()
@@ -179,19 +179,21 @@ class ReplayControl:
 
     def finish(self, begun: New, spec: ToolSpec, arguments: Mapping[str, Any], outcome: ToolOutcome | None) -> None:
         """The call that ``begin`` called new has ended. Those that wait get the outcome, or None when it is not theirs to share."""
-        done = type(outcome) is ToolExecutionResult or type(outcome) is ToolArtifactReference
-        if done and spec.is_read:  # nearly always: no lock is needed, because ``begin`` looks at the status again once it waits
-            _store(begun, spec, outcome)
+        if type(outcome) is ToolExecutionResult and spec.is_simple:  # nearly always; no lock: ``begin`` looks again once it waits
+            begun.outcome = outcome
+            begun.expires = None
+            begun.status = "done"
             if begun.waiting is None:
                 return
+        done = type(outcome) is ToolExecutionResult or type(outcome) is ToolArtifactReference
         versions = self._written(spec, arguments)  # with those that it has raised itself: what is done, is done as of now
         with self._lock:
             waiting, begun.waiting = begun.waiting, None
-            if not done:
-                begun.status = "ended"
-            elif versions is not None:
+            if done:
                 begun.versions = versions
                 _store(begun, spec, outcome)
+            else:
+                begun.status = "ended"
         if waiting is not None:
             waiting.set_result(_shared(outcome, spec))
 
@@ -217,7 +219,8 @@ class ReplayControl:
         in_key = spec.is_read and not spec.is_pure and self._writes
         versions = self._seen_versions(spec, arguments) if in_key else ""
         who = "" if principal is None else self._who(principal)
-        return (tool_name, versions, who, identity(arguments if spec.identity is None else spec.identity_of(arguments)))
+        same = identity(arguments if spec.identity is None else spec.identity_of(arguments))
+        return (tool_name, versions, who, same) if versions or who else (tool_name, same)
 
     def _who(self, principal: Any) -> str:
         known, text = self._principal
@@ -238,7 +241,9 @@ class ReplayControl:
         return ",".join(f"{len(name)}:{name}={version}" for name in [*names, ANYTHING] if (version := self._versions.get(name)))
 
     def _slot(self, key: Hashable) -> New:
-        slot = self._slots.setdefault(key, New(key, "seen"))
+        new = made(New)
+        new.key, new.status, new.waiting = key, "seen", None
+        slot = self._slots.setdefault(key, new)
         if len(self._slots) > MAX_HISTORY:
             self._forget_one()
         return slot

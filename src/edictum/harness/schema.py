@@ -14,6 +14,7 @@ from edictum.core.jsonable import dumps, jsonable
 from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
 from edictum.harness.turn_budget import DeadlineToken
+from edictum.success import error_key
 
 HINT = "Install the extra: pip install 'edictum[harness]'."
 FOREIGN = "[not fetched]"
@@ -158,6 +159,23 @@ def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
     except ValueError:  # half a character, as in names of files: the validator cannot read it, and it is text all the same
         return None
     return None if first is None else str(first.message)
+
+
+def judge_of(schema: Mapping[str, Any] | None, fitting: frozenset[type]) -> Callable[[Any], str | None]:
+    """Tells why a result is a failure: it says so itself, or it is not what the tool promised to return."""
+    if schema is None:
+        return error_key
+    at_once = fitting - {dict}  # a dict may say that it is an error
+
+    def judge(value: Any) -> str | None:
+        if type(value) in at_once:
+            return None
+        if (said := error_key(value)) is not None or type(value) in fitting:
+            return said
+        wrong = misfit(schema, value)
+        return None if wrong is None else f"the result does not fit the tool's schema: {shorten(wrong, 300)}"
+
+    return judge
 
 
 def know_result(schema: Mapping[str, Any] | None) -> None:

@@ -12,8 +12,9 @@ from edictum.core._draft import record, replace
 from edictum.core.policy import UNKNOWN_TOOL, Plan, Policy, ToolEntry, merge_entries
 from edictum.errors import EdictumConfigError
 from edictum.harness.arg_validator import KnownSchema, known_of
-from edictum.harness.schema import schemas_of
+from edictum.harness.schema import judge_of, schemas_of
 from edictum.harness.tool_spec import READS, ToolSpec
+from edictum.success import error_key
 
 
 class ToolRegistry:
@@ -81,21 +82,28 @@ class KnownTool:
     """
 
     policy: Policy
-    spec: ToolSpec
+    spec: ToolSpec  # of a tool that is not known, None: no call of it gets so far
     plan: Plan
     fits: Callable[[Mapping[str, Any]], bool]  # whether arguments fit the schema; False, or an exception, may mean something else
     schema: KnownSchema | None  # where it has defaults to be filled in
+    judge: Callable[[Any], str | None]  # why a result is a failure
 
 
 def know(spec: ToolSpec, policy: Policy) -> KnownTool:
     plan = policy.plan(spec.name)
     entry = spec.entry() if plan.entry is UNKNOWN_TOOL else merge_entries(plan.entry, spec.entry())
     spec = _as_careful_as(entry, spec)
+    plan, judge = replace(plan, entry=entry), judge_of(spec.returns, spec.fitting)
     try:
         schema = known_of(spec)
     except EdictumConfigError:
-        return KnownTool(policy, spec, replace(plan, entry=entry), _never, None)
-    return KnownTool(policy, spec, replace(plan, entry=entry), schema.validator.is_valid, schema if schema.defaults else None)
+        return KnownTool(policy, spec, plan, _never, None, judge)
+    return KnownTool(policy, spec, plan, schema.validator.is_valid, schema if schema.defaults else None, judge)
+
+
+def not_known(name: str, policy: Policy) -> KnownTool:
+    """A tool that there is not, under a name that can be written down."""
+    return KnownTool(policy, None, policy.plan(name), _never, None, error_key)  # type: ignore[arg-type]
 
 
 def _as_careful_as(entry: ToolEntry, spec: ToolSpec) -> ToolSpec:

@@ -85,6 +85,7 @@ class ToolSpec:
     is_pure: bool = field(init=False, repr=False)
     is_read: bool = field(init=False, repr=False)  # it leaves the world as it is
     is_cacheable: bool = field(init=False, repr=False)
+    is_simple: bool = field(init=False, repr=False)  # a read that is the same for the same arguments, until something is written
     safe_to_repeat: bool = field(init=False, repr=False)
     fitting: frozenset[type] = field(init=False, repr=False)  # types of results that fit what it returns, whatever is in them
 
@@ -93,8 +94,10 @@ class ToolSpec:
         effect = _side_effect(self.name, self.side_effect)
         pure, read = effect is SideEffect.PURE, effect in READS
         cacheable = (self.idempotent or pure) if self.cacheable is None else self.cacheable
+        simple = read and self.identity is None and self.cache_ttl_s is None
         for name, value in (("side_effect", effect), ("is_pure", pure), ("is_read", read), ("is_cacheable", cacheable),
-                            ("safe_to_repeat", read or self.idempotent), ("fitting", fitting_types(self.returns))):  # fmt: skip
+                            ("is_simple", simple), ("safe_to_repeat", read or self.idempotent),
+                            ("fitting", fitting_types(self.returns))):  # fmt: skip
             object.__setattr__(self, name, value)
         _check(self, "isolation", self.isolation is None or self.isolation in RUN_IN, "Use 'async', 'thread', 'process' or 'inline'.")
         _check(self, "parameters", isinstance(self.parameters, Mapping), "Pass a JSON Schema of type object.")

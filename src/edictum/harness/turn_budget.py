@@ -45,6 +45,7 @@ class TurnBudget:
         self.timer = timer
         self._lock = threading.Lock()
         self.deadline = timer() + timeout_s  # absolute, on the process's monotonic clock; later after a pause
+        self._tools_until = self.deadline - reserve_s
         self._paused_at: float | None = None
         self._pauses = 0
         # One ticket for each: of any number of threads that take one at the same time, each gets another, without a lock.
@@ -89,7 +90,7 @@ class TurnBudget:
 
     def tool_time_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
         """Seconds that one tool may still use: at most ``cap_s``, and never into the reserve. May be less than nothing."""
-        left_s = self.deadline - self.reserve_s - (self.timer() if self._paused_at is None else self._paused_at)
+        left_s = self._tools_until - (self.timer() if self._paused_at is None else self._paused_at)
         return cap_s if left_s > cap_s else left_s  # noqa: FURB136 -- every call asks twice, and min() takes as long as the rest
 
     def tool_deadline(self, cap_s: float = DEFAULT_CAP_S) -> float:
@@ -112,6 +113,7 @@ class TurnBudget:
                 self._pauses -= 1
             if not self._pauses and self._paused_at is not None:
                 self.deadline += self.timer() - self._paused_at
+                self._tools_until = self.deadline - self.reserve_s
                 self._paused_at = None
 
     # --- Counts -----------------------------------------------------------------------------------------------------------

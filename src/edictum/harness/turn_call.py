@@ -31,7 +31,7 @@ from edictum.core.events import Approval
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.jsonable import dumps, show
 from edictum.core.limits import Grant, Limit, Metric, Reservation, Settlement
-from edictum.core.policy import Plan, Policy
+from edictum.core.policy import Policy
 from edictum.core.redaction import shorten
 from edictum.core.turn import Answer, Doubtful, Gate, Gates, Once, Oversized, Refusal, Repeat, Twin
 from edictum.errors import EdictumConfigError, EdictumInputError
@@ -40,8 +40,7 @@ from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, Invalid, Malforme
 from edictum.harness.artifact_reader import READER
 from edictum.harness.canonical import canonical, digest, identity
 from edictum.harness.replay_control import DUPLICATE, Done, InFlight, New, detached, replayed
-from edictum.harness.schema import misfit
-from edictum.harness.tool_registry import KnownTool, ToolRegistry, as_registry, know, sendable
+from edictum.harness.tool_registry import KnownTool, ToolRegistry, as_registry, know, not_known, sendable
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
 from edictum.harness.turn_budget import CURRENT, DEFAULT_CAP_S, DeadlineExceeded, DeadlineToken, TurnBudget, counted
 from edictum.harness.turn_state import ToolTraceEntry, TurnState
@@ -55,7 +54,6 @@ from edictum.outcomes import (
     TurnFacts,
     outcome_blocks_tool,
 )
-from edictum.success import error_key
 
 NOT_A_NAME = "invalid_tool_name"
 SUMMARY_CHARS = 200
@@ -97,12 +95,16 @@ class Turn:
     def open(self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy) -> TurnCall:
         """A call of this turn. Whatever a model sent as name and arguments is taken; the gates say what is wrong with it."""
         known = self.tools.known.get(tool_name) if type(tool_name) is str else None
-        if known is None or known.policy is not policy:
-            known = self.tools.under(policy, tool_name)
-            if known is None and function is not None:
-                known = self._handed_over(tool_name, function, policy)
-        plan = known.plan if known is not None else policy.plan(_safe_name(tool_name))
-        return TurnCall(self, known, tool_name, plan, arguments, function)
+        if known is not None and known.policy is policy:
+            return TurnCall(self, known, arguments, function)
+        known = self.tools.under(policy, tool_name)
+        if known is None and function is not None:
+            known = self._handed_over(tool_name, function, policy)
+        if known is not None:
+            return TurnCall(self, known, arguments, function)
+        call = TurnCall(self, not_known(_safe_name(tool_name), policy), arguments, function)
+        call._name = tool_name
+        return call
 
     def _handed_over(self, tool_name: str, function: Callable[..., Any], policy: Policy) -> KnownTool | None:
         """The host hands the function over, so the tool is known: as the worst case. The name may still be one that no tool has."""
@@ -118,45 +120,45 @@ class Turn:
 class TurnCall:
     """One call, from its gates to its outcome. Implements ``edictum.core.turn.CallInTurn``."""
 
-    __slots__ = ("_approvals", "_begun", "_call", "_closing_at", "_entry", "_first", "_gated", "_hooked", "_known", "_last", "_malformed",
-                 "_name", "_outer", "_repairs", "_spec", "_token", "_turn", "args", "attempts", "body", "plan", "reserved", "session_id",
-                 "tool_name")  # fmt: skip
+    __slots__ = ("__dict__", "_begun", "_call", "_entry", "_known", "_malformed", "_repairs", "_spec", "_token", "_turn", "args",
+                 "attempts", "body", "judge", "plan", "session_id")  # fmt: skip
 
     gates: Gates = ()
     gates_before_hooks: Gates = ()
     _malformed: str | None
+    _call: ToolCall  # as the last gates have seen it
     _begun: New | None
-    _first: New | None  # the same call, made before
-    reserved: Settlement | None
-    _token: DeadlineToken | None
-    _outer: DeadlineToken | None
     _entry: ToolTraceEntry | None
-    _closing_at: float | None
-    _call: ToolCall
-    _last: ToolOutcome | None  # of the attempt before
-    _approvals: dict[str, Approval] | None
+    _token: DeadlineToken | None
+    # What few calls come to. The others do not pay for it: they have no place for it, only what it is until then.
+    _name: Any = None  # of a tool that is not known, as it was sent
+    _first: New | None = None  # the same call, made before
+    _last: ToolOutcome | None = None  # of the attempt before
+    _hooked = False  # a hook has changed the arguments
+    _outer: DeadlineToken | None = None
+    _closing_at: float | None = None
+    _approvals: dict[str, Approval] | None = None
+    reserved: Settlement | None = None
 
-    def __init__(
-        self, turn: Turn, known: KnownTool | None, name: Any, plan: Plan, arguments: Any, function: Callable[..., Any] | None
-    ) -> None:
-        spec = None if known is None else known.spec
-        self._malformed = self._begun = self._first = self.reserved = self._token = self._outer = self._entry = None
-        self._closing_at = self._last = self._approvals = None
-        self._gated = False  # the last gates have seen the call
-        self._hooked = False  # a hook has changed the arguments
+    def __init__(self, turn: Turn, known: KnownTool, arguments: Any, function: Callable[..., Any] | None) -> None:
+        spec = known.spec
+        self._malformed = self._begun = self._token = self._entry = None
         self._repairs: tuple[str, ...] = ()
         self.attempts = 0
         self._turn = turn
+        self._known = known
+        self._spec = spec  # of a tool that is not known None, until the validation gate has refused the call
         self.session_id = turn.state.session_id
-        self._known: KnownTool = known  # type: ignore[assignment]  # as the spec
-        self._spec: ToolSpec = spec  # type: ignore[assignment]  # None only until the validation gate has refused the call
-        self._name = name
-        self.plan = plan
-        self.tool_name: str = plan.tool
+        self.plan = known.plan
+        self.judge = known.judge
         self.body = function if function is not None or spec is None else spec.function
         self.args: Mapping[str, Any] = arguments if type(arguments) is dict else self._read(arguments)
-        if known is not None and known.schema is not None and self._malformed is None:
+        if known.schema is not None and self._malformed is None:
             self.args = known.schema.filled(self.args)
+
+    @property
+    def tool_name(self) -> str:
+        return self.plan.tool
 
     def _read(self, arguments: Any) -> Mapping[str, Any]:
         read = parse_arguments(arguments)
@@ -167,16 +169,6 @@ class TurnCall:
 
     def malformed(self, why: str) -> None:
         self._malformed, self.args = why, EMPTY
-
-    def misfit(self, value: Any) -> str | None:
-        """Why a result is a failure: it says so itself, or it is not what the tool promised to return."""
-        spec = self._spec
-        if isinstance(value, dict) and (said := error_key(value)) is not None:
-            return said
-        if spec.returns is None or type(value) in spec.fitting:
-            return None
-        wrong = misfit(spec.returns, value)
-        return None if wrong is None else f"the result does not fit the tool's schema: {shorten(wrong, 300)}"
 
     # --- The gates --------------------------------------------------------------------------------------------------------
 
@@ -193,7 +185,7 @@ class TurnCall:
         try:
             if not (self._known.fits(call.args) if turn.plain else turn.validator.fits(spec, call.args)):
                 return False
-            self._call, self._gated = call, True
+            self._call = call
             if spec.is_cacheable:
                 begun = state.replay.begin(spec, call.args, call.principal)
                 if type(begun) is not New:
@@ -256,7 +248,7 @@ class TurnCall:
         return Refusal("validation", invalid.details + again)
 
     def _duplicate(self, call: ToolCall) -> Answer:
-        self._call, self._gated = call, True
+        self._call = call
         spec = self._spec
         if spec.window_s is not None:
             return self._once(call, spec)
@@ -318,7 +310,7 @@ class TurnCall:
 
     def gates_after_hooks(self, call: ToolCall, rewritten: bool) -> tuple[Gates, Settlement | None]:
         self._hooked = rewritten
-        if not self._gated:
+        if getattr(self, "_call", None) is None:
             return GATES[HOOKS_AT - rewritten :], None
         unchanged = identity(call.args) == identity(self._call.args) and call.principal == self._call.principal
         return ((), None) if unchanged else (GATES_FOR_ARGUMENTS, self._give_up())
@@ -373,7 +365,7 @@ class TurnCall:
             if late is not None:
                 return late
         self.attempts += 1
-        self._entry = state.set_trace_running(run.key, self.tool_name, run.call.call_id)
+        self._entry = state.set_trace_running(run.key, self.plan.tool, run.call.call_id)
         if not spec.is_read:
             state.replay.wrote(spec, run.call.args)
         if spec.isolation == "inline" and run.timeout_s is None and run.run_in == "inline":
@@ -493,11 +485,12 @@ class TurnCall:
         return held if failed or isinstance(outcome, ToolDenied) else replace(held, result="success")
 
     def ended(self, outcome: ToolOutcome | None) -> None:
-        turn, begun = self._turn, self._begun
+        turn = self._turn
         state = turn.state
-        if begun is not None:
-            given_again = turn.on_duplicate == "replay" or self._spec.on_duplicate == "replay"
-            state.replay.finish(begun, self._spec, self._call.args, detached(outcome) if given_again else outcome)
+        if (begun := self._begun) is not None:
+            spec = self._spec
+            given_again = (spec.on_duplicate or turn.on_duplicate) == "replay"
+            state.replay.finish(begun, spec, self._call.args, detached(outcome) if given_again else outcome)
         if type(outcome) is not ToolExecutionResult:
             self._let_go()
             if outcome is None:

@@ -60,12 +60,13 @@ class TurnState:
     # --- Executions: the late-write gate ----------------------------------------------------------------------------------
 
     def set_trace_running(self, trace_id: str, tool_name: str, call_id: str = "") -> ToolTraceEntry:
-        entry = self.tool_trace[trace_id] = new(ToolTraceEntry)  # with the slots filled in here it takes half the time
+        trace = self.tool_trace
+        entry = trace[trace_id] = new(ToolTraceEntry)  # with the slots filled in here it takes half the time
         entry.trace_id, entry.tool_name, entry.call_id = trace_id, tool_name, call_id
         entry.status, entry.finished_late, entry.result = "running", False, None
-        if len(self.tool_trace) > MAX_TRACE:
+        if len(trace) > MAX_TRACE:
             with self._lock:
-                self.tool_trace.pop(next(iter(self.tool_trace)))
+                trace.pop(next(iter(trace)))
         return entry
 
     def complete_trace(self, trace_id: str, result: Any = None) -> bool:
