@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import itertools
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -59,23 +60,18 @@ class Bench:
         limits = OperationLimits(max_attempts=None, max_tool_calls=None)
         self.guard = Edictum(limits=limits, execution=execution)
         self._executor = BoundedToolExecutor(specs(), guard=self.guard)
-        self._calls = self._drawn = 0
-        self._turn: Turn | None = None
+        # Others each time, as a model's are; a cacheable call with the same ones would be a duplicate.
+        self.arguments = ({"a": number, "b": 2} for number in itertools.count())
 
-    def turn(self) -> Turn:
-        if self._turn is None or self._calls % CALLS_PER_TURN == 0:
-            self._turn = self._executor.turn(TurnState("bench", TurnBudget.create(600, max_steps=10_000)))
-        self._calls += 1
-        return self._turn
+    def _turns(self) -> Iterator[Turn]:
+        while True:
+            turn = self._executor.turn(TurnState("bench", TurnBudget.create(600, max_steps=10_000)))
+            yield from itertools.repeat(turn, CALLS_PER_TURN)
 
     def dispatch(self, name: str) -> Case:
         """A call in a turn."""
-        return lambda: self.guard.dispatch(name, self.arguments(), turn=self.turn(), call_id="call")
-
-    def arguments(self) -> dict[str, int]:
-        """Others each time, as a model's are; a cacheable call with the same ones would be a duplicate."""
-        self._drawn += 1
-        return {"a": self._drawn, "b": 2}
+        turns = self._turns()
+        return lambda: self.guard.dispatch(name, next(self.arguments), turn=next(turns), call_id="call")
 
 
 async def measure(
@@ -103,9 +99,9 @@ def show(title: str, figures: dict[str, float], against: dict[str, str]) -> None
 async def report_turn(repetitions: int) -> None:
     bench = Bench()
     cases: dict[str, Case] = {
-        "run": lambda: bench.guard.run("inline", bench.arguments(), add_async),
+        "run": lambda: bench.guard.run("inline", next(bench.arguments), add_async),
         "run, session and call id given": lambda: bench.guard.run(
-            "inline", bench.arguments(), add_async, session_id="bench", call_id="call"
+            "inline", next(bench.arguments), add_async, session_id="bench", call_id="call"
         ),
         "dispatch in a turn": bench.dispatch("inline"),
         "dispatch in a turn, cacheable": bench.dispatch("cacheable"),
