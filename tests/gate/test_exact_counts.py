@@ -27,7 +27,7 @@ from edictum import (
     precondition,
     session_contract,
 )
-from edictum.core.limits import SessionSnapshot
+from edictum.core.limits import Grant, Reservation
 from edictum.sessions import MemoryLedger
 from edictum.testing import AsyncLedger
 
@@ -422,26 +422,23 @@ def test_a_session_contract_is_exact_for_threads(pool: ThreadPoolExecutor) -> No
 
 
 class TogetherLedger(MemoryLedger):
-    """Reads the session only when ``parties`` calls hold their slots, and answers them together: the worst moment, every time."""
+    """Answers only when ``parties`` calls hold their slots, all of them together: the worst moment, every time."""
 
     def __init__(self, parties: int) -> None:
         super().__init__()
         self._together = threading.Barrier(parties)
 
-    def snapshot(self, session_id: str) -> SessionSnapshot:
-        self._meet()
-        snapshot = super().snapshot(session_id)
-        self._meet()
-        return snapshot
-
-    def _meet(self) -> None:
+    def reserve(self, reservation: Reservation) -> Grant:
+        grant = super().reserve(reservation)
         with contextlib.suppress(threading.BrokenBarrierError):
             self._together.wait(2)
+        return grant
 
 
-def test_calls_that_read_the_session_at_the_same_moment_do_not_all_refuse_each_other(pool: ThreadPoolExecutor) -> None:
+@pytest.mark.parametrize("contract", [at_most_three, at_most_three_of_send], ids=lambda contract: contract.id)
+def test_calls_that_look_at_the_session_at_the_same_moment_do_not_all_refuse_each_other(contract: Any, pool: ThreadPoolExecutor) -> None:
     """Ten calls hold a slot each and look at once; three of them must still run."""
-    guard = Edictum(contracts=[at_most_three], backend=TogetherLedger(10))
+    guard = Edictum(contracts=[contract], backend=TogetherLedger(10))
     body = Body()
     in_threads(pool, lambda _: guard.dispatch_sync("send", {}, body.run_sync), 10)
     assert body.ran == LIMIT
@@ -470,6 +467,31 @@ def test_a_ledger_that_is_awaited_is_exact_for_threads(make: Callable[[], Any], 
         body, session = Body(), f"s-{repeat}"
         in_threads(pool, lambda _, body=body, session=session: guard.dispatch_sync("send", {}, body.run_sync, session_id=session))
         assert body.ran == LIMIT
+
+
+@pytest.mark.parametrize("contract", [at_most_three, at_most_three_async, at_most_three_of_send], ids=lambda contract: contract.id)
+@pytest.mark.parametrize("make", [AsyncLedger, lambda: SlowBackend()], ids=["async ledger", "four-verb storage"])
+async def test_a_session_contract_on_a_ledger_that_is_awaited_is_exact(make: Callable[[], Any], contract: Any) -> None:
+    """Each call is judged by the counters of the moment when it took its slot: not more than three run, and not fewer."""
+    guard = Edictum(contracts=[contract], backend=make())
+    for repeat in range(REPEATS // 10):
+        body = Body()
+        await storm(guard, body, f"s-{repeat}")
+        assert body.ran == LIMIT
+
+
+@pytest.mark.parametrize("make", [MemoryLedger, AsyncLedger, MemoryBackend], ids=["memory", "async ledger", "four-verb storage"])
+async def test_a_session_contract_sees_failures_in_a_row(make: Callable[[], Any]) -> None:
+    """Written as a breaker, it opens with every ledger."""
+
+    @session_contract
+    def breaker(session: Session) -> Verdict:
+        return Verdict.fail("broken") if session.consecutive_failures >= LIMIT else Verdict.pass_()
+
+    guard, body = Edictum(contracts=[breaker], backend=make()), Body(lambda number: True)
+    for _ in range(LIMIT + 2):
+        await guard.dispatch("send", {}, body.run)
+    assert body.ran == LIMIT
 
 
 class SlowBackend(MemoryBackend):

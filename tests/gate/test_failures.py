@@ -28,7 +28,7 @@ from edictum import (
     session_contract,
 )
 from edictum.core.contract import Kind
-from edictum.core.limits import Counters, Grant, Reservation, SessionSnapshot, Settlement
+from edictum.core.limits import Counters, Grant, Reservation, Settlement
 from edictum.runtime.perform import PORT_FAILURES
 from edictum.sessions import MemoryLedger
 from edictum.testing import FailingApprovalBackend, FailingLedger, FailingSink, RecordingSink, ScriptedApprovalBackend
@@ -250,13 +250,21 @@ class TestALedgerThatFailsBefore:
         assert outcome.details == "The session ledger could not be asked: the ledger is down"
         assert guard.local_sink.last().action == "call_denied"
 
-    def test_reading_the_session(self) -> None:
-        """The slot that was taken is given back."""
-        ledger = FailingLedger(["snapshot"])
-        guard = Edictum(backend=ledger, contracts=[session_contract(lambda session: Verdict.pass_())])
-        assert refused(guard, "ledger").policy_error
-        ledger.on.clear()
+    def test_a_grant_without_what_session_contracts_look_at(self) -> None:
+        """They are not asked with half of the numbers, and the slot that was taken is given back."""
+
+        class TerseLedger(MemoryLedger):
+            def reserve(self, reservation: Reservation) -> Grant:
+                grant = super().reserve(reservation)
+                return Grant(grant.granted, grant.counters, grant.breaches)
+
+        guard = Edictum(backend=TerseLedger(), contracts=[session_contract(lambda session: Verdict.pass_())])
+        outcome = refused(guard, "ledger")
+        assert (outcome.policy_error, outcome.details) == (True, "The session ledger did not tell the counters of each tool.")
         assert guard.session().in_flight == 0
+        no = precondition("*", id="no")(lambda call: Verdict.fail("no"))
+        denied = Edictum(backend=TerseLedger(), contracts=[session_contract(lambda session: Verdict.pass_()), no])
+        assert refused(denied).decision_name == "no"
 
     def test_counting_the_attempt_of_a_denied_call(self) -> None:
         """It is denied anyway, for the first reason."""
@@ -284,15 +292,14 @@ class TestALedgerThatFailsBefore:
         for contracts in ([], [precondition("*", id="no")(lambda call: Verdict.fail("no"))], [ask]):
             refused(Edictum(backend=OddLedger(), contracts=contracts, approval_backend=InMemoryApprovalBackend(True)))
 
-    @pytest.mark.parametrize("answer", [None, 5])
-    def test_a_session_that_is_none(self, answer: Any) -> None:
-        """The same for a snapshot."""
+    def test_counters_that_are_none(self) -> None:
+        """The same for the counters of each tool."""
 
         class OddLedger(MemoryLedger):
-            def snapshot(self, session_id: str) -> SessionSnapshot:
-                return answer  # type: ignore[no-any-return]
+            def reserve(self, reservation: Reservation) -> Grant:
+                return Grant(True, super().reserve(reservation).counters, (), 5)  # type: ignore[arg-type]
 
-        refused(Edictum(backend=OddLedger(), contracts=[session_contract(lambda session: Verdict.pass_())]))
+        refused(Edictum(backend=OddLedger(), contracts=[session_contract(lambda session: Verdict.pass_())]), "ledger")
 
 
 @proves("ledger, after the tool")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from turns import UNLIMITED
 
-from edictum import Edictum, HookDecision, HookRegistration, OperationLimits, Verdict, postcondition, precondition, session_contract
+from edictum import Edictum, HookDecision, HookRegistration, OperationLimits, Verdict, postcondition, precondition
 from edictum.core import within
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
 from edictum.execution.tasks import ABANDONED
@@ -262,11 +262,6 @@ class StuckLedger(AsyncLedger):
             await self._hang()
         return await super().settle(settlement)
 
-    async def snapshot(self, session_id: str) -> Any:
-        if self._on == "snapshot" and asyncio.current_task().get_name() != "reader":  # type: ignore[union-attr]
-            await self._hang()
-        return await super().snapshot(session_id)
-
 
 @STUCK_PORTS
 async def test_a_ledger_that_hangs_before_the_tool_refuses_and_gives_back_what_it_grants_too_late(way: str) -> None:
@@ -350,17 +345,6 @@ async def test_a_caller_that_is_cancelled_while_the_audit_hangs_is_let_go_and_th
     await stuck.let_go()
     assert "call_allowed" in sink.written
     assert counts(guard) == (1, 0, 0)
-
-
-async def test_a_session_that_cannot_be_read_in_time_refuses() -> None:
-    stuck = Stuck()
-    never = session_contract(lambda session: Verdict.pass_())
-    ledger = StuckLedger(stuck, "ablock", "snapshot")
-    guard = Edictum(limits=UNLIMITED, backend=ledger, contracts=[never])
-    result = await run(stuck, guard)
-    assert {(type(outcome), outcome.decision_source) for outcome in result.outcomes} == {(ToolDenied, "ledger")}  # type: ignore[union-attr]
-    ledger._on = ""
-    assert await asyncio.to_thread(counts, guard) == (2, 0, 0)
 
 
 class StuckStore:

@@ -19,7 +19,17 @@ import pytest
 import redis
 from proxy import Proxy
 
-from edictum import Edictum, EdictumConfigError, EdictumDenied, OperationLimits, ToolDenied, ToolExecutionResult
+from edictum import (
+    Edictum,
+    EdictumConfigError,
+    EdictumDenied,
+    OperationLimits,
+    SessionView,
+    ToolDenied,
+    ToolExecutionResult,
+    Verdict,
+    session_contract,
+)
 from edictum.core.limits import Reservation, Settlement
 from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
@@ -84,6 +94,28 @@ async def until_served(guard: Edictum, session: str) -> Any:
         assert outcome.policy_error
         await asyncio.sleep(0.1)
     raise AssertionError("the store did not come back")
+
+
+# --- Session contracts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", ["executions", "per_tool"])
+async def test_calls_that_start_together_are_judged_in_one_order(url: str, read: str) -> None:
+    """Of fifty, three run: each is judged by the counters of the moment when it took its slot."""
+
+    def used(session: SessionView) -> int:
+        return session.executions if read == "executions" else session.per_tool.get("work", 0)
+
+    three = session_contract(lambda session: Verdict.fail("three are enough") if used(session) >= 3 else Verdict.pass_())
+    guard, session, ran = Edictum(contracts=[three], tools=READ, backend=url), unique("order"), []
+
+    async def body() -> None:
+        ran.append(1)
+        await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(call(guard, session, body) for _ in range(50)))
+    assert len(ran) == 3
+    await guard.close()
 
 
 # --- Opening --------------------------------------------------------------------------------------------------------------------

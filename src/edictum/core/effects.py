@@ -39,13 +39,6 @@ class Rewritten:
 
 
 @record
-class ReadSession:
-    """All counters of a session. Answered with a SessionSnapshot."""
-
-    session_id: str
-
-
-@record
 class Ask:
     """Ask a person for approval. Answered with an ApprovalRequest."""
 
@@ -177,6 +170,6 @@ class Within:
 
 Effect: TypeAlias = (
     Settle | Consult | Rewritten | Within
-    | ReadSession | Reservation | Settlement | Ask | AwaitDecision | Withdraw | Notify | RunTool | Entry
+    | Reservation | Settlement | Ask | AwaitDecision | Withdraw | Notify | RunTool | Entry
     | AwaitTwin | Delay | StoreArtifact
 )  # fmt: skip

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any
 
@@ -40,7 +40,6 @@ from edictum.core.effects import (
     Notify,
     Pause,
     Ran,
-    ReadSession,
     Rewritten,
     RunTool,
     Settle,
@@ -301,6 +300,7 @@ def _reservation(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, count_a
         terms.enforcing,
         terms.lease_s,
         call.side_effect is IRREVERSIBLE,
+        per_tool=bool(plan.session),
     )
 
 
@@ -311,7 +311,7 @@ def _count_refused(run: RunTool, call: ToolCall, plan: Plan, terms: Terms, decis
         return Admission(call, decision, NO_COUNTERS)
     # What only observes reports what it would have done, also when something else has refused the call.
     observed = tuple(_objection(breach) for breach in grant.breaches if not breach.limit.enforce)
-    admission = Admission(call, replace(decision, waived=decision.waived + observed), grant.counters)
+    admission = Admission(call, replace(decision, waived=decision.waived + observed), grant.counters, per_tool=grant.per_tool)
     return (yield from _ask_session(admission, plan, terms)) if plan.session else admission
 
 
@@ -331,7 +331,8 @@ def _granted(call: ToolCall, decision: Decision, grant: Grant | Raised) -> Admis
     if not isinstance(grant, Grant):
         reason = f"The session ledger could not be asked: {why(grant)}"
         return Admission(call, _error("ledger", "ledger", reason, decision), NO_COUNTERS)
-    return Admission(call, _with_breaches(decision, grant) if grant.breaches else decision, grant.counters, holds=grant.granted)
+    judged = _with_breaches(decision, grant) if grant.breaches else decision
+    return Admission(call, judged, grant.counters, holds=grant.granted, per_tool=grant.per_tool)
 
 
 def _objection(breach: Breach) -> Objection:
@@ -349,18 +350,17 @@ def _with_breaches(decision: Decision, grant: Grant) -> Decision:
 
 
 def _ask_session(admission: Admission, plan: Plan, terms: Terms) -> Generator[Effect, Any, Admission]:
-    """Ask the session contracts, with the totals as they were when this call took its slot.
+    """Ask the session contracts, with the counters as they were when this call took its slot.
 
     That moment puts calls in an order: of fifty that start at once the third sees two before it and the fourth three. Counters
     read later would show every call all the others, and all could be refused. A call that is refused already is asked about as
     well, so that the record is complete; its first reason stays.
     """
     call, decision = admission.call, admission.decision
-    snapshot = yield ReadSession(call.run_id)
-    if not isinstance(snapshot, SessionSnapshot):
-        unread = _error("ledger", "ledger", f"The session could not be read: {why(snapshot)}", decision)
+    if not isinstance(admission.per_tool, Mapping):
+        unread = _error("ledger", "ledger", "The session ledger did not tell the counters of each tool.", decision)
         return admission if decision.effect == "deny" else replace(admission, decision=unread)
-    seen = SessionSnapshot(snapshot.session_id, admission.counters, snapshot.per_tool)
+    seen = SessionSnapshot(call.run_id, admission.counters, admission.per_tool)
     view = SessionView(seen, call.tool_name if admission.holds else None, call)
     settled = yield from _settle_all(plan.ask_session(view))
     answers = [as_answer(contract, raw, terms.mode) for contract, raw in settled]

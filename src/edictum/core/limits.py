@@ -264,6 +264,7 @@ class Reservation:
     limits and grants all the same. A lease that ends before the call does returns its slots, or, with ``expiry_counts``,
     counts the call as a failed execution: for tools whose effect cannot be taken back. ``amounts`` are what the call expects
     to use, in millionths. ``parents`` are the sessions above this one, nearest first: the call is judged and counted in each.
+    ``per_tool`` asks for the counters of each tool as well, of the same moment: session contracts will look at them.
     """
 
     session_id: str
@@ -277,6 +278,7 @@ class Reservation:
     expiry_counts: bool = False
     amounts: Mapping[str, int] = NO_AMOUNTS
     parents: tuple[str, ...] = ()
+    per_tool: bool = False
 
 
 @record
@@ -347,11 +349,15 @@ class Breach:
 
 @record
 class Grant:
-    """The ledger's answer: granted unless an enforced limit is full; all full limits are named."""
+    """The ledger's answer: granted unless an enforced limit is full; all full limits are named.
+
+    ``counters`` are those of the session, with this call; ``per_tool`` those of each tool, if the reservation asks for them.
+    """
 
     granted: bool
     counters: Counters
     breaches: tuple[Breach, ...] = ()
+    per_tool: Mapping[str, Counters] | None = None
 
 
 def with_amounts(grant: Grant, amounts: Mapping[str, int]) -> Grant:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeAlias
 
 from edictum.core._draft import record
@@ -70,3 +70,4 @@ class Admission:
     announced: bool = False  # an event that says so is already written
     holds: bool = False  # slots are held, and must be given back if the call does not run
     answered: ToolOutcome | None = None  # a gate of the turn has ended the call: this is how
+    per_tool: Mapping[str, Counters] | None = None  # of the same moment as the counters, for session contracts

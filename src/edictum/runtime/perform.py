@@ -24,7 +24,6 @@ from edictum.core.effects import (
     Consult,
     Delay,
     Notify,
-    ReadSession,
     Rewritten,
     Settle,
     StoreArtifact,
@@ -80,7 +79,6 @@ class Ports:
         self.handlers: dict[type[Any], Handler] = {
             Reservation: ledger.reserve,
             Settlement: ledger.settle,
-            ReadSession: lambda effect: ledger.snapshot(effect.session_id),
             Entry: self._record if self._sinks else _local_recorder(wiring),
             Settle: lambda effect: effect.awaitable,
             Consult: lambda effect: consulted(effect.function, effect.args, None),
@@ -96,7 +94,7 @@ class Ports:
         }
         self.may_wait: frozenset[type[Any]] = frozenset(
             {Settle, Consult, Within, Ask, AwaitDecision, Withdraw, Notify, AwaitTwin, Delay, StoreArtifact}
-            | ({Reservation, Settlement, ReadSession} if iscoroutinefunction(ledger.reserve) or not _is_plain(ledger) else set())
+            | ({Reservation, Settlement} if iscoroutinefunction(ledger.reserve) or not _is_plain(ledger) else set())
             | ({Entry} if self._sinks else set())
         )
 

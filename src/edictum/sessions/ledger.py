@@ -7,6 +7,8 @@ can be given to a guard as ``backend=``. Methods may be ordinary or ``async`` fu
   step. Nothing is taken when it refuses, and all full limits are named either way. Repeating it with the same call id
   (a retry after a lost answer) changes nothing and gives the same answer. One that neither counts its attempt nor holds a slot is
   a look: it is answered as a call would be now, and changes nothing.
+  Its answer holds the session's counters of that moment, with the call itself; a reservation that asks ``per_tool`` is told those of
+  each tool as well. Session contracts judge by them: each call must see the ones before it, and none of those after it.
 * ``settle`` ends a held call. Success and failure count an execution; release gives every slot back. Repeating it changes
   nothing. A call whose lease has run out is still counted when it ends.
 * ``renew`` extends a lease; False means that there is no such lease any more.

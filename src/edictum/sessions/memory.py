@@ -139,6 +139,13 @@ class SessionState:
         tally = self.tallies[scope] = Tally()
         return tally
 
+    def per_tool(self) -> dict[str, Counters]:
+        return {scope: tally.counters() for scope, tally in self.tallies.items()}
+
+    def grant(self, reservation: Reservation, granted: bool, breaches: tuple[Breach, ...] = ()) -> Grant:
+        """An answer with the counters as they are now."""
+        return Grant(granted, self.total.counters(), breaches, self.per_tool() if reservation.per_tool else None)
+
     def recount(self) -> None:
         """Find out anew what is held, from the calls that hold it: somebody was interrupted while it was counted."""
         for tally in (self.total, *self.tallies.values()):
@@ -249,15 +256,15 @@ class MemoryLedger:
             self._expire(state)
         lease = state.leases.get(reservation.call_id)
         if lease is not None:
-            return lease.grant or Grant(True, state.total.counters())
+            return lease.grant or state.grant(reservation, True)
         above = self._new_above(reservation) if reservation.parents else ()
         breaches = self._judge(state, reservation)
         for _, parent in above:
             breaches += self._judge(parent, reservation)
         if breaches and reservation.enforce and any(breach.limit.enforce for breach in breaches):
-            return Grant(False, state.total.counters(), breaches)
+            return state.grant(reservation, False, breaches)
         if not reservation.hold:
-            return Grant(True, state.total.counters(), breaches)
+            return state.grant(reservation, True, breaches)
         for key, parent in above:
             self._hold(parent, reservation, key, breaches)
         return self._hold(state, reservation, reservation.call_id, breaches)
@@ -356,7 +363,7 @@ class MemoryLedger:
             state.expiring = True
         if reservation.amounts:
             self._change_amounts(state, reservation.scopes, {}, reservation.amounts, 1)
-        grant = Grant(True, state.total.counters(), breaches)
+        grant = state.grant(reservation, True, breaches)
         state.leases[key] = Lease(reservation, now, expires, grant)
         return grant
 
@@ -498,7 +505,7 @@ class MemoryLedger:
         tallies = {WHOLE_SESSION: state.total, **state.tallies}
         amounts = {scope: {name: Amount(spent / MILLION, held / MILLION) for name, (spent, held) in tally.amounts.items()}
                    for scope, tally in tallies.items() if tally.amounts}  # fmt: skip
-        return SessionSnapshot(session_id, state.total.counters(), {scope: t.counters() for scope, t in state.tallies.items()}, amounts)
+        return SessionSnapshot(session_id, state.total.counters(), state.per_tool(), amounts)
 
     def sessions(self, limit: int = 100) -> list[SessionSnapshot]:
         """The newest sessions, with their counters."""

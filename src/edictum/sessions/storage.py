@@ -128,11 +128,23 @@ class StorageLedger:
         granted = not (reservation.enforce and any(breach.limit.enforce for breach in breaches))
         if not granted or not reservation.hold:
             await self._add(sid, reservation.scopes, SLOTS, -1)
-        executions, successes, failures = (values[(WHOLE_SESSION, metric)] for metric in SLOTS)
-        others = max(0, successes + failures - executions)  # each call in flight was added to all three
         own = int(granted and reservation.hold)
-        counters = Counters(attempts, executions - others, successes - others, failures - others, 0, others + own)
-        return Grant(granted, counters, tuple(breaches))
+        counters = await self._found(sid, WHOLE_SESSION, values, attempts, own)
+        return Grant(granted, counters, tuple(breaches), await self._per_tool(reservation, values, own) if reservation.per_tool else None)
+
+    async def _found(self, session_id: str, scope: str, values: dict[tuple[str, Metric], int], attempts: int, own: int) -> Counters:
+        """The counters of a scope as the call has found them when it took its slots, and its own."""
+        executions, successes, failures = (values[(scope, metric)] for metric in SLOTS)
+        others = max(0, successes + failures - executions)  # each call in flight was added to all three
+        row = await self._number(_key(session_id, scope, Metric.CONSECUTIVE_FAILURES))
+        return Counters(attempts, executions - others, successes - others, failures - others, row, others + own)
+
+    async def _per_tool(self, reservation: Reservation, values: dict[tuple[str, Metric], int], own: int) -> dict[str, Counters]:
+        """Of the call's own tool as it was when it took its slot; of others as they are now."""
+        sid, own_scopes = reservation.session_id, [scope for scope in reservation.scopes if scope != WHOLE_SESSION]
+        others = sorted(self._tools.get(sid, set()).difference(own_scopes, {WHOLE_SESSION}))
+        found = {tool: await self._counters(sid, tool) for tool in others}
+        return found | {scope: await self._found(sid, scope, values, 0, own) for scope in own_scopes}
 
     async def _judge(self, reservation: Reservation, limit: Limit, values: dict[tuple[str, Metric], int], attempts: int) -> Breach | None:
         if limit.metric is Metric.ATTEMPTS:

@@ -74,6 +74,7 @@ def reservation_as_json(step: Reservation) -> dict[str, Any]:
         "lease": microseconds(step.lease_s),
         "counts": step.expiry_counts,
         "amounts": amounts_as_text(step.amounts),
+        "per_tool": step.per_tool,
     }
 
 
@@ -90,9 +91,19 @@ def settlement_as_json(step: Settlement) -> dict[str, Any]:
 
 
 def grant_from_json(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant:
-    """``breaches`` are [number of the limit, used, in flight]; numbers may come as text from languages without 64-bit integers."""
+    """``breaches`` are [number of the limit, used, in flight], ``tallies`` are [scope, six counters ...], if they were asked for.
+
+    Numbers may come as text from languages without 64-bit integers.
+    """
     breaches = tuple(Breach(limits[int(index)], int(used), int(held)) for index, used, held in answer.get("breaches") or ())
-    return Grant(answer["granted"] is True, counters_from_json(answer["counters"]), breaches)
+    per_tool = _tallies(answer["tallies"]) if "tallies" in answer else None
+    if per_tool is not None:
+        per_tool.pop(WHOLE_SESSION, None)
+    return Grant(answer["granted"] is True, counters_from_json(answer["counters"]), breaches, per_tool)
+
+
+def _tallies(rows: Any) -> dict[str, Counters]:
+    return {scope: counters_from_json(values) for scope, *values in rows or ()}
 
 
 def counters_from_json(values: Sequence[Any]) -> Counters:
@@ -104,7 +115,7 @@ def counters_from_json(values: Sequence[Any]) -> Counters:
 
 def snapshot_from_json(session_id: str, answer: Mapping[str, Any]) -> SessionSnapshot:
     """``tallies`` are [scope, six counters ...], ``amounts`` are [scope, name, spent, reserved]."""
-    tallies = {scope: counters_from_json(values) for scope, *values in answer.get("tallies") or ()}
+    tallies = _tallies(answer.get("tallies"))
     amounts: dict[str, dict[str, Amount]] = {}
     for scope, name, spent, reserved in answer.get("amounts") or ():
         amounts.setdefault(scope, {})[name] = Amount(int(spent) / MILLION, int(reserved) / MILLION)
@@ -128,7 +139,7 @@ def _limit(row: Sequence[Any]) -> Limit:
 
 def lease_as_text(step: Reservation, grant: Grant) -> str:
     """What a lease must know when it ends, and what is answered when its reservation is repeated."""
-    c = grant.counters
+    per_tool = None if grant.per_tool is None else {tool: _row(counters) for tool, counters in grant.per_tool.items()}
     return dumps(
         [
             step.session_id,
@@ -138,14 +149,19 @@ def lease_as_text(step: Reservation, grant: Grant) -> str:
             [_limit_row(limit) for limit in step.limits if limit.window_s is not None],
             step.expiry_counts,
             dict(step.amounts),
-            [c.attempts, c.executions, c.successes, c.failures, c.consecutive_failures, c.in_flight],
+            _row(grant.counters),
             [[_limit_row(breach.limit), breach.used, breach.in_flight] for breach in grant.breaches],
+            per_tool,
         ]
     )
 
 
+def _row(c: Counters) -> list[int]:
+    return [c.attempts, c.executions, c.successes, c.failures, c.consecutive_failures, c.in_flight]
+
+
 def lease_from_text(text: str) -> tuple[Reservation, Grant]:
-    session_id, call_id, parents, scopes, limits, counts, amounts, counters, breaches = json.loads(text)
+    session_id, call_id, parents, scopes, limits, counts, amounts, counters, breaches, *more = json.loads(text)
     step = Reservation(
         session_id,
         call_id,
@@ -155,4 +171,7 @@ def lease_from_text(text: str) -> tuple[Reservation, Grant]:
         amounts=amounts,
         parents=tuple(parents),
     )
-    return step, Grant(True, Counters(*counters), tuple(Breach(_limit(row), used, held) for row, used, held in breaches))
+    full = tuple(Breach(_limit(row), used, held) for row, used, held in breaches)
+    per_tool = more[0] if more else None  # files of the time before
+    tools = None if per_tool is None else {tool: Counters(*row) for tool, row in per_tool.items()}
+    return step, Grant(True, Counters(*counters), full, tools)

@@ -326,6 +326,52 @@ class LedgerConformance:
         assert [book.run("call_1", "success", bounds) for _ in range(3)] == [True, True, False]
         assert book.totals() == (3, 2, 2, 0, 0, 0)
 
+    # --- What session contracts are told ----------------------------------------------------------------------------------------
+
+    def test_a_grant_holds_the_counters_of_its_moment(self) -> None:
+        """If this fails, a session contract does not see what happened before the call, and lets it through."""
+        book = self.open()
+        for number, result in enumerate(("success", "failure", "failure")):
+            book.run(f"{number}", result)  # type: ignore[arg-type]
+        held = book.reserve("a")
+        assert as_tuple(held.counters) == book.totals() == (4, 3, 1, 2, 2, 1)
+        assert held.per_tool is None
+        looked = book.reserve("b", count_attempt=False, hold=False)
+        assert as_tuple(looked.counters) == (4, 3, 1, 2, 2, 1)
+
+    def test_a_grant_holds_the_counters_of_each_tool_if_it_is_asked(self) -> None:
+        """If this fails, a session contract on ``per_tool`` does not see what happened before the call."""
+        book = self.open()
+        book.run("1", "failure")
+        book.reserve("2", scopes=("", "other"))
+        held = book.reserve("3", per_tool=True)
+        assert held.per_tool is not None
+        assert {tool: as_tuple(counters) for tool, counters in held.per_tool.items()} == {
+            "t": (0, 1, 0, 1, 1, 1),
+            "other": (0, 0, 0, 0, 0, 1),
+        }
+        refused = book.reserve("4", limits(max_tool_calls=1), per_tool=True)
+        assert not refused.granted
+        assert refused.per_tool is not None
+        assert as_tuple(refused.per_tool["t"]) == (0, 1, 0, 1, 1, 1)
+
+    def test_a_grant_tells_nothing_of_the_calls_after_it(self) -> None:
+        """If this fails, calls that start together may all refuse each other, or an answer that was lost comes back as another."""
+        book = self.open()
+        first = book.reserve("1", per_tool=True)
+        book.reserve("2", per_tool=True)
+        again = book.reserve("1", per_tool=True)
+        for grant in (first, again):
+            assert grant.per_tool is not None
+            assert (as_tuple(grant.counters), as_tuple(grant.per_tool["t"])) == ((1, 0, 0, 0, 0, 1), (0, 0, 0, 0, 0, 1))
+
+    def test_threads_see_each_other_in_one_order(self) -> None:
+        """If this fails, two calls believe that they are the first, or none does."""
+        book = self.open()
+        grants = self._hammer(8, lambda worker: book.reserve(f"{worker}", per_tool=True))
+        for counters in ([grant.counters for grant in grants], [grant.per_tool["t"] for grant in grants]):
+            assert sorted(it.executions + it.in_flight for it in counters) == list(range(1, 9))
+
     # --- Reading and forgetting -------------------------------------------------------------------------------------------------
 
     def test_an_unknown_session_is_empty(self) -> None:

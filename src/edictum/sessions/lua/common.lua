@@ -32,6 +32,23 @@ local function counters(sid)
   return found
 end
 
+-- The counters of every scope: {scope, attempts, executions, successes, failures, consecutive failures, in flight}.
+local PLACES = {x = 3, s = 4, f = 5, c = 6, h = 7}
+local function tallies(sid)
+  local fields, rows, found = redis.call('HGETALL', key('h', sid)), {}, {}
+  for i = 1, #fields, 2 do
+    local letter, scope = string.match(fields[i], '^([xsfch]):(.+)$')
+    if letter then
+      if not found[scope] then
+        found[scope] = {scope, 0, 0, 0, 0, 0, 0}
+        rows[#rows + 1] = found[scope]
+      end
+      found[scope][PLACES[letter]] = tonumber(fields[i + 1])
+    end
+  end
+  return rows
+end
+
 -- The sessions a call counts in, each with the name the call has there: ids of calls are unique within one session only.
 local function sessions_of(step)
   local found = {{step.sid, step.call}}

@@ -1,4 +1,9 @@
 -- Count the attempt, judge every limit in every session of the call, and take its slots in all of them or in none.
+local function encoded(granted, breaches)
+  local per_tool = op.per_tool and tallies(op.sid) or nil
+  return cjson.encode({granted = granted, counters = counters(op.sid), breaches = breaches, tallies = per_tool})
+end
+
 local sessions = sessions_of(op)
 for _, it in ipairs(sessions) do expire(it[1]) end
 
@@ -8,7 +13,7 @@ if known then return string.match(known, '^.-\31(.-)\31') end
 -- A client numbers its reserves in the order of sending, so one with an old number was applied before and its answer was lost.
 local again = number(op.sid, 'q:' .. op.client) >= op.number
 if again and redis.call('HEXISTS', key('e', op.sid), op.call) == 1 then
-  return cjson.encode({granted = false, counters = counters(op.sid), breaches = {}})
+  return encoded(false, {})
 end
 if not again then redis.call('HSET', KEYS[1], 'q:' .. op.client, op.number) end
 
@@ -68,7 +73,7 @@ if granted and op.hold then
     change_amounts(it[1], op.scopes, 'R', op.amounts, '')
   end
 end
-local answer = cjson.encode({granted = granted, counters = counters(op.sid), breaches = breaches})
+local answer = encoded(granted, breaches)
 if granted and op.hold then
   for _, it in ipairs(new) do
     redis.call('ZADD', key('l', it[1]), op.lease == 0 and '+inf' or text(now + op.lease), it[2])
