@@ -63,7 +63,7 @@ from edictum.factories import (
     session_store,
 )
 from edictum.merging import merged, tightest
-from edictum.options import batch_item, metadata_of, read_account, read_options
+from edictum.options import batch_item, metadata_of, read_account, read_options, take_ids
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
 from edictum.runtime.clock import SYSTEM, Clock
 from edictum.runtime.drive import Rest, Walk, drive_async, drive_sync, settle_async, settle_sync, walk_on
@@ -395,7 +395,8 @@ class Edictum:
             raise EdictumInputError(f"The tool {tool_name!r} is {fn!r}, not a function.", hint="Pass the function that does the work.")
         state = self._state
         plan = state.policy.plan(tool_name)
-        run = self._call(state, plan, args, fn, options)
+        session_id, call_id = take_ids(options) if options else ("", "")
+        run = self._call(state, plan, args, fn, options, session_id, call_id)
         flow = _flow_of(state, plan, run, flag, options) if options else lifecycle(run, plan, state.terms, flag)
         return walk_on(flow, state.ports)
 

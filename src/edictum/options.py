@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from edictum.call_options import CallOptions
 from edictum.checks import check_callables, check_principal, items
 from edictum.core._draft import record
 from edictum.core.account import Account
@@ -47,6 +48,21 @@ def read_options(options: Mapping[str, Any], timeout_s: float | None, run_in: An
         check_principal(options["principal"])
         fields["principal"] = options["principal"]
     return Stated(fields, timeout_s, run_in, identified)
+
+
+def take_ids(options: CallOptions) -> tuple[str, str]:
+    """The session and the id of a call: taken out of its options, since many calls state nothing else. "" is what is not stated.
+
+    What is no text stays among the options, to be refused with them.
+    """
+    session_id, call_id = options.pop("session_id", None), options.pop("call_id", None)
+    if type(session_id) is str:
+        check_session_id(session_id)
+    elif session_id is not None:
+        options["session_id"], session_id = session_id, None
+    if type(call_id) is not str and call_id is not None:
+        options["call_id"], call_id = call_id, None
+    return session_id or "", call_id or ""
 
 
 def _text(name: str, value: Any) -> str:
