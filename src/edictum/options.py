@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edictum.call_options import CallOptions
 from edictum.checks import check_callables, check_principal, items
 from edictum.core._draft import record
 from edictum.core.account import Account
@@ -15,6 +14,9 @@ from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.limits import amounts_in_millionths
 from edictum.errors import EdictumInputError
 from edictum.execution.engines import is_run_in
+
+if TYPE_CHECKING:
+    from edictum.call_options import CallOptions
 
 ACCOUNT_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
 RUN_OPTIONS = frozenset({"timeout_s", "run_in", "principal_resolver"})
