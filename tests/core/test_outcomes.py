@@ -448,7 +448,7 @@ def test_a_cycle_is_marked_and_a_value_that_occurs_twice_is_not() -> None:
 
 def test_what_is_nested_too_deeply_is_marked_there() -> None:
     """The rest is kept."""
-    text = outcome_to_model_content(ToolExecutionResult("c", "t", {"near": 1, "far": deep(5_000)}, 1))
+    text = outcome_to_model_content(ToolExecutionResult("c", "t", {"near": 1, "far": deep(100_000)}, 1))
     assert json.loads(text)["near"] == 1
     assert "[nested too deeply]" in text
 
