@@ -213,6 +213,12 @@ def _require(checks: Any, name: str) -> None:
         raise EdictumConfigError(f"{name} needs at least one check.", hint=f"Write for example {name}(http_status).")
 
 
+class Misfit(str):
+    """Why a result is a failure: it is not what the tool promised to return, so that nobody can tell what the tool has done."""
+
+    __slots__ = ()
+
+
 def error_key(result: Any) -> str | None:
     """The flag of typed outcomes: a dict whose ``error`` is set is a failure; ``{"error": None}`` is not."""
     if isinstance(result, dict) and (error := result.get("error")):

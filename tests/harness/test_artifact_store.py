@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import stat
 import subprocess
@@ -17,7 +18,15 @@ from typing import Any
 
 import pytest
 
-from edictum import Edictum, EdictumConfigError, RedactionPolicy, ToolExecutionResult, ToolFailure, outcome_to_model_content
+from edictum import (
+    Edictum,
+    EdictumConfigError,
+    EdictumInputError,
+    RedactionPolicy,
+    ToolExecutionResult,
+    ToolFailure,
+    outcome_to_model_content,
+)
 from edictum.harness.artifact_backends import (
     ArtifactBackend,
     DirectoryBackend,
@@ -28,7 +37,7 @@ from edictum.harness.artifact_backends import (
     open_backend,
 )
 from edictum.harness.artifact_reader import make_reader, resolve
-from edictum.harness.artifact_store import ArtifactError, ArtifactStore
+from edictum.harness.artifact_store import DEFAULT_TTL_S, ArtifactError, ArtifactStore
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 
 BIG = "\n".join(f"line {number}: some text" for number in range(5_000))
@@ -147,6 +156,23 @@ class TestEveryBackend:
         assert store.retrieve(long.artifact_id) == "b"
         assert store.cleanup_expired() == 1
         assert store.cleanup_expired() == 0
+
+    def test_none_is_the_usual_time_and_infinity_is_for_ever(self, backend: ArtifactBackend) -> None:
+        clock = Clock()
+        store = ArtifactStore(backend, clock=clock)
+        usual, for_ever, as_good = (store.store("s", "a", "t", ttl_s=ttl_s) for ttl_s in (None, math.inf, 10**400))
+        assert (usual.ttl_s, for_ever.ttl_s) == (DEFAULT_TTL_S, math.inf)
+        assert store.retrieve(usual.artifact_id) == "a"
+        clock.now += 1e9
+        assert [store.retrieve(ref.artifact_id) for ref in (usual, for_ever, as_good)] == [None, "a", "a"]
+        assert store.cleanup_expired() == 1
+        assert store.get_ref(for_ever.artifact_id) == for_ever
+
+    @pytest.mark.parametrize("ttl_s", ["60", math.nan, True, [60]])
+    def test_a_time_that_is_none_is_refused_before_anything_is_written(self, backend: ArtifactBackend, ttl_s: Any) -> None:
+        with pytest.raises(EdictumInputError, match=r"ttl_s is .* math\.inf"):
+            ArtifactStore(backend).store("s", "a", "t", ttl_s=ttl_s)
+        assert backend.list() == []
 
     def test_a_new_store_finds_the_old_artifacts_and_sweeps_what_expired(self, backend: ArtifactBackend) -> None:
         """After a restart nothing is lost, and nothing stays for ever."""
@@ -325,14 +351,39 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "artifacts").iterdir()
     (folder / ref.artifact_id).unlink()
     (folder / ref.artifact_id).symlink_to("/etc/hostname")
-    with pytest.raises(OSError, match="symbolic"):
-        store.retrieve(ref.artifact_id, "s")
-    (folder / ref.artifact_id).unlink()
-    folder.rmdir()
+    assert store.retrieve(ref.artifact_id, "s") is None
+    assert store.cleanup_session("s") == 1
+    assert not folder.exists()
     folder.symlink_to(elsewhere)
+    assert store.retrieve(ref.artifact_id, "s") is None
     with pytest.raises(ArtifactError, match="symbolic link"):
         store.store("s", "content", "t")
     assert list(elsewhere.iterdir()) == []
+
+
+def plant_link(path: Path) -> None:
+    path.symlink_to("/etc/hostname")
+
+
+def plant_full_directory(path: Path) -> None:
+    path.mkdir()
+    (path / "mine").touch()
+
+
+@pytest.mark.parametrize(("plant", "stays"), [(plant_link, False), (os.mkfifo, False), (plant_full_directory, True)])
+def test_what_is_no_file_is_no_artifact_and_in_nobodys_way(tmp_path: Path, plant: Callable[[Path], None], stays: bool) -> None:
+    store = ArtifactStore(tmp_path / "a")
+    ref = store.store("s", "content", "t")
+    (folder,) = (tmp_path / "a").iterdir()
+    planted = folder / f"art_{'a' * 16}"
+    plant(planted)
+    open_before = len(os.listdir("/proc/self/fd"))
+    assert store.retrieve(planted.name) is store.retrieve(planted.name, "s") is store.get_ref(planted.name) is None
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert store.cleanup_expired() == (0 if stays else 1)
+    assert os.path.lexists(planted) == stays
+    assert ArtifactStore(tmp_path / "a").retrieve(ref.artifact_id) == "content"
+    assert Path("/etc/hostname").exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
@@ -396,6 +447,7 @@ def test_a_place_is_a_path_a_url_or_a_backend(tmp_path: Path) -> None:
     assert isinstance(open_backend(tmp_path / "a"), DirectoryBackend)
     assert isinstance(open_backend(str(tmp_path / "b")), DirectoryBackend)
     assert isinstance(open_backend(f"file://{tmp_path}/c"), DirectoryBackend)
+    assert isinstance(open_backend(f"local://{tmp_path}/c"), DirectoryBackend), "fsspec would follow links there"
     assert isinstance(open_backend("memory://here"), FsspecBackend)
     assert isinstance(open_backend("redis://localhost:1/0"), RedisBackend)
     made = DirectoryBackend(tmp_path / "a")

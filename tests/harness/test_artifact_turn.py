@@ -70,6 +70,18 @@ async def test_in_the_turn_loop_the_reference_names_a_tool_that_the_model_has(st
     assert read == ["x" * 10]
 
 
+async def test_turns_that_are_told_of_no_session_share_nothing(store: ArtifactStore) -> None:
+    def asks(name: str, **arguments: Any) -> Any:
+        return lambda messages, _tools: ("", [ToolCallRequest("c-1", name, arguments)]) if not messages else "done"
+
+    first = await run_turn(asks("text", size=100_000), [], [text], artifact_store=store)
+    (kept,) = first.outcomes
+    assert isinstance(kept, ToolArtifactReference)
+    second = await run_turn(asks("read_artifact", artifact_id=kept.artifact_id), [], [], artifact_store=store)
+    assert "There is no artifact" in outcome_to_model_content(second.outcomes[0])
+    assert first.state.session_id != second.state.session_id
+
+
 def test_reading_never_makes_another_artifact(store: ArtifactStore) -> None:
     outcome = execute(store, name="text", arguments={"size": 100_000})
     read = tool("Read part of a stored output.", side_effect="read")(make_reader(store, "s-1"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from turns import new_guard, search
+from turns import new_guard, new_state, request, search
 
 import edictum
 from edictum import EdictumConfigError, EdictumInputError
@@ -33,6 +33,7 @@ async def model(messages: Any, tools: Any) -> str:
         ({"scheduler": 8}, "scheduler is 8"),
         ({"on_outcome": "print"}, "on_outcome is 'print'"),
         ({"artifact_store": "/somewhere"}, "artifact_store is '/somewhere'"),
+        ({"tool_timeout_cap_s": None}, "tool_timeout_cap_s is None .*Pass seconds"),
     ],
 )
 async def test_a_part_of_the_wrong_type(given: dict[str, Any], says: str) -> None:
@@ -55,3 +56,16 @@ def test_an_executor_looks_as_well() -> None:
     for tools, options in (("search", {}), ([search], {"guard": 5}), ([search], {"artifact_store": 5})):
         with pytest.raises(EdictumConfigError, match="Pass"):
             BoundedToolExecutor(tools, **options)
+
+
+@pytest.mark.parametrize("cap_s", [0, -1, True, "5", float("inf"), float("nan")])
+def test_a_cap_that_is_no_time(cap_s: Any) -> None:
+    with pytest.raises(EdictumConfigError, match=r"tool_timeout_cap_s is .*Pass seconds, more than 0"):
+        BoundedToolExecutor([search], tool_timeout_cap_s=cap_s)
+    with pytest.raises(EdictumConfigError, match=r"tool_timeout_cap_s is .*Pass seconds, more than 0"):
+        BoundedToolExecutor([search]).execute(request("search", {"query": "a"}), new_state(), tool_timeout_cap_s=cap_s)
+
+
+def test_without_a_cap_of_its_own_a_call_has_the_executors() -> None:
+    executor = BoundedToolExecutor([search], tool_timeout_cap_s=7)
+    assert executor.turn(new_state(), tool_timeout_cap_s=None).cap_s == executor.turn(new_state()).cap_s == 7

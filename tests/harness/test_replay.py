@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -246,6 +247,35 @@ def test_nobody_waits_for_a_call_that_has_ended_meanwhile() -> None:
     replay, search = Sudden(), spec()
     replay.first = replay.begin(search, {"q": 1})  # type: ignore[assignment]
     assert replay.begin(search, {"q": 1}) == Done(replay.first.key, OK)
+
+
+class EndsFirst:
+    """A lock that somebody else gets first: the first call ends before the second has a look at it."""
+
+    def __init__(self, replay: ReplayControl, end: Callable[[], None]) -> None:
+        self._lock, self._replay, self._end = replay._lock, replay, end
+
+    def __enter__(self) -> None:
+        self._replay._lock = self._lock
+        self._end()
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
+def test_a_write_that_ends_while_the_same_one_is_looked_for_is_done() -> None:
+    replay, put = ReplayControl(), spec("put", "write", resource_keys=["notes"])
+    first = replay.begin(put, {"x": 1})
+    assert isinstance(first, New)
+    replay.wrote(put, {"x": 1})
+
+    def end() -> None:
+        replay.wrote(put, {"x": 1})
+        replay.finish(first, put, {"x": 1}, OK)
+
+    replay._lock = EndsFirst(replay, end)  # type: ignore[assignment]
+    assert replay.begin(put, {"x": 1}) == Done(first.key, OK)
 
 
 def test_of_many_that_begin_at_once_one_is_new_also_while_the_history_is_full(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,8 @@ async def test_a_result_is_held_to_its_type(hint: Any, fits: Any, does_not: Any)
     assert isinstance(await Bench(returning(hint, fits)).call("work"), ToolExecutionResult)
     outcome = await Bench(returning(hint, does_not)).call("work")
     assert isinstance(outcome, ToolFailure)
-    assert outcome.success_source == "framework"
-    assert outcome.success_reason.startswith("the result does not fit the tool's schema: ")
+    assert outcome.success_source == "schema"
+    assert outcome.success_reason.startswith("The result does not fit the tool's schema: ")
 
 
 @pytest.mark.parametrize("hint", [Any, None, object, Opaque, Iterator[int], Callable[[], int], Lasting, list[Lasting], bytes, set[int]])

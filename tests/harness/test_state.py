@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from typing import Any
 
-from edictum.harness import TurnState
+import pytest
+from turns import Bench
+
+from edictum.harness import TurnState, tool
 from edictum.outcomes import ToolDenied
 
 
@@ -51,6 +56,23 @@ def test_the_race_of_completion_and_timeout_has_one_winner() -> None:
         assert sorted(won) == [False, True]
 
 
+class Busy(dict[str, Any]):
+    """A dict that somebody changes while it is looked through."""
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+
+def test_a_long_turn_keeps_the_latest_of_its_trace_also_while_others_add_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edictum.harness.turn_state.MAX_TRACE", 2)
+    state = TurnState()
+    for key in "abc":
+        state.set_trace_running(key, "tool")
+    assert [*state.tool_trace] == ["b", "c"]
+    state.tool_trace = Busy(state.tool_trace.items())
+    assert state.set_trace_running("d", "tool").trace_id == "d"
+
+
 def test_after_the_turn_nothing_counts_any_more() -> None:
     state = TurnState()
     state.set_trace_running("a", "tool")
@@ -81,3 +103,20 @@ def test_tokens_add_up() -> None:
     state.add_tokens(input_tokens=3, output_tokens=2)
     state.add_tokens(input_tokens=1, cache_read_tokens=7, cache_creation_tokens=1)
     assert (state.input_tokens, state.output_tokens, state.cache_read_tokens, state.cache_creation_tokens) == (4, 2, 7, 1)
+
+
+@pytest.mark.parametrize("isolation", ["async", "inline"])
+async def test_a_call_whose_caller_was_cancelled_is_not_completed(isolation: Any) -> None:
+    started = asyncio.Event()
+
+    async def hang() -> None:
+        started.set()
+        await asyncio.sleep(30)
+
+    bench = Bench(tool(name="hang", side_effect="read", isolation=isolation)(hang))
+    call = asyncio.create_task(bench.call("hang"))
+    await started.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert [entry.status for entry in bench.state.tool_trace.values()] == ["cancelled"]

@@ -106,6 +106,33 @@ async def test_when_the_steps_are_used_the_model_is_asked_for_its_answer_without
     assert_answered(result.messages)
 
 
+def ask_again(messages: Any) -> ModelReply:
+    return calls(("search", {"query": str(len(messages))}), text="still looking")
+
+
+async def test_when_the_calls_are_used_the_model_is_asked_for_its_answer_without_tools() -> None:
+    model = Script(ask_again, ask_again, calls(("search", {"query": "more"}), text="my answer"))
+    result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(10, max_steps=8, max_tool_calls=2))
+    assert (result.text, result.stopped_by, result.timed_out) == ("my answer", "tool_calls", False)
+    assert [offered for _, offered in model.asked] == [("search",), ("search",), ()]
+    assert [type(outcome) for outcome in result.outcomes] == [ToolExecutionResult] * 2
+    assert_answered(result.messages)
+
+
+async def test_a_call_that_is_answered_again_uses_up_no_call() -> None:
+    same = calls(("search", {"query": "a"}))
+    model = Script(same, same, calls(("search", {"query": "b"})), "done")
+    budget = TurnBudget.create(10, max_steps=8, max_tool_calls=2)
+    result = await run_turn(model, USER, [search], new_guard(), budget, on_duplicate="replay")
+    assert [outcome.turn.replayed for outcome in result.outcomes] == [False, True, False]  # type: ignore[union-attr]
+    assert (result.stopped_by, model.asked[-1][1]) == ("tool_calls", ())
+
+
+async def test_without_tools_no_call_is_missed() -> None:
+    result = await run_turn(Script("hello"), USER, [], new_guard(), TurnBudget.create(10, max_tool_calls=0))
+    assert (result.text, result.stopped_by) == ("hello", "answered")
+
+
 async def test_the_model_is_told_how_much_of_the_budget_is_used() -> None:
     model = Script(*(calls(("search", {"query": str(n)})) for n in range(20)))
     result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(60, max_steps=20))
@@ -114,7 +141,7 @@ async def test_the_model_is_told_how_much_of_the_budget_is_used() -> None:
 
 
 async def test_one_of_a_kind_is_told_in_the_singular() -> None:
-    model = Script(calls(("search", {"query": "a"})), calls(("search", {"query": "b"}), ("search", {"query": "c"})), "done")
+    model = Script(calls(*(("search", {"query": query}) for query in "abc")), "done")
     result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(60, max_steps=2, max_tool_calls=1))
     assert any("1 step, 0 tool calls and" in text for text in notes(result.messages))
     refused = [outcome.details for outcome in result.outcomes if isinstance(outcome, ToolDenied)]

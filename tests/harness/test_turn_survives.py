@@ -12,7 +12,19 @@ import pytest
 from test_turn import USER, Script, assert_answered, calls, notes
 from turns import new_guard, search
 
-from edictum.harness import ModelReply, ToolCallRequest, ToolSpec, TurnBudget, anthropic_model, openai_model, run_turn, run_turn_sync, tool
+from edictum.harness import (
+    ModelReply,
+    ToolCallRequest,
+    ToolScheduler,
+    ToolSpec,
+    ToolWave,
+    TurnBudget,
+    anthropic_model,
+    openai_model,
+    run_turn,
+    run_turn_sync,
+    tool,
+)
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolTimeout
 
 ONCE = ToolCallRequest("c", "search", {"query": "a"})
@@ -143,6 +155,64 @@ async def test_a_listener_that_raises_changes_nothing(caplog: pytest.LogCaptureF
     assert (result.stopped_by, written) == ("answered", ["yes"])
     assert [type(outcome) for outcome in result.outcomes] == [ToolExecutionResult] * 2
     assert sum("on_outcome failed" in record.message for record in caplog.records) == 2
+
+
+class Careless(ToolScheduler):
+    """Forgets the first call, names the second one twice, and makes one up."""
+
+    def schedule(self, calls: Any, tools: Any, parallel_enabled: bool = True) -> list[ToolWave]:
+        return [ToolWave((calls[1], calls[1], ONCE)), ToolWave((calls[1],))]
+
+
+async def test_each_call_is_made_once_whatever_a_scheduler_says() -> None:
+    seen: list[str] = []
+
+    @tool(side_effect="write")
+    async def note_down(what: str) -> str:
+        seen.append(what)
+        return what
+
+    model = Script(calls(("note_down", {"what": "a"}), ("note_down", {"what": "b"})), "done")
+    result = await run_turn(model, USER, [note_down], new_guard(), budget(), scheduler=Careless())
+    assert (result.text, seen) == ("done", ["b", "a"])
+    assert_answered(result.messages)
+
+
+async def test_an_asynchronous_listener_has_heard_before_the_model_goes_on() -> None:
+    heard: list[str] = []
+
+    async def listen(call: Any, _outcome: Any) -> None:
+        await asyncio.sleep(0)
+        heard.append(call.id)
+
+    model = Script(calls(("search", {"query": "a"}), ("search", {"query": "b"})), lambda _messages: ", ".join(sorted(heard)))
+    result = await run_turn(model, USER, [search], new_guard(), budget(), on_outcome=listen)
+    assert result.text == "c0, c1"
+
+
+async def test_a_listener_that_hangs_leaves_time_for_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    ended: list[str] = []
+
+    async def listen(call: Any, _outcome: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(call.id)
+
+    model = Script(calls(("count", {"seen": "a"}), ("count", {"seen": "b"})), "done")
+    result = await run_turn(model, USER, [count], new_guard(), TurnBudget.create(5.3, reserve_s=5), on_outcome=listen)
+    assert (result.text, result.stopped_by, ended) == ("done", "deadline", ["c0", "c1"])
+    assert sum("on_outcome failed" in record.message for record in caplog.records) == 2
+
+
+@pytest.mark.parametrize("error", [ValueError("deaf"), SystemExit(3), asyncio.CancelledError()])
+async def test_what_an_asynchronous_listener_raises_changes_nothing(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    async def listen(_call: Any, _outcome: Any) -> None:
+        raise error
+
+    result = await run_turn(Script(calls(("search", {"query": "a"})), "done"), USER, [search], new_guard(), budget(), on_outcome=listen)
+    assert (result.text, result.stopped_by) == ("done", "answered")
+    assert sum("on_outcome failed" in record.message for record in caplog.records) == 1
 
 
 async def test_the_callers_messages_stay_as_they_are() -> None:

@@ -100,7 +100,18 @@ def test_values_that_json_does_not_know_are_judged_by_their_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "got"), [(None, {}), ("", {}), ("{}", {}), ('{"a": 1}', {"a": 1}), ({"a": 1}, {"a": 1}), (b'{"a": 1}', {"a": 1})]
+    ("raw", "got"),
+    [
+        (None, {}),
+        ("", {}),
+        (" \n", {}),
+        ("null", {}),
+        (b"", {}),
+        ("{}", {}),
+        ('{"a": 1}', {"a": 1}),
+        ({"a": 1}, {"a": 1}),
+        (b'{"a": 1}', {"a": 1}),
+    ],
 )
 def test_arguments_come_as_objects_or_as_json_text(raw: Any, got: dict[str, Any]) -> None:
     assert parse_arguments(raw) == got

@@ -39,6 +39,15 @@ class Rewritten:
 
 
 @record
+class Renew:
+    """Keep a reservation for that much longer. Answered with True, or False when it is gone."""
+
+    session_id: str
+    call_id: str
+    lease_s: float
+
+
+@record
 class Ask:
     """Ask a person for approval. Answered with an ApprovalRequest."""
 
@@ -129,6 +138,10 @@ class Ran:
     not_started: bool = False  # it is certain that the body did not begin
 
 
+class NotReturned(Exception):
+    """The body ran to its end, but its result cannot be brought back."""
+
+
 run_tool = maker(RunTool)
 ran_to_end = maker(Ran)
 
@@ -170,6 +183,6 @@ class Within:
 
 Effect: TypeAlias = (
     Settle | Consult | Rewritten | Within
-    | Reservation | Settlement | Ask | AwaitDecision | Withdraw | Notify | RunTool | Entry
+    | Reservation | Settlement | Renew | Ask | AwaitDecision | Withdraw | Notify | RunTool | Entry
     | AwaitTwin | Delay | StoreArtifact
 )  # fmt: skip

@@ -7,14 +7,14 @@ from typing import Any
 from edictum.core._draft import replace
 from edictum.core.call import SideEffect, ToolCall
 from edictum.core.decide import AfterDecision, describe, why
-from edictum.core.effects import Ran
+from edictum.core.effects import NotReturned, Ran
 from edictum.core.events import Closing, Context
 from edictum.core.jsonable import dumps
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
 from edictum.core.terms import Flag
 from edictum.outcomes import OUTCOME_KINDS, TOOL_MESSAGE_MAX_CHARS, ToolFailure, ToolOutcome, ToolTimeout
-from edictum.success import SUCCEEDED_BY_DEFAULT, SuccessCheck, SuccessVerdict, default_problem
+from edictum.success import SUCCEEDED_BY_DEFAULT, Misfit, SuccessCheck, SuccessVerdict, default_problem
 
 CHANGES_THE_WORLD = frozenset({SideEffect.WRITE, SideEffect.IRREVERSIBLE})
 
@@ -47,7 +47,8 @@ def verdict_on(call: ToolCall, plan: Plan, ran: Ran, flag: Flag | None, check: S
             if (reason := rule.judge(call, ran.value)) is not None:
                 return SuccessVerdict(False, f"success_rule:{rule.name}", str(reason))
         if flag is not None and (reason := flag(ran.value)) is not None:
-            return SuccessVerdict(False, "framework", str(reason))
+            misfit = type(reason) is Misfit
+            return SuccessVerdict(False, "schema", str(reason)) if misfit else SuccessVerdict(False, "framework", str(reason))
         problem = default_problem(ran.value)
         return SUCCEEDED_BY_DEFAULT if problem is None else SuccessVerdict(False, "default", problem)
     except Exception as exc:
@@ -68,7 +69,7 @@ def failed_outcome(
     call: ToolCall, plan: Plan, context: Context, ran: Ran, verdict: SuccessVerdict, value: Any, after: AfterDecision
 ) -> ToolFailure | ToolTimeout:
     elapsed_ms = int(ran.elapsed_s * 1000)
-    unknown = _effect_unknown(call, ran)
+    unknown = _effect_unknown(call, ran, verdict)
     if ran.deadline_s is not None:
         return ToolTimeout(
             call.call_id,
@@ -104,10 +105,13 @@ def failed_outcome(
     )
 
 
-def _effect_unknown(call: ToolCall, ran: Ran) -> bool:
-    """Whether a tool that changes the world was begun and never reported its end."""
+def _effect_unknown(call: ToolCall, ran: Ran, verdict: SuccessVerdict) -> bool:
+    """Whether a tool that changes the world was begun, and nobody can tell what it has done: it has not reported its end, or nobody
+    understands what it has reported.
+    """
     unfinished = ran.deadline_s is not None or ran.lost is not None or ran.cancelled
-    return unfinished and not ran.not_started and call.side_effect in CHANGES_THE_WORLD
+    unclear = verdict.source == "schema" or verdict.policy_error or isinstance(ran.error, NotReturned)
+    return (unfinished or unclear) and not ran.not_started and call.side_effect in CHANGES_THE_WORLD
 
 
 def _may_be_repeated(call: ToolCall, effect_unknown: bool) -> bool:
@@ -117,7 +121,7 @@ def _may_be_repeated(call: ToolCall, effect_unknown: bool) -> bool:
 
 def _failure_text(value: Any, verdict: SuccessVerdict) -> str:
     """What a failed result says about itself, for the model."""
-    if verdict.policy_error:
+    if verdict.policy_error or verdict.source == "schema":
         return verdict.reason
     if isinstance(value, str) and value:
         return value

@@ -413,6 +413,8 @@ def _approve(admission: Admission, terms: Terms, turn: CallInTurn | None) -> Gen
 
 def _ask_person(admission: Admission, terms: Terms, digest: str, turn: CallInTurn | None) -> Generator[Effect, Any, Admission]:
     call, decision, counters = admission.call, admission.decision, admission.counters
+    if turn is not None and (lost := (yield from _keep_place(admission, turn))) is not None:
+        return lost
     request = yield Ask(call, decision, digest)
     if not hasattr(request, "approval_id"):
         return _no_answer(admission, "could not be asked", request)
@@ -433,6 +435,17 @@ def _ask_person(admission: Admission, terms: Terms, digest: str, turn: CallInTur
     if turn is not None and ended.decision.effect == "allow":
         turn.approvals[digest] = about
     return ended
+
+
+def _keep_place(admission: Admission, turn: CallInTurn) -> Generator[Effect, Any, Admission | None]:
+    """A call that may be made once only keeps its place while a person decides, who may take longer than any call."""
+    keep = turn.keep(2 * (admission.decision.timeout + LATE_ANSWER_S))  # to reach somebody, and to be answered
+    kept = True if keep is None else (yield keep)
+    if kept is True:
+        return None
+    problem = why(kept) if isinstance(kept, Raised) else "it is gone"
+    reason = f"The place of this call within its window cannot be kept while a person decides: {problem}"
+    return replace(admission, decision=_error("ledger", "ledger", reason, admission.decision))
 
 
 def _in_time(effect: AwaitDecision, turn: CallInTurn | None) -> Effect:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from edictum.core._draft import record
 from edictum.core.call import ToolCall
-from edictum.core.effects import Ran, RunTool
+from edictum.core.effects import Ran, Renew, RunTool
 from edictum.core.events import Approval
 from edictum.core.limits import Grant, Reservation, Settlement
 from edictum.core.policy import Plan, Policy
@@ -126,6 +126,10 @@ class CallInTurn(Protocol):
 
     def forget(self, done: Any) -> None:
         """What ``Doubtful`` asked for is gone, or cannot be found out: the call may be made again."""
+        ...
+
+    def keep(self, seconds: float) -> Renew | None:
+        """Asks for the reservation of ``Once`` to be kept while a person is asked, who may take that long; None if there is none."""
         ...
 
     def hold(self) -> None:

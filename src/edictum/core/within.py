@@ -11,6 +11,7 @@ from edictum.core.effects import (
     Consult,
     Effect,
     Notify,
+    Renew,
     Settle,
     StoreArtifact,
     Withdraw,
@@ -23,7 +24,7 @@ from edictum.core.turn import CallInTurn
 T = TypeVar("T")
 
 # What the gate itself sends out: it is given a moment also when the turn is over, so that what happened is counted and written.
-SENT_OUT = frozenset({Reservation, Settlement, Entry, Withdraw})
+SENT_OUT = frozenset({Reservation, Settlement, Renew, Entry, Withdraw})
 OF_THE_USER = frozenset({Settle, Consult, Notify, StoreArtifact})
 LATE_ANSWER_S = 5.0  # by how much an approval backend may overrun the time that it was given
 

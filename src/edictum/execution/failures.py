@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from edictum.core.effects import NotReturned as NotReturned
+
 
 class NotStarted(Exception):
     """The body was not begun: it cannot be sent to where it should run, or there is no room for it."""
@@ -9,10 +11,6 @@ class NotStarted(Exception):
 
 class Lost(Exception):
     """What ran the body died with it. How far the body came is not known."""
-
-
-class NotReturned(Exception):
-    """The body ran to its end, but its result cannot be brought back."""
 
 
 class RemoteError(Exception):

@@ -34,7 +34,7 @@ def frame(message: bytes) -> bytes:
 
 def main(fd: int, lifeline: int, memory: int) -> None:
     home = os.getpid()
-    os.register_at_fork(after_in_child=lambda: os.close(fd))  # a child of a tool has no say here
+    _close_in_children([fd])
     _die_with_the_host(lifeline)
     _adopt_orphans()
     if memory:
@@ -44,6 +44,17 @@ def main(fd: int, lifeline: int, memory: int) -> None:
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host has ended
         os.write(fd, READY)
         _serve_all(fd, home)
+
+
+def _close_in_children(inherited: list[int]) -> None:
+    """A child of a tool has no say on the socket. Once: in the child of a child the number may belong to something else."""
+
+    def close() -> None:
+        while inherited:
+            with contextlib.suppress(OSError):  # the tool has closed it itself
+                os.close(inherited.pop())
+
+    os.register_at_fork(after_in_child=close)
 
 
 def _serve_all(fd: int, home: int) -> None:

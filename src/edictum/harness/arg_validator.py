@@ -64,7 +64,7 @@ class ToolArgValidator:
     def fits(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
         """Whether nothing is wrong with the arguments: the usual case, and a quick one."""
         try:
-            return known_of(spec).validator.is_valid(arguments)  # type: ignore[no-any-return]
+            return known_of(spec).fits(arguments)
         except ValueError:  # a value that JSON does not know
             return False
 
@@ -72,23 +72,25 @@ class ToolArgValidator:
         """The arguments as the tool will get them, or what is wrong with them. Never raises for what a model sent."""
         if self.fits(spec, arguments):
             return Valid(known_of(spec).filled(arguments))
-        validator, plain = known_of(spec).validator, thaw(arguments)
+        known, plain = known_of(spec), thaw(arguments)
         try:
-            validator.is_valid(plain)
+            if known.validator.is_valid(plain):
+                return known.read(plain)
         except ValueError:
             plain = jsonable(plain)
-        return self._repaired(spec, validator, plain)
+        return self._repaired(known, plain)
 
-    def _repaired(self, spec: ToolSpec, validator: Any, arguments: dict[str, Any]) -> Validation:
+    def _repaired(self, known: KnownSchema, arguments: dict[str, Any]) -> Validation:
+        spec, validator = known.spec, known.validator
         repairs: list[str] = []
         for _ in range(MAX_REPAIR_ATTEMPTS if self._coerce and spec.may_coerce else 0):
             made = [text for error in _errors(validator, arguments) if (text := _repair(error, arguments, spec)) is not None]
             repairs += made
-            if validator.is_valid(arguments):
-                return Valid(known_of(spec).filled(arguments), tuple(repairs))
+            if _is_valid(validator, arguments):
+                return known.read(arguments, tuple(repairs))
             if not made:
                 break
-        return _invalid(spec, _errors(validator, arguments))
+        return _invalid(spec, _errors(validator, arguments), arguments)
 
 
 @record
@@ -98,6 +100,16 @@ class KnownSchema:
     spec: ToolSpec
     validator: Any  # compiled
     defaults: dict[str, Any]
+    fits: Callable[[Mapping[str, Any]], bool]  # whether nothing is wrong with arguments; ValueError: JSON does not know them
+
+    def read(self, arguments: dict[str, Any], repairs: tuple[str, ...] = ()) -> Validation:
+        """Arguments that fit the schema. A text that should be a date may still be none."""
+        filled = self.filled(arguments)
+        problems = [] if self.spec.typed is None else self.spec.typed.problems(filled)
+        if not problems:
+            return Valid(filled, repairs)
+        said = shorten("; ".join(f"{where}: {what}" for where, what, _ in problems), 1_500)
+        return Invalid(f"{said}.", "|".join(sorted(f"{where}:{kind}" for where, _, kind in problems)))
 
     def filled(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments with those that were left out: a contract must see what the tool will do, not what the model has said of it."""
@@ -113,8 +125,24 @@ def known_of(spec: ToolSpec) -> KnownSchema:
     if known is None or known.spec is not spec:
         if len(_SCHEMAS) >= 4096:
             _SCHEMAS.clear()
-        known = _SCHEMAS[id(spec)] = KnownSchema(spec, validator_for(spec.parameters), defaults_of(spec.parameters, spec.function))
+        validator = validator_for(_without_token(spec))
+        known = KnownSchema(spec, validator, defaults_of(spec.parameters, spec.function), _fitting(spec, validator.is_valid))
+        _SCHEMAS[id(spec)] = known
     return known
+
+
+def _fitting(spec: ToolSpec, is_valid: Callable[[Any], bool]) -> Callable[[Mapping[str, Any]], bool]:
+    """The validator itself where it says all: this is asked at every call."""
+    if (typed := spec.typed) is None:
+        return is_valid
+    return lambda arguments: is_valid(arguments) and typed.fits(arguments)
+
+
+def _without_token(spec: ToolSpec) -> Mapping[str, Any]:
+    """The schema, in which no argument is called like the parameter that gets the deadline: a model must not set that."""
+    if spec.token_parameter is None or spec.parameters.get("additionalProperties") is False:
+        return spec.parameters
+    return {**spec.parameters, "properties": {**_properties(spec), spec.token_parameter: False}}
 
 
 _SCHEMAS: dict[int, KnownSchema] = {}
@@ -122,15 +150,17 @@ _SCHEMAS: dict[int, KnownSchema] = {}
 
 def parse_arguments(raw: Any) -> Mapping[str, Any] | Malformed:
     """What a model sent as arguments: an object, the JSON text of one, or nothing at all."""
-    if raw is None or raw == "":
-        return {}
     if isinstance(raw, (str, bytes)):
+        if not raw.strip():
+            return {}
         if len(raw) > MAX_JSON_CHARS:
             return Malformed(f"The arguments are {len(raw)} characters of text; at most {MAX_JSON_CHARS} are read.")
         try:
             raw = json.loads(raw)
         except (ValueError, RecursionError) as exc:
             return Malformed(f"The arguments are not valid JSON: {shorten(str(exc), 200)}. Send one JSON object.")
+    if raw is None:
+        return {}
     if not isinstance(raw, Mapping):
         return Malformed(f"The arguments are {_type_name(raw)}, not an object. Send one JSON object with the tool's parameters.")
     return raw
@@ -143,7 +173,26 @@ def _errors(validator: Any, arguments: Any) -> list[Any]:
     try:
         return list(validator.iter_errors(arguments))[: MAX_PROBLEMS * 4]
     except ValueError:
+        pass
+    try:  # half a character, which the validator cannot read, or cannot tell of: it can read how that is written
+        return list(validator.iter_errors(_spelled_out(arguments)))[: MAX_PROBLEMS * 4]
+    except ValueError:
         return []
+
+
+def _is_valid(validator: Any, arguments: Any) -> bool:
+    try:
+        return bool(validator.is_valid(arguments))
+    except ValueError:  # as above: no JSON
+        return False
+
+
+def _spelled_out(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_spelled_out(str(name)): _spelled_out(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_spelled_out(item) for item in value]
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _repair(error: Any, arguments: dict[str, Any], spec: ToolSpec) -> str | None:
@@ -194,8 +243,8 @@ def _as_one_of(value: Any, branches: Any, spec: ToolSpec) -> Any:
 
 
 def _as_wanted(value: Any, wanted: Mapping[str, Any]) -> Any:
-    if "enum" in wanted:
-        return _matching_case(value, wanted["enum"])
+    if "enum" in wanted or "const" in wanted:
+        return _matching_case(value, wanted["enum"] if "enum" in wanted else [wanted["const"]])
     return _as_type(value, wanted["type"]) if "type" in wanted else NOTHING
 
 
@@ -272,9 +321,11 @@ READERS: dict[Any, Callable[[Any], Any]] = {"integer": _integer, "number": _floa
 # --- What the model is told -------------------------------------------------------------------------------------------------------
 
 
-def _invalid(spec: ToolSpec, errors: list[Any]) -> Invalid:
+def _invalid(spec: ToolSpec, errors: list[Any], arguments: Any) -> Invalid:
     names = list(_properties(spec))
-    problems = [_explain(error, spec) for error in errors[:MAX_PROBLEMS]] or ["The arguments contain values that JSON does not know."]
+    problems = [_explain(error, spec, arguments) for error in errors[:MAX_PROBLEMS]] or [
+        "The arguments contain values that JSON does not know"
+    ]
     valid = f" Valid properties of {spec.name}: {', '.join(names)}." if names else f" {spec.name} takes no arguments."
     kinds = sorted(f"{'.'.join(map(str, error.instance_path))}:{error.schema_path[-1]}" for error in errors)
     said = shorten("; ".join(problems), 1_500)
@@ -286,12 +337,12 @@ def _properties(spec: ToolSpec) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _explain(error: Any, spec: ToolSpec) -> str:
+def _explain(error: Any, spec: ToolSpec, arguments: Any) -> str:
     where = ".".join(map(str, error.instance_path))
     keyword = error.schema_path[-1]
     wanted = _at(spec.parameters, list(error.schema_path))
     if kinds := _kinds(keyword, wanted, spec):
-        return f"{where or 'the arguments'}: expected {kinds}, received {_type_name(error.instance)} {_brief(error.instance)}"
+        return f"{where or 'the arguments'}: expected {kinds}, received {_received(error, arguments)}"
     if keyword == "additionalProperties" and isinstance(error.instance, Mapping):
         return "; ".join(_unknown_name(name, spec) for name in error.instance if name not in _properties(spec)) or str(error.message)
     return f"{where}: {shorten(error.message, 300)}" if where else shorten(error.message, 300)
@@ -309,6 +360,14 @@ def _kinds(keyword: str, wanted: Any, spec: ToolSpec) -> str:
 def _unknown_name(name: str, spec: ToolSpec) -> str:
     close = get_close_matches(name, list(_properties(spec)), n=1, cutoff=0.5)
     return f"unknown property {_brief(name)}" + (f", did you mean {close[0]!r}?" if close else "")
+
+
+def _received(error: Any, arguments: Any) -> str:
+    """What was sent. The validator takes what JSON has no number for as null."""
+    value = _at(arguments, list(error.instance_path))
+    if isinstance(value, float) and value - value != 0:
+        return f"{value}, which is no number that JSON knows"
+    return f"{_type_name(error.instance)} {_brief(error.instance)}"
 
 
 def _type_name(value: Any) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from edictum.errors import EdictumConfigError
 PRIVATE_DIRECTORY = 0o700
 PRIVATE_FILE = 0o600
 TEMPORARY = ".tmp-"
+FOR_GOOD_S = 1e10  # three hundred years; servers take no larger number
 
 
 @runtime_checkable
@@ -28,7 +30,7 @@ class ArtifactBackend(Protocol):
     """Keeps bytes. ``put`` is all or nothing: nobody ever reads half a value."""
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
-        """Keep the data, for at least ``ttl_s`` seconds."""
+        """Keep the data, for at least ``ttl_s`` seconds; infinity is for good."""
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
         """The data, or its first ``limit`` bytes; None if there is none."""
@@ -49,7 +51,7 @@ def open_backend(location: str | os.PathLike[str] | ArtifactBackend | None) -> A
     if not isinstance(location, str):
         return location
     scheme, separator, rest = location.partition("://")
-    if not separator or scheme == "file":
+    if not separator or scheme in ("file", "local"):
         return DirectoryBackend(Path(rest if separator else location))
     if scheme in ("redis", "rediss", "valkey", "valkeys", "unix"):
         return RedisBackend(location)
@@ -69,7 +71,7 @@ class DirectoryBackend:
     """Files in a directory that nobody else can look into.
 
     Every step goes by an open directory and follows no symbolic link, so a link that somebody plants leads nowhere. A directory
-    that belongs to somebody else is refused.
+    that belongs to somebody else is refused. What lies there under the name of an artifact and is no file counts as not there.
     """
 
     def __init__(self, base: Path) -> None:
@@ -115,16 +117,16 @@ class DirectoryBackend:
                 raise
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
-        try:
-            with self._session(key) as (directory, name):
-                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-                with os.fdopen(file, "rb") as opened:
-                    return opened.read(-1 if limit is None else limit)
-        except FileNotFoundError:
-            return None
+        session, name = key.split("/")
+        with self._open_base() as base:
+            try:
+                with _opened(session, base) as directory:
+                    return _read(name, directory, limit)
+            except (FileNotFoundError, PermissionError):
+                return None
 
     def delete(self, key: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             with self._session(key) as (directory, name):
                 os.unlink(name, dir_fd=directory)
             with self._open_base() as base, contextlib.suppress(OSError):  # not empty yet
@@ -142,9 +144,10 @@ class DirectoryBackend:
     def _files(base: int, session: str) -> Iterator[tuple[str, int]]:
         with contextlib.suppress(OSError), _opened(session, base) as directory:
             for name in _names(directory):
-                if not name.startswith(TEMPORARY):
-                    with contextlib.suppress(FileNotFoundError):
-                        yield f"{session}/{name}", os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
+                with contextlib.suppress(FileNotFoundError):
+                    about = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                    if not name.startswith(TEMPORARY) and not stat.S_ISDIR(about.st_mode):
+                        yield f"{session}/{name}", about.st_size
 
 
 @contextlib.contextmanager
@@ -167,6 +170,21 @@ def _opened(path: str, parent: int | None) -> Iterator[int]:
 
 def _names(directory: int) -> list[str]:
     return os.listdir(directory)
+
+
+def _read(name: str, directory: int, limit: int | None) -> bytes | None:
+    """What is in a file; None for a link, a directory or a pipe, which is opened so that nobody waits for its other end."""
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except OSError as exc:
+        if exc.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise
+        return None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        return None
+    with os.fdopen(file, "rb") as opened:
+        return opened.read(-1 if limit is None else limit)
 
 
 def _write_new(name: str, data: bytes, directory: int) -> None:
@@ -199,7 +217,7 @@ class RedisBackend:
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
         with self._redis.pipeline(transaction=True) as pipe:
-            pipe.set(self._key(key), data, px=max(1, int(ttl_s * 1000)))
+            pipe.set(self._key(key), data, px=max(1, int(ttl_s * 1000)) if ttl_s < FOR_GOOD_S else None)
             pipe.hset(self._name, key, len(data))
             pipe.execute()
 

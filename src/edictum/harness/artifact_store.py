@@ -21,12 +21,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from math import isfinite
+from math import inf, isfinite, isnan
 from typing import Any
 
-from edictum.core.jsonable import jsonable
+from edictum.core.jsonable import jsonable, show
 from edictum.core.redaction import RedactionPolicy, shorten
-from edictum.errors import EdictumError
+from edictum.errors import EdictumError, EdictumInputError
 from edictum.harness.artifact_backends import ArtifactBackend, open_backend
 
 logger = logging.getLogger("edictum")
@@ -103,8 +103,12 @@ class ArtifactStore:
         self._lock = threading.Lock()
         self.cleanup_expired()
 
-    def store(self, session_id: str, content: Any, tool_name: str, ttl_s: float = DEFAULT_TTL_S) -> ArtifactRef:
-        """Keep a content: text, JSON text, or any value. Raises ArtifactError if it could not be kept."""
+    def store(self, session_id: str, content: Any, tool_name: str, ttl_s: float | None = DEFAULT_TTL_S) -> ArtifactRef:
+        """Keep a content: text, JSON text, or any value. Raises ArtifactError if it could not be kept.
+
+        It expires after ``ttl_s`` seconds: None is the default, infinity is never.
+        """
+        ttl_s = _seconds(ttl_s)
         text, kind = readable(content, self._redaction)
         ref = describe(f"art_{secrets.token_hex(8)}", session_id, text, kind, tool_name, self._now(), ttl_s)
         data = _encoded(json.dumps(asdict(ref), ensure_ascii=False)) + b"\n" + _encoded(text)
@@ -193,12 +197,24 @@ def _ref(header: Any) -> ArtifactRef:
         value = getattr(ref, each.name)
         if isinstance(value, bool) or not isinstance(value, TYPES[str(each.type)]):
             raise TypeError(f"{each.name} is {type(value).__name__}")
-    if not isfinite(ref.created_at + ref.ttl_s):
-        raise ValueError("it would never expire")
+    if not isfinite(ref.created_at) or isnan(ref.created_at + ref.ttl_s):
+        raise ValueError("nobody knows when it expires")
     return ref
 
 
 TYPES: dict[str, Any] = {"str": str, "int": int, "float": (int, float)}
+
+
+def _seconds(ttl_s: Any) -> float:
+    """For how long to keep something. A time that is over when it begins is none at all."""
+    if ttl_s is None:
+        return DEFAULT_TTL_S
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, (int, float)) or (isinstance(ttl_s, float) and isnan(ttl_s)):
+        raise EdictumInputError(f"ttl_s is {shorten(show(ttl_s), 80)}.", hint="Pass seconds, None for the default, or math.inf for ever.")
+    return float(max(0, ttl_s)) if ttl_s < LONGEST_S else inf
+
+
+LONGEST_S = 1e300  # beyond this there are no numbers to reckon with
 
 
 def _encoded(text: str) -> bytes:

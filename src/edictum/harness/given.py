@@ -42,6 +42,11 @@ def check_store(store: Any) -> None:
         raise _wrong("artifact_store", store, "Pass ArtifactStore(...), or None.")
 
 
+def check_cap(seconds: Any) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
+        raise _wrong("tool_timeout_cap_s", seconds, "Pass seconds, more than 0; the turn's own budget holds in any case.")
+
+
 def tools_of(tools: Any) -> ToolRegistry:
     """The registry of what was passed as tools."""
     if isinstance(tools, ToolRegistry):

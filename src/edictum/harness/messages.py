@@ -42,17 +42,17 @@ def as_reply(answer: Any) -> ModelReply:
     if isinstance(answer, ModelReply):
         return ModelReply(_text(answer.text), _requests(answer.tool_calls), _usage(answer.usage))
     if answer is None or isinstance(answer, str):
-        return ModelReply(answer or "")
+        return ModelReply(_text(answer))
     if isinstance(answer, Mapping):
         answer = (answer.get("text") or answer.get("content") or "", answer.get("tool_calls") or ())
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], (str, type(None))):
-        return ModelReply(answer[0] or "", _requests(answer[1]))
+        return ModelReply(_text(answer[0]), _requests(answer[1]))
     raise EdictumInputError(f"The model returned {type(answer).__name__}.", hint="Return a ModelReply, a text, or (text, tool_calls).")
 
 
 def _text(text: Any) -> str:
     if isinstance(text, (str, type(None))):
-        return text or ""
+        return whole(text or "")
     raise EdictumInputError(f"The text of a ModelReply is {type(text).__name__}.", hint="Pass a str.")
 
 
@@ -82,7 +82,7 @@ def as_request(call: Any, number: int = 0) -> ToolCallRequest:
 
 
 def _id(given: Any, number: int) -> str:
-    return str(given) if isinstance(given, (str, int)) and given != "" else f"call_{number}"
+    return whole(str(given)) if isinstance(given, (str, int)) and given != "" else f"call_{number}"
 
 
 def _name(given: Any) -> str:
@@ -94,7 +94,7 @@ def assistant_message(reply: ModelReply) -> Message:
     message: Message = {"role": "assistant", "content": reply.text}
     if reply.tool_calls:
         message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _as_text(call.arguments)}}
+            {"id": call.id, "type": "function", "function": {"name": whole(call.name), "arguments": _as_text(call.arguments)}}
             for call in reply.tool_calls
         ]
     return message
@@ -106,17 +106,25 @@ def tool_message(call_id: str, content: str) -> Message:
 
 def note(text: str) -> Message:
     """Something the harness tells the model."""
-    return {"role": "system", "content": text}
+    return {"role": "system", "content": whole(text)}
 
 
 def _as_text(arguments: Any) -> str:
-    return arguments if isinstance(arguments, str) else dumps(arguments if arguments is not None else {})
+    return whole(arguments) if isinstance(arguments, str) else dumps(arguments if arguments is not None else {})
+
+
+def whole(text: str) -> str:
+    """The text without halves of characters (lone surrogates). A model can write them, and no client can send them back to it."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def parsed(arguments: Any) -> dict[str, Any]:
     """Arguments as an object, for providers that take no other; what is none is shown under one name."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
+        value = json.loads(whole(json.dumps(value, ensure_ascii=False)))
+    except TypeError:  # no JSON, and so from nobody's model
+        pass
     except (ValueError, RecursionError):
         value = None
     return dict(value) if isinstance(value, Mapping) else {"arguments": arguments}

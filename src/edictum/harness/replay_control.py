@@ -105,20 +105,20 @@ class ReplayControl:
         """Whether this call would be refused as a duplicate, and why. To look is not to begin: use ``begin`` to decide."""
         if spec is None or not spec.is_cacheable:
             return False, ""
-        key, versions = self._key(tool_name, arguments, spec), self._written(spec, arguments)
+        key, resources = self._key(tool_name, arguments, spec), _written(spec, arguments)
         with self._lock:
             slot = self._slots.get(key)
-            return (True, DUPLICATE) if slot is not None and _holds(slot, versions) else (False, "")
+            return (True, DUPLICATE) if slot is not None and self._holds(slot, resources) else (False, "")
 
     def record_success(self, tool_name: str, arguments: Any, spec: ToolSpec | None, outcome: ToolOutcome | None = None) -> None:
         """This call has succeeded. To say so again changes nothing, nor does it when a governed call ended otherwise."""
         if spec is None:
             return
-        key, versions = self._key(tool_name, arguments, spec), self._written(spec, arguments)
+        key, resources = self._key(tool_name, arguments, spec), _written(spec, arguments)
         with self._lock:
             slot = self._slot(key)
             if slot.status in ("seen", "running"):
-                slot.versions = versions
+                slot.versions = self._versions_of(resources)
                 _store(slot, spec, outcome)
 
     def record_failure(self, tool_name: str, arguments: Any, spec: ToolSpec | None) -> None:
@@ -157,7 +157,7 @@ class ReplayControl:
             if len(slots) > MAX_HISTORY:
                 self._forget_one()
             return new
-        versions = self._written(spec, arguments)
+        resources = _written(spec, arguments)
         with self._lock:
             slot = slots.setdefault(key, new)  # it may have been forgotten meanwhile
             if slot is new:
@@ -166,7 +166,7 @@ class ReplayControl:
                 waiting = self._waiting(slot)
                 if slot.status == "running":  # still, so that whoever finishes it will find this one waiting
                     return InFlight(key, waiting, slot)
-            if _holds(slot, versions):
+            if self._holds(slot, resources):
                 return Done(key, slot.outcome, slot)
             slot.status, slot.approvals = "running", None
             return slot
@@ -186,11 +186,11 @@ class ReplayControl:
             if begun.waiting is None:
                 return
         done = type(outcome) is ToolExecutionResult or type(outcome) is ToolArtifactReference
-        versions = self._written(spec, arguments)  # with those that it has raised itself: what is done, is done as of now
+        resources = _written(spec, arguments)
         with self._lock:
             waiting, begun.waiting = begun.waiting, None
             if done:
-                begun.versions = versions
+                begun.versions = self._versions_of(resources)  # with those that it has raised itself: it is done as of now
                 _store(begun, spec, outcome)
             else:
                 begun.status = "ended"
@@ -217,7 +217,7 @@ class ReplayControl:
 
     def _key(self, tool_name: str, arguments: Any, spec: ToolSpec, principal: Any = None) -> Hashable:
         in_key = spec.is_read and not spec.is_pure and self._writes
-        versions = self._seen_versions(spec, arguments) if in_key else ""
+        versions = self._versions_of(_names(spec, arguments)) if in_key else ""
         who = "" if principal is None else self._who(principal)
         same = identity(arguments if spec.identity is None else spec.identity_of(arguments))
         return (tool_name, versions, who, same) if versions or who else (tool_name, same)
@@ -229,16 +229,22 @@ class ReplayControl:
             self._principal = (principal, text)
         return text
 
-    def _written(self, spec: ToolSpec, arguments: Any) -> str | None:
-        """The versions on which it depends whether a write still holds; None for a read, where they are in the key."""
-        return None if spec.is_read else self._seen_versions(spec, arguments)
-
-    def _seen_versions(self, spec: ToolSpec, arguments: Any) -> str:
-        """The versions this call depends on: of its own resources and of writes to unknown ones, or of every write there was."""
-        names = [key.name for key in spec.keys_for(arguments)]
+    def _versions_of(self, names: list[str] | None) -> str | None:
+        """The versions that a call depends on: of its own resources and of writes to unknown ones, or of every write there was."""
+        if names is None:
+            return None
         if ANYTHING in names:
             return f"#{self._writes}"
         return ",".join(f"{len(name)}:{name}={version}" for name in [*names, ANYTHING] if (version := self._versions.get(name)))
+
+    def _holds(self, slot: New, resources: list[str] | None) -> bool:
+        """Whether it is done, and not too long ago; and, if it is a write, nothing was written over it.
+
+        The versions are looked up under the lock: those of a moment before would be the ones that the call itself has raised since.
+        """
+        if slot.status != "done" or (slot.expires is not None and time.monotonic() >= slot.expires):
+            return False
+        return resources is None or getattr(slot, "versions", None) == self._versions_of(resources)
 
     def _slot(self, key: Hashable) -> New:
         new = made(New)
@@ -256,6 +262,17 @@ class ReplayControl:
         self._slots.pop(oldest, None)
 
 
+def _names(spec: ToolSpec, arguments: Any) -> list[str]:
+    return [key.name for key in spec.keys_for(arguments)]
+
+
+def _written(spec: ToolSpec, arguments: Any) -> list[str] | None:
+    """What it depends on whether a write still holds; None for a read, whose key has the versions. A function of the user may tell it,
+    so this is asked before the lock is taken.
+    """
+    return None if spec.is_read else _names(spec, arguments)
+
+
 def _store(slot: New, spec: ToolSpec, outcome: ToolOutcome | None) -> None:
     slot.outcome = outcome
     slot.expires = None if spec.cache_ttl_s is None else time.monotonic() + spec.cache_ttl_s
@@ -266,10 +283,3 @@ def _shared(outcome: ToolOutcome | None, spec: ToolSpec) -> ToolOutcome | None:
     """What those get who wait for the same call. Who was denied, or cancelled, says nothing about them: they try for themselves."""
     alone = outcome is None or isinstance(outcome, ToolDenied) or getattr(outcome, "success_source", "") == "cancelled"
     return None if alone else replayed(outcome, spec)  # type: ignore[arg-type]
-
-
-def _holds(slot: New, versions: str | None) -> bool:
-    """Whether it is done, and not too long ago; and, if it is a write, nothing was written over it."""
-    if slot.status != "done" or (slot.expires is not None and time.monotonic() >= slot.expires):
-        return False
-    return versions is None or getattr(slot, "versions", None) == versions

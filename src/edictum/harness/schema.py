@@ -8,31 +8,39 @@ from dataclasses import is_dataclass
 from enum import Enum
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from edictum.core.jsonable import dumps, jsonable
 from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
-from edictum.harness.turn_budget import DeadlineToken
-from edictum.success import error_key
+from edictum.harness.functions import LAZY, hints_of, parameters_of, token_parameter
+from edictum.harness.typed_arguments import TypedFunction, fields_of, is_plain, readable
+from edictum.success import Misfit, error_key
 
 HINT = "Install the extra: pip install 'edictum[harness]'."
 FOREIGN = "[not fetched]"
 
 
 def schemas_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """``parameters``, ``returns`` and ``token_parameter`` of a ToolSpec, from a function's type hints."""
-    hints = _hints(function)
-    token_parameter = next((name for name, hint in hints.items() if hint is DeadlineToken and name != "return"), None)
+    """``parameters``, ``returns``, ``typed`` and ``token_parameter`` of a ToolSpec, from a function's type hints."""
+    hints, token = hints_of(function), token_parameter(function)
     fields: dict[str, Any] = {}
-    for name, parameter in inspect.signature(function).parameters.items():
+    for name, parameter in parameters_of(function).items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise EdictumConfigError(f"tool {function!r}: parameter {name!r} cannot be named by a model.",
                                      hint="Give each parameter a name and a type, or pass parameters={...}.")  # fmt: skip
-        if name != token_parameter:
+        if name != token:
             default = ... if parameter.default is parameter.empty else parameter.default
-            fields[name] = (hints.get(name, Any), default)
-    return {"parameters": _object_schema(function, fields), "returns": _result_schema(hints), "token_parameter": token_parameter}
+            fields[name] = (readable(hints.get(name, Any)), default)
+    parameters = _object_schema(function, fields)
+    return {"parameters": parameters, "returns": _result_schema(hints), "typed": _typed(function, fields), "token_parameter": token}
+
+
+def _typed(function: Callable[..., Any], fields: dict[str, Any]) -> TypedFunction | None:
+    """How arguments are read that are more than plain JSON; None if there are none."""
+    adapter = _pydantic().TypeAdapter
+    readers = {name: adapter(hint) for name, (hint, _) in fields.items() if not is_plain(hint)}
+    return TypedFunction(function, readers) if readers else None
 
 
 def _result_schema(hints: dict[str, Any]) -> dict[str, Any] | None:
@@ -62,30 +70,8 @@ def _is_json_type(hint: Any, within: tuple[Any, ...] = ()) -> bool:
     if origin is not None:
         return origin in (list, dict, tuple, Union, UnionType) and all(part is ... or _is_json_type(part, within) for part in inner)
     if is_dataclass(hint) or hasattr(hint, "__required_keys__") or hasattr(hint, "model_fields"):  # of a TypedDict, of a pydantic model
-        return all(_is_json_type(part, (*within, hint)) for part in _fields(hint))
+        return all(_is_json_type(part, (*within, hint)) for part in fields_of(hint))
     return hint in PLAIN_TYPES or (isinstance(hint, type) and issubclass(hint, Enum))
-
-
-def _fields(hint: Any) -> list[Any]:
-    """The types of what an object of this class holds; for a class whose hints cannot be read, one that is no JSON type."""
-    try:
-        hints = get_type_hints(hint, include_extras=True)
-    except Exception:
-        return [object]
-    return [_unmarked(part) for part in hints.values() if get_origin(part) is not ClassVar]
-
-
-def _unmarked(hint: Any) -> Any:
-    """What Required[...] or NotRequired[...] is about."""
-    return get_args(hint)[0] if getattr(get_origin(hint), "_name", "") in ("Required", "NotRequired") else hint
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(function, include_extras=True)
-    except Exception as exc:
-        raise EdictumConfigError(f"tool {function!r}: its type hints cannot be read: {exc}.",
-                                 hint="Import what the hints name, or pass parameters={...}.") from exc  # fmt: skip
 
 
 def _object_schema(function: Callable[..., Any], fields: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +150,7 @@ def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
 def judge_of(schema: Mapping[str, Any] | None, fitting: frozenset[type]) -> Callable[[Any], str | None]:
     """Tells why a result is a failure: it says so itself, or it is not what the tool promised to return."""
     if schema is None:
-        return error_key
+        return _says_itself
     at_once = fitting - {dict}  # a dict may say that it is an error
 
     def judge(value: Any) -> str | None:
@@ -172,10 +158,23 @@ def judge_of(schema: Mapping[str, Any] | None, fitting: frozenset[type]) -> Call
             return None
         if (said := error_key(value)) is not None or type(value) in fitting:
             return said
+        if type(value) in LAZY:
+            return _not_run(value)
         wrong = misfit(schema, value)
-        return None if wrong is None else f"the result does not fit the tool's schema: {shorten(wrong, 300)}"
+        return None if wrong is None else Misfit(f"The result does not fit the tool's schema: {shorten(wrong, 300)}")
 
     return judge
+
+
+def _says_itself(value: Any) -> str | None:
+    """Why a result is a failure of which nothing else is known."""
+    if isinstance(value, dict):
+        return error_key(value) if value.get("error") else None
+    return _not_run(value) if type(value) in LAZY else None
+
+
+def _not_run(value: Any) -> Misfit:
+    return Misfit(f"The tool returned a {type(value).__name__}, of which nothing has run. It must return a list, or what it has found.")
 
 
 def know_result(schema: Mapping[str, Any] | None) -> None:

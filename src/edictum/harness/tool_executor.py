@@ -9,7 +9,7 @@ from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
 from edictum.harness.arg_validator import ToolArgValidator, known_of
-from edictum.harness.given import check_guard, check_store, tools_of
+from edictum.harness.given import check_cap, check_guard, check_store, tools_of
 from edictum.harness.schema import know_result
 from edictum.harness.tool_registry import ToolRegistry
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
@@ -48,6 +48,7 @@ class BoundedToolExecutor:
         self.tools: ToolRegistry = tools_of(tools)
         check_guard(guard)
         check_store(artifact_store)
+        check_cap(tool_timeout_cap_s)
         if guard is not None and execution is not None:
             raise EdictumConfigError("execution is given beside a guard.", hint="Give it to the guard: Edictum(execution=...).")
         self.guard = guard if guard is not None else _ungoverned(execution)
@@ -61,7 +62,7 @@ class BoundedToolExecutor:
     def turn(
         self, state: TurnState, *, budget: TurnBudget | None = None, tool_timeout_cap_s: float | None = None, web_mode: str = "on"
     ) -> Turn:
-        """The turn that this state belongs to, with this executor's tools and store."""
+        """The turn that this state belongs to, with this executor's tools and store. ``tool_timeout_cap_s=None``: the executor's own."""
         return Turn(
             state,
             self.tools,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
-from inspect import getdoc
 from typing import Any, overload
 
 from edictum.core._draft import record, replace
 from edictum.core.policy import UNKNOWN_TOOL, Plan, Policy, ToolEntry, merge_entries
 from edictum.errors import EdictumConfigError
 from edictum.harness.arg_validator import KnownSchema, known_of
+from edictum.harness.functions import description_of, name_of, token_parameter
 from edictum.harness.schema import judge_of, schemas_of
 from edictum.harness.tool_spec import READS, ToolSpec
+from edictum.harness.typed_arguments import TypedFunction
 from edictum.success import error_key
 
 
@@ -87,23 +89,26 @@ class KnownTool:
     fits: Callable[[Mapping[str, Any]], bool]  # whether arguments fit the schema; False, or an exception, may mean something else
     schema: KnownSchema | None  # where it has defaults to be filled in
     judge: Callable[[Any], str | None]  # why a result is a failure
+    body: Callable[..., Any] | None  # the tool's own function, which is called with JSON
+    function: Callable[..., Any] | None  # who hands over this, or the tool as it was registered, means that body
+    tool: ToolSpec | None
 
 
 def know(spec: ToolSpec, policy: Policy) -> KnownTool:
-    plan = policy.plan(spec.name)
+    plan, given = policy.plan(spec.name), spec
     entry = spec.entry() if plan.entry is UNKNOWN_TOOL else merge_entries(plan.entry, spec.entry())
     spec = _as_careful_as(entry, spec)
     plan, judge = replace(plan, entry=entry), judge_of(spec.returns, spec.fitting)
     try:
         schema = known_of(spec)
     except EdictumConfigError:
-        return KnownTool(policy, spec, plan, _never, None, judge)
-    return KnownTool(policy, spec, plan, schema.validator.is_valid, schema if schema.defaults else None, judge)
+        return KnownTool(policy, spec, plan, _never, None, judge, spec.body, spec.function, given)
+    return KnownTool(policy, spec, plan, schema.fits, schema if schema.defaults else None, judge, spec.body, spec.function, given)
 
 
 def not_known(name: str, policy: Policy) -> KnownTool:
     """A tool that there is not, under a name that can be written down."""
-    return KnownTool(policy, None, policy.plan(name), _never, None, error_key)  # type: ignore[arg-type]
+    return KnownTool(policy, None, policy.plan(name), _never, None, error_key, None, None, None)  # type: ignore[arg-type]
 
 
 def _as_careful_as(entry: ToolEntry, spec: ToolSpec) -> ToolSpec:
@@ -126,7 +131,7 @@ class DecoratedFunction:
     name: str
 
     def __call__(self, **arguments: Any) -> Any:
-        return self.spec()(**arguments)
+        return self.spec().body(**arguments)
 
     def spec(self) -> Any:
         found: Any = import_module(self.module)
@@ -135,14 +140,40 @@ class DecoratedFunction:
         return found
 
 
-def sendable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as it can be sent to another process. ``@tool`` has taken the place of the function it decorates."""
-    named = DecoratedFunction(getattr(function, "__module__", "") or "", getattr(function, "__qualname__", ""))
+@dataclass(frozen=True, slots=True)
+class TypedElsewhere:
+    """A function that can be sent as it is. How its arguments are read cannot, so that is worked out where it runs."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, **arguments: Any) -> Any:
+        return _typed(self.function).body(**arguments)
+
+
+def _typed(function: Callable[..., Any]) -> TypedFunction:
+    try:
+        hash(function)
+    except TypeError:  # an object that compares by its values
+        return schemas_of(function)["typed"]  # type: ignore[no-any-return]
+    return _typed_once(function)
+
+
+@lru_cache(maxsize=256)
+def _typed_once(function: Callable[..., Any]) -> TypedFunction:
+    return schemas_of(function)["typed"]  # type: ignore[no-any-return]
+
+
+def sendable(body: Callable[..., Any]) -> Callable[..., Any]:
+    """A tool's body as it can be sent to another process. ``@tool`` has taken the place of the function it decorates."""
+    named = DecoratedFunction(getattr(body, "__module__", "") or "", getattr(body, "__qualname__", ""))
     try:
         spec = named.spec() if named.module and named.name else None
     except Exception:  # a module that cannot be imported: whoever sends the function will say so
-        return function
-    return named if isinstance(spec, ToolSpec) and spec.function is function else function
+        spec = None
+    if isinstance(spec, ToolSpec) and spec.body is body:
+        return named
+    typed = getattr(body, "typed", None)
+    return TypedElsewhere(typed.function) if isinstance(typed, TypedFunction) else body
 
 
 def as_registry(tools: Any) -> ToolRegistry:
@@ -164,9 +195,9 @@ def tool(first: Any = None, /, **settings: Any) -> Any:
     """Make a ToolSpec from a typed function: ``@tool``, ``@tool("what it does")`` or ``@tool(side_effect="read", timeout_s=5)``.
 
     The schemas of arguments and result come from the type hints, the description from the docstring; a result that does not fit is a
-    failure (``returns=None`` turns that off). A parameter annotated ``DeadlineToken`` receives
-    the call's deadline and is no part of the schema. In a turn coroutine functions run as tasks and others in threads, unless
-    ``isolation`` says otherwise.
+    failure (``returns=None`` turns that off). In a turn the function is called with what its hints name: a date, an Enum, a model, where
+    JSON has a text or an object. A parameter annotated ``DeadlineToken`` receives the call's deadline and is no part of the schema.
+    Coroutine functions run as tasks and others in threads, unless ``isolation`` says otherwise.
     """
     if callable(first):
         return _spec_of(first, {})
@@ -176,11 +207,6 @@ def tool(first: Any = None, /, **settings: Any) -> Any:
 
 
 def _spec_of(function: Callable[..., Any], settings: dict[str, Any]) -> ToolSpec:
-    found: dict[str, Any] = {
-        "name": getattr(function, "__name__", type(function).__name__),
-        "description": getdoc(function) or "",
-        "function": function,
-    }
-    if "parameters" not in settings:
-        found |= schemas_of(function)
+    found: dict[str, Any] = {"name": name_of(function), "description": description_of(function), "function": function}
+    found |= {"token_parameter": token_parameter(function)} if "parameters" in settings else schemas_of(function)
     return ToolSpec(**{**found, **settings})

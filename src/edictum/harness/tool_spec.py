@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from edictum.core.call import SideEffect, check_tool_name
 from edictum.core.policy import ToolEntry
 from edictum.errors import EdictumConfigError
 from edictum.harness.canonical import canonical, normal
+from edictum.harness.functions import is_generator
 from edictum.harness.schema import fitting_types
+from edictum.harness.typed_arguments import TypedFunction
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 
 Isolation = Literal["inline", "async", "thread", "process"]
@@ -79,6 +82,7 @@ class ToolSpec:
     coerce: bool | None = None  # None: unless it is irreversible
     verify: str | None = None  # the tool that tells whether a lost call of this one took effect
     token_parameter: str | None = None
+    typed: TypedFunction | None = field(default=None, repr=False)  # how arguments become what the hints name; ``@tool`` works it out
     open_world: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
     # What follows from the axes; every call asks, so it is worked out once.
@@ -91,6 +95,7 @@ class ToolSpec:
 
     def __post_init__(self) -> None:
         check_tool_name(self.name)
+        _check(self, "returns", self.returns is None or isinstance(self.returns, Mapping), "Pass a JSON Schema, or None.")
         effect = _side_effect(self.name, self.side_effect)
         pure, read = effect is SideEffect.PURE, effect in READS
         cacheable = (self.idempotent or pure) if self.cacheable is None else self.cacheable
@@ -103,16 +108,29 @@ class ToolSpec:
         _check(self, "parameters", isinstance(self.parameters, Mapping), "Pass a JSON Schema of type object.")
         _check(self, "on_duplicate", self.on_duplicate in (None, "deny", "replay"), "Use 'deny' or 'replay'.")
         _check(self, "function", self.function is None or callable(self.function), "Pass a function.")
+        _check_runs(self)
         _check(self, "max_retries", type(self.max_retries) is int and self.max_retries >= 0, "Use a whole number of 0 or more.")
         _check(self, "max_retries", self.max_retries == 0 or self.safe_to_repeat, "Only reads and idempotent tools are tried again.")
         for name in ("timeout_s", "window_s", "cache_ttl_s"):
             value = getattr(self, name)
             _check(self, name, value is None or (isinstance(value, (int, float)) and value > 0), "Use seconds, more than 0, or None.")
-        _check(self, "min_useful_s", self.min_useful_s >= 0, "Use seconds, 0 or more.")
+        _check(self, "min_useful_s", _is_number(self.min_useful_s) and self.min_useful_s >= 0, "Use seconds, 0 or more.")
+        for name in ("idempotent", "retry_on_failure", "store_output", "open_world"):
+            _check(self, name, type(getattr(self, name)) is bool, "Use True or False.")
+        for name in ("cacheable", "retry_on_timeout", "coerce"):
+            _check(self, name, getattr(self, name) is None or type(getattr(self, name)) is bool, "Use True, False or None.")
+        _check_names(self)
         _check(self, "max_output_chars", type(self.max_output_chars) is int and self.max_output_chars > 0, "Use a number of characters.")
         inline_token = self.isolation == "inline" and self.token_parameter is not None
+        stated = self.token_parameter is not None and self.token_parameter in (self.parameters.get("properties") or ())
+        _check(self, "token_parameter", not stated, "It gets the deadline; a model does not, so leave it out of parameters.")
         _check(self, "token_parameter", not inline_token, "A tool that is called inline has no deadline; use 'async' or 'thread'.")
         _check(self, "window_s", self.window_s is None or not self.is_read, "A window is for tools that change something.")
+
+    @property
+    def body(self) -> Callable[..., Any] | None:
+        """The function as a turn calls it: with JSON, which is read as what its hints name."""
+        return self.typed.body if self.typed is not None and self.typed.function is self.function else self.function
 
     @property
     def may_coerce(self) -> bool:
@@ -191,6 +209,40 @@ def _side_effect(name: str, value: Any) -> SideEffect:
 def _check(spec: ToolSpec, name: str, holds: bool, hint: str) -> None:
     if not holds:
         raise EdictumConfigError(f"tool {spec.name!r}: {name} is {getattr(spec, name)!r}.", hint=hint)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_runs(spec: ToolSpec) -> None:
+    if spec.function is not None and is_generator(spec.function):
+        raise EdictumConfigError(f"tool {spec.name!r}: its function is a generator. To call it runs nothing of it.",
+                                 hint="Return a list instead of yielding: 'return [...]'.")  # fmt: skip
+
+
+def _check_names(spec: ToolSpec) -> None:
+    """A text is a list of letters, and a name that no argument has makes all calls the same call."""
+    for name, meant in (("identity", spec.identity), ("resource_keys", spec.resource_keys)):
+        _check(spec, name, not isinstance(meant, str), f"Write {name}=[{meant!r}].")
+    _check(spec, "identity", spec.identity is None or _are_texts(spec.identity), "Pass the names of arguments.")
+    known = _closed_names(spec.parameters)
+    for name in spec.identity or ():
+        if known is not None and name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Its arguments are: {', '.join(known) or 'none'}."
+            raise EdictumConfigError(f"tool {spec.name!r}: identity names {name!r}, which is none of its arguments.", hint=hint)
+
+
+def _are_texts(names: Any) -> bool:
+    return isinstance(names, (list, tuple, set, frozenset)) and all(isinstance(each, str) for each in names)
+
+
+def _closed_names(schema: Mapping[str, Any]) -> list[str] | None:
+    """The names of all arguments that there can be; None if the schema leaves that open, or says it in another way."""
+    properties = schema.get("properties")
+    closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    return list(properties) if closed and isinstance(properties, Mapping) else None
 
 
 def spec_from_mcp(tool: Any, function: Callable[..., Any] | None = None, **settings: Any) -> ToolSpec:

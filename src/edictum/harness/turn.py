@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from edictum.core.decide import describe
 from edictum.core.jsonable import show
 from edictum.core.redaction import shorten
 from edictum.execution.portal import PORTAL
+from edictum.execution.tasks import caught
 from edictum.execution.threads import POOL
 from edictum.guard import Edictum
 from edictum.harness.artifact_reader import READER, make_reader
@@ -40,10 +42,11 @@ from edictum.runtime.bounded import within
 
 logger = logging.getLogger("edictum")
 
-Stop = Literal["answered", "steps", "deadline", "model_error"]
+Stop = Literal["answered", "steps", "tool_calls", "deadline", "model_error"]
 WARN_AT = (0.95, 0.8, 0.5)
 LOOP_ROUNDS = 3
 MIN_ANSWER_S = 0.001
+LISTEN_S = 0.1  # for on_outcome, when the time for tools is over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +81,8 @@ async def run_turn(
 ) -> TurnResult:
     """Run one turn.
 
-    ``model(messages, tools)`` returns a ``ModelReply``, a text, or text and tool calls; it may be synchronous or asynchronous.
-    Further options are those of ``BoundedToolExecutor``.
+    ``model(messages, tools)`` returns a ``ModelReply``, a text, or text and tool calls; it may be synchronous or asynchronous, and so
+    may ``on_outcome(call, outcome)``, which is told of every call as it ends. Further options are those of ``BoundedToolExecutor``.
     """
     check_parts(model=model, guard=guard, budget=budget, state=state, scheduler=scheduler, on_outcome=on_outcome)
     check_store(artifact_store)
@@ -105,7 +108,7 @@ def _with_reader(tools: ToolRegistry, store: Any, state: TurnState, guard: Edict
     if store is None or READER in tools:
         return tools
     if not state.session_id:
-        state.session_id = guard.session_id if guard is not None else "turn"
+        state.session_id = guard.session_id if guard is not None else f"turn-{uuid.uuid4().hex}"  # nobody else's
     reader = ToolRegistry(tools)
     reader.register(make_reader(store, state.session_id), side_effect="read", store_output=False)
     return reader
@@ -144,8 +147,8 @@ class _Loop:
         text = ""
         try:
             while self._budget.claim_step():
-                if self._budget.tool_time_s() <= 0:
-                    stopped = "deadline"
+                if (used_up := self._used_up()) is not None:
+                    stopped = used_up
                     break
                 reply = await self._ask(tuple(self._executor.tools), self._budget.tool_time_s(self._budget.timeout_s))
                 text = reply.text
@@ -157,6 +160,12 @@ class _Loop:
             return await self._last_words(text, "deadline")
         except _ModelFailed as failed:
             return self._result(text, "model_error", failed.error)
+
+    def _used_up(self) -> Stop | None:
+        """What leaves no room for another call. A repeated one would still be answered, but its answer is in the messages already."""
+        if self._budget.tool_time_s() <= 0:
+            return "deadline"
+        return "tool_calls" if self._calls_left() <= 0 and len(self._executor.tools) else None
 
     # --- The model --------------------------------------------------------------------------------------------------------
 
@@ -217,23 +226,43 @@ class _Loop:
         """Run the calls in waves; each gets its tool message, in the order in which they were asked for."""
         outcomes: dict[int, ToolOutcome] = {}
         places = {id(call): place for place, call in enumerate(calls)}
-        for wave in self._scheduler.schedule(calls, self._executor.tools.as_under(self._executor.guard.policy), self._parallel):
-            done = await asyncio.gather(*(self._execute(call) for call in wave.calls))
-            outcomes.update((places[id(call)], outcome) for call, outcome in zip(wave.calls, done, strict=True))
+        for wave in self._waves(calls):
+            done = await asyncio.gather(*(self._execute(call) for call in wave))
+            outcomes.update((places[id(call)], outcome) for call, outcome in zip(wave, done, strict=True))
         for place, call in enumerate(calls):
             message = tool_message(call.id, outcome_to_model_content(outcomes[place]))
             self._messages.append({**message, "is_error": True} if outcome_is_error(outcomes[place]) else message)
             self._outcomes.append(outcomes[place])
         self._tell(calls, outcomes.values())
 
+    def _waves(self, calls: Sequence[ToolCallRequest]) -> Iterator[list[ToolCallRequest]]:
+        """The waves of the scheduler. It may be the user's own: each call is made once all the same; one that it forgets comes last."""
+        waiting = {id(call): call for call in calls}
+        tools = self._executor.tools.as_under(self._executor.guard.policy)
+        for wave in self._scheduler.schedule(calls, tools, self._parallel):
+            yield [waiting.pop(id(call)) for call in wave.calls if id(call) in waiting]
+        yield from ([call] for call in waiting.values())
+
     async def _execute(self, call: ToolCallRequest) -> ToolOutcome:
         outcome = await self._executor.aexecute(call, self._state, budget=self._budget, web_mode=self._web_mode)
         if self._on_outcome is not None:
-            try:
-                self._on_outcome(call, outcome)
-            except Exception:  # the calls beside this one go on, and so does the turn
-                logger.exception("on_outcome failed for the call %s of %s", call.id, call.name)
+            await self._notify(self._on_outcome, call, outcome)
         return outcome
+
+    async def _notify(self, listener: Callable[[ToolCallRequest, ToolOutcome], Any], call: ToolCallRequest, outcome: ToolOutcome) -> None:
+        """Whatever becomes of the listener, the calls beside this one go on, and so does the turn."""
+        error: BaseException | None = None
+        try:
+            heard = listener(call, outcome)
+            if isawaitable(heard):
+                left_s = max(self._budget.tool_time_s(self._budget.timeout_s), min(LISTEN_S, self._budget.remaining_s() / 2))
+                _, error = await within(caught(heard), left_s)
+        except Exception as exc:
+            error = exc
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        if error is not None:
+            logger.error("on_outcome failed for the call %s of %s", call.id, call.name, exc_info=error)
 
     def _tell(self, calls: Sequence[ToolCallRequest], outcomes: Iterable[ToolOutcome]) -> None:
         """What the model should know before it goes on: loops, tools it has lost, results that came late, what of the budget is left."""
@@ -251,8 +280,12 @@ class _Loop:
     def _budget_text(self, level: float) -> str:
         left = self._budget.snapshot()
         steps = counted(left["steps_max"] - left["steps_used"], "step")
-        calls = counted(left["tool_calls_max"] - left["tool_calls_used"], "tool call")
+        calls = counted(self._calls_left(), "tool call")
         return f"{level:.0%} of this turn's budget is used: {steps}, {calls} and {left['remaining_s']:.0f} s are left."
+
+    def _calls_left(self) -> int:
+        left = self._budget.snapshot()
+        return int(left["tool_calls_max"] - left["tool_calls_used"])
 
 
 def _lost_text(outcome: ToolOutcome) -> str:

@@ -90,7 +90,7 @@ class TurnBudget:
 
     def tool_time_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
         """Seconds that one tool may still use: at most ``cap_s``, and never into the reserve. May be less than nothing."""
-        left_s = self._tools_until - (self.timer() if self._paused_at is None else self._paused_at)
+        left_s = self._tools_until - (self.timer() if (paused_at := self._paused_at) is None else paused_at)
         return cap_s if left_s > cap_s else left_s  # noqa: FURB136 -- every call asks twice, and min() takes as long as the rest
 
     def tool_deadline(self, cap_s: float = DEFAULT_CAP_S) -> float:

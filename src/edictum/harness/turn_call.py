@@ -26,7 +26,7 @@ from typing import Any
 from edictum.core._draft import replace
 from edictum.core.call import ToolCall, check_tool_name
 from edictum.core.decision import Raised
-from edictum.core.effects import Ran, RunTool
+from edictum.core.effects import Ran, Renew, RunTool
 from edictum.core.events import Approval
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.jsonable import dumps, show
@@ -39,6 +39,7 @@ from edictum.execution.body import PLAIN, needs_await
 from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, Invalid, Malformed, ToolArgValidator, parse_arguments
 from edictum.harness.artifact_reader import READER
 from edictum.harness.canonical import canonical, digest, identity
+from edictum.harness.given import check_cap
 from edictum.harness.replay_control import DUPLICATE, Done, InFlight, New, detached, replayed
 from edictum.harness.tool_registry import KnownTool, ToolRegistry, as_registry, know, not_known, sendable
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
@@ -89,6 +90,8 @@ class Turn:
         self.cap_s = tool_timeout_cap_s
         self.web_mode = web_mode
         self._handed: dict[str, KnownTool] = {}  # tools that are not registered
+        if tool_timeout_cap_s is not DEFAULT_CAP_S:
+            check_cap(tool_timeout_cap_s)
         if on_duplicate not in ("deny", "replay"):
             raise EdictumConfigError(f"on_duplicate is {on_duplicate!r}.", hint="Use 'deny' or 'replay'.")
 
@@ -151,7 +154,7 @@ class TurnCall:
         self.session_id = turn.state.session_id
         self.plan = known.plan
         self.judge = known.judge
-        self.body = function if function is not None or spec is None else spec.function
+        self.body = known.body if function is None or function is known.function or function is known.tool else function
         self.args: Mapping[str, Any] = arguments if type(arguments) is dict else self._read(arguments)
         if known.schema is not None and self._malformed is None:
             self.args = known.schema.filled(self.args)
@@ -293,8 +296,15 @@ class TurnCall:
         limits = (Limit(name="once", metric=Metric.EXECUTIONS, maximum=1, scope=scope, window_s=spec.window_s),)
         key, session = uuid.uuid4().hex, f"{call.run_id}/once"
         self.reserved = Settlement(session, key, (scope,), limits, "release")
-        lease_s = self._turn.cap_s + LEASE_MARGIN_S
-        return Once(Reservation(session, key, (scope,), limits, count_attempt=False, lease_s=lease_s, expiry_counts=True))
+        return Once(Reservation(session, key, (scope,), limits, count_attempt=False, lease_s=self._lease_s(), expiry_counts=True))
+
+    def _lease_s(self) -> float:
+        """Longer than all attempts can take."""
+        return (self._spec.max_retries + 1) * (self._turn.cap_s + MAX_BACKOFF_S) + LEASE_MARGIN_S
+
+    def keep(self, seconds: float) -> Renew | None:
+        held = self.reserved
+        return None if held is None else Renew(held.session_id, held.call_id, seconds + self._lease_s())
 
     def once(self, grant: Grant) -> Refusal | None:
         if grant.granted:
@@ -388,7 +398,8 @@ class TurnCall:
         entry, token, spec = self._entry, self._token, self._spec
         assert entry is not None
         if token is None:
-            entry.status = "completed"
+            if not ran.cancelled:
+                entry.status = "completed"
         else:
             CURRENT.set(self._outer)
             ran = self._within(ran, token, entry)
@@ -399,7 +410,7 @@ class TurnCall:
     def _within(self, ran: Ran, token: DeadlineToken, entry: ToolTraceEntry) -> Ran:
         """Completed or timed out: whoever says so first, here or in the body, is right."""
         state = self._turn.state
-        if ran.body_may_be_running and ran.deadline_s is None:  # its caller is gone, and it is not: it will say when it ends
+        if (ran.cancelled or ran.body_may_be_running) and ran.deadline_s is None:  # its caller is gone; if it is not, it will say so
             token.cancel()
             state.cancel_trace(entry.trace_id)
             return ran
@@ -436,14 +447,15 @@ class TurnCall:
 
     def stored(self, outcome: ToolOutcome, oversized: Oversized, reference: Any) -> ToolOutcome:
         assert isinstance(outcome, ToolExecutionResult)
-        if not isinstance(getattr(reference, "artifact_id", None), str):
+        artifact_id, summary, size = (getattr(reference, name, None) for name in ("artifact_id", "summary", "size_bytes"))
+        if not isinstance(artifact_id, str) or not isinstance(size, int):
             return self._in_line(outcome, oversized.content, reference)
         return ToolArtifactReference(
             outcome.call_id,
             outcome.tool_name,
-            reference.artifact_id,
-            str(reference.summary)[:SUMMARY_CHARS],
-            reference.size_bytes,
+            artifact_id,
+            shorten("" if summary is None else show(summary) if not isinstance(summary, str) else summary, SUMMARY_CHARS),
+            size,
             elapsed_ms=outcome.elapsed_ms,
             was_coerced=outcome.was_coerced,
             findings=outcome.findings,

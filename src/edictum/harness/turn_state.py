@@ -65,9 +65,16 @@ class TurnState:
         entry.trace_id, entry.tool_name, entry.call_id = trace_id, tool_name, call_id
         entry.status, entry.finished_late, entry.result = "running", False, None
         if len(trace) > MAX_TRACE:
-            with self._lock:
-                trace.pop(next(iter(trace)))
+            self._forget_one()
         return entry
+
+    def _forget_one(self) -> None:
+        with self._lock:
+            try:
+                oldest = next(iter(self.tool_trace))
+            except RuntimeError:  # somebody starts a call at this very moment; that call will forget one
+                return
+            self.tool_trace.pop(oldest, None)
 
     def complete_trace(self, trace_id: str, result: Any = None) -> bool:
         """The body has ended. True if its result counts; False if it came too late, which is remembered."""

@@ -24,6 +24,7 @@ from edictum.core.effects import (
     Consult,
     Delay,
     Notify,
+    Renew,
     Rewritten,
     Settle,
     StoreArtifact,
@@ -79,6 +80,7 @@ class Ports:
         self.handlers: dict[type[Any], Handler] = {
             Reservation: ledger.reserve,
             Settlement: ledger.settle,
+            Renew: lambda effect: ledger.renew(effect.session_id, effect.call_id, effect.lease_s),
             Entry: self._record if self._sinks else _local_recorder(wiring),
             Settle: lambda effect: effect.awaitable,
             Consult: lambda effect: consulted(effect.function, effect.args, None),
@@ -94,7 +96,7 @@ class Ports:
         }
         self.may_wait: frozenset[type[Any]] = frozenset(
             {Settle, Consult, Within, Ask, AwaitDecision, Withdraw, Notify, AwaitTwin, Delay, StoreArtifact}
-            | ({Reservation, Settlement} if iscoroutinefunction(ledger.reserve) or not _is_plain(ledger) else set())
+            | ({Reservation, Settlement, Renew} if iscoroutinefunction(ledger.reserve) or not _is_plain(ledger) else set())
             | ({Entry} if self._sinks else set())
         )
 

@@ -110,6 +110,10 @@ class FailingLedger(MemoryLedger):
         self._check("settle")
         return super().settle(settlement)
 
+    def renew(self, session_id: str, call_id: str, lease_s: float) -> bool:
+        self._check("renew")
+        return super().renew(session_id, call_id, lease_s)
+
     def snapshot(self, session_id: str) -> SessionSnapshot:
         self._check("snapshot")
         return super().snapshot(session_id)

@@ -71,6 +71,21 @@ def fork_and_return() -> str:
     return "child" if os.fork() == 0 else "parent"
 
 
+def fork_twice() -> str:
+    """What the child has opened, perhaps under the number of the worker's socket, is open in its own child as well."""
+    answer, tell = os.pipe()
+    if os.fork() == 0:
+        opened = [number for _ in range(50) for number in os.pipe()]
+        if os.fork() == 0:
+            there = [number for number in opened if os.path.exists(f"/dev/fd/{number}")]
+            os.write(tell, b"open" if len(there) == len(opened) else b"gone")
+        else:
+            os.wait()
+        os._exit(0)
+    os.wait()
+    return os.read(answer, 4).decode()
+
+
 def fork_and_sleep(path: str) -> str:
     child = os.fork()
     if child == 0:

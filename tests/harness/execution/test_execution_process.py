@@ -151,6 +151,10 @@ async def test_what_a_tool_leaves_running_ends_with_its_call(guard: Edictum, tmp
     eventually(lambda: gone(int(path.read_text())))
 
 
+async def test_the_child_of_a_child_keeps_what_is_its_own(guard: Edictum) -> None:
+    assert await guard.run("pay", {}, bodies.fork_twice) == "open"
+
+
 async def test_a_fork_that_comes_back_has_no_say(guard: Edictum) -> None:
     """The child of a tool returns, too; only its parent's answer counts, and the next call gets its own."""
     for _ in range(5):
