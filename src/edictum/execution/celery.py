@@ -2,7 +2,8 @@
 
 Celery does the work: queues, routing, worker processes, hard time limits. Here is what it leaves open. The governing side sends
 a call by the name of its function and waits for one of five answers: ``ok``, ``error``, ``timeout`` (the worker's hard limit
-killed it), ``lost`` (its process died), or none at all by the deadline, which is ``unknown``.
+killed it), ``lost`` (its process died), or none at all by the deadline, which is ``unknown``. It waits for nothing else: whatever
+asks a server does so in a thread that is left behind when no answer comes, so a broker that is silent makes no call end late.
 
 A side effect is never run twice, whatever the broker delivers again: a call is claimed in Redis before its body begins, by one
 atomic step, and a call that is claimed is not begun. The governing side uses the same step when it stops waiting: if its claim
@@ -17,12 +18,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import os
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import wait as wait_for_any
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -42,16 +46,21 @@ from edictum.execution.threads import DaemonPool
 
 TASK = "edictum.run"
 DEFAULT_TIMEOUT_S = 300.0
-GRACE_S = 0.25  # how long after the deadline the worker's own word is waited for
+GRACE_S = 0.25  # how long after the deadline the worker's own word is waited for, and whether the call could be withdrawn
+LATE_S = 3_600  # how long after its deadline a worker still looks at a call: less than claims are kept, more than clocks differ
 KEPT_S = 86_400  # for how long claims are kept; no call may take longer
 MAX_RESULT_BYTES = 64 << 20
 LISTEN_S = 1.0
+ANSWER_S = 5.0  # after which a server that does not answer is taken to be away; more than LISTEN_S
+SEND_S = 30.0  # the same where large values are sent: a socket counts the time for all of one
+MAX_HUNG = 64  # sent calls of which the broker says nothing and that nobody waits for; each holds a thread
 LOOK_S = 0.2  # how often a worker looks whether one of its processes has died
 
 dumps: Callable[[Any], str] = json.dumps  # Celery's own, which knows dates, decimals, UUIDs and bytes
-loads: Callable[[str], Any] = json.loads
+loads: Callable[[str | bytes], Any] = json.loads
 HELPERS = DaemonPool("edictum-celery")  # Celery's client blocks
 clock = time.perf_counter
+logger = logging.getLogger("edictum")
 
 
 # --- The worker's side ----------------------------------------------------------------------------------------------------
@@ -109,8 +118,8 @@ def _functions(given: Callable[..., Any] | ModuleType) -> list[Callable[..., Any
 
 
 def _undecorated(tool: Any) -> Any:
-    """The function itself, where a module holds a ToolSpec in its place."""
-    return getattr(tool, "function", None) or tool
+    """The function, as a turn calls it, where a module holds a ToolSpec in its place."""
+    return getattr(tool, "body", None) or tool
 
 
 class _ToolRequest(Request):  # type: ignore[misc]
@@ -191,7 +200,12 @@ def results_url(app: Celery) -> str:
 
 @lru_cache(maxsize=8)
 def _connect(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url, health_check_interval=30)
+    return _client(url, SEND_S)
+
+
+def _client(url: str, wait_s: float) -> redis.Redis:
+    """A client that waits no longer than this for an answer, unless the URL says otherwise."""
+    return redis.Redis.from_url(url, health_check_interval=30, socket_timeout=wait_s, socket_connect_timeout=wait_s)
 
 
 def _claim(call: str) -> str:
@@ -203,7 +217,8 @@ def _claim(call: str) -> str:
 
 def _client_app(url: str) -> Celery:
     """Trying again is for the retry policy of the harness, which knows the deadline."""
-    return Celery("edictum", broker=_redis_url(url), set_as_current=False, broker_transport_options={"max_retries": 0})
+    options = {"max_retries": 0, "socket_timeout": SEND_S, "socket_connect_timeout": ANSWER_S}
+    return Celery("edictum", broker=_redis_url(url), set_as_current=False, broker_transport_options=options)
 
 
 class CeleryEngine:
@@ -214,35 +229,46 @@ class CeleryEngine:
 
     def __init__(self, app: Celery | str, *, default_timeout_s: float = DEFAULT_TIMEOUT_S, queue: str | None = None) -> None:
         self.app = _client_app(app) if isinstance(app, str) else app
-        self.results = redis.Redis.from_url(results_url(self.app), health_check_interval=30)
+        self.results = _client(results_url(self.app), ANSWER_S)
         self.default_timeout_s = default_timeout_s
         self.queue = queue
         self._id = uuid.uuid4().hex
-        self._waiting: dict[str, Future[dict[str, Any]]] = {}
+        self._complained = False
+        self._forget()
+        _ENGINES.add(self)
+
+    def _forget(self) -> None:
+        """Start anew: in the child of a fork the threads are gone, and the lock may be held by one of them."""
         self._lock = threading.Lock()
+        self._waiting: dict[str, Future[dict[str, Any]]] = {}
         self._listener: threading.Thread | None = None
         self._closed = threading.Event()
+        self._hung: set[Future[None]] = set()
 
     async def run(self, effect: RunTool) -> Ran:
         call = _Call(self, effect)
         try:
-            await wait_for(HELPERS.submit(call.send), call.left_s())
-            await wait_for(call.reply, call.left_s())
-            ending = HELPERS.submit(call.end)
+            call.start()
+            if not await wait_for(call.reply, call.left_s()):
+                _meanwhile(call.withdraw)
+                await wait_for(call.reply, GRACE_S)
+            ending = HELPERS.submit(call.end)  # a large result takes a while to be read
             await wait_for(ending)
         except asyncio.CancelledError as exc:
-            HELPERS.submit(call.give_up)
+            call.abort()
             return Ran(None, exc, call.elapsed_s(), cancelled=True, body_may_be_running=True)
         return ending.result()  # type: ignore[no-any-return]
 
     def run_sync(self, effect: RunTool) -> Ran:
         call = _Call(self, effect)
         try:
-            HELPERS.submit(call.send)
-            call.wait()
+            call.start()
+            if not _done(call.reply, call.left_s()):
+                _meanwhile(call.withdraw)
+                _done(call.reply, GRACE_S)
             return call.end()
         except KeyboardInterrupt as exc:
-            call.give_up()
+            _done(call.abort(), GRACE_S)  # the program may be about to end
             return Ran(None, exc, call.elapsed_s(), cancelled=True, body_may_be_running=True)
 
     def close(self) -> None:
@@ -257,9 +283,9 @@ class CeleryEngine:
         with self._lock:
             self._waiting[call] = reply
             inbox = f"edictum:replies:{self._id}:{os.getpid()}"  # a forked child is somebody else
-            if self._listener is None or not self._listener.is_alive():
-                self._closed.clear()
-                self._listener = threading.Thread(target=self._listen, args=(inbox,), name="edictum-replies", daemon=True)
+            if self._listener is None or not self._listener.is_alive() or self._closed.is_set():
+                self._closed = threading.Event()  # one that was told to stop does not go on
+                self._listener = threading.Thread(target=self._listen, args=(inbox, self._closed), name="edictum-replies", daemon=True)
                 self._listener.start()
         return inbox
 
@@ -267,32 +293,95 @@ class CeleryEngine:
         with self._lock:
             self._waiting.pop(call, None)
 
-    def _listen(self, inbox: str) -> None:
+    def _listen(self, inbox: str, closed: threading.Event) -> None:
         """One connection for the answers to all calls."""
-        while not self._closed.is_set():
+        while not closed.is_set():
             try:
                 got: Any = self.results.blpop([inbox], timeout=LISTEN_S)
-            except redis.RedisError:
-                self._closed.wait(LISTEN_S)  # the server is away; calls that wait end at their deadlines
+            except Exception:  # the server is away, or sends what is not even text; calls that wait end at their deadlines
+                closed.wait(LISTEN_S)
                 continue
             if got is not None:
-                self._deliver(loads(got[1]))
+                self._deliver(got[1])
 
-    def _deliver(self, reply: dict[str, Any]) -> None:
+    def _deliver(self, packed: bytes) -> None:
+        try:
+            reply = _read(packed)
+        except Exception as exc:  # whoever wrote it, other calls wait for their answers
+            self._complain(exc)
+            return
         with self._lock:
             waiting = self._waiting.pop(reply["call"], None)
         if waiting is not None:  # else it comes too late, or twice
-            waiting.set_result(reply)
+            _answer(waiting, reply)
+
+    def _complain(self, exc: Exception) -> None:
+        if not self._complained:
+            self._complained = True
+            why = f"{type(exc).__name__}: {_text(exc)}"
+            logger.warning("A message among the answers of Celery workers cannot be read and is skipped: %s", why)
+
+    def hangs(self, sending: Future[None]) -> None:
+        """Nobody waits any more for the broker to take this call. Counted until it does, or the connection ends."""
+        with self._lock:
+            self._hung.add(sending)
+        sending.add_done_callback(self._hung.discard)
+
+    @property
+    def hung(self) -> int:
+        return len(self._hung)
+
+
+_ENGINES: weakref.WeakSet[CeleryEngine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_ENGINES):
+        engine._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _read(packed: bytes) -> dict[str, Any]:
+    reply = loads(packed)
+    if not isinstance(reply, dict) or not isinstance(reply.get("call"), str):
+        raise ValueError("it does not say which call it answers")
+    return reply
+
+
+def _answer(waiting: Future[dict[str, Any]], reply: dict[str, Any]) -> None:
+    """The first answer counts: a broker may break off while a worker answers."""
+    with contextlib.suppress(InvalidStateError):
+        waiting.set_result(reply)
+
+
+def _meanwhile(function: Callable[[], None]) -> Future[None]:
+    """Have a thread ask a server. If the machine has no thread left, it is not asked, and the worker's hard limit remains."""
+    with contextlib.suppress(NotStarted):
+        return HELPERS.submit(function)
+    nothing: Future[None] = Future()
+    nothing.set_result(None)
+    return nothing
+
+
+def _done(future: Future[Any], timeout_s: float) -> bool:
+    wait_for_any((future,), timeout_s)
+    return future.done()
 
 
 class _Call:
-    """One call under way. Its methods block."""
+    """One call under way. ``start`` and ``abort`` return at once, the others may block."""
 
     def __init__(self, engine: CeleryEngine, effect: RunTool) -> None:
         self._engine, self._effect = engine, effect
         self._started = clock()
         self._timeout_s = effect.timeout_s or engine.default_timeout_s
         self._id = uuid.uuid4().hex
+        self._sending: Future[None] = Future()
+        self._claiming = threading.Lock()
+        self._withdrawn: bool | None = None
         self.reply: Future[dict[str, Any]] = Future()
         self.reply.set_running_or_notify_cancel()
 
@@ -300,22 +389,36 @@ class _Call:
         return clock() - self._started
 
     def left_s(self) -> float:
-        return max(0.0, self._timeout_s + GRACE_S - self.elapsed_s())
+        return max(0.0, self._timeout_s - self.elapsed_s())
 
-    def send(self) -> None:
-        """Send the call. What keeps it from being sent is its answer."""
-        engine = self._engine
+    def start(self) -> None:
+        if self._engine.hung >= MAX_HUNG:
+            self._answer("refused", f"{MAX_HUNG} earlier calls are still waiting for the broker to take them")
+            return
         try:
-            message = self._message()
-            inbox = engine.expect(self._id, self.reply)
-            engine.app.send_task(TASK, message, task_id=self._id, reply_to=inbox, queue=engine.queue, serializer="json",
-                                 time_limit=self._timeout_s, ignore_result=True, retry=False)  # fmt: skip
+            self._sending = HELPERS.submit(self._send)
         except NotStarted as exc:
-            self.reply.set_result({"status": "refused", "text": str(exc)})
+            self._answer("refused", str(exc))
+
+    def _answer(self, status: str, text: str = "") -> None:
+        _answer(self.reply, {"status": status, "text": text})
+
+    def _send(self) -> None:
+        """Send the call. What keeps it from being sent is its answer."""
+        try:
+            self._publish(self._message(), self._engine.expect(self._id, self.reply))
+        except NotStarted as exc:
+            self._answer("refused", str(exc))
         except Exception as exc:  # of the broker; it may have the call nevertheless
-            engine.forget(self._id)
-            status = "refused" if self._withdrawn() else "lost"
-            self.reply.set_result({"status": status, "text": f"the broker did not take the call: {type(exc).__name__}: {exc}"})
+            self._engine.forget(self._id)
+            status = "refused" if self._claimed() else "lost"
+            self._answer(status, f"the broker did not take the call: {type(exc).__name__}: {exc}")
+
+    def _publish(self, message: tuple[str, dict[str, Any]], inbox: str) -> None:
+        app = self._engine.app
+        with app.producer_pool.acquire(block=True, timeout=self.left_s()) as producer:  # Celery itself would wait for ever
+            app.send_task(TASK, message, task_id=self._id, reply_to=inbox, queue=self._engine.queue, serializer="json", producer=producer,
+                          time_limit=self._timeout_s, expires=self._timeout_s + LATE_S, ignore_result=True, retry=False)  # fmt: skip
 
     def _message(self) -> tuple[str, dict[str, Any]]:
         body, args = self._effect.body, thaw_args(self._effect.call.args)
@@ -327,27 +430,48 @@ class _Call:
             raise NotStarted(f"the arguments cannot be sent as JSON: {type(exc).__name__}: {_text(exc)}") from exc
         return reference(body), args
 
-    def wait(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            self.reply.result(self.left_s())
+    def _claimed(self) -> bool:
+        """Keep the call from being begun. False: it has begun, or the claim cannot be made. Asked of the server only once."""
+        with self._claiming:
+            if self._withdrawn is None:
+                self._withdrawn = self._claim()
+            return self._withdrawn
 
-    def _withdrawn(self) -> bool:
-        """Keep the call from being begun. False: it has begun, or the claim cannot be made."""
+    def _claim(self) -> bool:
         try:
             return bool(self._engine.results.set(_claim(self._id), "withdrawn", nx=True, ex=KEPT_S))
         except redis.RedisError:
             return False
 
-    def give_up(self) -> None:
+    def withdraw(self) -> None:
+        """The time is over. If the call has not begun it never will, and that is its answer; else a worker may still give one."""
+        if self._claimed():
+            self._answer("withdrawn")
+
+    def abort(self) -> Future[None]:
         """Nobody waits any more: keep the call from being begun, or have its process killed."""
         self._engine.forget(self._id)
-        if not self._withdrawn():
-            self._engine.app.control.revoke(self._id, terminate=True, signal="SIGKILL")
+        return _meanwhile(self._kill)
+
+    def _kill(self) -> None:
+        if not self._claimed():
+            app = self._engine.app
+            with app.connection_for_write() as connection:  # not of the pool, where who holds one and needs a second may wait for ever
+                app.control.revoke(self._id, terminate=True, signal="SIGKILL", connection=connection)
 
     def end(self) -> Ran:
         self._engine.forget(self._id)
         reply = self.reply.result() if self.reply.done() else {"status": "unknown"}
-        return self._ran(reply, reply.get("text", ""))
+        if self._sending.running() and reply.get("status") in ("unknown", "withdrawn"):  # else a worker was faster than the broker's word
+            self._engine.hangs(self._sending)
+        try:
+            return self._ran(reply, reply.get("text", ""))
+        except Exception as exc:  # it lacks something, or has a value that is not JSON
+            return self._lost(f"its answer cannot be read: {type(exc).__name__}: {_text(exc)}")
+
+    def _lost(self, text: str) -> Ran:
+        lost = f"Tool {self._effect.call.tool_name!r} was lost: {text}"
+        return Ran(None, Lost(lost), self.elapsed_s(), lost=lost)
 
     def _ran(self, reply: dict[str, Any], text: str) -> Ran:
         elapsed_s, deadline_s, tool = self.elapsed_s(), self._started + self._timeout_s, self._effect.call.tool_name
@@ -363,8 +487,10 @@ class _Call:
             case "timeout":
                 return Ran(None, None, elapsed_s, deadline_s)
             case "lost":
-                lost = f"Tool {tool!r} was lost: {text}"
-                return Ran(None, Lost(lost), elapsed_s, lost=lost)
-            case _:
-                begun = not self._withdrawn()
-                return Ran(None, None, elapsed_s, deadline_s, body_may_be_running=begun, not_started=not begun)
+                return self._lost(text)
+            case "withdrawn":
+                return Ran(None, None, elapsed_s, deadline_s, not_started=True)
+            case "unknown":
+                return Ran(None, None, elapsed_s, deadline_s, body_may_be_running=True)
+            case status:
+                raise ValueError(f"{status!r} is no status")

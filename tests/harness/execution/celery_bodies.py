@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from edictum.execution.celery import worker_app
+from edictum.harness import tool
 
 
 def add(a: int, b: int) -> int:
@@ -18,6 +20,11 @@ def add(a: int, b: int) -> int:
 
 async def add_later(a: int, b: int) -> int:
     return a + b
+
+
+@tool(side_effect="read")
+def weekday(day: date) -> str:
+    return day.strftime("%A")
 
 
 def fail(text: str) -> None:
@@ -47,6 +54,12 @@ def append(path: str, text: str, then_sleep: float = 0.0) -> str:
         file.write(f"{os.getpid()} {text}\n")
     time.sleep(then_sleep)
     return text
+
+
+def hold(begun: str, go_on: str) -> None:
+    Path(begun).touch()
+    while not Path(go_on).exists():
+        time.sleep(0.01)
 
 
 def start_child(path: str) -> None:

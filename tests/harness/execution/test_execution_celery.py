@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ pytest.importorskip("celery")
 import celery_bodies as bodies
 from execution_helpers import CeleryWorker, eventually, gone, pids_in
 
-from edictum import Edictum, ToolFailure, ToolTimeout, outcome_to_model_content
+from edictum import Edictum, ToolExecutionResult, ToolFailure, ToolTimeout, outcome_to_model_content
+from edictum.execution import celery
 from edictum.execution.celery import TASK, CeleryEngine
+from edictum.harness import Turn
 
 TOOLS = {"append": {"side_effect": "write", "verify": "read_file"}, "add": {"side_effect": "pure"}}
 
@@ -55,6 +58,12 @@ async def test_a_tool_runs_on_the_worker(guard: Edictum) -> None:
     assert await guard.run("add", {"a": 1, "b": 2}, bodies.add_later) == 3
     assert guard.run_sync("add", {"a": 1, "b": 2}, bodies.add) == 3
     assert counted(guard) == (4, 4, 0, 0)
+
+
+async def test_a_tool_gets_what_its_hints_name_on_the_worker_too(guard: Edictum) -> None:
+    outcome = await guard.dispatch("weekday", {"day": "2024-05-01"}, turn=Turn(tools=[bodies.weekday]))
+    assert isinstance(outcome, ToolExecutionResult), outcome
+    assert outcome.value == "Wednesday"
 
 
 async def test_many_calls_at_once_get_their_own_answers(guard: Edictum) -> None:
@@ -166,6 +175,16 @@ async def test_a_cancelled_caller_takes_the_call_with_it(guard: Edictum, tmp_pat
     assert counted(guard) == (2, 1, 1, 0)
 
 
+async def test_many_cancelled_callers_leave_the_connections_to_others(engine: CeleryEngine, guard: Edictum) -> None:
+    """More than the pool has: who stops a call must not wait there for those who do the same."""
+    calls = [asyncio.ensure_future(guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=60)) for _ in range(100)]
+    await asyncio.to_thread(eventually, lambda: engine._waiting)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert await guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=30) == 3
+
+
 async def test_a_call_that_the_broker_delivers_twice_runs_once(guard: Edictum, engine: CeleryEngine, tmp_path: Path) -> None:
     """The claim decides, not the queue."""
     path = tmp_path / "done"
@@ -174,6 +193,89 @@ async def test_a_call_that_the_broker_delivers_twice_runs_once(guard: Edictum, e
         engine.app.send_task(TASK, message, task_id=f"twice-{path}", reply_to="edictum:replies:nobody", ignore_result=True)
     assert await guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=20) == 3
     assert len(path.read_text().splitlines()) == 1
+
+
+def inbox(engine: CeleryEngine) -> str:
+    return engine.expect("nobody", Future())
+
+
+@pytest.mark.parametrize("message", ["not JSON", "null", "[]", "{}", '{"call": []}', '{"call": "another", "status": "ok"}', "[" * 100_000])
+async def test_a_message_that_cannot_be_read_keeps_nobody_from_his_answer(
+    guard: Edictum, engine: CeleryEngine, tmp_path: Path, message: str
+) -> None:
+    """It comes while a call is under way, whose answer is behind it."""
+    begun, go_on, replies = tmp_path / "begun", tmp_path / "go_on", inbox(engine)
+    args = {"begun": str(begun), "go_on": str(go_on)}
+    call = asyncio.ensure_future(guard.dispatch("hold", args, bodies.hold, timeout_s=20))
+    await asyncio.to_thread(eventually, begun.exists)
+    engine.results.rpush(replies, message)
+    await asyncio.to_thread(eventually, lambda: not engine.results.exists(replies))
+    go_on.touch()
+    assert isinstance(await call, ToolExecutionResult)
+
+
+def test_a_forked_child_gets_its_own_answers(guard: Edictum, engine: CeleryEngine) -> None:
+    """Also when a thread, which the child does not have, held the engine's lock at that moment."""
+    assert guard.run_sync("add", {"a": 1, "b": 2}, bodies.add) == 3
+    with engine._lock:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                signal.alarm(60)  # a child that hangs is killed
+                code = 0 if guard.run_sync("add", {"a": 3, "b": 4}, bodies.add) == 7 else 1
+            finally:
+                os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert guard.run_sync("add", {"a": 1, "b": 2}, bodies.add) == 3
+
+
+async def test_messages_that_cannot_be_read_are_told_once(valkey: str, caplog: pytest.LogCaptureFixture) -> None:
+    engine = CeleryEngine(valkey)
+    answer: Future[dict[str, Any]] = Future()
+    replies = engine.expect("a", answer)
+    engine.results.rpush(replies, "not JSON", "[]", '{"call": "a", "status": "ok"}')
+    await asyncio.to_thread(eventually, answer.done)
+    assert answer.result() == {"call": "a", "status": "ok"}
+    assert [record.message.partition(":")[0] for record in caplog.records if record.name == "edictum"] == [
+        "A message among the answers of Celery workers cannot be read and is skipped"
+    ]
+    engine.close()
+
+
+@pytest.mark.parametrize("answer", ['"status": "ok"', '"status": "ok", "value": "not JSON"', '"status": "odd"', '"text": "no status"'])
+async def test_an_answer_that_makes_no_sense_is_lost(valkey: str, answer: str) -> None:
+    """Somebody had the call, and what became of it is not known."""
+    engine = CeleryEngine(valkey, queue="nobody-listens")
+    guard = Edictum(execution=engine, tools=TOOLS)
+    call = asyncio.ensure_future(guard.dispatch("append", {"path": "", "text": ""}, bodies.append, timeout_s=60))
+    (name,) = await asyncio.to_thread(eventually, lambda: list(engine._waiting))
+    engine.results.rpush(inbox(engine), f'{{"call": "{name}", {answer}}}')
+    outcome = await call
+    assert isinstance(outcome, ToolFailure)
+    assert "its answer cannot be read" in outcome.error
+    assert outcome.effect_unknown
+    engine.close()
+
+
+async def test_a_call_that_is_found_when_its_claim_is_forgotten_is_not_begun(
+    valkey: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claims are kept for a day. A call that lies in its queue for longer has expired by then."""
+    monkeypatch.setattr(celery, "LATE_S", 0)
+    engine = CeleryEngine(valkey, queue="late")
+    guard, path = Edictum(execution=engine, tools=TOOLS), tmp_path / "done"
+    outcome = await guard.dispatch("append", {"path": str(path), "text": "a"}, bodies.append, timeout_s=0.3)
+    assert isinstance(outcome, ToolTimeout)
+    assert not outcome.effect_unknown
+    engine.results.delete(*engine.results.scan_iter("edictum:call:*"))
+    worker = CeleryWorker(valkey, "--queues=late")
+    try:
+        assert await guard.run("append", {"path": str(path), "text": "b"}, bodies.append, timeout_s=60) == "b"
+    finally:
+        worker.stop()
+        engine.close()
+    assert [line.split()[1] for line in path.read_text().splitlines()] == ["b"]
 
 
 async def test_without_a_worker_a_call_is_known_not_to_have_begun_and_with_a_dead_one_it_is_unknown(

@@ -1,0 +1,16 @@
+"""A program that calls a tool by a broker that never answers, and ends."""
+
+from __future__ import annotations
+
+import sys
+
+import celery_bodies as bodies
+from celery import Celery
+
+from edictum import Edictum
+from edictum.execution.celery import CeleryEngine
+
+if __name__ == "__main__":
+    broker, backend, timeout_s = sys.argv[1:]
+    guard = Edictum(execution=CeleryEngine(Celery("silent", broker=broker, backend=backend)))
+    print(type(guard.dispatch_sync("add", {"a": 1, "b": 2}, bodies.add, timeout_s=float(timeout_s))).__name__)
