@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edictum.core._draft import record, replace
-from edictum.core.account import Account
+from edictum.core.account import Account, estimated
 from edictum.core.call import Principal, ToolCall, with_principal
 from edictum.core.consult import ask_hooks
 from edictum.core.contract import Contract
@@ -36,7 +36,7 @@ def dry_run(call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, account:
     if not special and account is None and output is NOT_GIVEN and not plan.hooks_before:
         return allowed(call.tool_name, _all_passed(plan).copy())
     before = _answers(plan.before, special, wiring)
-    session = _look(call, plan, wiring, account) if account is not None else NOT_LOOKED
+    session = _look(call, plan, wiring, estimated(account, call)) if account is not None else NOT_LOOKED
     after = _answers(plan.after, plan.ask_after(call, output), wiring) if output is not NOT_GIVEN else []
     result = _result(call, wiring, hooks, [*before, *session.answers], session.full, after)
     return replace(result, policy_error=True) if session.failed else result
@@ -113,6 +113,8 @@ NOT_LOOKED = _Session([], [])
 
 def _look(call: ToolCall, plan: Plan, wiring: Wiring, account: Account) -> _Session:
     """Ask the ledger as a call would, but count no attempt and hold no slot."""
+    if account.problem is not None:
+        return _Session([], [f"The session ledger could not be asked: {describe(account.problem.error)}"], failed=True)
     look = Reservation(call.run_id, call.call_id, plan.scopes, plan.limits, count_attempt=False, hold=False,
                        amounts=account.amounts, parents=account.parents)  # fmt: skip
     try:
@@ -162,12 +164,15 @@ def explain_evaluation(
     if isinstance(identified, EvaluationResult):
         return Explanation(evaluation, ())
     call, _ = _hooked(identified, plan, wiring)
-    contracts = {contract.id: contract for contract in (*plan.before, *plan.session, *plan.after)}
+    contracts: dict[str, list[Contract]] = {}  # several may have one id; they stand in the order in which they were asked
+    for contract in (*plan.before, *plan.session, *plan.after):
+        contracts.setdefault(contract.id, []).append(contract)
     asked = {result.contract_id for result in evaluation.contracts}
     view = session_view(call, wiring) if any(contract.id in asked for contract in plan.session) else None
     result_of = None if output is NOT_GIVEN else output
     parts = []
     for result in evaluation.contracts:
-        explain = getattr(contracts[result.contract_id].check, "explain", None)
+        named = contracts[result.contract_id]
+        explain = getattr((named.pop(0) if len(named) > 1 else named[0]).check, "explain", None)
         parts.append(ContractExplanation(result, explain(call, result_of, view) if explain is not None else None))
     return Explanation(evaluation, tuple(parts))

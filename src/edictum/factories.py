@@ -70,6 +70,7 @@ class Base:
     hooks: tuple[HookRegistration, ...] = ()
     limits: OperationLimits | None = None
     tools: Mapping[str, ToolEntry] = field(default_factory=dict)
+    bundles: int = 0  # of the guards that this one was merged from
 
     def policy(self, version: str | None) -> Policy:
         return Policy(contracts=self.contracts, hooks=self.hooks, limits=self.limits, tools=self.tools, version=version)

@@ -236,6 +236,9 @@ class Edictum:
 
     def _reload(self, layers: Sequence[str | bytes | os.PathLike[str]]) -> CompositionReport:
         language = self._state.language
+        if self._state.base.bundles > 1:
+            raise EdictumConfigError(f"This guard was merged from {self._state.base.bundles} guards with bundles, and none is its own.",
+                                     hint="Reload those guards, and merge them again with from_multiple().")  # fmt: skip
         bundle, report = parse_layers(as_texts(layers, language.max_bytes), language)
         self._adopt(bundle, language)
         return report
@@ -275,7 +278,8 @@ class Edictum:
         states = [guard._state for guard in guards]
         policy = merged([state.policy for state in states])
         python = merged([state.base.policy(None) for state in states])
-        base = Base(python.contracts, python.hooks, tightest(state.base.limits for state in states), python.tools)
+        limits = tightest([states[0].base.limits, *(state.policy.limits for state in states[1:])])  # theirs stay when the first reloads
+        base = Base(python.contracts, python.hooks, limits, python.tools, bundles=sum(_has_bundle(state) for state in states))
         return cls._assemble(policy, replace(states[0].wiring, local_sink=CollectingAuditSink()), base, states[0].language)
 
     # --- Calls ------------------------------------------------------------------------------------------------------------
@@ -608,6 +612,13 @@ class Edictum:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+
+def _has_bundle(state: State) -> bool:
+    """Whether a guard has more than what it was given in Python."""
+    policy, base = state.policy, state.base
+    more = len(policy.contracts) > len(base.contracts) or len(policy.tools) > len(base.tools)
+    return more or bool(policy.session_limits or policy.success_rules or policy.unlisted)
 
 
 def unwrap(outcome: ToolOutcome) -> Any:

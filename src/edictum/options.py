@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from edictum.checks import check_callables, check_principal, items
 from edictum.core._draft import record
-from edictum.core.account import Account
+from edictum.core.account import Account, estimated
 from edictum.core.call import Principal, ToolCall, check_session_id
 from edictum.core.freeze import EMPTY, freeze_args
-from edictum.core.limits import amounts_in_millionths
+from edictum.core.limits import NO_AMOUNTS, amounts_in_millionths
 from edictum.errors import EdictumInputError
 from edictum.execution.engines import is_run_in
 
@@ -128,8 +128,9 @@ def read_account(call: ToolCall, options: Mapping[str, Any]) -> Account | None:
     actual = options.get("actual_amounts")
     check_callables(actual_amounts=actual)
     amounts = options.get("amounts")
-    stated = amounts_in_millionths("amounts", amounts(call) if callable(amounts) else amounts or {})
-    return Account(_parents(call.run_id, options.get("parent_session_id")), stated, actual, amounts if callable(amounts) else None)
+    estimate = amounts if callable(amounts) else None
+    stated = amounts_in_millionths("amounts", amounts or {}) if estimate is None else NO_AMOUNTS
+    return estimated(Account(_parents(call.run_id, options.get("parent_session_id")), stated, actual, estimate), call)
 
 
 def _parents(session_id: str, given: Any) -> tuple[str, ...]:
@@ -148,6 +149,9 @@ def batch_item(number: int, call: Any) -> dict[str, Any]:
         raise EdictumInputError(
             f"evaluate_batch: call {number} is {call!r:.80}.", hint='Pass dicts such as {"tool": "read_file", "args": {}}.'
         )
+    if unknown := [name for name in call if name not in ("tool", "args", "principal", *BATCH_KEYS)]:
+        known = ", ".join(("tool", "args", "principal", *BATCH_KEYS))
+        raise EdictumInputError(f"evaluate_batch: call {number} has the key {unknown[0]!r}.", hint=f"Known keys: {known}.")
     if "tool" not in call:
         raise KeyError(f"evaluate_batch: call {number} has no 'tool'")
     principal = call.get("principal")

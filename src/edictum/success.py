@@ -15,6 +15,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Mapping
 from inspect import isawaitable, iscoroutinefunction
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 from edictum.core._draft import record
@@ -63,13 +64,16 @@ def default_success_check(tool_name: str, result: Any) -> bool:
     return default_problem(result) is None
 
 
+GENERATORS = frozenset({GeneratorType, AsyncGeneratorType})
+
+
 def default_problem(result: Any) -> str | None:
     """What the default heuristic objects to."""
     if isinstance(result, dict):
         return "is_error is set" if result.get("is_error") else None
     if isinstance(result, str) and result.startswith(("Error:", "fatal:")):
         return "the text starts with 'Error:' or 'fatal:'"
-    return None
+    return "it is a generator, of which nothing has run" if type(result) in GENERATORS else None
 
 
 def _field(result: Any, names: tuple[str, ...]) -> tuple[str, Any]:

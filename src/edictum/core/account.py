@@ -16,6 +16,7 @@ from edictum.core.decision import Raised
 from edictum.core.effects import Effect, Ran, Rewritten, Within
 from edictum.core.limits import NO_AMOUNTS, Grant, Reservation, Settlement, amounts_in_millionths, with_amounts
 from edictum.core.terms import Flow
+from edictum.errors import EdictumInputError
 from edictum.outcomes import ToolOutcome
 
 Actual: TypeAlias = Callable[[Any], Mapping[str, float]]
@@ -31,6 +32,7 @@ class Account:
     amounts: Mapping[str, int] = NO_AMOUNTS
     actual: Actual | None = None
     estimate: Callable[[ToolCall], Mapping[str, float]] | None = None
+    problem: Raised | None = None  # the amounts could not be told
 
 
 NO_ACCOUNT = Account()
@@ -45,12 +47,12 @@ def accounted(flow: Flow, account: Account) -> Flow:
             try:
                 effect = tell(answer)
                 if isinstance(effect, Rewritten):
-                    account, answer = _estimated(account, effect.call)
-                    used = account.amounts
+                    account = estimated(account, effect.call)
+                    answer, used = account.problem, account.amounts
                     continue
                 answer, tell = (yield _stated(effect, account, used)), flow.send
                 if isinstance(answer, Grant):
-                    answer = with_amounts(answer, account.amounts)
+                    answer = with_amounts(answer, account.amounts) if account.problem is None else account.problem
                 elif isinstance(answer, Ran) and account.actual is not None:
                     used, note = _used(answer, account, account.actual)
             except StopIteration as end:
@@ -69,20 +71,22 @@ def _stated(effect: Effect, account: Account, used: Mapping[str, int]) -> Effect
     if isinstance(effect, Within):
         return Within(_stated(effect.effect, account, used), effect.timeout_s)
     if isinstance(effect, Reservation):
-        return replace(effect, amounts=account.amounts, parents=account.parents)
+        hold = effect.hold and account.problem is None  # else the call is refused, and its attempt counts
+        return replace(effect, amounts=account.amounts, parents=account.parents, hold=hold)
     if isinstance(effect, Settlement):
         return replace(effect, amounts=NO_AMOUNTS if effect.result == "release" else used, parents=account.parents)
     return effect
 
 
-def _estimated(account: Account, call: ToolCall) -> tuple[Account, Raised | None]:
-    """The account of a call whose arguments a hook has changed."""
+def estimated(account: Account, call: ToolCall) -> Account:
+    """The account of a call whose amounts depend on its arguments. Those come from a model, so what is wrong with them is kept."""
     if account.estimate is None:
-        return account, None
+        return account
     try:
-        return replace(account, amounts=amounts_in_millionths("amounts", account.estimate(call))), None
+        return replace(account, amounts=amounts_in_millionths("amounts", account.estimate(call)), problem=None)
     except Exception as exc:
-        return account, Raised(exc)
+        told = EdictumInputError(f"the amounts of the call could not be told: {type(exc).__name__}: {describe(exc)}")
+        return replace(account, amounts=NO_AMOUNTS, problem=Raised(told))
 
 
 def _used(ran: Ran, account: Account, actual: Actual) -> tuple[Mapping[str, int], str]:

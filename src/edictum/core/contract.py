@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from edictum.core.arity import check_takes
@@ -153,6 +154,8 @@ def _check_terms(contract: Contract, where: str) -> None:
         raise EdictumConfigError(f"{where}: timeout is {timeout!r}.", hint="Use seconds, more than 0.")
     if contract.redact is not None and not callable(contract.redact):
         raise EdictumConfigError(f"{where}: redact is {contract.redact!r}, not a function.", hint="Pass a function of the result.")
+    if iscoroutinefunction(contract.redact):
+        raise EdictumConfigError(f"{where}: redact is a coroutine function.", hint="Pass an ordinary function of the result.")
     tags: Any = contract.tags
     if isinstance(tags, str) or not isinstance(tags, Iterable) or not all(isinstance(tag, str) for tag in tags):
         raise EdictumConfigError(f"{where}: tags is {tags!r}.", hint="Use a list of texts.")
@@ -177,8 +180,8 @@ def _decorator(
     label = f"@{RECORD_TYPES[kind]}"
     if callable(tool):
         raise EdictumConfigError(f"{label} was used without a tool.", hint=f'Write {label}("tool_name"), or {label}("*") for all tools.')
-    if when is not None and not callable(when):
-        raise EdictumConfigError(f"{label}: `when` is not callable: {when!r}.", hint="Pass a function of the call.")
+    if when is not None and (not callable(when) or iscoroutinefunction(when)):
+        raise EdictumConfigError(f"{label}: `when` is no plain function: {when!r}.", hint="Pass a function of the call that is not async.")
     if not isinstance(tool, Iterable):
         raise EdictumConfigError(f"{label}: tool is {tool!r}.", hint="Use a tool's name, a glob, or several.")
     tools = (tool,) if isinstance(tool, str) else tuple(tool)

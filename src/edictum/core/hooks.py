@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from inspect import iscoroutinefunction
 from typing import Any, Literal
 
 from edictum.core.arity import check_takes
@@ -63,8 +64,9 @@ class HookRegistration:
             raise EdictumConfigError(f"hook {self.name!r}: tool is {self.tool!r}.", hint="Use a tool's name, a glob, or '*'.")
         if not callable(self.callback):
             raise EdictumConfigError(f"hook for {self.tool!r}: callback is not callable: {self.callback!r}.", hint="Pass a function.")
-        if self.when is not None and not callable(self.when):
-            raise EdictumConfigError(f"hook {self.name!r}: `when` is not callable: {self.when!r}.", hint="Pass a function of the call.")
+        if self.when is not None and (not callable(self.when) or iscoroutinefunction(self.when)):
+            hint = "Pass a function of the call that is not async."
+            raise EdictumConfigError(f"hook {self.name!r}: `when` is no plain function: {self.when!r}.", hint=hint)
         check_takes(f"hook {self.name!r}: its callback", self.callback, *(("call",) if self.phase == "before" else ("call", "result")))
         if self.when is not None:
             check_takes(f"hook {self.name!r}: `when`", self.when, "call")

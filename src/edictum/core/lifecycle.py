@@ -47,7 +47,7 @@ from edictum.core.effects import (
     Withdraw,
     Within,
 )
-from edictum.core.ending import closing_of, error_text, failed_outcome, verdict_on, with_note
+from edictum.core.ending import as_shown, closing_of, error_text, failed_outcome, verdict_on, with_note
 from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED, Approval, AuditAction, Closing, Entry
 from edictum.core.hooks import HookResult
 from edictum.core.jsonable import jsonable
@@ -148,7 +148,8 @@ class _End:
 
 def _close(run: RunTool, plan: Plan, terms: Terms, turn: CallInTurn | None, admission: Admission, end: _End) -> Flow:
     """Count a call that has run, write down how it ended, and give its outcome."""
-    call, decision, context, verdict, after = admission.call, admission.decision, terms.context, end.verdict, end.after
+    call, decision, context, after = admission.call, admission.decision, terms.context, end.after
+    verdict = as_shown(call, plan, end.ran, end.verdict, end.value, after)
     outcome: ToolOutcome
     if verdict.success:
         outcome = execution_result(call.call_id, call.tool_name, end.value, int(end.ran.elapsed_s * 1000), after.findings)
@@ -331,6 +332,9 @@ def _granted(call: ToolCall, decision: Decision, grant: Grant | Raised) -> Admis
     if not isinstance(grant, Grant):
         reason = f"The session ledger could not be asked: {why(grant)}"
         return Admission(call, _error("ledger", "ledger", reason, decision), NO_COUNTERS)
+    if not grant.granted and not any(breach.limit.enforce for breach in grant.breaches):  # its lease has ended before it was answered
+        refused = _error("ledger", "ledger", "The session ledger has refused the call, and named no limit that is full.", decision)
+        return Admission(call, refused, grant.counters)
     judged = _with_breaches(decision, grant) if grant.breaches else decision
     return Admission(call, judged, grant.counters, holds=grant.granted, per_tool=grant.per_tool)
 
@@ -415,7 +419,7 @@ def _ask_person(admission: Admission, terms: Terms, digest: str, turn: CallInTur
     call, decision, counters = admission.call, admission.decision, admission.counters
     if turn is not None and (lost := (yield from _keep_place(admission, turn))) is not None:
         return lost
-    request = yield Ask(call, decision, digest)
+    request = yield _in_time(Ask(call, decision, digest), decision.timeout, turn)
     if not hasattr(request, "approval_id"):
         return _no_answer(admission, "could not be asked", request)
     about = Approval(request.approval_id)
@@ -423,14 +427,14 @@ def _ask_person(admission: Admission, terms: Terms, digest: str, turn: CallInTur
     if problem is not None:
         yield Withdraw(request)
         return _unrecorded(admission, problem)
-    answer = yield _in_time(AwaitDecision(request, decision.timeout), turn)
+    answer = yield _in_time(AwaitDecision(request, decision.timeout), decision.timeout, turn)
     if not hasattr(answer, "approved"):
         yield Withdraw(request)
         if not isinstance(answer, Raised) or isinstance(answer.error, Exception):
             return _no_answer(admission, "did not answer", answer)
         return (yield from _end_approval(admission, terms, AuditAction.CALL_APPROVAL_WITHDRAWN, about, "The caller was cancelled."))
     about = Approval(request.approval_id, getattr(answer, "approver", None))
-    action, granted, why = _in_force(terms, *_read_answer(answer, request, decision))
+    action, granted, why = _in_force(terms, *_read_answer(answer, request, decision, digest))
     ended = yield from _end_approval(admission, terms, action, about, why, granted=granted)
     if turn is not None and ended.decision.effect == "allow":
         turn.approvals[digest] = about
@@ -448,9 +452,9 @@ def _keep_place(admission: Admission, turn: CallInTurn) -> Generator[Effect, Any
     return replace(admission, decision=_error("ledger", "ledger", reason, admission.decision))
 
 
-def _in_time(effect: AwaitDecision, turn: CallInTurn | None) -> Effect:
+def _in_time(effect: Ask | AwaitDecision, timeout_s: float, turn: CallInTurn | None) -> Effect:
     """A backend that does not keep to its time is not waited for without end; a turn sees to that itself, and stops its clock."""
-    return effect if turn is not None else Within(effect, effect.timeout + LATE_ANSWER_S)
+    return effect if turn is not None else Within(effect, timeout_s + LATE_ANSWER_S)
 
 
 def _in_force(terms: Terms, action: AuditAction, granted: bool, why: str | None) -> tuple[AuditAction, bool, str | None]:
@@ -467,14 +471,14 @@ def approval_digest(call: ToolCall, policy_version: str | None) -> str:
     return hashlib.sha256(json.dumps(subject, sort_keys=True).encode()).hexdigest()
 
 
-def _read_answer(answer: Any, request: Any, decision: Decision) -> tuple[AuditAction, bool, str | None]:
-    """An ApprovalDecision, possibly of an older backend, as (event, may it run, why not)."""
-    status, reason, digest = (getattr(answer, name, None) for name in ("status", "reason", "digest"))
+def _read_answer(answer: Any, request: Any, decision: Decision, digest: str) -> tuple[AuditAction, bool, str | None]:
+    """An ApprovalDecision, possibly of an older backend, as (event, may it run, why not). Who tells a digest, means that call."""
+    status, reason, told = (getattr(answer, name, None) for name in ("status", "reason", "digest"))
     if status == "timeout":
         return AuditAction.CALL_APPROVAL_TIMEOUT, decision.timeout_effect == "allow", "Nobody decided in time."
     if status == "withdrawn":
         return AuditAction.CALL_APPROVAL_WITHDRAWN, False, reason or "The request was withdrawn."
-    if digest is not None and digest != getattr(request, "digest", digest):
+    if told not in (None, digest) or (getattr(request, "digest", None) or digest) != digest:
         return AuditAction.CALL_APPROVAL_DENIED, False, "The approval is for another call."
     if answer.approved is True and status != "denied":
         return AuditAction.CALL_APPROVAL_GRANTED, True, reason

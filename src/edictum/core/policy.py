@@ -140,7 +140,7 @@ class Policy:
         self._session = self._index(Kind.SESSION)
         self._after = self._index(Kind.POST)
         self._hooks = ToolIndex(((hook.tool,), hook) for hook in self.hooks)
-        self._tools = ToolIndex(((name,), entry) for name, entry in self.tools.items())
+        self._tools = ToolIndex(((name,), name) for name in self.tools)
         self._success = ToolIndex((rule.tools, rule) for rule in self.success_rules)
         self._limits = compiled_together(self.limits, self.session_limits, enforce=enforce_limits)
         self._plans: dict[str, Plan] = {}
@@ -198,11 +198,16 @@ class Policy:
         return tool in self.tools or bool(self._tools.matching(tool))
 
     def entry(self, tool: str) -> ToolEntry:
-        """The tool's own entry, else that of the first glob that matches, else the worst case."""
+        """The tool's own entry, else that of the glob that says most of its name, else the worst case."""
         if tool in self.tools:
             return self.tools[tool]
-        matching = self._tools.matching(tool)
-        return matching[0] if matching else UNKNOWN_TOOL
+        names: list[str] = self._tools.matching(tool)
+        return self.tools[max(names, key=_spelled_out)] if names else UNKNOWN_TOOL
+
+
+def _spelled_out(glob: str) -> int:
+    """How much of a name a glob spells out: of two that match, the one that says more is meant."""
+    return len(re.sub(r"\[[^]]*\]|[*?]", "", glob))
 
 
 TOOL_KEYS = tuple(name for name in ToolEntry.__slots__ if name != "describes")
