@@ -216,6 +216,14 @@ class TestComposition:
         assert guard.evaluate("read_file", {"path": ".env"}).verdict == "allow"
         assert guard.evaluate("read_file", {"path": ".pem"}).verdict == "deny"
 
+    def test_that_nothing_is_enforced_is_said(self, file: Path, tmp_path: Path) -> None:
+        candidate = tmp_path / "candidate.yaml"
+        candidate.write_text(BUNDLE + "observe_alongside: true\n")
+        reports = [Edictum.from_yaml(*layers, return_report=True)[1] for layers in ((candidate,), (candidate, file))]
+        warning = f"{candidate}: nothing is enforced: 'observe_alongside: true' makes the bundle a candidate."
+        assert [warning in report.warnings for report in reports] == [True, False]
+        assert [shadow.contract_id for report in reports for shadow in report.shadow_contracts] == ["no-env", "no-env"]
+
     async def test_candidates_are_reported_by_every_way_of_driving(self) -> None:
         def trail(guard: Edictum) -> list[tuple[str, str | None]]:
             return [(str(event.action), event.decision_name) for event in guard.local_sink.events]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
+import pydantic
 import pytest
 
-from edictum import Edictum
+from edictum import Edictum, outcome_to_model_content
 from edictum.outcomes import ToolExecutionResult
 
 BUNDLE = """\
@@ -58,6 +60,44 @@ def test_attributes_of_objects_are_fields() -> None:
 def test_what_is_inside_an_object_is_seen_and_suppressed_because_it_cannot_be_cut() -> None:
     outcome = dispatch(Response(200, "BEGIN\nKEY"))
     assert outcome.value == "[OUTPUT SUPPRESSED] a key"
+
+
+class Model(pydantic.BaseModel):
+    name: str = "x"
+    key: str = pydantic.Field("BEGIN KEY", repr=False)
+
+
+@dataclass
+class Row:
+    key: str = "BEGIN KEY"
+
+    def __str__(self) -> str:
+        return "Row"
+
+    __repr__ = __str__
+
+
+class Quiet(dict[str, str]):
+    def __repr__(self) -> str:
+        return "quiet"
+
+
+HIDING = {
+    "a model": Model(),
+    "a dataclass": Row(),
+    "a dict of its own kind": Quiet(key="BEGIN KEY"),
+    "in a dict": {"row": Model()},
+    "in a tuple in a list": [(1, Row())],
+    "far inside": reduce(lambda inner, _level: [inner], range(60), Row()),
+}
+
+
+@pytest.mark.parametrize("result", HIDING.values(), ids=HIDING)
+def test_what_printing_leaves_out_is_seen(result: Any) -> None:
+    assert "BEGIN KEY" not in str(result)
+    outcome = dispatch(result)
+    assert [finding.contract_id for finding in outcome.findings] == ["key"]
+    assert "BEGIN KEY" not in outcome_to_model_content(outcome)
 
 
 def test_an_object_beside_text_is_not_left_behind() -> None:

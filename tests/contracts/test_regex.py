@@ -75,6 +75,7 @@ def test_contracts_on_one_text_share_one_search_and_keep_their_answers() -> None
 SAME_AS_PYTHON = [
     r"a+b", r"^\d{2,3}$", r"[^\W\d_]+", r"(?i)straße", r"a{,2}b", r"x*?y", r"[\s\S]z", r"\S\s\S", r"(?P<n>a)b", r"a|bc|", r"[]x]",
     r"[a\-z]", r"\x41\u00e9", r"(?#note)ab", r"$", r"a$", r"\Aab\Z", r"(?m)^b$", r"(?s)a.b", r"[\d.]+", r"\.\*\+\?", r"[^a]b", r"a{2}",
+    r"^a{,}$", r"xa{}|by",
     r"\t",
 ]  # fmt: skip
 

@@ -201,10 +201,10 @@ class _Compiler:
             return SessionCondition(spec.when, message, self.custom, self.redaction), Kind.SESSION
         return Condition(spec.when, message, self.custom, self.redaction), spec.kind
 
-    def _redact(self, spec: ContractSpec) -> Callable[[Any], Any] | None:
+    def _redact(self, spec: ContractSpec) -> Callable[..., Any] | None:
         if spec.kind is not Kind.POST or spec.effect != "redact" or spec.when is None:
             return None
-        return redaction_for(spec.when, self.custom)
+        return redaction_for(spec.when, self.custom, self.redaction.redact_value)
 
     def limits(self, spec: ContractSpec) -> list[Limit]:
         enforce = (spec.mode or self.mode) == "enforce" and not spec.shadow
@@ -217,7 +217,7 @@ class _Compiler:
         for name, metric in TOOL_FIELDS.items():
             limits += [Limit(metric=metric, maximum=bound, scope=tool, **common) for tool, bound in spec.limits.get(name, {}).items()]
         return limits + [
-            Limit(metric=Metric.AMOUNT, amount=amount, maximum=millionths(amount, bound), **common)
+            Limit(metric=Metric.AMOUNT, amount=amount, maximum=millionths(amount, bound, down=True), **common)
             for amount, bound in _budgets(spec.limits).items()
         ]
 

@@ -1,7 +1,8 @@
 """Composition: layers of bundles, from left to right, become one.
 
 A contract with an id that an earlier layer has replaces it in place; others are appended. A layer with
-``observe_alongside: true`` changes nothing that is enforced: its contracts are added as candidates that only observe.
+``observe_alongside: true`` changes nothing that is enforced, wherever it stands: its contracts are added as candidates that only
+observe.
 """
 
 from __future__ import annotations
@@ -17,10 +18,18 @@ from edictum.core._draft import replace
 def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:
     """One bundle from several, and a report of what was replaced and what only observes."""
     report = CompositionReport(warnings=[str(warning) for bundle in bundles for warning in bundle.warnings])
-    merged = bundles[0]
+    first = bundles[0]
+    merged = _candidates(_nothing(first), first, report) if first.observe_alongside else first
     for layer in bundles[1:]:
         merged = _candidates(merged, layer, report) if layer.observe_alongside else _layer(merged, layer, report)
+    if all(bundle.observe_alongside for bundle in bundles):
+        report.warnings.append(f"{first.source}: nothing is enforced: 'observe_alongside: true' makes the bundle a candidate.")
     return replace(merged, version=_version(bundles)), report
+
+
+def _nothing(bundle: Bundle) -> Bundle:
+    """What lies under a candidate that comes first: where its counters and its audit are kept, and nothing that would be enforced."""
+    return Bundle(name=bundle.name, source=bundle.source, session=bundle.session, observability=bundle.observability)
 
 
 def _version(bundles: Sequence[Bundle]) -> str:

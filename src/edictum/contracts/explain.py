@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edictum.contracts.expressions import All, Expression, Leaf, Not
 from edictum.contracts.generate import Custom
-from edictum.contracts.messages import MAX_VALUE, present
+from edictum.contracts.messages import MAX_VALUE, hidden, present
 from edictum.contracts.selectors import Subject, resolver
 from edictum.core.decide import describe
 from edictum.core.redaction import REDACTED, RedactionPolicy
@@ -41,7 +41,7 @@ def shown(leaf: Leaf, found: object, redaction: RedactionPolicy, limit: int = MA
     """What a leaf looked at, as people may see it."""
     if found is None:
         return "missing"
-    if leaf.selector.path and redaction.is_sensitive(leaf.selector.path[-1]):
+    if hidden(leaf.selector, redaction):
         return REDACTED
     text = present(found, redaction, limit)
     return repr(text) if isinstance(found, str) else text

@@ -32,7 +32,11 @@ API_VERSION = "edictum/v1"
 SCHEMA_ID = "https://edictum.dev/schema/bundle-v1.json"
 ID = Text(max_length=200, pattern=r"^[a-z0-9][a-z0-9_-]*$", rule="lower-case letters, digits, '-' and '_', starting with a letter or digit")
 NAME = Text(max_length=200, pattern=r"^[a-z0-9][a-z0-9._-]*$", rule="lower-case letters, digits, '.', '-' and '_'")
-TOOL = Text(max_length=256, pattern=r"^[^\x00-\x1f\x7f/\\]+$", rule="a tool's name or a glob; names have no slashes")
+TOOL = Text(
+    max_length=256,
+    pattern=r"^(?! )[^\x00-\x1f\x7f/\\]*[^\x00-\x20\x7f/\\]$",
+    rule="a tool's name or a glob; names have no slashes, and no space before or behind them",
+)
 PATH = Text(max_length=4_096)  # longer ones are refused by operating systems
 MESSAGE = Text(max_length=MESSAGE_MAX_CHARS)
 MODE = words("enforce", "observe")

@@ -352,6 +352,9 @@ class _Builder:
 
     def _put(self, top: Map, key: Scalar, tree: Tree) -> None:
         name = key.value if type(key.value) is str else _key_text(key.value)
+        if name == "<<" and not key.style:
+            self.problems.shape(key, "merge keys ('<<') are not supported", "Write the keys out.")
+            raise BundleError(self.problems.errors)
         if name in top.keys:
             first = top.keys[name]
             self.problems.shape(key, f"the key '{name}' appears twice (first in line {first.line})", "Keep one of them.")

@@ -11,7 +11,7 @@ from typing import Any
 
 from edictum.contracts.expressions import Meaning
 from edictum.contracts.problems import Place
-from edictum.contracts.selectors import ROOTS, SelectorError, Subject, parse_selector, resolver
+from edictum.contracts.selectors import ROOTS, Selector, SelectorError, Subject, parse_selector, resolver
 from edictum.core.call import ToolCall
 from edictum.core.contract import Kind, bounded
 from edictum.core.jsonable import show
@@ -76,7 +76,7 @@ def _piece(found: re.Match[str], custom: Mapping[str, Callable[[ToolCall], Any]]
     except SelectorError:
         return found.group()
     resolve = resolver(selector, custom)
-    hidden = redaction.is_sensitive(selector.path[-1]) if selector.path else False
+    secret = hidden(selector, redaction)
 
     def fill(subject: Subject) -> str:
         try:
@@ -85,9 +85,14 @@ def _piece(found: re.Match[str], custom: Mapping[str, Callable[[ToolCall], Any]]
             return found.group()
         if value is None:
             return found.group()
-        return REDACTED if hidden else present(value, redaction)
+        return REDACTED if secret else present(value, redaction)
 
     return fill
+
+
+def hidden(selector: Selector, redaction: RedactionPolicy) -> bool:
+    """Whether what a selector finds is a secret by its name: all that lies under a sensitive key is one."""
+    return any(redaction.is_sensitive(key) for key in selector.path)
 
 
 def present(value: Any, redaction: RedactionPolicy, limit: int = MAX_VALUE) -> str:

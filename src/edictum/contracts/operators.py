@@ -99,7 +99,13 @@ def _in_cidr(field: Any, networks: tuple[Any, ...]) -> bool:
 
 
 def _networks(values: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(ipaddress.ip_network(value, strict=False) for value in values)
+    return tuple(_network(ipaddress.ip_network(value, strict=False)) for value in values)
+
+
+def _network(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """A network of IPv4 addresses that are written as IPv6 is one of IPv4, as such addresses are."""
+    mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= 96 else None
+    return network if mapped is None else ipaddress.IPv4Network((mapped, network.prefixlen - 96))
 
 
 def _patterns(values: tuple[str, ...]) -> tuple[Pattern, ...]:

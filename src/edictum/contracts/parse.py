@@ -11,7 +11,7 @@ from edictum.contracts import grammar
 from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec
 from edictum.contracts.contradiction import contradictions
 from edictum.contracts.expressions import All, Expression, Leaf, Meaning, leaves
-from edictum.contracts.load import MAX_BYTES, Map, Tree, load, no_collection
+from edictum.contracts.load import MAX_BYTES, Map, Scalar, Seq, Tree, load, no_collection
 from edictum.contracts.messages import check_message
 from edictum.contracts.operators import Operator, check_custom_operators
 from edictum.contracts.problems import Place, Problem, Problems, listed
@@ -123,6 +123,9 @@ class _Reader:
         when = self._meaning("post" if kind is Kind.POST else "pre").of(raw) if raw is not None else None
         missing = kind in (Kind.PRE, Kind.POST) and when is None
         self._check_message(tree, kind, said)
+        self._check_waiting(tree, kind, said, effect)
+        if kind is Kind.SANDBOX:
+            self._check_bounds(tree)
         if missing or effect is None or "message" not in said:
             return None
         if when is not None:
@@ -157,6 +160,37 @@ class _Reader:
         place = holder.values.get("message") if isinstance(holder, Map) else None
         if place is not None and "message" in said:
             check_message(said["message"], place, self._meaning("post" if kind is Kind.POST else "pre"), kind)
+
+    def _check_waiting(self, tree: Map, kind: Kind, said: Mapping[str, Any], effect: str | None) -> None:
+        holder = tree if kind is Kind.SANDBOX else tree.values.get("then")
+        for key in ("timeout", self.words.timeout_effect):
+            if effect == "deny" and key in said and isinstance(holder, Map):
+                hint = f"Remove it, or use '{self.words.approve}'."
+                self.problems.warn(holder.keys[key], f"'{key}' does nothing here: nobody is asked, so nobody is waited for", hint)
+
+    def _check_bounds(self, tree: Map) -> None:
+        """Bounds that cannot be used are found here, because here their place is known."""
+        for place in _items(tree.values.get("allows"), "commands"):
+            if len(place.value.split()) > 1:
+                self.problems.warn(
+                    place, "a program's name has no spaces, so this allows nothing", "Write the name alone, without arguments."
+                )
+        from edictum.contracts.sandbox.domains import DomainBounds  # the parts of the sandbox are large, and few bundles need them
+        from edictum.contracts.sandbox.paths import PathBounds
+
+        directories = [place for key in ("within", "not_within") for place in _items(tree, key)]
+        domains = [place for key in ("allows", "not_allows") for place in _items(tree.values.get(key), "domains")]
+        self._check_each(directories, lambda path: PathBounds((path,), (), None), "a directory", "Write a directory's path.")
+        hint = "Write host names or patterns such as '*.example.com', without scheme, port and path."
+        self._check_each(domains, lambda domain: DomainBounds((domain,), ()), "a domain", hint)
+
+    def _check_each(self, places: Iterable[Scalar], use: Callable[[str], Any], what: str, hint: str) -> None:
+        for place in places:
+            try:
+                use(place.value)
+            except ValueError as exc:
+                told = str(exc)
+                self.problems.add(place, told if " " in told else f"'{place.value}' is not {what}", hint)
 
     def _check_when(self, tree: Map, values: Mapping[str, Any], when: Expression, effect: str) -> None:
         for leaf in leaves(when):
@@ -247,6 +281,13 @@ class _Reader:
                 self._check_negatives(when)
                 self._check_contradictions(when)
                 yield SuccessSpec(id=name, tools=self._tools(values), failure_when=when)
+
+
+def _items(holder: Tree | None, key: str) -> list[Scalar]:
+    """The texts of a list under a key."""
+    found = holder.values.get(key) if isinstance(holder, Map) else None
+    items = found.items if isinstance(found, Seq) else []
+    return [item for item in items if isinstance(item, Scalar) and isinstance(item.value, str)]
 
 
 def _limited(contract: ContractSpec) -> Iterator[str]:

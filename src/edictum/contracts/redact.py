@@ -8,11 +8,12 @@ object that cannot be changed, say), the redaction has failed and the result is 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, Not, positive_leaves
+from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, Not, leaves, positive_leaves
 from edictum.contracts.generate import Custom
 from edictum.contracts.regex import REDACTED, Pattern
 from edictum.contracts.selectors import STAR, Subject, resolver
@@ -35,42 +36,33 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """The redaction that a condition calls for. It looks again at what it leaves, and raises when that is still objected to."""
+    """The redaction that a condition calls for. It looks again at what it leaves, and raises when that is still objected to:
+    also when it is the call that the condition objects to, which no redaction changes.
+    """
 
     cuts: tuple[Cut, ...]
-    expression: Expression  # what the condition says about the result
+    expression: Expression
     custom: Custom
+    own: Callable[[Any], Any]  # the guard's own redaction, for a condition that names nothing to cut
     checks_itself: bool = True
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: Any, call: ToolCall) -> Any:
+        if not self.cuts:
+            value = self.own(value)
         for cut in self.cuts:
             value = _apply(cut, value, cut.path)
-        if _holds(self.expression, Subject(NO_CALL, value), self.custom):
+        if _holds(self.expression, Subject(call, value), self.custom):
             raise NotRedacted
         return value
 
 
-NO_CALL = ToolCall("none")
-
-
-def redaction_for(expression: Expression, custom: Custom) -> Redaction | None:
+def redaction_for(expression: Expression, custom: Custom, own: Callable[[Any], Any]) -> Redaction | None:
     """The redaction for a condition; None when it says nothing about the result, and the guard's own is used."""
-    about_result = _about_result(expression)
-    if about_result is None:
+    if not any(leaf.selector.of_result for leaf in leaves(expression)):
         return None
-    cuts = tuple(cut for leaf in positive_leaves(about_result) if (cut := _cut(leaf)) is not None)
-    return Redaction(cuts, about_result, custom) if cuts else None
-
-
-def _about_result(expression: Expression) -> Expression | None:
-    """What a condition says about the result alone: the rest, about the call, does not change by redaction."""
-    if isinstance(expression, Leaf):
-        return expression if expression.selector.of_result else None
-    if isinstance(expression, Not):
-        item = _about_result(expression.item)
-        return None if item is None else Not(item)
-    items = tuple(part for item in expression.items if (part := _about_result(item)) is not None)
-    return type(expression)(items) if items else None
+    speaking = [leaf for leaf in positive_leaves(expression) if leaf.selector.of_result]
+    cuts = tuple(cut for leaf in speaking if (cut := _cut(leaf)) is not None)
+    return Redaction(cuts, expression, custom, own)
 
 
 def _holds(expression: Expression, subject: Subject, custom: Custom) -> bool:
@@ -82,6 +74,8 @@ def _holds(expression: Expression, subject: Subject, custom: Custom) -> bool:
     if isinstance(expression, AnyOf):
         return any(_holds(item, subject, custom) for item in expression.items)
     found = resolver(expression.selector, custom)(subject)
+    if not expression.selector.of_result:
+        return expression.holds(found)
     if expression.selector.wild:
         return expression.holds([item for item in found if item != REDACTED])
     return found != REDACTED and expression.holds(found)
@@ -145,7 +139,20 @@ def _map_text(value: Any, change: Change, depth: int = 0) -> Any:
     if depth > 50:
         return value
     if type(value) is dict:
-        return {_map_text(key, change, depth + 1): _map_text(item, change, depth + 1) for key, item in value.items()}
+        return _distinct([(_map_text(key, change, depth + 1), _map_text(item, change, depth + 1)) for key, item in value.items()])
     if type(value) in (list, tuple, set, frozenset):
         return type(value)([_map_text(item, change, depth + 1) for item in value])
     return value
+
+
+def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A dict of these. Keys that have become alike are numbered, so that no value is lost."""
+    made: dict[Any, Any] = {}
+    seen: Counter[Any] = Counter()
+    for key, item in pairs:
+        name = key
+        while name in made:
+            seen[key] += 1
+            name = f"{key} ({seen[key] + 1})"
+        made[name] = item
+    return made

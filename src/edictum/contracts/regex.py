@@ -272,7 +272,7 @@ class _Translation:
         text = found.group() if found else self.pattern[self.at]
         if self.last == "repeat" and text == "+":
             raise PatternError("possessive repetition '+' after a repetition is not supported", "Remove the second '+'.")
-        if found and not found.group(1) and not found.group(2):
+        if found and not found.group(1) and found.group(2) is None:  # {} is two braces
             self._take("{", r"\{")
             return ""
         if found:

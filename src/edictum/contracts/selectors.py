@@ -101,10 +101,23 @@ def _path(text: str, at: int) -> tuple[str, ...]:
         found = _SEGMENT.match(text, at)
         if found is None:
             raise SelectorError(f"'{text}' cannot be read from character {at + 1} on", 'Write steps as .name, ."quoted.name", [0] or [*].')
+        _check_step(text, found.group(3))
         star = found.group(5)
         steps.append(STAR if star else next(group for group in found.groups() if group is not None))
         at = found.end()
     return tuple(steps)
+
+
+def _check_step(text: str, name: str | None) -> None:
+    """A plain name that looks as if it meant more than a key of this name: as a key it would hardly ever be found."""
+    if name is None:
+        return
+    if "*" in name:
+        raise SelectorError(f"'{text}' has a '*' among its names", 'Write [*] for the elements of a list, or ."*" for a key of this name.')
+    if re.fullmatch(r"-\d+", name):
+        raise SelectorError(f"'{text}' counts from the end", f'Elements are counted from the start: [0]; a key of this name is ."{name}".')
+    if name != name.strip():
+        raise SelectorError(f"'{text}' has a space beside a name", f'Remove it, or write ."{name}" for a key of this name.')
 
 
 def _needs_path(text: str, path: tuple[str, ...]) -> None:
@@ -242,14 +255,32 @@ def _elements(value: Any) -> list[Any]:
 
 
 def text_of(result: Any) -> str | None:
-    """A result as text. Text that printing would escape (a line break, a quote) is added as it is, so that patterns see it."""
+    """A result as text. What printing would escape (a line break, a quote) or leave out (a field with ``repr=False``) is added, so that
+    patterns see it.
+    """
     if result is None or isinstance(result, str):
         return result
     if isinstance(result, (bytes, bytearray)):
         return result.decode("utf-8", "replace")
     whole = str(result)
+    opened = [str(jsonable(result))] if _hides(result) else []
     escaped = [text for text in texts(result) if repr(text)[1:-1] != text]
-    return "\n".join([whole, *escaped]) if escaped else whole
+    return "\n".join([whole, *opened, *escaped]) if opened or escaped else whole
+
+
+_PRINTED_WHOLE = frozenset({str, bytes, bytearray, int, float, complex, bool, type(None)})
+
+
+def _hides(value: Any, depth: int = 0) -> bool:
+    """Whether something in a structure prints itself in its own way, and may leave out what it would show as JSON."""
+    kind = type(value)
+    if kind in _PRINTED_WHOLE:
+        return False
+    if depth > 50:
+        return True
+    if kind is dict:
+        return any(_hides(item, depth + 1) for pair in value.items() for item in pair)
+    return kind not in LISTS or any(_hides(item, depth + 1) for item in value)
 
 
 def texts(value: Any, depth: int = 0) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from inspect import isawaitable
 from itertools import groupby
 from operator import length_hint
 from typing import Any
@@ -193,6 +194,11 @@ class AfterDecision:
     def all_answers(self) -> list[Answer]:
         return all_answers(self.asked, self.answers)
 
+    @property
+    def withheld(self) -> bool:
+        """Whether something was taken out of the result, or all of it."""
+        return any(not (answer.verdict.passed or answer.observed or answer.contract.effect == "warn") for answer in self.answers)
+
 
 def decide_after(
     asked: tuple[Contract, ...], answers: Sequence[Answer], call: ToolCall, value: Any, redact: Callable[[Any], Any]
@@ -210,7 +216,7 @@ def decide_after(
             warnings.append(f"[observe] {message}")
         elif contract.effect == "warn":
             warnings.append(f"{message} {_advice(call)}")
-        elif contract.effect == "redact" and not suppressed and (redacted := _redacted(answer, redact, value)) is not None:
+        elif contract.effect == "redact" and not suppressed and (redacted := _redacted(answer, redact, call, value)) is not None:
             value = redacted.value
             warnings.append(f"Content redacted by {contract.id}.{_happened(call)}")
         else:
@@ -233,17 +239,23 @@ class _Redacted:
     value: Any
 
 
-def _redacted(answer: Answer, default: Callable[[Any], Any], value: Any) -> _Redacted | None:
+def _redacted(answer: Answer, default: Callable[[Any], Any], call: ToolCall, value: Any) -> _Redacted | None:
     """The redacted value; None when it cannot be trusted: the contract itself failed, its redaction did, or nothing changed.
 
-    A redaction with ``checks_itself`` raises when something is left; for it "nothing changed" means that an earlier one did it all.
+    A redaction with ``checks_itself`` is given the call as well and raises when something is left; for it "nothing changed" means
+    that an earlier one did it all.
     """
-    redact = answer.contract.redact or default
+    redact: Callable[..., Any] = answer.contract.redact or default
     if answer.verdict.policy_error:
         return None
     try:
+        if getattr(redact, "checks_itself", False):
+            return _Redacted(redact(value, call))
         redacted = redact(value)
-        return _Redacted(redacted) if redacted != value or getattr(redact, "checks_itself", False) else None
+        if isawaitable(redacted):  # nobody waits here for what it would become
+            redacted.close()  # type: ignore[attr-defined]  # of a coroutine; others have none, and are left alone
+            return None
+        return _Redacted(redacted) if redacted != value else None
     except FAULTS:
         return None
 

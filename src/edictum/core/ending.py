@@ -65,6 +65,27 @@ def _ended_badly(ran: Ran) -> SuccessVerdict:
     return SuccessVerdict(False, "exception", f"{type(ran.error).__name__}: {describe(ran.error)}")
 
 
+FIXED_REASONS = frozenset({"default", "cancelled", "timeout"})  # the sources whose reasons quote nothing
+NOT_TOLD = "The reason is not shown: it may quote what a contract has taken out of the result."
+
+
+def as_shown(call: ToolCall, plan: Plan, ran: Ran, verdict: SuccessVerdict, value: Any, after: AfterDecision) -> SuccessVerdict:
+    """The verdict as it may be told. It was found in the tool's own result, so its reason may quote what a contract has taken out."""
+    if verdict.success or not after.withheld or verdict.source in FIXED_REASONS:
+        return verdict
+    if ran.error is not None:
+        return replace(verdict, reason=f"{type(ran.error).__name__}: {value}" if isinstance(value, str) else NOT_TOLD)
+    return replace(verdict, reason=_reason_again(call, plan, verdict, value) or NOT_TOLD)
+
+
+def _reason_again(call: ToolCall, plan: Plan, verdict: SuccessVerdict, value: Any) -> str | None:
+    """What the rule that found the failure says about the value that is shown."""
+    try:
+        return next((rule.judge(call, value) for rule in plan.success_rules if verdict.source == f"success_rule:{rule.name}"), None)
+    except Exception:
+        return None
+
+
 def failed_outcome(
     call: ToolCall, plan: Plan, context: Context, ran: Ran, verdict: SuccessVerdict, value: Any, after: AfterDecision
 ) -> ToolFailure | ToolTimeout:
