@@ -13,6 +13,25 @@ from typing import Any
 
 UPSTREAM = str(Path(__file__).with_name("mcp_upstream.py"))
 BARE = [sys.executable, UPSTREAM, "stdio"]
+# A server whose answers to calls bear their id as text, and come twice.
+ODD = [
+    sys.executable,
+    "-c",
+    """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    call, params = asked["method"] == "tools/call", asked.get("params") or {}
+    hello = {"protocolVersion": params.get("protocolVersion"), "capabilities": {"tools": {}}, "serverInfo": {"name": "odd", "version": "1"}}
+    listed = {"tools": [{"name": "lookup", "inputSchema": {"type": "object"}}]}
+    found = {"content": [{"type": "text", "text": "the number is 123-45-6789"}]}
+    result = {"initialize": hello, "tools/list": listed, "tools/call": found}.get(asked["method"], {})
+    for _ in range(2 if call else 1):
+        print(json.dumps({"jsonrpc": "2.0", "id": str(asked["id"]) if call else asked["id"], "result": result}), flush=True)
+""",
+]
 RULES = """\
 apiVersion: edictum/v1
 kind: ContractBundle

@@ -264,5 +264,24 @@ def test_asynchronous_tools_run_in_their_own_loop_and_side_by_side() -> None:
     assert len(set(loops)) == 1
 
 
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_a_call_counts_once_however_often_the_hook_is_wired(how: str) -> None:
+    ran: list[str] = []
+
+    def again(key: str) -> str:
+        """Let another agent do the same."""
+        ran.append(key)
+        if len(ran) == 1:
+            play(agent_of([again], [[Call("again", {"key": "a"}, "c1")]], tool_hooks=hooks), "sync")
+        return key
+
+    guard = Edictum()
+    adapter = AgnoAdapter(guard)
+    hooks = [adapter.as_tool_hook(), adapter.as_tool_hook()]
+    play(agent_of([again], [[Call("again", {"key": "a"}, "c1")]], tool_hooks=hooks), how)
+    assert ran == ["a", "a"]
+    assert guard.session(adapter.session_id).attempts == 2, "the same call once; another call, by the same name and id, too"
+
+
 class TestExample(ExampleAndPage):
     name = "agno"

@@ -159,7 +159,8 @@ async def test_the_callables_work_as_users_know_them() -> None:
     assert await post(tool_use_id="c2", tool_response=leak("a")) == {
         "hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": "a [GONE]"}
     }
-    assert await post(tool_use_id="c2", tool_response=leak("a")) == {}, "a call that is closed is nobody's"
+    again = await post(tool_use_id="c2", tool_response=leak("a"))
+    assert SECRET not in again["hookSpecificOutput"]["updatedToolOutput"], "nobody judges what a call that is closed brings"
 
 
 @pytest.mark.parametrize("asked", [{}, {"tool_name": "Bash", "tool_use_id": "c1"}, {"tool_name": 1, "tool_input": [], "tool_use_id": "c1"}])
@@ -216,8 +217,69 @@ async def test_handlers_of_equal_calls_that_run_at_once_close_one_call_each() ->
     await asyncio.gather(*(tool.handler({"key": "a"}) for _ in range(3)))
     ended = [event.call_id for event in guard.local_sink.events if event.action == "call_executed"]
     assert sorted(ended) == ["c0", "c1", "c2"]
-    await tool.handler({"key": "not asked for"})
-    assert len(guard.local_sink.events) == 6
+
+
+async def test_a_wrapped_tool_does_not_run_unless_the_hooks_have_let_it() -> None:
+    guard, ran = Edictum(), []
+
+    async def look(key: str) -> str:
+        ran.append(key)
+        return key
+
+    adapter = ClaudeAgentSDKAdapter(guard)
+    (tool,) = adapter.wrap_tools([as_tool(look)])
+    answer = await tool.handler({"key": "a"})
+    assert answer["is_error"] is True
+    assert "to_sdk_hooks()" in text_of(answer["content"])
+    assert await adapter.to_hook_callables()["pre_tool_use"]("mcp__t__look", {"key": "a"}, "c1") == {}
+    await tool.handler({"key": "something else"})
+    assert ran == []
+    await tool.handler({"key": "a"})
+    assert ran == ["a"]
+    assert [(str(event.action), event.tool_name) for event in guard.local_sink.events] == [
+        ("call_denied", "look"),
+        ("call_allowed", "mcp__t__look"),
+        ("call_denied", "look"),
+        ("call_executed", "mcp__t__look"),
+    ]
+    assert guard.session(adapter.session_id).attempts == 3
+
+
+RESPONSES = [
+    {"stdout": SECRET, "stderr": SECRET, "interrupted": False},
+    [{"type": "text", "text": SECRET}, {"type": "image", "source": {}}],
+    SECRET,
+    {"filenames": [SECRET]},
+]
+
+
+@pytest.mark.parametrize("response", RESPONSES, ids=["bash", "blocks", "text", "structure"])
+@pytest.mark.parametrize("gone", ["too old", "stopped"])
+async def test_the_output_of_a_call_whose_ticket_is_gone_is_withheld(gone: str, response: Any) -> None:
+    adapter = ClaudeAgentSDKAdapter(Edictum())
+    hooks = adapter.to_hook_callables()
+    await hooks["pre_tool_use"]({"tool_name": "Bash", "tool_input": {}, "tool_use_id": "c1", "session_id": "s"}, "c1", {})
+    if gone == "too old":
+        await adapter.aafter("c1", error=asyncio.CancelledError())  # what the table of tickets does
+    else:
+        await hooks["stop"]({"session_id": "s"}, None, {})
+    said = await hooks["post_tool_use"](tool_use_id="c1", tool_response=response)
+    assert SECRET not in str(said)
+    assert said.get("continue_") is False or type(said["hookSpecificOutput"]["updatedToolOutput"]) is type(response)
+
+
+async def test_an_equal_call_may_start_after_the_cli_has_said_that_the_first_one_ended() -> None:
+    """The first handler took the id of the second call; the CLI then says that the first id has ended."""
+    guard = Edictum(contracts=[no_secret("redact")])
+    adapter = ClaudeAgentSDKAdapter(guard)
+    hooks, (tool,) = adapter.to_hook_callables(), adapter.wrap_tools([as_tool(leak)])
+    for number in (1, 2):
+        await hooks["pre_tool_use"]("mcp__t__leak", {"key": "a"}, f"c{number}")
+    for number in (1, 2):
+        answer = await tool.handler({"key": "a"})
+        assert (answer.get("is_error"), SECRET in text_of(answer["content"])) == (False, False)
+        assert await hooks["post_tool_use"](tool_use_id=f"c{number}", tool_response=answer["content"]) == {}
+    assert sorted(event.call_id for event in guard.local_sink.events if event.action == "call_executed") == ["c1", "c2"]
 
 
 async def test_equal_calls_whose_ids_are_crossed_are_all_redacted() -> None:

@@ -318,6 +318,44 @@ def test_an_answer_from_crewai_s_cache_is_not_given_around_the_guard(how: str) -
     assert actions(guard) == ["call_allowed", "call_executed", "call_denied"]
 
 
+@pytest.mark.parametrize("native", [True, False], ids=["native", "as text"])
+@pytest.mark.parametrize("how", ["copies", "agent", "register"])
+def test_what_a_plain_agent_left_in_the_cache_does_not_answer_a_governed_one(how: str, native: bool) -> None:
+    ran: list[str] = []
+
+    @tool("look")
+    def look(key: str) -> str:
+        """Look something up."""
+        ran.append(key)
+        return f"value of {key}, {SECRET}"
+
+    asked = [Call("look", {"key": key}, key) for key in ("forbidden", "a")]
+    models = [ScriptedModel([[call] for call in asked], native) for _ in range(2)]
+    guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
+    adapter = CrewAIAdapter(guard)
+    plain = agent_with([look], models[0], "plain")
+    governed = agent_with(adapter.wrap_tools([look]) if how == "copies" else [look], models[1], "governed")
+    if how == "agent":
+        adapter.wrap_tools(governed)
+    first, second = (Task(description="d", expected_output="e", agent=agent) for agent in (plain, governed))
+    crew = Crew(agents=[plain, governed], tasks=[first, second], verbose=False, cache=True)
+    if how == "register":
+        first.callback = lambda _: adapter.register()  # from then on
+    crew.kickoff()
+    assert ran == ["forbidden", "a", "a"], "the governed agent may not run the first, and must run the second"
+    assert actions(guard) == ["call_denied", "call_allowed", "postcondition_warning", "call_executed"]
+    assert SECRET not in str(models[1]._seen)
+
+
+def test_an_agent_that_is_not_governed_keeps_its_cache() -> None:
+    lookup = Lookup(ran=[])
+    run = Run([lookup], [[Call("look_up_things", {"key": "a"}, "c1")], [Call("look_up_things", {"key": "a"}, "c2")]])
+    run.crew.cache = run.agent.cache = True
+    CrewAIAdapter(Edictum()).wrap_tools(Run([Lookup(ran=[])], []).crew)
+    run.crew.kickoff()
+    assert lookup.ran == ["a"]
+
+
 def test_a_denial_is_among_the_failures_of_the_task() -> None:
     run = Run([Lookup(ran=[])], [[Call("look_up_things", {"key": "forbidden"}, "c1")]])
     CrewAIAdapter(Edictum(contracts=[no_forbidden])).wrap_tools(run.crew)

@@ -270,5 +270,40 @@ def test_calls_of_the_server_s_own_code_are_governed_without_an_id() -> None:
     assert guard.local_sink.last().call_id
 
 
+def test_a_call_counts_once_however_often_the_middleware_is_wired() -> None:
+    ran: list[str] = []
+
+    async def again(key: str) -> str:
+        ran.append(key)
+        if len(ran) == 1:
+            await server.call_tool("again", {"key": key})
+        return key
+
+    guard = Edictum()
+    adapter = FastMCPAdapter(guard)
+    server = server_of([again], [adapter.as_middleware(), adapter.as_middleware()])
+    ask(server, "again", key="a")
+    assert ran == ["a", "a"]
+    assert guard.session(adapter.session_id).attempts == 2, "the same call once; another call, in the same request, too"
+
+
+def test_a_name_that_no_tool_can_have_is_recorded_and_counted() -> None:
+    guard = Edictum(limits=OperationLimits(max_attempts=1))
+    adapter = FastMCPAdapter(guard)
+    assert "DENIED: Invalid tool_name" in str(ask(server_of([], [adapter.as_middleware()]), "functions/look"))
+    assert guard.local_sink.last().tool_name == "invalid_tool_name"
+    assert guard.session(adapter.session_id).attempts == 1
+
+
+@pytest.mark.parametrize("key", ["fastmcp_note", "fastmcp", "io.modelcontextprotocol/note"])
+def test_metadata_of_a_tool_is_judged_under_whatever_name(key: str) -> None:
+    def look() -> ToolResult:
+        return ToolResult(content=[TextContent(type="text", text="fine")], meta={key: {"note": SECRET}})
+
+    guard = Edictum(contracts=[no_secret("redact", redact=without_secret)])
+    said = str(ask(server_of([look], [FastMCPAdapter(guard).as_middleware()]), "look"))
+    assert SECRET not in said and "[GONE]" in said
+
+
 class TestExample(ExampleAndPage):
     name = "fastmcp"

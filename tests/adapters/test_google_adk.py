@@ -305,5 +305,13 @@ def test_a_sub_agent_without_callbacks_is_noticed() -> None:
     assert adapter.self_test(Run(agent, [adapter.as_plugin()]).runner) == "governed"
 
 
+def test_two_plugins_with_two_guards_both_decide() -> None:
+    guards = Edictum(), Edictum(contracts=[no_forbidden])
+    agent = agent_of([look], [[Call("look", {"key": "forbidden"}, "c1")]])
+    played(agent, *(GoogleADKAdapter(guard).as_plugin() for guard in guards))
+    assert "DENIED: The key is forbidden." in str(answers(agent.model))
+    assert actions(guards[1]) == ["call_denied look"]
+
+
 class TestExample(ExampleAndPage):
     name = "google_adk"

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pytest
 from faults import PlantedFaults
 
-from edictum import Edictum, EdictumConfigError, Principal
+from edictum import Edictum, EdictumConfigError, Principal, Verdict, precondition
 from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, check_version, numbers
 from edictum.runtime.ticket import Ticket
 from edictum.testing.adapter import AdapterConformance, Answer, Call, ControlFlow
@@ -287,3 +287,57 @@ def test_ways_of_the_loop_really_run_at_once() -> None:
     loop = Loop([meet], [[Call("meet", {"key": str(number)}, str(number)) for number in range(3)]])
     loop.run()
     assert len(loop.read) == 3
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "x" * 300, "two\nlines", 7], ids=["slash", "empty", "long", "lines", "number"])
+@pytest.mark.parametrize("how", ["call", "acall", "before", "abefore"])
+def test_a_call_whose_name_cannot_be_written_down_is_recorded_and_counted(how: str, name: Any) -> None:
+    asked: list[str] = []
+
+    @precondition("*")
+    def ask_somebody(call: Any) -> Verdict:
+        asked.append(call.tool_name)
+        return Verdict.pass_()
+
+    guard = Edictum(contracts=[ask_somebody])
+    adapter = Adapter(guard)
+    way = getattr(adapter, how)
+    given = (name, {"key": "a"}, lambda _: asked.append("it ran")) if "call" in how else ("c1", name, {"key": "a"})
+    made = way(*given, call_id="c1")
+    reply = asyncio.run(made) if inspect.isawaitable(made) else made
+    assert isinstance(reply, Reply)
+    assert reply.denied
+    assert "Invalid tool_name" in str(reply.text)
+    assert [(str(event.action), event.tool_name, event.call_id) for event in guard.local_sink.events] == [
+        ("call_denied", "invalid_tool_name", "c1")
+    ]
+    assert (guard.session(adapter.session_id).attempts, asked) == (1, [])
+
+
+def test_arguments_that_cannot_be_read_are_recorded_and_counted() -> None:
+    guard = Edictum()
+    adapter = Adapter(guard)
+    reply = adapter.call("look", {1: "a"}, lambda _: None)  # type: ignore[dict-item]
+    assert reply.denied
+    assert guard.local_sink.last().tool_name == "look"
+    assert guard.session(adapter.session_id).attempts == 1
+
+
+def test_a_second_ticket_under_one_id_is_recorded_once() -> None:
+    guard = Edictum()
+    adapter = Adapter(guard)
+    assert isinstance(adapter.before("c1", "look", {}, call_id="c1"), Ticket)
+    assert isinstance(adapter.before("c1", "look", {}, call_id="c1"), Reply)
+    assert guard.session(adapter.session_id).attempts == 2
+
+
+def test_an_adapter_knows_the_call_that_it_is_around_by_its_object_and_arguments() -> None:
+    adapter, other, call = Adapter(Edictum()), Adapter(Edictum()), object()
+    with adapter.around(call, {"key": 1}):
+        assert adapter.is_around(call, {"key": 1})
+        assert not adapter.is_around(call, {"key": True}), "somebody in between has changed them"
+        assert not adapter.is_around(object(), {"key": 1})
+        assert not other.is_around(call, {"key": 1})
+    assert not adapter.is_around(call, {"key": 1}), "it is over"
+    with adapter.around(None, {}):
+        assert not adapter.is_around(None, {}), "a framework that does not say which call it is"

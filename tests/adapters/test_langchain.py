@@ -11,13 +11,13 @@ import pytest
 from faults import PlantedFaults
 from langchain.agents import create_agent
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import InjectedToolCallId, StructuredTool, ToolException, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 from pages import ExampleAndPage
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
@@ -180,6 +180,100 @@ def test_the_message_in_a_command_is_redacted_and_the_command_stays_one() -> Non
     graph = StateGraph(State).add_node("tools", node).add_edge(START, "tools").compile()
     state = graph.invoke({"messages": [turn([Call("move", {"key": "home"}, "c1")])], "place": ""})
     assert (state["messages"][-1].content, state["place"]) == ("moved to [GONE]", "home")
+
+
+class Notes(MessagesState):
+    notes: Any
+
+
+@tool
+def write_all(key: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+    """Write to every place that a tool can write to."""
+    mine = ToolMessage(f"done {SECRET}", tool_call_id=tool_call_id, artifact={"raw": SECRET}, additional_kwargs={"raw": SECRET})
+    said = [mine, HumanMessage(f"note {SECRET}", name=f"by {SECRET}"), {"role": "user", "content": f"also {SECRET}"}]
+    return Command(update={"messages": said, "notes": {"raw": [SECRET]}}, goto=[Send("reader", {"notes": SECRET}), "reader"])
+
+
+@tool
+def write_aside(key: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+    """Write only beside the message that answers the call."""
+    return Command(update={"messages": [ToolMessage("done", tool_call_id=tool_call_id), HumanMessage(SECRET)], "notes": SECRET})
+
+
+@tool
+def answer_with_artifact(key: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> ToolMessage:
+    """Make the message, and keep the raw data."""
+    return ToolMessage("done", tool_call_id=tool_call_id, artifact={"raw": SECRET})
+
+
+@tool
+def forget(key: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+    """Remove a message."""
+    return Command(update={"messages": [RemoveMessage(id="first"), ToolMessage("forgotten", tool_call_id=tool_call_id)], "notes": key})
+
+
+def state_after(made: Any, contract: Any, how: str) -> tuple[dict[str, Any], list[Any], Edictum]:
+    """The state of a graph after one call of the tool, and what the node after it was given."""
+    guard, given = Edictum(contracts=[contract]), list[Any]()
+    node = LangChainAdapter(guard).as_tool_node([made])
+    graph = StateGraph(Notes).add_node("tools", node).add_node("reader", lambda state: given.append(state) or {}).add_edge(START, "tools")
+    start = {"messages": [HumanMessage("go", id="first"), turn([Call(made.name, {"key": "a"}, "c1")])], "notes": ""}
+    compiled = graph.compile()
+    return compiled.invoke(start) if how == "sync" else asyncio.run(compiled.ainvoke(start)), given, guard
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+@pytest.mark.parametrize("made", [write_all, write_aside, answer_with_artifact], ids=lambda made: made.name)
+def test_all_that_a_tool_writes_is_redacted(made: Any, how: str) -> None:
+    state, given, guard = state_after(made, no_secret("redact", redact=without_secret), how)
+    assert SECRET not in f"{state} {given} {[vars(message) for message in state['messages']]}"
+    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "postcondition_warning", "call_executed"]
+    if made is write_all:
+        mine, note, also = state["messages"][2:]
+        assert (mine.content, mine.artifact, mine.tool_call_id) == ("done [GONE]", {"raw": "[GONE]"}, "c1")
+        assert (note.content, note.name, also.content, state["notes"]) == ("note [GONE]", "by [GONE]", "also [GONE]", {"raw": ["[GONE]"]})
+        assert {"notes": "[GONE]"} in given
+        assert len(given) == 2
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+@pytest.mark.parametrize("made", [write_all, write_aside, answer_with_artifact], ids=lambda made: made.name)
+def test_what_a_denied_result_wrote_is_left_out(made: Any, how: str) -> None:
+    state, given, _ = state_after(made, no_secret("deny"), how)
+    (message,) = state["messages"][2:]
+    assert SECRET not in f"{state} {given} {vars(message)}"
+    assert (message.tool_call_id, message.artifact, message.additional_kwargs, state["notes"]) == ("c1", None, {}, "")
+    assert len(given) == (1 if made is write_all else 0)  # it goes where it was sent, without what it was to bring along
+
+
+def test_what_nobody_objects_to_is_written_as_the_tool_wrote_it() -> None:
+    state, _, _ = state_after(forget, no_secret("redact", redact=without_secret), "sync")
+    assert ([message.type for message in state["messages"]], state["messages"][-1].content, state["notes"]) == (
+        ["ai", "tool"],
+        "forgotten",
+        "a",
+    )
+
+
+def test_two_middlewares_with_two_guards_both_decide() -> None:
+    guards = Edictum(), Edictum(contracts=[no_forbidden])
+    agent = Agent([look], [[Call("look", {"key": "forbidden"}, "c1")]], [LangChainAdapter(guard).as_middleware() for guard in guards])
+    TestLangChain().run(agent)
+    assert "DENIED: The key is forbidden." in str(TestLangChain().replies(agent))
+    assert [str(event.action) for event in guards[1].local_sink.events] == ["call_denied"]
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_a_name_that_no_tool_can_have_is_recorded_and_counted(how: str) -> None:
+    guard = Edictum(limits=OperationLimits(max_attempts=1))
+    adapter = LangChainAdapter(guard)
+    (message,) = ask_node(adapter.as_tool_node([look]), Call("functions/look", {"key": "a"}, "c1"), how=how)
+    assert (message.status, message.content.startswith("DENIED: Invalid tool_name: 'functions/look'")) == ("error", True)
+    assert [(str(event.action), event.tool_name, event.call_id) for event in guard.local_sink.events] == [
+        ("call_denied", "invalid_tool_name", "c1")
+    ]
+    (message,) = ask_node(adapter.as_tool_node([look]), Call("look", {"key": "a"}, "c2"), how=how)
+    assert "DENIED: Attempt limit" in message.content
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])

@@ -22,7 +22,7 @@ from mcp import Client, ClientSession, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
-from mcp_processes import BARE, CALLS, NO_RULES, RULES, gateway_url, plain, proxy, upstream_url
+from mcp_processes import BARE, CALLS, NO_RULES, ODD, RULES, gateway_url, plain, proxy, upstream_url
 from mcp_types import jsonrpc_message_adapter
 from test_fastmcp import Agent, send_under_our_ids, server_of, text_of
 
@@ -307,6 +307,16 @@ def test_over_http_the_proxy_passes_what_the_bare_server_passes(open_rules: Path
             assert asyncio.run(everything(port, mode)) == bare
         with gateway_url(rules, url) as port:
             asyncio.run(governed(port, mode))
+
+
+def test_a_client_reads_nothing_raw_of_a_server_that_answers_twice_and_under_text(rules: Path, tmp_path: Path) -> None:
+    async def go() -> list[Any]:
+        async with Client(reach(proxy(rules, "--audit", str(tmp_path / "audit.jsonl"), to=ODD)), mode="legacy") as client:
+            return [(await client.call_tool("lookup", {"key": "a"})).content[0].text for _ in range(3)]
+
+    assert asyncio.run(go()) == ["the number is [REDACTED]"] * 3
+    events = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [event["action"] for event in events].count("call_executed") == 3
 
 
 def test_six_calls_at_once_through_the_process_run_two(tmp_path: Path) -> None:

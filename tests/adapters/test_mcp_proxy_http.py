@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,11 @@ class Upstream:
         self.ending = ending  # what follows the answer; None: nothing, the stream stays open
         self.accepted = 0
         self.hung_up = asyncio.Event()
+        self.serving: set[asyncio.Task[Any] | None] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
+        self.serving.add(asyncio.current_task())
         whole = True
         while whole and (request := await self._request(reader)) is not None:
             result = {"content": [{"type": "text", "text": f"answer {request['id']}"}]}
@@ -49,6 +51,12 @@ class Upstream:
             whole = self.ending is None or self.ending.endswith(END)
         self.hung_up.set()
         writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    async def done(self) -> None:
+        """When the last connection is closed; else its socket would be found open by a later test."""
+        await asyncio.gather(*(task for task in self.serving if task is not None))
 
     async def _request(self, reader: asyncio.StreamReader) -> Any:
         try:
@@ -66,6 +74,7 @@ async def gateway_to(upstream: Upstream) -> AsyncIterator[Gateway]:
         gateway = Gateway(MCPAdapter(Edictum()), f"http://{host}:{port}/mcp", {})
         yield gateway
         await gateway._client.aclose()
+        await upstream.done()
 
 
 async def ask(gateway: Gateway, number: int) -> str:

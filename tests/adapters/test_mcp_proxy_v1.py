@@ -13,7 +13,7 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_processes import BARE, CALLS, NO_RULES, RULES, gateway_url, plain, proxy, upstream_url
+from mcp_processes import BARE, CALLS, NO_RULES, ODD, RULES, gateway_url, plain, proxy, upstream_url
 
 pytestmark = pytest.mark.s3  # needs mcp
 
@@ -86,3 +86,11 @@ def test_over_http_the_proxy_passes_what_the_bare_server_passes(open_rules: Path
             assert asyncio.run(everything(port)) == bare
         with gateway_url(rules, url) as port:
             asyncio.run(governed(port))
+
+
+def test_a_client_reads_nothing_raw_of_a_server_that_answers_twice_and_under_text(rules: Path) -> None:
+    async def go() -> list[Any]:
+        async with session(proxy(rules, to=ODD)) as (client, _):
+            return [plain(await client.call_tool("lookup", {"key": "a"}))["content"][0]["text"] for _ in range(3)]
+
+    assert asyncio.run(go()) == ["the number is [REDACTED]"] * 3

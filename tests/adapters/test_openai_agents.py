@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import threading
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +23,7 @@ from agents import (
     function_tool,
     handoff,
 )
+from agents.extensions.handoff_filters import remove_all_tools
 from agents.mcp import MCPServer
 from agents.testing import ScriptedModel, assistant_message, function_call
 from faults import PlantedFaults
@@ -228,6 +232,17 @@ def test_a_denied_handoff_stays_with_its_agent_and_says_why() -> None:
     assert dict(outputs(first.model))["c1"].startswith("DENIED: ")
 
 
+def test_the_filter_of_a_handoff_is_for_those_that_happen() -> None:
+    for allowed in (0, 1):
+        guard = Edictum(limits=OperationLimits(max_calls_per_tool={"transfer_to_second": allowed}))
+        second = Agent(name="second", model=model())
+        hand = handoff(second, input_filter=remove_all_tools)
+        first = Agent(name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[hand])
+        play(OpenAIAgentsAdapter(guard).govern(first))
+        read = dict(outputs(second.model if allowed else first.model))
+        assert read == {} if allowed else read["c1"].startswith("DENIED: ")
+
+
 def test_a_clone_that_is_denied_a_handoff_goes_on_itself() -> None:
     guard = Edictum(limits=OperationLimits(max_calls_per_tool={"transfer_to_second": 0}))
     first = OpenAIAgentsAdapter(guard).govern(Agent(name="first", model=model(), handoffs=[Agent(name="second", model=model())]))
@@ -373,6 +388,40 @@ def test_a_failure_function_still_words_failures_and_none_still_raises() -> None
 def test_a_tool_that_the_provider_runs_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     OpenAIAgentsAdapter(Edictum()).govern(Agent(name="a", tools=[WebSearchTool()]))
     assert "'web_search' is not a function tool" in caplog.text
+
+
+def test_a_tool_that_two_threads_use_first_is_governed_once() -> None:
+    wrapped, second_asks = list[str](), threading.Event()
+
+    class Slow(OpenAIAgentsAdapter):
+        def _invoker(self, *args: Any) -> Any:
+            wrapped.append(threading.current_thread().name)
+            second_asks.wait(10)
+            time.sleep(0.05)  # time enough for the second thread, if nothing keeps it away
+            return super()._invoker(*args)
+
+    first, second = Slow(Edictum()).as_guardrails()
+    made = function_tool(tool_input_guardrails=[first], tool_output_guardrails=[second])(lookup_once)
+    data = SimpleNamespace(agent=Agent(name="a", tools=[made]), context=SimpleNamespace(tool_name=made.name))
+
+    def use(last: bool) -> None:
+        if last:
+            second_asks.set()
+        first.guardrail_function(data)
+
+    threads = [threading.Thread(target=use, args=(last,)) for last in (False, True)]
+    for thread in threads:
+        thread.start()
+        while not wrapped:
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join(30)
+    assert len(wrapped) == 1
+
+
+def lookup_once(key: str) -> str:
+    """Look something up."""
+    return key
 
 
 class TestExample(ExampleAndPage):

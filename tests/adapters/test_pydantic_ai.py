@@ -132,14 +132,26 @@ def redacting() -> Edictum:
     return Edictum(contracts=[no_secret("redact", redact=without_secret)])
 
 
-def test_both_parts_of_a_tool_return_are_redacted() -> None:
+def test_all_parts_of_a_tool_return_are_redacted() -> None:
     def look(key: str) -> ToolReturn[Any]:
         return ToolReturn({"number": SECRET}, content=f"It is {SECRET}.", metadata={"kept": SECRET})
 
     agent = played(look, redacting())
     assert SECRET not in str([part for message in agent.seen[-1] for part in message.parts if part.part_kind == "user-prompt"])
     (part,) = [part for message in agent.seen[-1] for part in message.parts if part.part_kind == "tool-return"]
-    assert (part.content, part.metadata) == ({"number": "[GONE]"}, {"kept": SECRET})
+    assert (part.content, part.metadata) == ({"number": "[GONE]"}, {"kept": "[GONE]"})
+
+
+@pytest.mark.parametrize("effect", ["redact", "deny"])
+def test_the_metadata_of_a_tool_return_is_judged_without_anything_else_in_it(effect: str) -> None:
+    def look(key: str) -> ToolReturn[Any]:
+        return ToolReturn("fine", metadata={"kept": SECRET})
+
+    guard = redacting() if effect == "redact" else Edictum(contracts=[no_secret("deny")])
+    agent = played(look, guard)
+    assert SECRET not in str(agent.seen[-1][1:])
+    (part,) = [part for message in agent.seen[-1] for part in message.parts if part.part_kind == "tool-return"]
+    assert (part.metadata == {"kept": "[GONE]"}, part.content == "fine") == (effect == "redact", effect == "redact")
 
 
 def test_a_tool_return_that_is_suppressed_shows_neither_part() -> None:
@@ -194,6 +206,23 @@ def test_a_call_that_waited_for_an_approval_is_counted_once() -> None:
     assert TestPydanticAI().replies(agent)[0].text == "paid a"
     assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_paused", "call_allowed", "call_executed"]
     assert guard.session(adapter.session_id).executions == 1
+
+
+def test_a_call_counts_once_however_often_the_capability_is_wired() -> None:
+    ran: list[str] = []
+
+    async def again(key: str) -> str:
+        ran.append(key)
+        if len(ran) == 1:
+            await Scripted([again], script, wired).agent.run("go")
+        return key
+
+    guard, script = Edictum(), [[Call("again", {"key": "a"}, "c1")]]
+    adapter = PydanticAIAdapter(guard)
+    wired = [adapter.as_capability(), adapter.as_capability()]
+    asyncio.run(Scripted([again], script, wired).agent.run("go"))
+    assert ran == ["a", "a"]
+    assert guard.session(adapter.session_id).attempts == 2, "the same call once; another call, by the same name and id, too"
 
 
 class TestExample(ExampleAndPage):

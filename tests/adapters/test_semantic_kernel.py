@@ -279,5 +279,23 @@ def test_an_unsupported_version_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         SemanticKernelAdapter(Edictum()).register(Kernel())
 
 
+async def test_a_call_counts_once_however_often_the_filter_is_registered() -> None:
+    guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
+    adapter = SemanticKernelAdapter(guard)
+    run = Run(
+        [look_up, fall],
+        [[Call("look_up", {"key": "a"}, "c1"), Call("look_up", {"key": "forbidden"}, "c2"), Call("fall", {"key": "a"}, "c3")]],
+    )
+    for _ in range(2):
+        adapter.register(run.kernel)
+    await ask(run)
+    assert guard.session(adapter.session_id).attempts == 3
+    assert {event.call_id: str(event.action) for event in guard.local_sink.events} == {
+        "c1": "call_executed",
+        "c2": "call_denied",
+        "c3": "call_failed",
+    }
+
+
 class TestExample(ExampleAndPage):
     name = "semantic_kernel"

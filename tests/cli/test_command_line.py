@@ -64,12 +64,27 @@ def test_the_module_is_the_command(arguments: list[str]) -> None:
         ([], "http://host:port/mcp", "The url 'http://host:port/mcp' has no valid host and port. Write it as https://example.com/mcp."),
         ([], "https://", "The url 'https://' has no valid host and port."),
         ([], "http://[::1", "The url 'http://[::1' has no valid host and port."),
+        ([], "HTTP://", "The url 'HTTP://' has no valid host and port."),
+        (["--header", "Bad Name: v"], ANY_URL, "--header 'Bad Name' is no name of a header. Write it as 'Name: value'"),
+        (["--header", ": v"], ANY_URL, "--header '' is no name of a header."),
+        (["--header", "X-Näme: v"], ANY_URL, "--header 'X-Näme' is no name of a header."),
+        (["--header", "Name: välue"], ANY_URL, "The value of --header 'Name' cannot be sent."),
+        (["--header", "Name: a\nb"], ANY_URL, "The value of --header 'Name' cannot be sent."),
+        (["--header", "Name: v"], "true", "--header needs a server with a url."),
+        (["--session", ""], "true", "--session '' is no name."),
+        (["--session", " "], ANY_URL, "--session ' ' is no name."),
     ],
 )
 def test_a_wrong_option_is_one_line_and_exit_code_2(rules: Path, options: list[str], server: str, says: str) -> None:
     done = edictum("mcp-proxy", "--contracts", "rules.yaml", *options, "--", server, cwd=rules.parent)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert done.stderr.startswith(f"edictum mcp-proxy: {says}") and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_nothing_stands_after_a_url(rules: Path) -> None:
+    done = edictum("mcp-proxy", "--contracts", "rules.yaml", "--", ANY_URL, "--http", "8080", cwd=rules.parent)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert done.stderr.startswith("edictum mcp-proxy: '--http' stands after the url of the server.")
 
 
 def test_an_audit_file_of_the_bundle_is_opened_at_the_start_as_well(rules: Path) -> None:

@@ -36,7 +36,7 @@ from edictum import (
 )
 from edictum.core.contract import Kind, with_mode
 from edictum.core.effects import Ran
-from edictum.core.limits import Limit, Metric, compiled_together, windows_of
+from edictum.core.limits import Limit, Metric, compiled_together, millionths, windows_of
 from edictum.core.policy import MAX_CACHED_PLANS, Policy, SuccessRule, ToolEntry, tool_entry
 from edictum.core.session import SessionReading
 from edictum.findings import classify_finding
@@ -382,6 +382,31 @@ def test_a_budget_that_means_nothing_is_refused(bad: dict[str, Any]) -> None:
     """With the number."""
     with pytest.raises(EdictumConfigError, match="OperationLimits"):
         OperationLimits(**bad)
+
+
+@pytest.mark.parametrize(
+    ("value", "up", "down"),
+    [
+        (0, 0, 0),
+        (0.0000004, 1, 0),
+        (0.0000015, 2, 1),
+        (1e-15, 1, 0),
+        (0.1 + 0.2, 300_000, 300_000),
+        (0.29, 290_000, 290_000),
+        (1.1 * 3, 3_300_000, 3_300_000),
+        (10**12, 10**18, 10**18),
+    ],
+)
+def test_what_is_less_than_a_millionth_counts(value: float, up: int, down: int) -> None:
+    """If this fails, any number of small amounts fit into a budget, or what floats cannot hold exactly costs a millionth."""
+    assert (millionths("cost", value), millionths("cost", value, down=True)) == (up, down)
+
+
+def test_a_budget_holds_for_amounts_that_are_less_than_a_millionth() -> None:
+    """What is used is rounded up and the budget down: the sum never exceeds it."""
+    guard = Edictum(limits=OperationLimits(max_cost=0.0000015))
+    outcomes = [guard.dispatch_sync("work", {}, lambda: 1, amounts={"cost": 0.0000008}) for _ in range(3)]
+    assert [type(it).__name__ for it in outcomes] == ["ToolExecutionResult", "ToolDenied", "ToolDenied"]
 
 
 def test_the_tighter_budget_applies() -> None:

@@ -10,8 +10,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "contracts": "the rules, made with the decorators below; all that match a call are asked",
         "hooks": "functions before and after tools: `HookRegistration`",
         "limits": "how much one session may use; None: `OperationLimits()`, that is 500 attempts and 200 calls",
-        "tools": "what is known about tools, by name or glob (of several globs, the one that spells out most of the name): a dict of dicts with `side_effect`, `idempotent`, `timeout_s`, `run_in`, "
-        "`retry_on_timeout`, `retry_on_failure`, `verify`",
+        "tools": "what is known about tools, by name or glob (of several globs, the one that spells out most of the name): a dict "
+        "of dicts with `side_effect`, `idempotent`, `timeout_s`, `run_in`, `retry_on_timeout`, `retry_on_failure`, `verify`",
         "success_check": "`function(tool_name, result) -> bool`: whether a call that returned has succeeded; replaces the default",
         "on_deny": "told of every refusal: `function(call, reason, name)`; what it raises is logged",
         "on_allow": "told of every call that may run: `function(call)`; what it raises is logged",

@@ -389,7 +389,7 @@ async def test_a_call_cancelled_while_a_person_thinks_is_withdrawn() -> None:
     backend = InMemoryApprovalBackend()
     guard = Edictum(contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))], approval_backend=backend)
     task = asyncio.ensure_future(guard.run("t", {}, lambda: 1))
-    while "call_approval_requested" not in actions(guard):
+    while "call_approval_requested" not in actions(guard):  # noqa: ASYNC110
         await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -589,7 +589,7 @@ async def test_a_coroutine_that_is_thrown_away_while_a_person_thinks_is_withdraw
     guard = Edictum(contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))], approval_backend=backend)
     coroutine = guard.dispatch("t", {}, lambda: 1)
     waits = coroutine.send(None)  # for the backend
-    while not waits.done():
+    while not waits.done():  # noqa: ASYNC110
         await asyncio.sleep(0)
     coroutine.send(None)  # and now for the person
     coroutine.close()

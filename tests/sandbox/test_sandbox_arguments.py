@@ -51,6 +51,17 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "list of commands": ({"commands": ["ls", "cat ../x"]}, {"commands": ["ls", "cat x | wc"]}),
     "command that is no text": ({"command": {"a": 1, "cmd": 5}}, {"command": "ls"}),
     "flag beside a command": ({"command": "cat ../x", "shell": True}, {"command": "cat x", "shell": True}),
+    "address that climbs": ({"path": "a://../../x"}, {"path": "a://b"}),
+    "address of a page that climbs": ({"uri": "https://b.com/../../../x"}, {"uri": "https://b.com/a/../x"}),
+    "square brackets": ({"path": "app/[id]/../../../x"}, {"path": "app/[id]/page.tsx"}),
+    "round brackets": ({"path": "/app/(auth)/x"}, {"path": "app/(auth)/login/page.tsx"}),
+    "blank and brackets": ({"path": "notes (1) /etc"}, {"path": "notes (1)/x.txt"}),
+    "sharp sign": ({"path": "C#,/etc/x"}, {"path": "C#/x.cs"}),
+    "template": ({"path": "{{a}}/../../x"}, {"path": "{{cookiecutter.slug}}/src/a.py"}),
+    "text for a file": ({"old_string": "/usr/bin/env"}, {"path": "x", "old_string": "/usr/bin/env", "new_string": "</p>"}),
+    "version": ({"version": "~1/x"}, {"version": "~1.2.0"}),
+    "attached to a cluster": ({"foo": "-cvf/etc/x"}, {"foo": "-cvfx"}),
+    "words beside a command": ({"command": "cat", "args": ["../x"]}, {"command": "cat", "args": ["x"]}),
     "working directory": ({"command": "ls", "cwd": "/etc"}, {"command": "ls", "cwd": "src"}),
 }  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from edictum.contracts.sandbox import Sandbox
@@ -48,7 +50,7 @@ PAIRS = {
     "function with its keyword": ("function f { rm x; }", "function f { ls; }"),
     "case in a substitution": ('echo "$(case x in x) rm x;; esac)"', 'echo "$(case x in x) ls;; y) cat x;; esac)"'),
     "case on lines": ("case x in\nx)\nrm x\n;;\nesac", "case x in\nrm)\nls\n;;\n\ncat|rm) ls\n;;\nesac\nls"),
-    "two subshells that look like arithmetic": ("echo $((ls) | (rm x))", "echo $((ls) | (cat x))"),
+    "two subshells in a substitution": ("echo $((ls) | (rm x))", "echo $( (ls) | (cat x) )"),
     "arithmetic that is none": ("$((rm x) )", "echo $((1+(2*3)))"),
     "env": ("env A=1 rm x", "env A=1 ls"),
     "env with options": ("env -u HOME -i rm x", "env -u HOME -i ls"),
@@ -110,6 +112,44 @@ def test_a_list_of_words_is_one_program() -> None:
     assert BOX.violation(ToolCall("run", {"command": ["ls", "; rm x"]})) is None
     assert BOX.violation(ToolCall("run", {"command": ["rm", "x"]})) is not None
     assert BOX.violation(ToolCall("run", {"argv": ["bash", "-c", "rm x"]})) is not None
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("run_script", {"script": "rm x"}),
+        ("tool", {"script": "rm x"}),
+        ("terminal", {"input": "rm x"}),
+        ("shellExec", {"data": "rm x"}),
+        ("bash", {"text": "rm x"}),
+        ("tool", {"bash": "rm x"}),
+        ("tool", {"command": "env", "args": ["rm", "x"]}),
+        ("tool", {"command": "env", "arguments": "rm x"}),
+        ("tool", {"command": "bash", "args": ["-c", "rm x"]}),
+        ("tool", {"command": ["env"], "args": ["rm", "x"]}),
+        ("tool", {"command": "bash", "stdin": "rm x"}),
+    ],
+    ids=str,
+)
+def test_a_program_is_found_under_any_key_that_runs(tool: str, args: dict[str, Any]) -> None:
+    assert "'rm' is not one of the allowed" in (BOX.violation(ToolCall(tool, args)) or "")
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("run_script", {"script": "ls x"}),
+        ("terminal", {"input": "ls", "description": "Remove nothing"}),
+        ("bash", {"text": "ls x"}),
+        ("tool", {"command": "env", "args": ["ls", "x"]}),
+        ("tool", {"command": "ls", "shell": "/bin/zsh"}),
+        ("tool", {"command": "cat", "stdin": "rm x"}),
+        ("read_file", {"text": "rm x", "input": "rm x"}),
+    ],
+    ids=str,
+)
+def test_listed_programs_pass_under_the_same_keys(tool: str, args: dict[str, Any]) -> None:
+    assert BOX.violation(ToolCall(tool, args)) is None
 
 
 def test_square_bracket_is_test() -> None:

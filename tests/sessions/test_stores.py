@@ -440,6 +440,46 @@ def test_a_call_in_flight_keeps_its_session(tmp_path: Path) -> None:
             PORTAL.run(ledger.close())
 
 
+@pytest.mark.parametrize("lease_s", [100.0, None])
+def test_a_call_in_flight_keeps_its_session_everywhere(url: str, opened: Any, lease_s: float | None) -> None:
+    book, bounds = Book(opened(url, ttl_s=0.4)), limits(max_tool_calls=1)
+    used = unique("in flight")
+    assert book.reserve("a", bounds, sid=used, lease_s=lease_s).granted
+    time.sleep(0.6)
+    assert not book.reserve("b", bounds, sid=used, lease_s=lease_s).granted
+    book.settle("a", "success", bounds, sid=used)
+    assert not book.reserve("c", bounds, sid=used).granted
+    time.sleep(0.6)  # nothing is in flight any more
+    assert book.reserve("d", bounds, sid=used).granted
+
+
+def test_a_renewed_lease_keeps_its_session(url: str, opened: Any) -> None:
+    book, bounds = Book(opened(url, ttl_s=0.4)), limits(max_tool_calls=1)
+    used = unique("renewed")
+    assert book.reserve("a", bounds, sid=used, lease_s=60, parents=(f"{used} above",)).granted
+    assert book.renew("a", 100, sid=used)
+    time.sleep(0.6)
+    assert not book.reserve("b", bounds, sid=f"{used} above").granted
+    assert not book.reserve("b", bounds, sid=used, parents=(f"{used} above",)).granted
+
+
+def test_a_look_does_not_keep_a_session(tmp_path: Path) -> None:
+    now = [1_000.0]
+    for ledger in (
+        MemoryLedger(clock=lambda: now[0], ttl_s=10),
+        StoreLedger(SqliteStore(tmp_path / "s.db", ttl_s=10, clock=lambda: now[0])),
+    ):
+        book, bounds = Book(ledger), limits(max_tool_calls=1)
+        assert book.run("a", "success", bounds)
+        now[0] += 8
+        assert not book.reserve("look", bounds, count_attempt=False, hold=False).granted
+        now[0] += 8
+        assert book.reserve("look", bounds, count_attempt=False, hold=False).granted  # as a call would be: it is forgotten by now
+        assert book.run("b", "success", bounds)
+        if isinstance(ledger, StoreLedger):
+            PORTAL.run(ledger.close())
+
+
 def test_sessions_are_listed_with_their_counters(url: str, opened: Any) -> None:
     ledger = opened(url)
     book, names = Book(ledger), [unique(f"listed {number}") for number in range(3)]

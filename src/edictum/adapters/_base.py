@@ -25,17 +25,19 @@ from contextvars import ContextVar
 from functools import cache, cached_property
 from importlib import import_module, metadata
 from inspect import isawaitable
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 
+from edictum.adapters._wire import same
 from edictum.core._draft import record
-from edictum.core.call import Principal
+from edictum.core.call import Principal, check_tool_name, snapshot
 from edictum.core.contract import Verdict, precondition
 from edictum.core.decide import describe
 from edictum.core.effects import Pause
 from edictum.core.jsonable import dumps
 from edictum.core.terms import Flag
 from edictum.core.turn import TurnPort
-from edictum.errors import EdictumConfigError, EdictumToolError
+from edictum.errors import EdictumConfigError, EdictumInputError, EdictumToolError
 from edictum.execution.portal import PORTAL
 from edictum.findings import Finding
 from edictum.guard import Edictum
@@ -59,6 +61,9 @@ CANARY = "edictum_canary"
 FIXED_ARGS = "A hook rewrote the arguments, and this framework can only run its tool with those of the model."
 # The turn that the calls of this context belong to. Frameworks hand contexts on to the threads and tasks that run their tools.
 TURN: ContextVar[TurnPort | None] = ContextVar("edictum_turn", default=None)
+# The calls that adapters are around in this context, as (adapter, the framework's object for the call, its arguments).
+AROUND: ContextVar[tuple[tuple[Any, Any, Mapping[str, Any]], ...]] = ContextVar("edictum_around", default=())
+NUMBERS = count(1)
 OnWarn = Callable[[Any, list[Finding]], Any]
 Body = Callable[[dict[str, Any]], Any]
 
@@ -120,6 +125,7 @@ class Adapter:
         self._principal = principal
         self._principal_resolver = principal_resolver
         self._tickets = TicketTable()
+        self.label = f"edictum_{next(NUMBERS)}"  # for frameworks that tell what is wired apart by its name
         self._canary = _canary_guard(f"canary {self._session_id}")
 
     @property
@@ -159,6 +165,19 @@ class Adapter:
         finally:
             TURN.reset(token)
 
+    @contextmanager
+    def around(self, call: Any, args: Mapping[str, Any]) -> Iterator[None]:
+        """What happens inside is this call, with these arguments. ``call`` is an object that the framework has for this call only."""
+        token = AROUND.set((*AROUND.get(), (self, call, args)))
+        try:
+            yield
+        finally:
+            AROUND.reset(token)
+
+    def is_around(self, call: Any, args: Mapping[str, Any]) -> bool:
+        """Whether this adapter is asked about a call a second time, because it was wired twice. Other arguments are another question."""
+        return call is not None and any(who is self and what is call and same(args, checked) for who, what, checked in AROUND.get())
+
     # --- Frameworks in which we run the tool --------------------------------------------------------------------------------
 
     def call(
@@ -185,7 +204,7 @@ class Adapter:
         except signals:
             raise
         except Exception as exc:
-            outcome = broken(name, exc)
+            outcome = self._unheard(name, args, exc, options)
         return self.reply(outcome, on_warn)
 
     async def acall(
@@ -212,7 +231,7 @@ class Adapter:
         except signals:
             raise
         except Exception as exc:
-            outcome = broken(name, exc)
+            outcome = await self._aunheard(name, args, exc, options)
         return await self.areply(outcome, on_warn)
 
     # --- Frameworks with a hook before the tool and one after it --------------------------------------------------------------
@@ -227,7 +246,7 @@ class Adapter:
                 ticket.decline_sync(FIXED_ARGS)
             return self._opened(key, ticket)
         except Exception as exc:
-            return self.reply(broken(name, exc))
+            return self.reply(self._unheard(name, args, exc, options))
 
     async def abefore(
         self, key: str, name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Unpack[CallOptions]
@@ -239,7 +258,7 @@ class Adapter:
                 await ticket.decline(FIXED_ARGS)
             return self._opened(key, ticket)
         except Exception as exc:
-            return self.reply(broken(name, exc))
+            return self.reply(await self._aunheard(name, args, exc, options))
 
     def _opened(self, key: str, ticket: Ticket) -> Reply | Ticket:
         if ticket.outcome is not None:
@@ -287,6 +306,28 @@ class Adapter:
         elif self._principal is not None:
             options.setdefault("principal", self._principal)
         return options
+
+    def refuse(self, name: str, args: Mapping[str, Any], why: str, **options: Unpack[CallOptions]) -> ToolOutcome:
+        """Refuse a call before any rule is asked about it; it is counted and recorded. One without a proper name goes under another."""
+        return self._guard(name).dispatch_sync(name, args, None, turn=_refusing(why), **self.options(**options))
+
+    async def arefuse(self, name: str, args: Mapping[str, Any], why: str, **options: Unpack[CallOptions]) -> ToolOutcome:
+        return await self._guard(name).dispatch(name, args, None, turn=_refusing(why), **self.options(**options))
+
+    def _unheard(self, name: str, args: Mapping[str, Any], exc: Exception, options: CallOptions) -> ToolOutcome:
+        """A call that the gate gave no outcome: it cannot be taken as the model sent it, or the gate failed."""
+        try:
+            why = _unreadable(name, args)
+            return broken(name, exc) if why is None else self.refuse(name, args, why, **options)
+        except Exception as again:
+            return broken(name, again)
+
+    async def _aunheard(self, name: str, args: Mapping[str, Any], exc: Exception, options: CallOptions) -> ToolOutcome:
+        try:
+            why = _unreadable(name, args)
+            return broken(name, exc) if why is None else await self.arefuse(name, args, why, **options)
+        except Exception as again:
+            return broken(name, again)
 
     # --- Towards the framework --------------------------------------------------------------------------------------------------
 
@@ -351,6 +392,22 @@ def _canary_guard(reason: str) -> Edictum:
         return Verdict.fail(reason)
 
     return Edictum(contracts=[canary])
+
+
+def _refusing(why: str) -> TurnPort:
+    from edictum.adapters._refused import RefusingTurn
+
+    return RefusingTurn(why)
+
+
+def _unreadable(name: str, args: Mapping[str, Any]) -> str | None:
+    """What is wrong with a call's name or with its arguments, if anything is."""
+    try:
+        check_tool_name(name)
+        snapshot(name, args)
+    except EdictumInputError as exc:
+        return str(exc)
+    return None
 
 
 # --- From outcome to reply ----------------------------------------------------------------------------------------------------

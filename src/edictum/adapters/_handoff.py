@@ -13,18 +13,23 @@ if TYPE_CHECKING:
     from edictum.adapters.openai_agents import OpenAIAgentsAdapter
 
 
+def governors_of(item: Any) -> tuple[Any, ...]:
+    """The adapters that govern an agent, a tool or a handoff."""
+    return getattr(item, "governors", ())
+
+
 def governed_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn: OnWarn | None) -> Any:
     """A governed call that hands over to a governed agent. If it is denied, the owner goes on, and its model reads why.
 
     The SDK wants an agent and asks the handoff for the text afterwards. So a refusal is a copy of the owner that carries the text.
     A clone of an agent comes with the handoffs of its original: they are made anew, for their new owner.
     """
-    governed = hasattr(item, "on_invoke_handoff") and adapter in getattr(item, "governors", ())
+    governed = hasattr(item, "on_invoke_handoff") and adapter in governors_of(item)
     if governed and item.owner is owner:
         return item
     plain = item.plain if governed else item
     made = copy.copy(plain) if hasattr(plain, "on_invoke_handoff") else adapter.load("agents").handoff(plain)
-    inner, message = made.on_invoke_handoff, made.get_transfer_message
+    inner, message, plain_filter = made.on_invoke_handoff, made.get_transfer_message, made.input_filter
 
     async def invoke(ctx: Any, text: str) -> Any:
         agent, args = copy.copy(owner), json_args(text)
@@ -41,6 +46,14 @@ def governed_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_war
         return agent
 
     made.get_transfer_message = lambda agent: agent.refusal or message(agent)
+    if plain_filter is not None:
+        made.input_filter = lambda data: data if _refused(data) else plain_filter(data)
     made.on_invoke_handoff, made.plain, made.owner = invoke, plain, owner
     made.governors = (adapter, *(vars(plain).get("governors", ())))
     return made
+
+
+def _refused(data: Any) -> bool:
+    """Whether the handoff that a filter is asked about was refused: its owner goes on, and a filter might take away what it is told."""
+    last = data.new_items[-1] if data.new_items else None
+    return getattr(getattr(last, "target_agent", None), "refusal", None) is not None

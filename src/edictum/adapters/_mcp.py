@@ -7,8 +7,9 @@ from typing import Any
 
 from edictum.adapters._base import Reply, as_text
 
-PARTS = {"content", "structured_content", "meta"}
-OWN_META = ("fastmcp", "io.modelcontextprotocol/")  # what servers and the protocol say about the connection
+KNOWN = {"content", "structuredContent", "isError", "resultType", "_meta"}
+# What the protocol says about the connection; a tool has no part in it.
+OWN_META = {f"io.modelcontextprotocol/{key}" for key in ("protocolVersion", "serverInfo", "subscriptionId")}
 
 
 class Asked(Exception):
@@ -21,16 +22,19 @@ class WireResult:
     def __init__(self) -> None:
         self.result: dict[str, Any] | None = None
         self._shown: Any = None  # what the guard judged
+        self._whole = False  # whether that was all parts of the result
         self._wrapped = False  # whether the value stands in {"result": value}: a structure has to be an object
 
     def take(self, result: dict[str, Any]) -> Any:
         """What the guard judges: the tool's value, or all parts of the result where they do not say the same."""
         blocks, structure = result.get("content") or [], result.get("structuredContent")
-        meta = {key: value for key, value in (result.get("_meta") or {}).items() if not key.startswith(OWN_META)}
+        meta = {key: value for key, value in (result.get("_meta") or {}).items() if not is_own(key, value)}
+        other = {key: value for key, value in result.items() if key not in KNOWN}
         self._wrapped = isinstance(structure, dict) and structure.keys() == {"result"} and _same(blocks, structure["result"])
         value = _plain(blocks) if structure is None else structure["result"] if self._wrapped else structure
-        whole = bool(meta) or not (structure is None or self._wrapped or _same(blocks, value))
-        self._shown = {"content": blocks, "structured_content": structure, "meta": meta} if whole else value
+        self._whole = bool(meta or other) or not (structure is None or self._wrapped or _same(blocks, value))
+        parts = {"content": blocks, "structured_content": structure, "meta": meta} | ({"other": other} if other else {})
+        self._shown = parts if self._whole else value
         self.result = result
         return self._shown
 
@@ -48,10 +52,10 @@ class WireResult:
     def _parts(self, value: Any) -> dict[str, Any]:
         """The value as the parts of a result, in the form that it had."""
         said = (self.result or {}).get("_meta") or {}
-        meta = {key: kept for key, kept in said.items() if key.startswith(OWN_META)}
-        if _has_parts(self._shown) and _has_parts(value):
+        meta = {key: kept for key, kept in said.items() if is_own(key, kept)}
+        if self._whole and isinstance(value, dict) and value.keys() == self._shown.keys():
             meta |= value["meta"]
-            found = {"content": value["content"], "structuredContent": value["structured_content"]}
+            found = {**value.get("other", {}), "content": value["content"], "structuredContent": value["structured_content"]}
         elif isinstance(self._shown, list) and isinstance(value, list) and not self._wrapped:
             found = {"content": value}
         else:
@@ -64,22 +68,24 @@ class WireResult:
         return value if isinstance(value, dict) else None
 
 
-def _has_parts(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == PARTS
+def is_own(key: str, value: Any) -> bool:
+    """Whether metadata is no word of the tool: the protocol's, and the mark of FastMCP on a structure that it made."""
+    return key in OWN_META or (key == "fastmcp" and value in ({"wrap_result": True}, {"wrap_result": False}))
 
 
 def _text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _plain(blocks: list[dict[str, Any]]) -> Any:
+def _plain(blocks: list[Any]) -> Any:
     """The value behind blocks without a structure: nothing, one text, or the blocks themselves."""
     if not blocks:
         return None
-    return blocks[0]["text"] if blocks == [_text(str(blocks[0].get("text")))] else blocks
+    text = blocks[0].get("text") if isinstance(blocks[0], dict) else None
+    return text if isinstance(text, str) and blocks == [_text(text)] else blocks
 
 
-def _same(blocks: list[dict[str, Any]], value: Any) -> bool:
+def _same(blocks: list[Any], value: Any) -> bool:
     """Whether the blocks only repeat the value, as a text or as JSON."""
     text = _plain(blocks)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 from collections.abc import AsyncIterator, Callable
@@ -74,6 +75,11 @@ class Pieces:
 async def _ayield(items: list[Any]) -> AsyncIterator[Any]:
     for item in items:
         yield item
+
+
+def settled(value: Any) -> Any:
+    """What a function that may be asynchronous came to, for a framework that calls it in a thread without a loop."""
+    return asyncio.run(value) if asyncio.iscoroutine(value) else value
 
 
 def enclosed(function: Any, name: str) -> Any:

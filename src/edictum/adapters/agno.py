@@ -6,7 +6,7 @@ from collections.abc import Callable
 from inspect import isasyncgen, iscoroutinefunction, isgenerator
 from typing import Any, ClassVar
 
-from edictum.adapters._agno_call import function_call, hand_on
+from edictum.adapters._agno_call import call_id, called, hand_on
 from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, as_text
 from edictum.adapters._wire import Pieces
 from edictum.execution.portal import PORTAL
@@ -33,8 +33,11 @@ class AgnoAdapter(Adapter):
         self.load("agno")
 
         def edictum_hook(function_name: str, function_call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+            args = arguments or {}
+            if self.is_around(called(function_call), args):
+                return function_call(**args)
             run = self._ahook if iscoroutinefunction(function_call) else self._hook
-            return run(function_name, function_call, arguments or {}, on_postcondition_warn)
+            return run(function_name, function_call, args, on_postcondition_warn)
 
         return edictum_hook
 
@@ -43,11 +46,12 @@ class AgnoAdapter(Adapter):
 
         def body(checked: dict[str, Any]) -> Any:
             nonlocal returned
-            returned = hand_on(following, args, checked)(**checked)
+            with self.around(called(following), checked):
+                returned = hand_on(following, args, checked)(**checked)
             returned = Pieces(list(returned)) if isgenerator(returned) else returned
             return _shown(returned)
 
-        reply = self.call(name, args, body, call_id=_call_id(following), flag=_flag, on_warn=on_warn)
+        reply = self.call(name, args, body, call_id=call_id(following), flag=_flag, on_warn=on_warn)
         return self._answer(returned, reply)
 
     async def _ahook(self, name: str, following: Callable[..., Any], args: dict[str, Any], on_warn: OnWarn | None) -> Any:
@@ -55,12 +59,13 @@ class AgnoAdapter(Adapter):
 
         async def body(checked: dict[str, Any]) -> Any:
             nonlocal returned
-            returned = await hand_on(following, args, checked)(**checked)
+            with self.around(called(following), checked):
+                returned = await hand_on(following, args, checked)(**checked)
             returned = Pieces(list(returned)) if isgenerator(returned) else returned
             returned = Pieces([piece async for piece in returned], asynchronous=True) if isasyncgen(returned) else returned
             return _shown(returned)
 
-        reply = await self.acall(name, args, body, call_id=_call_id(following), flag=_flag, on_warn=on_warn)
+        reply = await self.acall(name, args, body, call_id=call_id(following), flag=_flag, on_warn=on_warn)
         return self._answer(returned, reply)
 
     def _answer(self, returned: Any, reply: Reply) -> Any:
@@ -130,11 +135,6 @@ def _flag(value: Any) -> str | None:
     """Agno writes the failure flag of an MCP result into the text."""
     text = value.get("content") if isinstance(value, dict) else value
     return "isError is set" if isinstance(text, str) and text.startswith("Error from MCP tool '") else None
-
-
-def _call_id(following: Any) -> str | None:
-    """Agno does not tell hooks the call id. What it gives them to go on with was made by the FunctionCall, which knows it."""
-    return getattr(function_call(following), "call_id", None)
 
 
 def _tree(agent: Any) -> list[Any]:

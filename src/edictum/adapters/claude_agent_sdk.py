@@ -16,6 +16,7 @@ from edictum.errors import EdictumToolError
 from edictum.execution.portal import PORTAL
 
 CLOSED = "The output is not shown: its call was closed before the tool ended."
+UNASKED = "The guard was not asked about this call with these arguments. Its hooks, to_sdk_hooks(), go with wrap_tools()."
 
 
 class ClaudeAgentSDKAdapter(Adapter):
@@ -74,13 +75,15 @@ class ClaudeAgentSDKAdapter(Adapter):
         response, made = asked.get("tool_response"), WireResult()
         blocks = isinstance(response, list) and all(isinstance(block, Mapping) and "type" in block for block in response)
         value = made.take({"content": response}) if blocks else response
-        if not self._open.ended(key := asked["tool_use_id"]):
+        ended = self._open.ended(key := asked["tool_use_id"])
+        if ended == "judged":
             return {}
-        reply = await self.aafter(key, value, on_warn=on_warn)
-        if reply is None or (shown := reply.get()) is value:
+        reply = await self.aafter(key, value, on_warn=on_warn) if ended == "open" else None
+        shown = CLOSED if reply is None else reply.get()
+        if shown is value:
             return {}
         if blocks:
-            shown = made.answer(reply)["content"]
+            shown = [{"type": "text", "text": CLOSED}] if reply is None else made.answer(reply)["content"]
         elif isinstance(response, dict) and "stdout" in response and not alike(response, shown):
             shown = {**response, "stdout": as_text(shown), "stderr": ""}
         elif not alike(response, shown):
@@ -89,16 +92,14 @@ class ClaudeAgentSDKAdapter(Adapter):
 
     async def _failed(self, asked: Mapping[str, Any], on_warn: OnWarn | None) -> dict[str, Any]:
         """The failure is recorded. Its text reaches the model as it is: the CLI lets no hook change it."""
-        if not self._open.ended(key := asked["tool_use_id"]):
-            return {}
-        error = CancelledError() if asked.get("is_interrupt") else EdictumToolError(str(asked.get("error", "")))
-        await self.aafter(key, error=error, on_warn=on_warn)
+        if self._open.ended(key := asked["tool_use_id"]) == "open":
+            error = CancelledError() if asked.get("is_interrupt") else EdictumToolError(str(asked.get("error", "")))
+            await self.aafter(key, error=error, on_warn=on_warn)
         return {}
 
     async def _stopped(self, asked: Mapping[str, Any], _: OnWarn | None) -> dict[str, Any]:
         """Calls that were allowed and never ran, because somebody else refused them, are closed with the agent that asked for them."""
-        for key in self._open.asked_by(Opened(asked).owner):
-            self._open.ended(key)
+        for key in self._open.stopped(Opened(asked).owner):
             await self.aafter(key, error=CancelledError())
         return {}
 
@@ -110,11 +111,11 @@ class ClaudeAgentSDKAdapter(Adapter):
         async def handler(args: dict[str, Any]) -> Any:
             key, opened = self._open.claim(tool.name, args)
             if opened is None:
-                return await tool.handler(args)
+                return _error(as_text((await self.areply(await self.arefuse(tool.name, args, UNASKED))).text))
             try:
                 return await self._handle(key, opened, tool.handler(args), on_warn)
             finally:
-                self._open.left(key)
+                self._open.left(opened)
 
         return handler
 
@@ -128,7 +129,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         opened.is_error = result.get("is_error") is True
         reply = await self.aafter(key, made.take({**result, "isError": opened.is_error}), on_warn=on_warn)
         if reply is None:  # somebody has closed the call; then nobody has looked at this
-            return {"content": [{"type": "text", "text": CLOSED}], "is_error": True}
+            return _error(CLOSED)
         answer = made.answer(reply)
         return result if answer is made.result else {**answer, "is_error": answer["isError"]}
 
@@ -136,6 +137,10 @@ class ClaudeAgentSDKAdapter(Adapter):
         """``target`` is a ClaudeAgentOptions, or what stands in its ``hooks``."""
         hooks = self.to_sdk_hooks() if target is None else getattr(target, "hooks", target)
         return PORTAL.run(ask_hooks(self.load("claude_agent_sdk"), hooks, CANARY, tool))
+
+
+def _error(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "is_error": True}
 
 
 def _said(event: str, **what: Any) -> dict[str, Any]:

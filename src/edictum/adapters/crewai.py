@@ -6,7 +6,6 @@ the tool, around its function; a hook only sees to it that a tool is governed be
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import threading
@@ -14,7 +13,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Unpack
 
 from edictum.adapters._base import CANARY, Adapter, AdapterOptions, OnWarn, Reply, logger
+from edictum.adapters._crewai_cache import pass_by_cache
 from edictum.adapters._crewai_ids import forget, note, noted
+from edictum.adapters._wire import settled
 
 FUNCTIONS = ("func", "_run", "_arun")  # where a tool of CrewAI keeps what it does
 
@@ -78,7 +79,7 @@ class CrewAIAdapter(Adapter):
 
         def governed(*args: Any, **named: Any) -> Any:
             asked = {**dict(zip(fields, args, strict=False)), **named}
-            reply = self.call(name, asked, lambda checked: _settled(function(**checked)), call_id=noted(name), **options)
+            reply = self.call(name, asked, lambda checked: settled(function(**checked)), call_id=noted(name), **options)
             return self._answer(reply, tool)
 
         async def agoverned(*args: Any, **named: Any) -> Any:
@@ -133,6 +134,7 @@ def _seen(context: Any, marks: list[Any]) -> bool | None:
         for adapter, on_warn in marks:
             for part in parts:
                 adapter._govern(part, on_warn)
+        pass_by_cache(context, any(_marks(getattr(part, name, None)) for part in parts for name in FUNCTIONS))
         return None if parts or not marks else False
     except Exception:
         logger.exception("the tool %r could not be governed, its call is blocked", getattr(context, "tool_name", None))
@@ -142,7 +144,3 @@ def _seen(context: Any, marks: list[Any]) -> bool | None:
 def _marks(thing: Any) -> tuple[tuple[CrewAIAdapter, OnWarn | None], ...]:
     """Which adapters govern a function, an agent or a crew."""
     return tuple(getattr(thing, "edictum", ()))
-
-
-def _settled(value: Any) -> Any:
-    return asyncio.run(value) if asyncio.iscoroutine(value) else value

@@ -44,10 +44,14 @@ class FastMCPAdapter(Adapter):
 
     async def _govern(self, context: Any, call_next: Any, on_warn: OnWarn | None) -> Any:
         asked, made, tools, returned = context.message, WireResult(), self._tools, None
+        if self.is_around(asked, asked.arguments or {}):
+            return await call_next(context)
 
         async def body(args: dict[str, Any]) -> Any:
             nonlocal returned
-            returned = await call_next(context.copy(message=asked.model_copy(update={"arguments": args})))
+            handed_on = asked.model_copy(update={"arguments": args})
+            with self.around(handed_on, args):
+                returned = await call_next(context.copy(message=handed_on))
             if isinstance(returned, tools.InputRequiredToolResult):
                 raise Asked
             return made.take(_wire(returned)) if isinstance(returned, tools.ToolResult) else returned

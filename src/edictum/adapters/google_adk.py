@@ -37,7 +37,7 @@ class GoogleADKAdapter(Adapter):
             async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> None:
                 adapter._mark(tool, tool_context, on_postcondition_warn)
 
-        return EdictumPlugin(name="edictum")
+        return EdictumPlugin(name=self.label)
 
     def as_agent_callbacks(self, on_postcondition_warn: OnWarn | None = None) -> tuple[Any, Any, Any]:
         """``before_tool_callback``, ``after_tool_callback`` and ``on_tool_error_callback`` of an ``LlmAgent``.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, as_text
+from edictum.adapters._langchain_parts import answered, each, is_message, judged, pieces, rewritten
 from edictum.execution.portal import PORTAL
 
 NOTHING = object()
@@ -26,6 +26,8 @@ class LangChainAdapter(Adapter):
         wrap, awrap = self.as_tool_wrapper(on_postcondition_warn), self.as_async_tool_wrapper(on_postcondition_warn)
 
         class EdictumMiddleware(self.load("langchain.agents.middleware").AgentMiddleware):  # type: ignore[misc]
+            name = self.label  # LangChain takes two of one name for the same
+
             def wrap_tool_call(self, request: Any, handler: Any) -> Any:
                 return wrap(request, handler)
 
@@ -109,40 +111,31 @@ class Exchange:
         return copy
 
     def take(self, result: Any) -> Any:
-        """What the guard judges: the tool's own value where LangChain made a message of it, else the message's content."""
+        """What the guard judges: the tool's own value where LangChain made a message of it, else all that the tool wrote."""
         self._result = result
-        self._message = next((message for message in _messages(result) if message.tool_call_id == self.id), None)
-        made = self._raw is not NOTHING and self._flag(None) is None and not _messages(self._raw)
-        self._shown = result if self._message is None else self._raw if made else self._message.content
+        self._message = next((piece for piece in pieces(result) if is_message(piece) and self._answers(piece)), None)
+        made = self._message is result and self._raw is not NOTHING and self._flag(None) is None
+        made = made and not any(is_message(piece) for piece in pieces(self._raw))
+        self._shown = self._raw if made else judged(result)
         return self._shown
+
+    def _answers(self, message: Any) -> bool:
+        return bool(message.type == "tool" and message.tool_call_id == self.id)
 
     def _flag(self, value: Any) -> str | None:
         return "status is error" if getattr(self._message, "status", None) == "error" else None
 
     def answer(self, reply: Reply) -> Any:
-        """The result as LangChain made it, with its message exchanged where the guard changed something."""
+        """The result as LangChain made it, with its parts exchanged where the guard changed something."""
         value, message = reply.get(), self._message
-        changes: dict[str, Any] = {"status": "error"} if reply.failed else {}
-        if value is not self._shown:
-            pair = self._shown is self._raw and getattr(self._asked.tool, "response_format", "") == "content_and_artifact"
-            content, artifact = value if pair and isinstance(value, tuple) else (value, None)
-            blocks = isinstance(content, list) and isinstance(getattr(message, "content", None), list)
-            changes |= {"content": content if blocks else as_text(content), "artifact": artifact}
-        if not changes or message is None:
-            return self._new_message(**changes, tool_call_id=self.id, name=self.name) if changes else self._result
-        return _each(self._result, lambda found: found.model_copy(update=changes) if found is message else found)
-
-
-def _each(result: Any, change: Callable[[Any], Any]) -> Any:
-    """The result with a change made to every ToolMessage in it; lists and Commands around them stay what they are."""
-    if isinstance(result, list):
-        return [_each(item, change) for item in result]
-    if isinstance(update := getattr(result, "update", None), dict):
-        return replace(result, update={**update, "messages": _each(list(update.get("messages", ())), change)})
-    return change(result) if getattr(result, "type", None) == "tool" else result
-
-
-def _messages(result: Any) -> list[Any]:
-    found: list[Any] = []
-    _each(result, found.append)
-    return found
+        labels: dict[str, Any] = {"status": "error"} if reply.failed else {}
+        if value is self._shown:
+            marked = message and message.model_copy(update=labels)
+            return each(self._result, lambda piece: marked if piece is message else piece) if labels else self._result
+        if message is None and (reply.text is not None or self._result is NOTHING):
+            return self._new_message(content=as_text(value), tool_call_id=self.id, name=self.name, **labels)
+        if self._shown is not self._raw:
+            return answered(self._result, message, value, **labels)
+        pair = getattr(self._asked.tool, "response_format", "") == "content_and_artifact" and isinstance(value, tuple)
+        content, artifact = value if pair else (value, None)
+        return rewritten(message, content, artifact=artifact, **labels)

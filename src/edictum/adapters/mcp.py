@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn, as_text
-from edictum.adapters._mcp import Asked, WireResult, alike
+from edictum.adapters._mcp import Asked, WireResult, alike, is_own
 from edictum.adapters._wire import same
 from edictum.execution.portal import PORTAL
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"  # only requests of the newer protocol carry their version
 INVALID_PARAMS = -32602
 Message = dict[str, Any]
+QUESTION = ("resultType", "inputRequests", "requestState")
 UNKNOWN: Message = {"code": -32603, "message": "The server gave no result that can be judged."}
 
 
@@ -20,8 +21,10 @@ class ServerError(Exception):
     """The server answered with an error of the protocol."""
 
     def __init__(self, error: Message) -> None:
-        self.error, data = error, error.get("data")
-        self.said = f"{error.get('message', '')}{'' if data is None else ' ' + as_text(data)}"
+        data, code = error.get("data"), error.get("code")
+        self.error = {"code": code if type(code) is int else UNKNOWN["code"], "message": as_text(error.get("message", ""))}
+        self.error |= {} if data is None else {"data": data}
+        self.said = f"{self.error['message']}{'' if data is None else ' ' + as_text(data)}"
         super().__init__(self.said)
 
 
@@ -51,16 +54,16 @@ class MCPAdapter(Adapter):
         try:
             reply = await self.acall(params["name"], params.get("arguments") or {}, body, **options)
         except Asked:
-            return answered or {}
+            return _message(request, result=_question(answered))
         if isinstance(error := reply.error, ServerError):
             return _message(
-                request, error=error.error if str(error) == error.said else {**UNKNOWN, **error.error, "message": str(error), "data": None}
+                request, error=error.error if str(error) == error.said else {"code": error.error["code"], "message": str(error)}
             )
         if error is not None:
             return _message(request, error={**UNKNOWN, "message": str(error)})
         result = made.answer(reply)
-        if answered is not None and result is made.result:
-            return answered
+        if result is made.result:
+            return _message(request, result=result)  # not the server's own message: what else is in it nobody judged
         if made.result is not None and not alike(made.result.get("structuredContent"), result.get("structuredContent")):
             result["isError"] = True
         return _message(request, result=_modern(params, result))
@@ -85,16 +88,34 @@ def _malformed(params: Any) -> str | None:
 
 
 def _result(answer: Message) -> Message:
-    result = answer.get("result")
-    if "result" not in answer and isinstance(answer.get("error"), dict):
-        raise ServerError(answer["error"])
-    if not isinstance(result, dict):
+    result, error = answer.get("result"), answer.get("error")
+    if "result" not in answer and isinstance(error, dict):
+        raise ServerError(error)
+    if not isinstance(result, dict) or error is not None:
         raise ServerError(UNKNOWN)
     if result.get("resultType") == "input_required":
         raise Asked
-    if not isinstance(result.get("content", []), list) or result.get("resultType", "complete") != "complete" or "task" in result:
+    if not _is_tool_result(result):
         raise ServerError(UNKNOWN)
     return result
+
+
+def _is_tool_result(result: Message) -> bool:
+    return (
+        isinstance(result.get("content") or [], list)
+        and isinstance(result.get("_meta") or {}, dict)
+        and isinstance(result.get("isError") or False, bool)
+        and result.get("resultType", "complete") == "complete"
+        and "task" not in result
+    )
+
+
+def _question(answer: Message | None) -> Message:
+    """The server's question to its client, without what is no part of one."""
+    asked = (answer or {}).get("result") or {}
+    meta = asked.get("_meta")
+    own = {key: value for key, value in meta.items() if is_own(key, value)} if isinstance(meta, dict) else {}
+    return {key: asked[key] for key in QUESTION if key in asked} | ({"_meta": own} if own else {})
 
 
 def _message(request: Message, **said: Any) -> Message:
@@ -102,4 +123,5 @@ def _message(request: Message, **said: Any) -> Message:
 
 
 def _modern(params: Message, result: Message) -> Message:
-    return {**result, "resultType": "complete"} if VERSION_KEY in (params.get("_meta") or {}) else result
+    meta = params.get("_meta")
+    return {**result, "resultType": "complete"} if isinstance(meta, dict) and VERSION_KEY in meta else result

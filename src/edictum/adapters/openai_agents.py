@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from edictum.adapters._base import CANARY, Adapter, OnWarn, logger
-from edictum.adapters._handoff import governed_handoff
+from edictum.adapters._handoff import governed_handoff, governors_of
 from edictum.adapters._wire import MCP_ERRORS, json_args, noting_errors, same
 from edictum.core.jsonable import dumps
 from edictum.errors import EdictumConfigError
 from edictum.execution.portal import PORTAL
+
+WRAPPING = threading.RLock()  # guardrails put the guard into a tool that other threads may be about to use, too
 
 
 class NestedApproval(Exception):
@@ -28,14 +31,14 @@ class OpenAIAgentsAdapter(Adapter):
 
     def govern(self, agent: Any, on_postcondition_warn: OnWarn | None = None) -> Any:
         """Govern this agent itself, not a copy: function tools, MCP tools, handoffs, the agents behind them and agents as tools."""
-        if self in _governors(agent):
+        if self in governors_of(agent):
             return agent
         adapter, kind = self, type(agent)
 
         class GovernedAgent(kind):  # type: ignore[misc, valid-type]
             """A class, because the SDK and its users clone agents: a clone has the class of its original, and is governed as well."""
 
-            governors = (adapter, *_governors(agent))
+            governors = (adapter, *governors_of(agent))
 
             async def get_all_tools(self, run_context: Any) -> list[Any]:
                 adapter._dress(self, on_postcondition_warn)  # again, for what was added since
@@ -57,14 +60,15 @@ class OpenAIAgentsAdapter(Adapter):
             named = [tool for tool in data.agent.tools if tool.name == data.context.tool_name]
             found = [tool for tool in named if before in (getattr(tool, "tool_input_guardrails", None) or ())]
             for tool in found:
-                self._around(tool, on_postcondition_warn, tool)
+                with WRAPPING:
+                    self._around(tool, on_postcondition_warn, tool)
             if not found:
                 what = f"{data.context.tool_name!r} is not in the tools of {data.agent.name!r}; its guardrail cannot govern it."
                 raise EdictumConfigError(what, hint="Use OpenAIAgentsAdapter.govern(agent), which covers MCP tools too.")
             return rails.ToolGuardrailFunctionOutput.allow()
 
         def confirm(data: Any) -> Any:
-            if any(tool.name == data.context.tool_name and self in _governors(tool) for tool in data.agent.tools):
+            if any(tool.name == data.context.tool_name and self in governors_of(tool) for tool in data.agent.tools):
                 return rails.ToolGuardrailFunctionOutput.allow()
             return rails.ToolGuardrailFunctionOutput.reject_content("DENIED: The tool lacks the guard's input guardrail.")
 
@@ -75,7 +79,7 @@ class OpenAIAgentsAdapter(Adapter):
         """Put the guard around what the agent has now. The lists stay the same objects where there is nothing to do."""
         for server in agent.mcp_servers:
             server.call_tool = noting_errors(server.call_tool)
-        if any(self not in _governors(tool) for tool in agent.tools):
+        if any(self not in governors_of(tool) for tool in agent.tools):
             agent.tools = [self._around(tool, on_warn) for tool in agent.tools]
         handoffs = [governed_handoff(self, item, agent, on_warn) for item in agent.handoffs]
         if any(new is not old for new, old in zip(handoffs, agent.handoffs, strict=True)):
@@ -83,7 +87,7 @@ class OpenAIAgentsAdapter(Adapter):
 
     def _around(self, tool: Any, on_warn: OnWarn | None, into: Any = None) -> Any:
         """The tool with the guard inside of its failure handling, so that the guard sees exceptions and the SDK still words them."""
-        if self in _governors(tool):
+        if self in governors_of(tool):
             return tool
         made, plain = into or copy.copy(tool), copy.copy(tool)
         if not hasattr(tool, "params_json_schema"):
@@ -95,7 +99,7 @@ class OpenAIAgentsAdapter(Adapter):
             made.on_invoke_tool = self._invoker(lambda ctx, text: invoke(function_tool=plain, context=ctx, arguments=text), on_warn)
         if getattr(tool, "_agent_instance", None) is not None:
             self.govern(tool._agent_instance, on_warn)
-        made.governors = (self, *_governors(tool))
+        made.governors = (self, *governors_of(tool))
         return made
 
     def _invoker(self, inner: Callable[[Any, str], Any], on_warn: OnWarn | None) -> Callable[[Any, str], Any]:
@@ -141,7 +145,3 @@ class OpenAIAgentsAdapter(Adapter):
             PORTAL.run(agents.Runner.run(alone, "canary", run_config=agents.RunConfig(tracing_disabled=True)))
             texts.append(str(model.calls[-1].input))
         return min(texts, key=lambda text: self._canary_text in text)
-
-
-def _governors(item: Any) -> tuple[Any, ...]:
-    return getattr(item, "governors", ())

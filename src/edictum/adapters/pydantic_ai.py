@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply
 from edictum.execution.portal import PORTAL
 
+BESIDE = ("content", "metadata")  # what a ToolReturn may hold beside its value: more for the model, and what the application reads
+
 
 class PydanticAIAdapter(Adapter):
     """Governs the tools of an agent: ``Agent(model, tools=[...], capabilities=[PydanticAIAdapter(guard).as_capability()])``."""
@@ -42,21 +44,26 @@ class PydanticAIAdapter(Adapter):
         return EdictumCapability()
 
     async def _govern(self, call: Any, args: dict[str, Any], handler: Any, on_warn: OnWarn | None) -> Any:
+        if self.is_around(call, args):
+            return await handler(args)
         exceptions = self._exceptions
         returned: Any = None
+        shown: Any = None
 
         async def body(checked: dict[str, Any]) -> Any:
-            nonlocal returned
+            nonlocal returned, shown
             try:
-                returned = await handler(checked)
+                with self.around(call, checked):
+                    returned = await handler(checked)
             except exceptions.SkipToolExecution as skip:  # another capability put a result in the tool's place: it is judged too
                 returned = skip.result
-            return _shown(returned)
+            shown = _shown(returned)
+            return shown
 
         reply = await self.acall(call.tool_name, args, body, call_id=call.tool_call_id, on_warn=on_warn)
         if reply.text is not None and reply.failed:
             raise exceptions.ToolFailed(reply.text)
-        return _answer(returned, reply)
+        return _answer(returned, reply, shown)
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
         agents, messages, models = (self.load(f"pydantic_ai{name}") for name in ("", ".messages", ".models.function"))
@@ -79,21 +86,20 @@ class PydanticAIAdapter(Adapter):
 
 
 def _shown(returned: Any) -> Any:
-    """What the guard judges: all that the model will read. A ToolReturn may hold content beside its value."""
+    """What the guard judges: all that the tool gave. A ToolReturn may hold content and metadata beside its value."""
     if getattr(returned, "kind", None) != "tool-return" or not hasattr(returned, "return_value"):
         return returned
-    if returned.content is None:
-        return returned.return_value
-    return {"return_value": returned.return_value, "content": returned.content}
+    beside = {name: getattr(returned, name) for name in BESIDE if getattr(returned, name) is not None}
+    return {"return_value": returned.return_value, **beside} if beside else returned.return_value
 
 
-def _answer(returned: Any, reply: Reply) -> Any:
+def _answer(returned: Any, reply: Reply, shown: Any) -> Any:
     """The result as the tool gave it, with its parts exchanged where the guard changed something."""
     value = reply.get()
-    shown = _shown(returned)
     if shown is returned or reply.text is not None:
         return value
-    if returned.content is None:
-        return returned if value is shown else replace(returned, return_value=value)
-    whole = isinstance(value, dict) and value.keys() == shown.keys()  # a suppressed result has no parts any more
-    return replace(returned, **(value if whole else {"return_value": value, "content": None}))
+    if value is shown:
+        return returned
+    parted = any(getattr(returned, name) is not None for name in BESIDE)
+    whole = parted and isinstance(value, dict) and value.keys() == shown.keys()  # a suppressed result has no parts any more
+    return replace(returned, **{**dict.fromkeys(BESIDE), **(value if whole else {"return_value": value})})

@@ -11,6 +11,7 @@ from edictum.audit.stdout import event_line
 from edictum.core.events import AuditEvent
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import BackendError, EdictumConfigError
+from edictum.execution.forks import protect
 
 
 class FileAuditSink:
@@ -39,6 +40,7 @@ class FileAuditSink:
         self._keep = keep
         self._fsync = fsync
         self._lock = threading.Lock()
+        protect(self)
         self._file: IO[bytes] | None = None
         self._pid = 0
         self._torn = False  # the last line lacks its end: the next one must not be lost with it

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from edictum.core.events import AuditAction, AuditEvent, Entry, Note, entry_of
 from edictum.errors import EdictumError
+from edictum.execution.forks import protect
 
 
 class MarkEvictedError(EdictumError):
@@ -31,6 +32,7 @@ class CollectingAuditSink:
         self._taken: deque[Note | Entry | AuditEvent] = deque()
         self._read: deque[AuditEvent] = deque()  # older than all in ``_taken``
         self._lock = threading.Lock()
+        protect(self)
         self._dropped = 0
 
     @property

@@ -9,6 +9,7 @@ from typing import TextIO
 from edictum.core.events import AuditEvent
 from edictum.core.jsonable import dumps
 from edictum.core.redaction import RedactionPolicy
+from edictum.execution.forks import protect
 
 
 class StdoutAuditSink:
@@ -18,6 +19,7 @@ class StdoutAuditSink:
         self._redaction = redaction
         self._stream = stream
         self._lock = threading.Lock()
+        protect(self)
 
     def emit(self, event: AuditEvent) -> None:
         line = event_line(event, self._redaction)

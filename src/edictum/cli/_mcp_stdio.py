@@ -7,11 +7,12 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, BinaryIO
 
 from edictum.adapters.mcp import MCPAdapter, Message
 from edictum.cli._mcp_relay import Relay
+from edictum.cli._mcp_wire import failure, id_of_unread, read
 from edictum.errors import EdictumConfigError
 
 logger = logging.getLogger("edictum")
@@ -43,10 +44,10 @@ class Console:
     async def messages(self) -> AsyncIterator[Any]:
         while line := await self._lines.get():
             try:
-                yield json.loads(line)
+                yield read(line)
             except ValueError:
                 if line.strip():
-                    await self.send({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "This is not JSON."}})
+                    await self.send(failure(id_of_unread(line), "This is not JSON, or too deep or too large to be read.", -32700))
 
     async def send(self, message: Message) -> None:
         async with self._writing:
@@ -81,9 +82,11 @@ class Process:
     async def messages(self) -> AsyncIterator[Any]:
         while line := await self._stdout.readline():
             try:
-                yield json.loads(line)
+                yield read(line.decode("utf-8-sig", "replace"))  # what is judged is what is passed on, with its broken letters replaced
             except ValueError:
-                logger.warning("the server wrote a line that is not JSON: %.200r", line)
+                logger.warning("the server wrote a line of %d bytes that cannot be read as JSON", len(line))  # not what it says
+                if (unread := id_of_unread(line)) is not None:
+                    yield failure(unread, "The server's answer cannot be read.")
 
     async def stop(self) -> int:
         """As the protocol asks for: close its stdin, wait, then end it."""
@@ -113,13 +116,23 @@ async def serve_process(adapter: MCPAdapter, command: Sequence[str], out: Binary
     return await between(asyncio.create_task(up()), asyncio.create_task(down()), relay, server.stop)
 
 
-async def between(up: asyncio.Task[None], down: asyncio.Task[None], relay: Relay, stop: Any) -> int:
+async def between(up: asyncio.Task[None], down: asyncio.Task[None], relay: Relay, stop: Callable[[], Awaitable[int | None]]) -> int:
     """Until one side ends."""
     await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
     served = up.done() and up.exception() is None
+    if not served:
+        await relay.lost("The server has ended, or cannot be reached any more.")
     await relay.close()
-    await stop()
+    code = await stop()
+    if not served:
+        logger.error("%s", _why(up, down, code))
     for task in (up, down):
         task.cancel()
     await asyncio.gather(up, down, return_exceptions=True)
     return 0 if served else 1
+
+
+def _why(up: asyncio.Task[None], down: asyncio.Task[None], code: int | None) -> str:
+    errors = [error for task in (up, down) if task.done() and (error := task.exception()) is not None]
+    said = "".join(f", {type(error).__name__}: {error}" for error in errors)
+    return f"ended, because the server did or cannot be reached{'' if code is None else f' (its exit code is {code})'}{said}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import re
 import sys
 from contextlib import redirect_stdout
 from typing import Any, BinaryIO
@@ -21,6 +22,8 @@ from edictum.cli._mcp_port import address_of
 from edictum.cli._mcp_stdio import serve_process
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +48,10 @@ def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
     url = _url(rest)
     if options.http is not None and url is None:
         raise EdictumConfigError("--http needs a server with a url.", hint="A server that is started with a command speaks over stdio.")
+    if options.header and url is None:
+        raise EdictumConfigError("--header needs a server with a url.", hint="Give secrets to a command in its environment.")
+    if options.session is not None and not options.session.strip():
+        raise EdictumConfigError(f"--session {options.session!r} is no name.", hint="Leave it out for a session of its own at every start.")
     port = address_of(options.http) if options.http is not None else None
     headers = dict(_header(text) for text in options.header)
     adapter = MCPAdapter(_guard(options), session_id=options.session)
@@ -60,8 +67,10 @@ def _url(rest: list[str]) -> str | None:
     """The url of the server; None for one that is a command."""
     if not rest:
         raise EdictumConfigError("No server was given.", hint="Put its command or its url after --.")
-    if not rest[0].startswith(("http://", "https://")):
+    if not rest[0].lower().startswith(("http://", "https://")):
         return None
+    if len(rest) > 1:
+        raise EdictumConfigError(f"{rest[1]!r} stands after the url of the server.", hint="Put options before --, and nothing after a url.")
     try:
         parts = urlsplit(rest[0])
         named = bool(parts.hostname) and parts.port != 0  # .port raises for what is no port
@@ -86,7 +95,11 @@ def _guard(options: argparse.Namespace) -> Edictum:
 
 
 def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
+    name, colon, value = (part.strip() for part in text.partition(":"))
     if not colon:
         raise EdictumConfigError(f"--header {text!r} has no colon.", hint="Write it as 'Name: value'.")
-    return name.strip(), value.strip()
+    if not HEADER_NAME.fullmatch(name):
+        raise EdictumConfigError(f"--header {name!r} is no name of a header.", hint="Write it as 'Name: value', the name without spaces.")
+    if not (value.isascii() and (value.isprintable() or not value)):
+        raise EdictumConfigError(f"The value of --header {name!r} cannot be sent.", hint="Write it in printable ASCII.")
+    return name, value

@@ -16,6 +16,7 @@ Amounts are kept as whole millionths, so that ten times 0.1 is exactly 1 in ever
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -111,11 +112,15 @@ MAX_AMOUNT = 10**12  # sums of a million of these still fit the 64-bit integers 
 NO_AMOUNTS: Mapping[str, int] = EMPTY
 
 
-def millionths(name: str, value: Any) -> int:
-    """An amount as the ledgers keep it."""
+def millionths(name: str, value: Any, down: bool = False) -> int:
+    """An amount as the ledgers keep it. Whatever is less than a millionth is rounded up, so that it counts; of a bound, ``down``."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_AMOUNT:
         raise EdictumConfigError(f"{name} is {value!r}.", hint=f"Use a number from 0 to {MAX_AMOUNT}.")
-    return round(value * MILLION)
+    exact = value * MILLION
+    nearest = round(exact)
+    if math.isclose(exact, nearest, rel_tol=1e-12):  # 0.1 + 0.2 is not meant to be more than 0.3
+        return nearest
+    return math.floor(exact) if down else math.ceil(exact)
 
 
 def amounts_in_millionths(what: str, amounts: Any) -> dict[str, int]:
@@ -192,7 +197,8 @@ class OperationLimits:
                 Limit(name=f"{name}:{tool}", metric=metric, maximum=bound, scope=tool) for tool, bound in getattr(self, name).items()
             ]
         limits += [Limit(name="max_cost" if amount == "cost" else f"max_amounts:{amount}", metric=Metric.AMOUNT,
-                         maximum=millionths(amount, bound), amount=amount) for amount, bound in self.budgets().items()]  # fmt: skip
+                         maximum=millionths(amount, bound, down=True), amount=amount)
+                   for amount, bound in self.budgets().items()]  # fmt: skip
         return tuple(limits)
 
 

@@ -16,6 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Self, TypeVar
 
 from edictum.execution.failures import NotStarted
+from edictum.execution.forks import protect
 from edictum.execution.threads import begin
 
 T = TypeVar("T")
@@ -131,3 +132,4 @@ async def _end_all(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 PORTAL = Portal()
+protect(PORTAL)

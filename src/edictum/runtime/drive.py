@@ -24,7 +24,7 @@ from edictum.execution.tasks import ABANDONED, Ended, caught, leave
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.bounded import close
 from edictum.runtime.perform import Ports
-from edictum.runtime.renewal import Renewals
+from edictum.runtime.renewal import LeasedFlow
 
 # A ledger operation that has been sent must be seen through, or nobody would know whether the slot was taken.
 NOT_TO_BE_CUT = frozenset({Reservation, Settlement})
@@ -44,13 +44,13 @@ class Wait:
 class Walk:
     """One call under way."""
 
-    __slots__ = ("_flow", "_handlers", "_may_wait", "interrupted", "renewals")
+    __slots__ = ("_flow", "_handlers", "_may_wait", "interrupted")
 
-    def __init__(self, flow: Flow, ports: Ports, interrupted: BaseException | None = None) -> None:
-        self._flow = flow
+    def __init__(self, flow: Flow, ports: Ports, interrupted: BaseException | None = None, effect: Effect | None = None) -> None:
+        """``effect``: where the walk stands, if it has begun."""
+        self._flow: Flow | LeasedFlow = flow if ports.renewals is None else LeasedFlow(flow, ports.renewals, effect)
         self._handlers = ports.handlers
         self._may_wait = ports.may_wait
-        self.renewals = ports.renewals
         self.interrupted = interrupted
 
     def step(self, value: Any = None) -> RunTool | Wait | ToolOutcome:
@@ -234,7 +234,7 @@ async def drive_async(rest: Rest) -> ToolOutcome:
     """Drive what is left of a call for an asynchronous caller."""
     flow = rest.flow
     if rest.running is None:
-        return await _drive_on(Walk(flow, rest.ports, rest.interrupted), rest.effect, rest.ran)
+        return await _drive_on(Walk(flow, rest.ports, rest.interrupted, rest.effect), rest.effect, rest.ran)
     try:
         value = await rest.running
     except BaseException as exc:
@@ -264,8 +264,7 @@ async def _drive_on(walk: Walk, effect: Effect, ran: Ran | None = None) -> ToolO
         while True:
             kind = type(step)
             if kind is RunTool:
-                ran = await (run_async(step) if walk.renewals is None else _run_held(walk.renewals, step))  # type: ignore[arg-type]
-                step = _after_tool(walk, ran)
+                step = _after_tool(walk, await run_async(step))  # type: ignore[arg-type]
             elif kind is Wait:
                 step = walk.step(await _wait_async(walk, step))  # type: ignore[arg-type]
             else:
@@ -275,15 +274,6 @@ async def _drive_on(walk: Walk, effect: Effect, ran: Ran | None = None) -> ToolO
         raise
     except BaseException as exc:
         return walk.ended(await settle_async(walk, walk.broken(exc)))  # type: ignore[arg-type]
-
-
-async def _run_held(renewals: Renewals, step: RunTool) -> Ran:
-    """Run the body while its lease is kept alive."""
-    held = renewals.hold(step)
-    try:
-        return await run_async(step)
-    finally:
-        renewals.let_go(held)
 
 
 def _finish_without_waiting(walk: Walk, answer: Ran | Raised) -> None:
@@ -323,7 +313,7 @@ def settle_sync(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | Too
 
 def drive_sync(rest: Rest) -> ToolOutcome:
     """Drive what is left of a call for a synchronous caller, inside or outside a running event loop."""
-    walk = Walk(rest.flow, rest.ports, rest.interrupted)
+    walk = Walk(rest.flow, rest.ports, rest.interrupted, rest.effect)
     try:
         step = _drive_on_sync(walk, rest)
     except BaseException as exc:
@@ -335,17 +325,8 @@ def _drive_on_sync(walk: Walk, rest: Rest) -> RunTool | ToolOutcome:
     ran = rest.ran if rest.running is None else await_sync(rest.running, rest.started, PORTAL.run)
     step = settle_sync(walk, walk.go_on(rest.effect) if ran is None else _after_tool(walk, ran))
     while type(step) is RunTool:
-        ran = run_sync(step, PORTAL.run) if walk.renewals is None else _run_held_sync(walk.renewals, step)
-        step = settle_sync(walk, _after_tool(walk, ran))
+        step = settle_sync(walk, _after_tool(walk, run_sync(step, PORTAL.run)))
     return step
-
-
-def _run_held_sync(renewals: Renewals, step: RunTool) -> Ran:
-    held = renewals.hold(step)
-    try:
-        return run_sync(step, PORTAL.run)
-    finally:
-        renewals.let_go(held)
 
 
 def _after_tool(walk: Walk, ran: Ran) -> RunTool | Wait | ToolOutcome:

@@ -29,7 +29,7 @@ MAX_AGE_S = 3_600.0
 class Ticket:
     """One call between its before- and its after-hook."""
 
-    __slots__ = ("_held", "_lock", "_opened", "_outcome", "_walk", "call", "rewritten")
+    __slots__ = ("_lock", "_opened", "_outcome", "_walk", "call", "rewritten")
 
     def __init__(self, call: ToolCall, walk: Walk, step: RunTool | ToolOutcome) -> None:
         self._walk = walk
@@ -38,8 +38,6 @@ class Ticket:
         self.call = step.call if isinstance(step, RunTool) else call
         self.rewritten = self.call.args is not call.args  # by a hook: ``args`` are not those that the host began with
         self._outcome: ToolOutcome | None = None if isinstance(step, RunTool) else step
-        # A ticket that is forgotten takes this with it, and the lease runs out.
-        self._held = walk.renewals.hold(step) if isinstance(step, RunTool) and walk.renewals is not None else None
 
     @property
     def allowed(self) -> bool:
@@ -117,8 +115,6 @@ class Ticket:
                     hint="Finish a ticket once, and only when it was allowed.",
                 )
             self._walk = None  # type: ignore[assignment]
-            if self._held is not None and walk.renewals is not None:
-                walk.renewals.let_go(self._held)
             return walk
 
     async def _close(self, ran: Ran | Raised) -> ToolOutcome:

@@ -31,6 +31,7 @@ from edictum.core.limits import (
     Window,
     windows_of,
 )
+from edictum.execution.forks import protect
 
 ENDED = {"success": Metric.SUCCESSES, "failure": Metric.FAILURES}
 COUNTED = "expired:counted "  # followed by the amounts that were counted
@@ -106,6 +107,11 @@ def _lease_of(seat: Seat) -> Lease:
     return seat.lease  # type: ignore[no-any-return]
 
 
+def only_looks(step: Reservation | Settlement) -> bool:
+    """Whether it asks what would be, and must leave no trace: not even of a session that nobody has used."""
+    return isinstance(step, Reservation) and not step.count_attempt and not step.hold
+
+
 NOTHING = Tally()  # stands for a scope in which nothing has been counted yet; never changed
 
 
@@ -177,10 +183,13 @@ class MemoryLedger:
 
     name = "memory"
     default_lease_s: float | None = None
+    _shared = True  # between threads
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, lease_s: float | None = None, ttl_s: float | None = None) -> None:
         self._clock = clock
         self._lock = threading.Lock()
+        if self._shared:
+            protect(self)
         self._sessions: dict[str, SessionState] = {}
         self._ttl_s = ttl_s
         self._swept = clock() if ttl_s is not None else 0.0
@@ -249,15 +258,16 @@ class MemoryLedger:
                 raise
 
     def _reserve(self, reservation: Reservation) -> Grant:
+        looks = only_looks(reservation)
         if self._ttl_s is not None:
-            self._touch(reservation.session_id, reservation.parents)
-        state = self._sessions.get(reservation.session_id) or self._new_session(reservation.session_id)
+            self._touch(reservation.session_id, reservation.parents, looks)
+        state = self._state(reservation.session_id, looks)
         if state.expiring:
             self._expire(state)
         lease = state.leases.get(reservation.call_id)
         if lease is not None:
             return lease.grant or state.grant(reservation, True)
-        above = self._new_above(reservation) if reservation.parents else ()
+        above = self._new_above(reservation, looks) if reservation.parents else ()
         breaches = self._judge(state, reservation)
         for _, parent in above:
             breaches += self._judge(parent, reservation)
@@ -269,26 +279,31 @@ class MemoryLedger:
             self._hold(parent, reservation, key, breaches)
         return self._hold(state, reservation, reservation.call_id, breaches)
 
-    def _parents(self, step: Reservation | Settlement) -> Iterator[tuple[str, SessionState]]:
+    def _state(self, session_id: str, looks: bool = False) -> SessionState:
+        """A session. One that is not there yet is made, but not for who only looks."""
+        return self._sessions.get(session_id) or (SessionState() if looks else self._new_session(session_id))
+
+    def _parents(self, step: Reservation | Settlement, looks: bool = False) -> Iterator[tuple[str, SessionState]]:
         """The sessions above a call's own, and the name the call has there: ids of calls are unique within one session only."""
         for session_id in step.parents:
-            yield parent_key(step.session_id, step.call_id), self._sessions.get(session_id) or self._new_session(session_id)
+            yield parent_key(step.session_id, step.call_id), self._state(session_id, looks)
 
-    def _new_above(self, reservation: Reservation) -> tuple[tuple[str, SessionState], ...]:
+    def _new_above(self, reservation: Reservation, looks: bool) -> tuple[tuple[str, SessionState], ...]:
         """All but those that hold the call still, because only its own session was reset: there it is judged and counted already."""
-        parents = tuple(self._parents(reservation))
+        parents = tuple(self._parents(reservation, looks))
         for _, parent in parents:
             self._expire(parent)
         return tuple((key, parent) for key, parent in parents if key not in parent.leases)
 
-    def _touch(self, session_id: str, parents: tuple[str, ...]) -> None:
+    def _touch(self, session_id: str, parents: tuple[str, ...], looks: bool) -> None:
         """Forget sessions that nobody has used for their time to live; calls in flight keep theirs."""
         now, ttl_s = self._clock(), self._ttl_s or 0.0
         for used in (session_id, *parents):
-            state = self._sessions.get(used) or self._new_session(used)
-            if state.touched and now - state.touched > ttl_s and self._idle(state):
-                state = self._new_session(used)
-            state.touched = now
+            state = self._sessions.get(used)
+            if state is not None and state.touched and now - state.touched > ttl_s and self._idle(state):
+                del self._sessions[used]
+            if not looks:
+                self._state(used).touched = now
         if now - self._swept > ttl_s:
             self._swept = now
             for old in [sid for sid, state in self._sessions.items() if now - state.touched > ttl_s and self._idle(state)]:
@@ -390,7 +405,7 @@ class MemoryLedger:
 
     def _settle(self, settlement: Settlement) -> Counters:
         # A session that was reset while the call ran is new now; the call still counts in it.
-        state = self._sessions.get(settlement.session_id) or self._new_session(settlement.session_id)
+        state = self._state(settlement.session_id)
         self._settle_in(state, settlement.call_id, settlement)
         for key, parent in self._parents(settlement):
             self._settle_in(parent, key, settlement)
@@ -455,13 +470,15 @@ class MemoryLedger:
         """The call was counted as failed, with the amounts it had reserved, when its lease ran out. Now it is known better."""
         more = {amount: used - counted.get(amount, 0) for amount, used in settlement.amounts.items()}
         self._change_amounts(state, settlement.scopes, more, {}, 0)
-        if settlement.result == "success":
-            now = self._clock()
+        success, now = settlement.result == "success", self._clock()
+        if success:
             for scope in settlement.scopes:
                 state.tally(scope).correct_to_success()
-            for window in windows_of(settlement.limits):
-                if window.counter == Metric.SUCCESSES:
-                    state.tally(window.scope).stamp(window, now, now)
+        for window in windows_of(settlement.limits):
+            if window.counter == Metric.SUCCESSES and success:
+                state.tally(window.scope).stamp(window, now, now)
+            elif (amount := more.get(window.counter.removeprefix("amount:"), 0)) > 0:  # what it used less leaves with its start
+                state.tally(window.scope).stamp(window, now, now, amount)
 
     def _expire(self, state: SessionState) -> None:
         now = self._clock()

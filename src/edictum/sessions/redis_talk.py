@@ -29,6 +29,7 @@ from redis.exceptions import (
 from edictum.core.decide import describe
 from edictum.core.limits import SessionSnapshot
 from edictum.errors import BackendError
+from edictum.sessions.memory import only_looks
 from edictum.sessions.operations import Op, Renewal, Unavailable
 from edictum.sessions.wire import (
     counters_from_json,
@@ -203,19 +204,25 @@ class Talks:
         return READERS[op.kind](op.step, reply)
 
     def _link(self, ops: Sequence[Op]) -> Talk[dict[str, str]]:
-        """Leave a note under each new child session that says where it is kept. Returns the ones that cannot be children."""
-        children: dict[tuple[str, str], Command] = {}
+        """Leave a note under each new child session that says where it is kept; who only looks asks what would become of it.
+
+        Returns the ones that cannot be children.
+        """
+        children: dict[tuple[str, str, bool], Command] = {}
         for op in ops:
             parents: tuple[str, ...] = getattr(op.step, "parents", ())
+            looks = bool(parents) and only_looks(op.step)
             for child in (op.step.session_id, *parents[:-1]) if parents else ():
                 if self._roots.get(child) != parents[-1]:
                     key = f"edictum:{{{tag_of(child)}}}:h:{child}"
-                    children[child, parents[-1]] = ("EVAL", self._scripts.sources["link"], 1, key, parents[-1], self._ttl_ms)
+                    note = (parents[-1], self._ttl_ms, int(looks))
+                    children[child, parents[-1], looks] = ("EVAL", self._scripts.sources["link"], 1, key, *note)
         said = yield from self._ask(list(children.values()))
         wrong: dict[str, str] = {}
-        for (child, root), reply in zip(children, said, strict=True):
+        for (child, root, looks), reply in zip(children, said, strict=True):
             if _good(reply) == "ok":
-                self._remember(child, root)
+                if not looks:
+                    self._remember(child, root)
             else:
                 what = "was used without a parent" if reply == "used" else "has another root session"
                 wrong[child] = f"The session {child!r} {what} before, and cannot count in {root!r}."

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +22,8 @@ from typing import Any
 
 from edictum.core.decide import describe
 from edictum.core.limits import WHOLE_SESSION
-from edictum.sessions.memory import Lease, MemoryLedger, SessionState, Tally, parent_key
+from edictum.execution.forks import protect
+from edictum.sessions.memory import Lease, MemoryLedger, SessionState, Tally, only_looks, parent_key
 from edictum.sessions.store import Batch, Op, Refused, Unavailable
 from edictum.sessions.wire import dumps, lease_as_text, lease_from_text
 
@@ -71,8 +73,14 @@ class SqliteStore:
         self._lock_fd: int | None = None
         self._swept = 0.0
         self._inherited: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()  # for forks: SQLite is of no use in a child that was made in the midst of a transaction
+        protect(self)
 
     def execute(self, batch: Batch) -> list[Any]:
+        with self._lock:
+            return self._execute(batch)
+
+    def _execute(self, batch: Batch) -> list[Any]:
         try:
             with self._transaction() as db:
                 now = self._clock()
@@ -137,12 +145,15 @@ class SqliteStore:
             os.close(fd)
 
     def close(self) -> None:
-        self._disconnect()
+        with self._lock:
+            self._disconnect()
 
     def forget(self) -> None:
         # SQLite forbids even closing a connection that came through a fork, so it is kept and never touched.
         if self._db is not None:
             self._inherited.append(self._db)
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)  # else this process would keep the lock when the parent dies with it
         self._db = self._lock_fd = None
 
 
@@ -163,13 +174,19 @@ def forget_session(db: sqlite3.Connection, sid: str) -> None:
         db.execute(f"DELETE FROM {table} WHERE sid = ?", (sid,))  # noqa: S608
 
 
+class Engine(MemoryLedger):
+    """Counts for one batch, in one thread."""
+
+    _shared = False
+
+
 class Desk:
     """One batch inside one transaction: sessions are loaded when first touched, and written back at the end."""
 
     def __init__(self, db: sqlite3.Connection, now: float, ttl_s: float | None) -> None:
         self._db = db
         self._now = now
-        self._engine = MemoryLedger(clock=lambda: now, ttl_s=ttl_s)
+        self._engine = Engine(clock=lambda: now, ttl_s=ttl_s)
         self._loaded: dict[str, tuple[dict[str, Rows], dict[tuple[str, str], list[tuple[float, int]]]]] = {}
         self._used: set[str] = set()
 
@@ -192,7 +209,8 @@ class Desk:
         self._load(step.session_id, step.call_id)
         for parent in step.parents:
             self._load(parent, parent_key(step.session_id, step.call_id))
-        self._used.update((step.session_id, *step.parents))
+        if not only_looks(step):
+            self._used.update((step.session_id, *step.parents))
 
     def _renew(self, step: Any) -> bool:
         state = self._load(step.session_id)

@@ -7,12 +7,18 @@ looks again before it believes it.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
 from collections.abc import Iterable
 from typing import Protocol
 
+from edictum.core.decide import describe
 from edictum.core.limits import RESERVED, WHOLE_SESSION, Breach, Counters, Grant, Limit, Metric, Reservation, SessionSnapshot, Settlement
 from edictum.errors import EdictumConfigError
+from edictum.execution.forks import protect
+
+logger = logging.getLogger("edictum")
 
 MAX_LOOKS = 50
 
@@ -34,6 +40,7 @@ class MemoryBackend:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        protect(self)
         self._values: dict[str, str] = {}
 
     async def get(self, key: str) -> str | None:
@@ -63,6 +70,7 @@ def is_storage(backend: object) -> bool:
 COUNTED = {Metric.ATTEMPTS: "attempts", Metric.EXECUTIONS: "execs", Metric.SUCCESSES: "succ", Metric.FAILURES: "fail",
            Metric.CONSECUTIVE_FAILURES: "consec_fail"}  # fmt: skip
 SLOTS = (Metric.EXECUTIONS, Metric.SUCCESSES, Metric.FAILURES)
+Found = dict[tuple[str, Metric], int]  # how many there were of each, per scope
 
 
 def _key(session_id: str, scope: str, metric: Metric) -> str:
@@ -92,6 +100,7 @@ class StorageLedger:
     def __init__(self, storage: StorageBackend) -> None:
         self._storage = storage
         self._lock = threading.Lock()
+        protect(self)
         self._held: dict[tuple[str, str], Grant] = {}
         self._forgotten: set[tuple[str, str]] = set()  # calls in flight whose session was reset: what they held is gone
         self._tools: dict[str, set[str]] = {}
@@ -120,33 +129,54 @@ class StorageLedger:
         return int(await self._storage.increment(key)) if reservation.count_attempt else await self._number(key)
 
     async def _try(self, reservation: Reservation, attempts: int) -> Grant:
-        """Take every slot, compare, and give all back if one was too many."""
-        sid = reservation.session_id
-        values = {(scope, metric): int(await self._storage.increment(_key(sid, scope, metric))) - 1
-                  for scope in reservation.scopes for metric in SLOTS}  # fmt: skip
+        """Take every slot, compare, and give all back if one was too many; who only looks takes none."""
+        values: Found = {}
+        try:
+            for scope, metric in ((scope, metric) for scope in reservation.scopes for metric in SLOTS):
+                values[scope, metric] = await self._take(reservation, _key(reservation.session_id, scope, metric))
+            grant = await self._compare(reservation, values, attempts)
+        except (Exception, asyncio.CancelledError):
+            if reservation.hold:
+                await self._give_back(reservation.session_id, values)
+            raise
+        if reservation.hold and not grant.granted:
+            await self._add(reservation.session_id, reservation.scopes, SLOTS, -1)
+        return grant
+
+    async def _take(self, reservation: Reservation, key: str) -> int:
+        """How many there were before this call."""
+        return int(await self._storage.increment(key)) - 1 if reservation.hold else await self._number(key)
+
+    async def _give_back(self, session_id: str, taken: Iterable[tuple[str, Metric]]) -> None:
+        """The storage failed in between: what it is known to have added is taken back, each for itself, as it may fail again."""
+        for scope, metric in taken:
+            try:
+                await self._add(session_id, (scope,), (metric,), -1)
+            except Exception as exc:
+                logger.error("A slot of the session %r could not be given back: %s", session_id, describe(exc))
+
+    async def _compare(self, reservation: Reservation, values: Found, attempts: int) -> Grant:
         breaches = [breach for limit in reservation.limits if (breach := await self._judge(reservation, limit, values, attempts))]
         granted = not (reservation.enforce and any(breach.limit.enforce for breach in breaches))
-        if not granted or not reservation.hold:
-            await self._add(sid, reservation.scopes, SLOTS, -1)
         own = int(granted and reservation.hold)
-        counters = await self._found(sid, WHOLE_SESSION, values, attempts, own)
+        counters = await self._found(reservation.session_id, WHOLE_SESSION, values, attempts, own)
         return Grant(granted, counters, tuple(breaches), await self._per_tool(reservation, values, own) if reservation.per_tool else None)
 
-    async def _found(self, session_id: str, scope: str, values: dict[tuple[str, Metric], int], attempts: int, own: int) -> Counters:
+    async def _found(self, session_id: str, scope: str, values: Found, attempts: int, own: int) -> Counters:
         """The counters of a scope as the call has found them when it took its slots, and its own."""
         executions, successes, failures = (values[(scope, metric)] for metric in SLOTS)
         others = max(0, successes + failures - executions)  # each call in flight was added to all three
         row = await self._number(_key(session_id, scope, Metric.CONSECUTIVE_FAILURES))
         return Counters(attempts, executions - others, successes - others, failures - others, row, others + own)
 
-    async def _per_tool(self, reservation: Reservation, values: dict[tuple[str, Metric], int], own: int) -> dict[str, Counters]:
+    async def _per_tool(self, reservation: Reservation, values: Found, own: int) -> dict[str, Counters]:
         """Of the call's own tool as it was when it took its slot; of others as they are now."""
         sid, own_scopes = reservation.session_id, [scope for scope in reservation.scopes if scope != WHOLE_SESSION]
         others = sorted(self._tools.get(sid, set()).difference(own_scopes, {WHOLE_SESSION}))
         found = {tool: await self._counters(sid, tool) for tool in others}
         return found | {scope: await self._found(sid, scope, values, 0, own) for scope in own_scopes}
 
-    async def _judge(self, reservation: Reservation, limit: Limit, values: dict[tuple[str, Metric], int], attempts: int) -> Breach | None:
+    async def _judge(self, reservation: Reservation, limit: Limit, values: Found, attempts: int) -> Breach | None:
         if limit.metric is Metric.ATTEMPTS:
             full = attempts > limit.maximum if reservation.count_attempt else not reservation.hold and attempts >= limit.maximum
             return Breach(limit, attempts, 0) if full else None

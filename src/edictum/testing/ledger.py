@@ -60,6 +60,10 @@ class Book:
         snapshot: SessionSnapshot = self._now(self.ledger.snapshot(sid))
         return snapshot
 
+    def sessions(self, limit: int = 100) -> list[SessionSnapshot]:
+        listed: list[SessionSnapshot] = self._now(self.ledger.sessions(limit))
+        return listed
+
     def reset(self, sid: str = "s") -> None:
         self._now(self.ledger.reset(sid))
 
@@ -271,6 +275,16 @@ class LedgerConformance:
         refused = book.reserve("look", bounds, count_attempt=False, hold=False)
         assert (refused.granted, [breach.limit.name for breach in refused.breaches]) == (False, ["max_attempts"])
         assert book.totals() == (2, 2, 2, 0, 0, 0)
+
+    def test_a_session_that_was_only_looked_at_is_not_there(self) -> None:
+        """If this fails, a look makes a session, or a session above it, that nobody has used."""
+        book = self.open()
+        parents = () if "parents" in self.exceptions else ("above the looked at",)
+        assert book.reserve("look", limits(max_tool_calls=1), count_attempt=False, hold=False, sid="looked at", parents=parents).granted
+        book.run("a", sid="used")
+        if hasattr(book.ledger, "sessions"):
+            assert [it.session_id for it in book.sessions()] == ["used"]
+        assert book.totals("looked at") == (0,) * 6
 
     def test_an_observer_is_told_and_granted(self) -> None:
         """If this fails, a guard that observes is refused, or not told."""
@@ -697,6 +711,30 @@ class LedgerConformance:
         book.settle("released", "success", amounts={"cost": 200_000})
         assert book.amount() == (0.3, 0.0)
 
+    def test_what_was_not_reserved_is_charged_at_a_late_end_too(self) -> None:
+        """If this fails, a call that was counted when its lease ran out escapes a budget with what it used besides."""
+        book, bounds = self.open("amounts", "expiry"), limits(max_cost=10, max_amounts={"tokens": 10})
+        terms: dict[str, Any] = {"lease_s": self.lease_s, "expiry_counts": True}
+        assert book.reserve("a", bounds, amounts={"cost": 5_000_000}, **terms).granted
+        self.advance(self.lease_s * 1.2)
+        assert book.amount() == (5.0, 0.0)
+        book.settle("a", "success", bounds, amounts={"cost": 1_000_000, "tokens": 7_000_000})
+        assert (book.amount(), book.amount("tokens"), book.amount("tokens", scope="t")) == ((1.0, 0.0), (7.0, 0.0), (7.0, 0.0))
+        assert not book.reserve("b", bounds, amounts={"tokens": 7_000_000}).granted
+
+    def test_a_late_end_is_charged_in_windows_too(self) -> None:
+        """If this fails, a call that was counted when its lease ran out escapes a budget with a window; or is charged twice in it."""
+        book, bounds = self.open("amounts", "expiry", "windows"), (windowed(Metric.AMOUNT, 10_000_000, 1_000, amount="cost"),)
+        for call, reserved in (("a", {"cost": 2_000_000}), ("b", {})):
+            assert book.reserve(call, bounds, amounts=reserved, lease_s=self.lease_s, expiry_counts=True).granted
+        self.advance(self.lease_s * 1.2)
+        assert book.reserve("look", bounds, amounts={"cost": 8_000_000}, hold=False).granted
+        book.settle("a", "failure", bounds, amounts={"cost": 5_000_000})
+        book.settle("b", "success", bounds, amounts={"cost": 1_000_000})
+        assert book.amount() == (6.0, 0.0)
+        assert not book.reserve("c", bounds, amounts={"cost": 4_000_001}).granted
+        assert book.reserve("d", bounds, amounts={"cost": 4_000_000}).granted
+
     # --- Parents ----------------------------------------------------------------------------------------------------------------
 
     def test_a_call_counts_in_its_parents(self) -> None:
@@ -708,6 +746,17 @@ class LedgerConformance:
         assert book.totals("root") == (3, 2, 1, 1, 1, 0)
         assert book.totals("middle") == (1, 1, 1, 0, 0, 0)
         assert book.totals("child two") == (2, 1, 0, 1, 1, 0)
+
+    def test_a_look_ties_no_session_to_another(self) -> None:
+        """If this fails, a session that was looked at alone, or below another, cannot be used below the one it belongs to."""
+        book = self.open("parents")
+        for number, parents in enumerate(((), ("somebody else",), ("middle", "somebody else"))):
+            sid = f"child {number}"
+            assert book.reserve("look", count_attempt=False, hold=False, sid=sid, parents=parents).granted
+            assert book.run("1", "success", sid=sid, parents=("middle", "root"))
+            assert book.totals(sid) == (1, 1, 1, 0, 0, 0)
+        assert book.totals("root") == (3, 3, 3, 0, 0, 0)
+        assert book.totals("somebody else") == (0,) * 6
 
     def test_a_full_parent_takes_nothing_in_the_child(self) -> None:
         """If this fails, a refusal by the parent leaves slots taken in the child."""

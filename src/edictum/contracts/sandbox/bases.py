@@ -25,6 +25,8 @@ def with_bases(commands: Iterable[Simple], start: Sequence[str], values: Values)
         if not simple.depth and simple.before != "&&":
             certain = possible
         bases = possible if simple.depth else certain
+        if _goes_back(simple) and "OLDPWD" in os.environ and certain is possible:
+            raise Unreadable("'cd -' may go to where the process has been before; name the directory, or write 'cd dir && ... && cd -'")
         yield simple, _moved(bases, _option_targets(simple, values), keep=True)
         if targets := _targets(simple, values):
             possible = _moved(possible, targets, keep=True)
@@ -42,7 +44,7 @@ def _moved(bases: list[str], targets: list[str], *, keep: bool) -> list[str]:
 
 
 def _targets(simple: Simple, values: Values) -> list[str]:
-    """Where ``cd`` goes. ``cd`` alone goes home; ``cd -`` goes back to where it has been judged before."""
+    """Where ``cd`` goes. ``cd`` alone goes home; ``cd -`` goes back to where it has been judged before (see ``with_bases``)."""
     words = command_words(simple)
     if not words or words[0].literal not in CHANGING:
         return []
@@ -50,6 +52,12 @@ def _targets(simple: Simple, values: Values) -> list[str]:
     if operands:
         return texts_of(operands[0], values)
     return ["~"] if words[0].literal == "cd" and not any(word.source == "-" for word in words[1:]) else []
+
+
+def _goes_back(simple: Simple) -> bool:
+    """Whether the command is ``cd -``, quoted or not."""
+    words = command_words(simple)
+    return bool(words) and words[0].literal in CHANGING and any(word.literal == "-" for word in words[1:])
 
 
 def goes_home(simple: Simple) -> bool:

@@ -8,10 +8,36 @@ What is known only at run time (``$TOOL x``, ``eval "$(...)"``, ``... | sh``) is
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from edictum.contracts.sandbox.shell import CASE_ENDS, MAX_DEPTH, MAX_PIECES, Simple, Unreadable, Word, literal_word, names, split
+from edictum.contracts.sandbox.expand import SETTERS, Values, gives_default, texts_of
+from edictum.contracts.sandbox.shell import (
+    BEFORE_COMMANDS,
+    CASE_ENDS,
+    MAX_DEPTH,
+    MAX_PIECES,
+    Redirect,
+    Simple,
+    Text,
+    Unreadable,
+    Variable,
+    Word,
+    literal_word,
+    names,
+    split,
+)
+from edictum.contracts.sandbox.wrappers import (
+    COMMAND_OPTIONS,
+    FILLING,
+    SCRIPT_OPERANDS,
+    SCRIPT_OPTIONS,
+    WRAPPERS,
+    behind,
+    option_scripts,
+    replaced_texts,
+)
 
 __all__ = ["CommandBounds", "Program", "Unreadable", "programs_of", "read", "split"]
 
@@ -19,93 +45,23 @@ SCRIPT_DEPTH = 4  # a script in a script is read again, so it counts for several
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"})
 SYSTEM_DIRECTORIES = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
 # Words of the shell's grammar after which the next word is again a command ...
-OPENERS = frozenset({"if", "then", "else", "elif", "do", "while", "until", "{", "!", "time", "coproc", "for", "select", "function"})
+OPENERS = BEFORE_COMMANDS | {"for", "select", "function"}
 # ... which begin with a name of their own ...
-NAMED_CLAUSES = frozenset({"for", "select", "function"})
+NAMED_CLAUSES = frozenset({"for", "select"})
 # ... and those whose line runs no program.
 CLAUSES = frozenset({"case", "esac", "fi", "done", "}", "[["})
 # Setting one of these changes what a listed program does or which file its name means.
 STEERING_VARIABLES = names(
     "PATH IFS ENV BASH_ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES "
     "DYLD_LIBRARY_PATH PAGER GIT_PAGER EDITOR VISUAL GIT_EDITOR GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF PYTHONPATH PYTHONSTARTUP "
-    "PERL5LIB PERL5OPT RUBYOPT NODE_OPTIONS"
+    "PERL5LIB PERL5OPT RUBYOPT NODE_OPTIONS GIT_CONFIG GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM "
+    "GIT_EXEC_PATH GIT_ASKPASS SSH_ASKPASS GIT_PROXY_COMMAND TAR_OPTIONS LESSOPEN LESSCLOSE MANPAGER BROWSER MAKEFLAGS RSYNC_RSH"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Wrapper:
-    """How a program that runs another one is called: options that take a value, operands before the inner command."""
-
-    valued: frozenset[str] = frozenset()
-    operands: int = 0
-    assignments: bool = False
-
-
-def _wrapper(valued: str = "", operands: int = 0, assignments: bool = False) -> Wrapper:
-    return Wrapper(names(valued), operands, assignments)
-
-
-WRAPPERS: dict[str, Wrapper] = {
-    "env": _wrapper("-u --unset -C --chdir -S --split-string", assignments=True),
-    "sudo": _wrapper("-u --user -g --group -h --host -p --prompt -C -r -t -T -U -D --chdir -R --chroot", assignments=True),
-    "doas": _wrapper("-u -C"),
-    "nohup": _wrapper(),
-    "nice": _wrapper("-n --adjustment"),
-    "ionice": _wrapper("-c --class -n --classdata"),
-    "timeout": _wrapper("-k --kill-after -s --signal", operands=1),
-    "time": _wrapper("-f --format -o --output"),
-    "stdbuf": _wrapper("-i --input -o --output -e --error"),
-    "setsid": _wrapper(),
-    "chrt": _wrapper("-T -P -D", operands=1),
-    "taskset": _wrapper(operands=1),
-    "xargs": _wrapper("-I -n --max-args -P --max-procs -L --max-lines -d --delimiter -E -s --max-chars -a --arg-file"),
-    "command": _wrapper(),
-    "builtin": _wrapper(),
-    "exec": _wrapper("-a"),
-    "strace": _wrapper("-e -o -p -s -u -P -E -a -S -O"),
-    "ltrace": _wrapper("-e -o -p -s -u -a -n -l -x"),
-    "unbuffer": _wrapper(),
-    "caffeinate": _wrapper("-t -w"),
-    "flock": _wrapper("-w --timeout -E", operands=1),
-    "chroot": _wrapper("--userspec --groups", operands=1),
-    "unshare": _wrapper("-S -G -R -w"),
-    "nsenter": _wrapper("-t -S -G"),
-    "setpriv": _wrapper("--reuid --regid --groups"),
-    "busybox": _wrapper(),
-    "toybox": _wrapper(),
-    "faketime": _wrapper("-f", operands=1),
-    "rlwrap": _wrapper("-f -H -s"),
-    "torsocks": _wrapper(),
-    "proxychains": _wrapper("-f"),
-    "proxychains4": _wrapper("-f"),
-    "systemd-run": _wrapper("-p --property -u --unit -E --setenv --uid --gid --slice"),
-    "systemd-inhibit": _wrapper("--what --who --why --mode"),
-    "dbus-run-session": _wrapper(),
-    "xvfb-run": _wrapper("-s -n -e -f"),
-    "firejail": _wrapper(),
-    "watch": _wrapper("-n --interval"),
-    "parallel": _wrapper("-j --jobs -a --arg-file -I -n -N -L --colsep --delay --timeout"),
-    "entr": _wrapper(),
-}
-# Programs whose operands, joined, are a script for a shell.
-SCRIPT_OPERANDS = frozenset({"eval", "watch", "parallel"})
-# Programs with an option whose value is a script for a shell.
-SCRIPT_OPTIONS: dict[str, frozenset[str]] = {
-    "su": frozenset({"-c", "--command"}),
-    "runuser": frozenset({"-c", "--command"}),
-    "script": frozenset({"-c", "--command"}),
-    "flock": frozenset({"-c", "--command"}),
-    "env": frozenset({"-S", "--split-string"}),
-    "nix-shell": frozenset({"--run", "--command"}),
-}
-# Options after which a command follows, up to ";" or "+" or the end.
-COMMAND_OPTIONS: dict[str, frozenset[str]] = {
-    "find": frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
-    "bfs": frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
-    "fd": frozenset({"-x", "-X", "--exec", "--exec-batch"}),
-    "fdfind": frozenset({"-x", "-X", "--exec", "--exec-batch"}),
-    "nix": frozenset({"-c", "--command"}),
-}
+# Programs that start a shell on their input when they are given no command.
+INPUT_SHELLS = frozenset({"su", "runuser", "script", "chroot", "unshare", "nsenter", "nix-shell", "sudo", "doas"})
+# Programs to which one more word can be a program or a script.
+OPEN_ENDED = SHELLS | frozenset(WRAPPERS) | SCRIPT_OPERANDS | frozenset(SCRIPT_OPTIONS) | frozenset(COMMAND_OPTIONS) | {"trap", "alias"}
+PIPES = ("|", "|&")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +79,30 @@ class Program:
 
 def read(line: str, depth: int = 0) -> list[Simple]:
     """The simple commands of a line and of every script that one of them carries as text."""
-    return [inner for simple in split(line, depth) for inner in with_scripts(simple)]
+    found = split(line, depth)
+    fed = depth > 0 or any(_feeds(simple) for simple in found)
+    return [inner for simple in found for inner in with_scripts(simple, fed=fed)]
 
 
-def with_scripts(simple: Simple) -> Iterator[Simple]:
-    """The command itself, then the commands of the scripts it carries."""
+def _feeds(simple: Simple) -> bool:
+    """Whether the input of this command, or of those around it, can be something else than the input of the whole line."""
+    return simple.depth > 0 or simple.before in PIPES or simple.after in PIPES or any(_is_input(item) for item in simple.redirects)
+
+
+def with_scripts(simple: Simple, *, fed: bool = False) -> Iterator[Simple]:
+    """The command itself, then the commands of the scripts it carries. ``fed`` says that its input may come from elsewhere in the line."""
     yield simple
-    for program in programs_of(simple):
-        for script in scripts_of(program, simple):
-            yield from read(_known(script, program), simple.depth + SCRIPT_DEPTH)
+    programs = programs_of(simple)
+    for index, program in enumerate(programs):
+        replaced = frozenset[str]().union(*(replaced_texts(outer.name, outer.operands) for outer in programs[:index]))
+        for script in scripts_of(program, simple, fed=fed):
+            text = _known(script, program)
+            if any(mark in text for mark in replaced):
+                raise Unreadable(f"{program.name} gets a script that is known only when it runs; write sh -c '... \"$1\"' _ {{}}")
+            inner = read(text, simple.depth + SCRIPT_DEPTH)
+            if program.name in FILLING or program.name == "alias":
+                _refuse_open_end([last for command in inner[-1:] for last in programs_of(command)], program.name)
+            yield from inner
 
 
 def _known(script: Sequence[Word], program: Program) -> str:
@@ -154,6 +125,8 @@ def command_words(simple: Simple) -> tuple[Word, ...]:
     while index < len(words):
         if words[index].source in CLAUSES:
             return ()
+        if words[index].source == "coproc":
+            raise Unreadable("'coproc' is not followed; run the command in the background with '&'")
         if words[index].source not in OPENERS and words[index].assigns is None:
             return words[index:]
         index += _grammar_length(words[index : index + 3])
@@ -165,7 +138,7 @@ def _grammar_length(words: tuple[Word, ...]) -> int:
     first, second, third = (*(word.source for word in words), "", "")[:3]
     if first in NAMED_CLAUSES:
         return 2 if third in ("do", "{") else MAX_PIECES
-    return 2 if (first, second) == ("time", "-p") else 1
+    return 2 if first == "function" or (first, second) == ("time", "-p") else 1
 
 
 def programs_of(simple: Simple) -> list[Program]:
@@ -181,34 +154,27 @@ def programs_of(simple: Simple) -> list[Program]:
         if len(found) > MAX_DEPTH:
             raise Unreadable("it wraps one program in another too often")
         waiting += inner_commands(program)
+    for index, program in enumerate(found):
+        if program.name in FILLING:
+            _refuse_open_end(found[index + 1 :], program.name)
     return found
+
+
+def _refuse_open_end(programs: Sequence[Program], filling: str) -> None:
+    """``xargs env`` runs whatever it reads. A shell with its own script does not."""
+    last = programs[-1] if programs else None
+    if last is not None and last.name in OPEN_ENDED and not (last.name in SHELLS and shell_call(last).script):
+        raise Unreadable(f"what {last.name} behind {filling} runs is known only when it runs")
 
 
 def inner_commands(program: Program) -> Iterator[tuple[Word, ...]]:
     """The commands that a program is asked to run."""
-    wrapper = WRAPPERS.get(program.name)
-    if wrapper is not None and program.name not in SCRIPT_OPERANDS:
-        yield _behind(wrapper, program.operands)
+    if program.name in WRAPPERS and program.name not in SCRIPT_OPERANDS:
+        yield behind(program.name, program.operands)
     options = COMMAND_OPTIONS.get(program.name, frozenset())
     for index, word in enumerate(program.operands if options else ()):
         if word.literal in options:
             yield _up_to_end(program.operands[index + 1 :])
-
-
-def _behind(wrapper: Wrapper, operands: tuple[Word, ...]) -> tuple[Word, ...]:
-    """The operands from the inner command on."""
-    index, left = 0, wrapper.operands
-    while index < len(operands):
-        text = operands[index].literal or ""
-        if text == "--":
-            return operands[index + 1 + left :]
-        if text.startswith("-") and len(text) > 1:
-            index += 2 if text in wrapper.valued else 1
-        elif wrapper.assignments and operands[index].assigns is not None:
-            index += 1
-        else:
-            return operands[index + left :]
-    return ()
 
 
 def _up_to_end(words: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -216,48 +182,107 @@ def _up_to_end(words: tuple[Word, ...]) -> tuple[Word, ...]:
     return words[: next(ends, len(words))]
 
 
-def scripts_of(program: Program, simple: Simple) -> Iterator[Sequence[Word]]:
+def scripts_of(program: Program, simple: Simple, *, fed: bool) -> Iterator[Sequence[Word]]:
     """The texts that a program will run as shell commands, each as the words it is made of."""
     if program.name in SHELLS:
-        yield from _shell_scripts(program, simple)
+        yield from _shell_scripts(program, simple, fed=fed)
     if program.name in SCRIPT_OPERANDS:
-        yield _behind(WRAPPERS.get(program.name, Wrapper()), program.operands)
+        yield from _operand_script(program)
     if program.name == "trap":
-        yield program.operands[:1]
+        yield [word for word in program.operands if word.literal != "--"][:1]
     if program.name == "alias":
-        yield from ([literal_word(value)] for word in program.operands if (value := (word.literal or "").partition("=")[2]))
-    yield from _option_scripts(SCRIPT_OPTIONS.get(program.name, ()), program.operands)
+        yield from ([literal_word(_alias_value(word))] for word in program.operands)
+    if program.name in ("source", "."):
+        _refuse_unknown_file(program, program.operands)
+    scripts = list(option_scripts(program.name, program.operands))
+    yield from scripts
+    if program.name in INPUT_SHELLS and fed and not scripts and not any(inner_commands(program)):
+        raise Unreadable(f"{program.name} may run whatever comes out of a pipe")
 
 
-def _option_scripts(options: Iterable[str], operands: tuple[Word, ...]) -> Iterator[Sequence[Word]]:
-    """The values of the options, given as the next word or attached (``--command=ls``, ``-Sls``)."""
-    for option in options:
-        for index, word in enumerate(operands):
-            text = word.literal or ""
-            if text == option:
-                yield operands[index + 1 : index + 2]
-            elif text.startswith(option) and (text[1] != "-" or text[len(option)] == "="):
-                yield [literal_word(text[len(option) :].removeprefix("="))]
+def _operand_script(program: Program) -> Iterator[Sequence[Word]]:
+    script = behind(program.name, program.operands)
+    if not script and program.name in FILLING:
+        raise Unreadable(f"{program.name} runs whatever it reads")
+    yield script
 
 
-def _shell_scripts(program: Program, simple: Simple) -> Iterator[Sequence[Word]]:
+def _alias_value(word: Word) -> str:
+    if word.literal is None:
+        raise Unreadable("alias gets a script that is known only when it runs")
+    return word.literal.partition("=")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCall:
+    """What a shell is asked to run: a script as text, else its input, else a file."""
+
+    script: tuple[Word, ...]
+    takes_script: bool
+    reads_input: bool
+
+
+def shell_call(program: Program) -> ShellCall:
+    """The options of a shell, read one by one: ``-o`` and ``-O`` take a value each, also in a cluster and behind ``-c``."""
+    letters, index = "", 0
+    while index < len(program.operands):
+        text = program.operands[index].literal or ""
+        if text in ("-", "--") or text[:1] not in ("-", "+"):
+            index += text in ("-", "--")
+            break
+        if text.startswith(("--command", "--init-command")):
+            raise Unreadable(f"the option '{text:.80}' of {program.name} is not known; write -c")
+        short = "" if text.startswith("--") else text[1:]
+        letters += short if text[0] == "-" else ""
+        index += 1 + short.count("o") + short.count("O") + (text in ("--rcfile", "--init-file"))
+    rest = program.operands[index : index + 1]
+    takes_script = "c" in letters
+    more = len(program.operands) > index + 1
+    if not takes_script and any(_may_be_option(word, more=more) for word in rest):
+        raise Unreadable(f'{program.name} gets an option or a script that is known only when it runs; write sh -- "$file"')
+    reads_input = not takes_script and ("s" in letters or not rest)
+    return ShellCall(rest if takes_script else (), takes_script, reads_input)
+
+
+def _may_be_option(word: Word, *, more: bool) -> bool:
+    """Whether a word in the place of a file may turn out to be ``-c``, followed by a script."""
+    if word.literal is not None:
+        return False
+    in_directory = any(isinstance(part, Text) and "/" in part.value for part in word.parts)
+    return word.splits or (more and not in_directory)
+
+
+def _shell_scripts(program: Program, simple: Simple, *, fed: bool) -> Iterator[Sequence[Word]]:
     """The script of ``bash -c``, of a here-document, or none when the shell runs a file."""
-    for index, word in enumerate(program.operands):
-        text = word.literal or ""
-        if not text.startswith("-") or text.startswith("--"):
-            continue
-        if "c" in text:
-            yield [operand for operand in program.operands[index + 1 :] if not _is_option(operand)][:1]
-            return
-    bodies = [redirect.body for redirect in simple.redirects if redirect.body is not None]
-    yield from ([body] for body in bodies)
-    reads_input = not bodies and all(_is_option(word) for word in program.operands)
-    if reads_input and simple.before in ("|", "|&"):
-        raise Unreadable(f"{program.name} runs whatever comes out of a pipe")
+    call = shell_call(program)
+    if call.takes_script:
+        if not call.script:
+            raise Unreadable(f"{program.name} gets a script that is known only when it runs")
+        yield call.script
+        return
+    _refuse_unknown_file(program, program.operands)
+    inputs = [redirect for redirect in simple.redirects if _is_input(redirect)]
+    yield from ([redirect.body] for redirect in inputs if redirect.body is not None)
+    if call.reads_input:
+        _refuse_unknown_file(program, [redirect.target for redirect in inputs if redirect.body is None])
+        if any(redirect.operator == "<&" for redirect in inputs) or (fed and not inputs):
+            raise Unreadable(f"{program.name} runs whatever comes out of a pipe")
 
 
-def _is_option(word: Word) -> bool:
-    return (word.literal or "").startswith(("-", "+"))
+def _is_input(redirect: Redirect) -> bool:
+    return redirect.operator.startswith("<") and redirect.number in ("", "0")
+
+
+def _refuse_unknown_file(program: Program, files: Iterable[Word]) -> None:
+    """``bash <(...)`` and ``sh /dev/stdin`` run what comes out of another program."""
+    for word in files:
+        steps = (word.literal or "").split("/")
+        if (
+            word.source.startswith("<(")
+            or ("dev" in steps and not {"stdin", "fd"}.isdisjoint(steps))
+            or ("proc" in steps and "fd" in steps)
+        ):
+            raise Unreadable(f"{program.name} runs whatever comes out of another program")
 
 
 class CommandBounds:
@@ -267,9 +292,10 @@ class CommandBounds:
         self.allowed = frozenset(allowed)
         self.listed = ", ".join(sorted(self.allowed))
 
-    def violation(self, commands: Iterable[Simple]) -> str | None:
+    def violation(self, commands: Iterable[Simple], values: Values) -> str | None:
         for simple in commands:
             for program in programs_of(simple):
+                _refuse_hidden_options(program, values)
                 if problem := self._program(program.word):
                     return problem
             if self.allowed and (problem := self._steering(simple)):
@@ -278,7 +304,7 @@ class CommandBounds:
 
     def _program(self, word: Word) -> str | None:
         name = word.literal
-        if name is None:
+        if name is None or "{}" in name:
             return f"Command '{word.source:.120}' is known only when it runs, so it cannot be judged."
         if not self.allowed or self._allows(name):
             return None
@@ -292,8 +318,28 @@ class CommandBounds:
         return bool(directory) and f"{directory}/" in SYSTEM_DIRECTORIES and base in self.allowed
 
     def _steering(self, simple: Simple) -> str | None:
-        for word in simple.words:
-            name = word.assigns
+        for name in _set_names(simple):
             if name in STEERING_VARIABLES:
                 return f"Setting {name} changes which programs run; allowed commands: {self.listed}."
         return None
+
+
+def _set_names(simple: Simple) -> Iterator[str | None]:
+    """Every variable that a command may set: by assignment, in a loop, as a default, or with ``read`` and the like."""
+    sources = [word.source for word in simple.words]
+    yield from (following for word, following in itertools.pairwise(sources) if word in NAMED_CLAUSES)
+    for word in simple.words:
+        yield word.assigns
+        yield from (part.name for part in word.parts if isinstance(part, Variable) and gives_default(part))
+    for program in programs_of(simple):
+        for word in program.operands if program.name in SETTERS else ():
+            yield from (word.literal or "").split("=")
+
+
+def _refuse_hidden_options(program: Program, values: Values) -> None:
+    """``x='-exec rm {} ;'; find . $x`` gives find an option by variable."""
+    if program.name not in COMMAND_OPTIONS and program.name not in SCRIPT_OPTIONS:
+        return
+    for word in program.operands:
+        if word.splits and any(piece.startswith("-") for text in texts_of(word, values) for piece in text.split()):
+            raise Unreadable(f"'{word.source:.80}' gives {program.name} an option by variable; write the option itself")

@@ -3,6 +3,9 @@
 A host is brought to one form before it is matched: user information cut off, percent-decoded, lower case, no trailing dot,
 international names in their ASCII form, every spelling of an IP address (``2130706433``, ``0x7f.1``, ``[::ffff:7f00:1]``) as the
 usual one. What cannot be brought to that form, or what programs read in different ways, is ``Ambiguous`` and refused.
+
+Where a host ends is read twice: as in a sentence (``see https://a.com, please``) and as a client reads it, for which everything up to
+the next ``/``, ``?`` or ``#`` belongs to the host, so that ``https://a.com;x@b.com/`` goes to ``b.com``.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
 from edictum.contracts.sandbox.commands import Program
-from edictum.contracts.sandbox.shell import Word, names
+from edictum.contracts.sandbox.options import values_in
+from edictum.contracts.sandbox.shell import names
 
 MAX_HOST = 253
 MAX_ADDRESS = 4096
@@ -31,31 +35,66 @@ HOST_ENDINGS = names(
 # Programs that connect to what they are given, by the operands that are addresses there even without a dot:
 # every one, the first one, or those with a colon.
 ADDRESSES: dict[str, str] = {
-    **dict.fromkeys(names("curl wget aria2c lynx links w3m elinks"), "every"),
+    **dict.fromkeys(names("curl wget aria2c lynx links w3m elinks nmap"), "every"),
     **dict.fromkeys(
-        names("ssh mosh sftp ftp telnet rlogin tftp nc ncat netcat ping ping6 dig nslookup host whois traceroute mtr nmap"), "first"
+        names("ssh mosh sftp ftp telnet rlogin tftp nc ncat netcat ping ping6 dig nslookup host whois traceroute mtr"), "first"
     ),
     **dict.fromkeys(names("scp rsync"), "colon"),
 }
-# Options whose value is no host, for the programs whose values look most like one.
+# Options that take a value, for the programs whose values look most like a host. Every short one must be here: a missing letter would
+# make the word behind a cluster such as -so its value.
 VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "curl": names(
-        "-o --output -d --data --data-raw --data-binary --data-urlencode --json -H --header -u --user -X --request -b --cookie -c "
-        "--cookie-jar -F --form -T --upload-file -A --user-agent -e --referer -w --write-out -m --max-time --connect-timeout --retry "
-        "-E --cert --key --cacert -K --config -C -r --range -D --dump-header --output-dir"
+        "-A -b -c -C -d -D -e -E -F -H -K -m -o -P -Q -r -t -T -u -U -w -x -X -y -Y -z --output --data --data-raw --data-binary "
+        "--data-urlencode --json --header --user --request --cookie --cookie-jar --form --form-string --upload-file --user-agent --referer "
+        "--write-out --max-time --connect-timeout --retry --retry-delay --retry-max-time --max-redirs --max-filesize --limit-rate "
+        "--speed-time --speed-limit --keepalive-time --parallel-max --rate --proxy-user --cert --key --cacert --capath --config "
+        "--continue-at --range --dump-header --output-dir --ciphers --tls-max --proto --noproxy --oauth2-bearer --stderr --trace "
+        "--trace-ascii --etag-save --etag-compare"
     ),
-    "wget": names("-O -o -P -a -U -t -T -w -Q -i --output-document --directory-prefix --user-agent --header --post-data"),
-    "ssh": names("-i -p -l -F -o -L -R -D -E -c -m"),
-    "scp": names("-i -P -F -o -c -l"),
-    "nc": names("-p -w -s -e"),
-    "ping": names("-c -i -w -W -s -t"),
-    "dig": names("-p -t -f -k -b"),
-    "nmap": names("-p -oN -oX -oG -oA -iL --script"),
+    "wget": names(
+        "-a -A -B -D -e -i -I -l -o -O -P -Q -R -t -T -U -w -X --output-document --output-file --directory-prefix --user-agent --header "
+        "--post-data --post-file --tries --timeout --wait --level --quota --limit-rate --user --password --accept --reject --input-file"
+    ),
+    "ssh": names("-B -b -c -D -E -e -F -I -i -J -L -l -m -O -o -P -p -Q -R -S -W -w"),
+    "scp": names("-c -D -F -i -J -l -o -P -S -X"),
+    "rsync": names(
+        "-e -f -B -M -T --rsh --exclude --include --exclude-from --include-from --files-from --filter --bwlimit --port --timeout"
+    ),
+    "nc": names("-e -g -G -i -I -m -M -O -P -p -q -s -T -V -w -W -X -x"),
+    "ping": names("-c -F -I -i -l -M -m -p -Q -S -s -T -t -W -w"),
+    "dig": names("-b -c -f -k -p -q -t -x -y"),
 }
+# Options of these programs whose value is a host after all.
+HOST_OPTIONS: dict[str, frozenset[str]] = {
+    "curl": names("-x --proxy --preproxy --url --socks4 --socks4a --socks5 --socks5-hostname --doh-url"),
+    "ssh": names("-J -W"),
+    "scp": names("-J"),
+    "nc": names("-x"),
+    "dig": names("-q -x"),
+}
+GIT_REMOTES = names("clone fetch pull push remote ls-remote submodule")
 
 _SLASHES = re.compile(r"[/\\]{2,}")
 _LOOSE_URL = re.compile(r"(?<![\w+.-])(?:https?|wss?|ftp):(?![/\\]{2})[/\\]?(?=\S)", re.IGNORECASE)
 _AUTHORITY = re.compile(r"[^/?#\s\"'<>|;,)}`\\]{0,512}")
+_MAX_REST = 2048
+# What a client takes for the authority: by the character before the address, which may say where it ends.
+_REST_IN_TEXT = re.compile(rf"[^/?#\s]{{0,{_MAX_REST}}}")
+_REST_ALONE = re.compile(rf"(?:(?!\s{{1,8}}\w+:[/\\])[^/?#]){{0,{_MAX_REST}}}")
+_REST_INSIDE = {pair[0]: re.compile(rf"[^/?#{re.escape(pair[1])}]{{0,{_MAX_REST}}}") for pair in ('""', "''", "``", "()", "<>", "[]", "{}")}
+_DROPPED = re.compile(r"[\t\r\n]+")  # clients drop them, wherever they stand
+_IGNORED = re.compile(r"[\x00-\x20]*")  # what clients drop before an address
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,63}:\Z")
+_STARTS_AS_URL = re.compile(r"[A-Za-z][A-Za-z0-9+-]{0,31}:[/\\]{2}|[/\\]{2}|(?:https?|wss?|ftp|file):", re.IGNORECASE)
+_WHOLE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+-]{0,31}:[/\\]{2}[^\s\"'`<>,;)|]*")
+_SECOND_HOST = re.compile(r"[^:/?#\[\]]*:(?:\d+:|:[^:/?#]*:)")
+_SCP_FORM = re.compile(r"[^\s:/{}]{1,512}:(?!//)")
+_NAMED_HOST = re.compile(
+    r"(?:-{0,2}(?!(?:\w*[._-])?no[-_]?proxy)[\w.-]{0,64}proxy[\w.-]{0,16}=|--?(?:url|socks[45]a?(?:-hostname)?|doh-url)="
+    r"|(?:-o)?\s*(?:proxyjump|proxycommand|hostname)\s*[=\s])\s*(.+)",
+    re.IGNORECASE | re.DOTALL,
+)
 _BEFORE_ADDRESS = frozenset(" \t\r\n\"'`=,(<>|;")
 _BARE = re.compile(r"(?:[^\s@/]{1,256}@)?(\[[\w:.%]+\]|[^\s@/:?#\[\]]+)(?::|[/?#]|$)")
 _BARE_SIX = re.compile(r"[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%\w+)?\Z")
@@ -141,15 +180,40 @@ def _is_file_scheme(text: str, slashes: int) -> bool:
 
 
 def _authority_host(text: str, start: int) -> Iterator[str]:
-    """The host of the authority that starts here: behind the last @, without the port."""
+    """The host of the authority that starts here: behind the last @, without the port; in both readings."""
     found = _AUTHORITY.match(text, start)
     authority = found.group() if found else ""
     if len(authority) == 512 or text.startswith("\\", start + len(authority)):
         raise Ambiguous(text[start : start + len(authority) + 40])
+    yield from _without_user(authority)
+    rest = _as_a_client(text, start)
+    if "@" in rest[len(authority) :]:
+        yield from _without_user(rest)
+    elif (joined := _DROPPED.sub("", rest)) != rest.strip():
+        yield from _without_user(joined.split(None, 1)[0])
+
+
+def _without_user(authority: str) -> Iterator[str]:
     host = authority.rpartition("@")[2]
     host = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
     if host:
         yield host
+
+
+def _as_a_client(text: str, start: int) -> str:
+    """Everything that a client may take for the authority."""
+    slashes = start
+    while slashes and text[slashes - 1] in "/\\":
+        slashes -= 1
+    scheme = _SCHEME.search(text[max(0, slashes - 65) : slashes])
+    begin = slashes - len(scheme.group()) if scheme else slashes
+    alone = _IGNORED.match(text).end() >= begin  # type: ignore[union-attr]
+    pattern = _REST_ALONE if alone else _REST_INSIDE.get(text[begin - 1], _REST_IN_TEXT)
+    found = pattern.match(text, start)
+    rest = found.group() if found else ""
+    if len(rest) == _MAX_REST:
+        raise Ambiguous(text[start : start + 80])
+    return rest
 
 
 def bare_hosts(text: str) -> Iterator[str]:
@@ -160,37 +224,82 @@ def bare_hosts(text: str) -> Iterator[str]:
             yield found.group(1)
 
 
-def sure_host(text: str) -> Iterator[str]:
-    """The host of a text that must be an address. A small number alone is a port."""
-    if not text or text.startswith(_NO_HOST) or text in (".", "..") or (text.isdigit() and len(text) <= 5):
+def sure_host(text: str, *, alone: bool = True) -> Iterator[str]:
+    """The host of a text that must be an address; it cannot be read when it names none and no other host stands in it.
+
+    Nor can it when it names two, as ``a.com:443:b.com:443`` does.
+    """
+    if not text or text.startswith(_NO_HOST) or text in (".", "..") or _STARTS_AS_URL.match(text):
         return
+    found = _BARE.match(text[:MAX_ADDRESS])
     if _BARE_SIX.match(text):
         yield f"[{text}]"
-    elif found := _BARE.match(text[:MAX_ADDRESS]):
-        yield found.group(1)
-    else:
+    elif _SECOND_HOST.match(text[:MAX_ADDRESS]) or (alone and not found):
         raise Ambiguous(text)
+    elif found:
+        yield found.group(1)
 
 
-def address_operands(program: Program) -> list[Word]:
-    """The operands of a program that it connects to."""
+def named_addresses(text: str) -> Iterator[str]:
+    """What must be an address because of what stands before it: ``https_proxy=a``, ``-oProxyJump=a``."""
+    if found := _NAMED_HOST.match(text):
+        yield found.group(1).strip()
+
+
+def address_operands(program: Program) -> dict[int, int]:
+    """The operands of a program that it connects to: their positions, and where in the word the address begins."""
+    texts = [word.literal if word.literal is not None else word.source for word in program.operands]
+    if program.name == "git":
+        return dict.fromkeys(_git_addresses(texts), 0)
     which = ADDRESSES.get(program.name)
     if which is None:
-        return []
-    valued = VALUE_OPTIONS.get(program.name, frozenset())
-    before = ["", *(word.source for word in program.operands)]
-    operands = [
-        word for word, option in zip(program.operands, before, strict=False) if option not in valued and word.source[:1] not in "-+@"
-    ]
-    if which == "colon":
-        return [word for word in operands if ":" in word.source]
-    return operands[:1] if which == "first" else operands
+        return {}
+    hosts = HOST_OPTIONS.get(program.name, frozenset())
+    values = list(values_in(texts, VALUE_OPTIONS.get(program.name, frozenset()) | hosts))
+    found = {value.index: value.at for value in values if value.option in hosts}
+    operands = [value.index for value in values if not value.option and texts[value.index][:1] not in ("-", "+")]
+    return found | dict.fromkeys(_connected(program.name, which, operands, texts), 0) | _servers(program.name, operands, texts)
+
+
+def _connected(name: str, which: str, operands: list[int], texts: list[str]) -> Iterator[int]:
+    """Which operands are addresses. Where the options are not known, the word behind one may be its value, and the next one the host."""
+    for index in operands:
+        if texts[index].startswith("@"):
+            continue
+        follows_option = index > 0 and texts[index - 1].startswith("-") and name not in VALUE_OPTIONS
+        if which == "colon" and ":" not in texts[index]:
+            continue
+        if not (texts[index].isdigit() and (follows_option or _listens(name, texts))):
+            yield index
+        if which == "first" and not follows_option:
+            return
+
+
+def _listens(name: str, texts: list[str]) -> bool:
+    """``nc -l 8080`` waits at a port."""
+    return name in ("nc", "ncat", "netcat") and any(text[:1] == "-" and "l" in text for text in texts)
+
+
+def _servers(name: str, operands: list[int], texts: list[str]) -> dict[int, int]:
+    """``dig @server name`` asks the server."""
+    return {index: 1 for index in operands if name == "dig" and texts[index].startswith("@")}
+
+
+def _git_addresses(texts: list[str]) -> Iterator[int]:
+    """``ann@host:path`` anywhere; ``host:path`` where a remote is named: the first operand, since refspecs have a colon as well."""
+    operands = [value.index for value in values_in(texts, names("-C -c --git-dir --work-tree --namespace")) if not value.option]
+    remote = bool(operands) and texts[operands[0]] in GIT_REMOTES
+    every = remote and texts[operands[0]] not in ("fetch", "pull", "push")
+    for place, index in enumerate(operands[1:]):
+        scp_form = _SCP_FORM.match(texts[index])
+        if scp_form and ("@" in scp_form.group() or every or (remote and place == 0)):
+            yield index
 
 
 def looks_like_host(host: str) -> bool:
     text = unquote(host).rstrip(".").lower()
     parts = text.split(".")
-    if text == "localhost" or text.startswith("[") or (len(parts) == 4 and all(_NUMBER.match(part) for part in parts)):
+    if text == "localhost" or (text.startswith("[") and ":" in text) or (len(parts) == 4 and all(_NUMBER.match(part) for part in parts)):
         return True
     return len(parts) > 1 and all(parts) and (parts[-1] in HOST_ENDINGS or not parts[-1].isascii() or parts[-1].startswith("xn--"))
 
@@ -210,9 +319,9 @@ class DomainBounds:
     def text(self, text: str, *, sure: bool = False) -> str | None:
         """The violation of any host that a text names; ``sure`` when the text is known to be an address."""
         try:
-            hosts = list(hosts_in(text))
-            if not hosts:
-                hosts = [*(sure_host(text.strip()) if sure else ()), *bare_hosts(text)]
+            hosts = [*hosts_in(text), *bare_hosts(_WHOLE_URL.sub(" ", text))]
+            for address in (*((text.strip(),) if sure else ()), *named_addresses(text)):
+                hosts += sure_host(address, alone=not hosts)
             return next((problem for host in hosts if (problem := self.host(normal_host(host)))), None)
         except Ambiguous as error:
             return f"Domain {str(error)!r:.200} can be read in more than one way, so it cannot be judged."
@@ -229,6 +338,10 @@ class DomainBounds:
 def _pattern(pattern: str) -> str:
     """A pattern in the form of the hosts it is compared with: lower case, international labels in ASCII."""
     text = pattern.strip().rstrip(".").lower()
+    if "" in text.split("."):
+        raise Ambiguous(f"'{pattern}' has an empty label, which no host has; write '*.{text.lstrip('.')}' for all hosts below a domain")
+    if not set("/@\\?# ").isdisjoint(text.replace("?", "")):
+        raise Ambiguous(f"'{pattern}' is more than a host name")
     if not set("*?[").isdisjoint(text):
         return ".".join(_ascii_name(label) for label in text.split("."))
     return normal_host(f"[{text}]" if ":" in text else text)

@@ -3,6 +3,9 @@
 ``grep /api src`` looks for ``/api`` and ``cut -d/ -f2`` cuts at slashes. Only words that the program never opens are left
 out, and only where its options leave no doubt. Scripts of ``sed`` and ``awk`` are programs themselves: what a reading or writing command
 names, or what stands in quotes, is a path; an address like ``/start/`` is not.
+
+A cluster such as ``-rne`` is trusted only when every letter before the last is known to take no value: ``sort -Tt`` works in the directory
+``t``, and the word behind it is a file. Behind the first operand, options are trusted only where the program itself knows them there.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from edictum.contracts.sandbox.commands import Program
+from edictum.contracts.sandbox.options import values_in
 from edictum.contracts.sandbox.shell import names
 
 Script = Callable[[str], Iterator[str]]
@@ -42,6 +46,7 @@ class Grammar:
 
     ``texts`` are options whose value is text. With ``first``, so is the first operand, unless one of the options in ``instead`` is given;
     ``valued`` options take a value that is not that operand. ``every`` operand can be text. ``paths`` finds the paths in such a text.
+    ``flags`` are the letters that take no value. ``mixed`` programs know options behind operands whatever the environment says.
     """
 
     texts: frozenset[str] = frozenset()
@@ -50,40 +55,80 @@ class Grammar:
     instead: frozenset[str] = frozenset()
     every: bool = False
     paths: Script = no_paths
+    flags: frozenset[str] = frozenset()
+    mixed: bool = False
 
 
 def _grammar(
-    texts: str = "", *, first: bool = False, valued: str = "", instead: str = "", every: bool = False, paths: Script = no_paths
+    texts: str = "",
+    *,
+    first: bool = False,
+    valued: str = "",
+    instead: str = "",
+    every: bool = False,
+    paths: Script = no_paths,
+    flags: str = "",
+    mixed: bool = False,
 ) -> Grammar:
-    return Grammar(names(texts), first, names(valued), names(instead), every, paths)
+    return Grammar(names(texts), first, names(valued), names(instead), every, paths, frozenset(flags), mixed)
 
 
-_GREP = _grammar("-e --regexp", first=True, valued="-A -B -C -m -d -D -f --file", instead="-e --regexp -f --file")
+_GREP = _grammar(
+    "-e --regexp",
+    first=True,
+    valued="-A -B -C -m -d -D -f --file --include --exclude --exclude-dir --exclude-from --max-count --after-context --before-context "
+    "--context --label --binary-files --directories --devices",
+    instead="-e --regexp -f --file",
+    flags="EFGPHILTUVZabchilnoqRrsuvwxyz",
+)
 _AWK = _grammar("-F --field-separator", first=True, valued="-v", instead="-f --file -e --source -E --exec -i --include", paths=_awk_paths)
 GRAMMARS: dict[str, Grammar] = {
     "grep": _GREP,
     "egrep": _GREP,
     "fgrep": _GREP,
-    "rg": _grammar("-e --regexp -g --glob -r --replace", first=True, valued="-A -B -C -m -t -T", instead="-e --regexp -f --file --files"),
-    "sed": _grammar("-e --expression", first=True, valued="-l", instead="-e --expression -f --file", paths=_sed_paths),
+    "rg": _grammar(
+        "-e --regexp -g --glob -r --replace",
+        first=True,
+        valued="-A -B -C -m -t -T --type --ignore-file --pre",
+        instead="-e --regexp -f --file --files",
+        flags="FHILNPSUVaclhinopqsuvwxz0",
+        mixed=True,
+    ),
+    "sed": _grammar("-e --expression", first=True, valued="-l", instead="-e --expression -f --file", paths=_sed_paths, flags="nErsuz"),
     "awk": _AWK,
     "gawk": _AWK,
     "mawk": _AWK,
     "jq": _grammar(first=True, valued="--indent -L", instead="-f --from-file"),
     "tr": _grammar(every=True),
     "expr": _grammar(every=True),
-    "cut": _grammar("-d --delimiter --output-delimiter"),
-    "sort": _grammar("-t --field-separator"),
-    "paste": _grammar("-d --delimiters"),
-    "column": _grammar("-s --separator"),
-    "git": _grammar("-m --message"),
-    "gh": _grammar("-t --title -b --body --notes"),
-    "curl": _grammar("-H --header -d --data --data-raw --json -A --user-agent -e --referer"),
+    "cut": _grammar("-d --delimiter --output-delimiter", flags="nsz"),
+    "sort": _grammar("-t --field-separator", flags="bcCdfghimMnrRsuVz"),
+    "paste": _grammar("-d --delimiters", flags="sz"),
+    "column": _grammar("-s --separator", flags="tx"),
+    "git": _grammar("-m --message", flags="anpqsv", mixed=True),
+    "gh": _grammar("-t --title -b --body --notes", mixed=True),
+    "curl": _grammar(
+        "-H --header -d --data --data-raw --json -A --user-agent -e --referer", flags="012346#BafgGIijJkLlMnNOpqRsSvVZ", mixed=True
+    ),
+}
+# Where an option's first letter takes all the rest of its word, so that `-Isrc/x` is `src/x` and never `/x`.
+_COMPILER = frozenset("ILDBFUWfilmo")
+ONE_LETTER: dict[str, frozenset[str]] = {
+    **dict.fromkeys(names("cc gcc g++ c++ clang clang++ cpp ld gfortran rustc nasm protoc swiftc"), _COMPILER),
+    **dict.fromkeys(names("make gmake ninja"), frozenset("CIfoW")),
+    "cmake": frozenset("ABCDGS"),
+    "perl": frozenset("I"),
+    "ruby": frozenset("I"),
+    "git": frozenset("GS"),
+    "mvn": frozenset("D"),
+    "java": frozenset("DX"),
+    "gradle": frozenset("DP"),
 }
 
 
 # Where `git -m` is a message; elsewhere it takes no value.
-GIT_MESSAGES = (["commit"], ["tag"], ["merge"], ["notes"], ["stash"])
+GIT_MESSAGES = names("commit tag merge notes stash")
+_GIT_VALUED = names("-C -c --git-dir --work-tree --namespace")
 
 
 def text_operands(program: Program) -> dict[int, Script]:
@@ -92,35 +137,57 @@ def text_operands(program: Program) -> dict[int, Script]:
     if grammar is None:
         return {}
     texts = [word.literal if word.literal is not None else word.source for word in program.operands]
-    if program.name == "git" and texts[:1] not in GIT_MESSAGES:
-        return {}
-    found = dict.fromkeys(_positions(grammar, texts), grammar.paths)
-    # `curl -d @file` and `-H @file` read the file after all.
-    return {index: paths for index, paths in found.items() if program.name != "curl" or "@" not in texts[index]}
+    behind = _git_command(texts) if program.name == "git" else 0
+    found = {index + behind: grammar.paths for index in _positions(grammar, texts[behind:])}
+    return {index: paths for index, paths in found.items() if not _opened_after_all(program.name, texts, index)}
+
+
+def _opened_after_all(name: str, texts: list[str], index: int) -> bool:
+    """``curl -d @file`` and ``-H @file`` read the file; a script of awk can open what ``-F`` gives it, unless that is a mere separator."""
+    if name == "curl":
+        return "@" in texts[index]
+    is_separator = texts[index].startswith("-F") or (index > 0 and texts[index - 1] == "-F")
+    return GRAMMARS[name] is _AWK and is_separator and len(texts[index].removeprefix("-F")) > 2
+
+
+def _git_command(texts: list[str]) -> int:
+    """Where the command begins whose ``-m`` is a message; behind the end when there is none."""
+    first = next((value.index for value in values_in(texts, _GIT_VALUED) if not value.option), len(texts))
+    return first if first < len(texts) and texts[first] in GIT_MESSAGES else len(texts)
+
+
+def attaches_all(program: str, text: str) -> bool:
+    """Whether the first letter of an option takes the rest of the word as its value."""
+    return text[1:2] in ONE_LETTER.get(program, ())
 
 
 def _positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
     first = grammar.first and not any(_gives(text, grammar.instead) for text in texts)
-    follows = ""
+    follows, options = "", True
     for index, text in enumerate(texts):
         option, follows = follows, ""
         if option in grammar.texts:
             yield index
         elif option in grammar.valued:
             continue
-        elif text.startswith("-") and len(text) > 1:
-            follows = _option(text, grammar.texts)
+        elif options and text == "--":
+            options = False
+        elif options and text.startswith("-") and len(text) > 1:
+            follows = _option(text, grammar)
             if _attached(text, grammar.texts):
                 yield index
-        elif grammar.every or first:
-            first = False
-            yield index
+        else:
+            options = options and grammar.mixed
+            if grammar.every or first:
+                first = False
+                yield index
 
 
-def _option(text: str, texts: frozenset[str]) -> str:
+def _option(text: str, grammar: Grammar) -> str:
     """The option that takes the next word: the word itself, or the last letter of a cluster such as ``-am``."""
-    cluster = text[:2] != "--" and text[1:].isalpha() and not _attached(text, texts)
-    return f"-{text[-1]}" if cluster else text
+    if text[:2] == "--" or len(text) == 2:
+        return text
+    return f"-{text[-1]}" if grammar.flags.issuperset(text[1:-1]) else ""
 
 
 def _attached(text: str, texts: frozenset[str]) -> bool:

@@ -3,6 +3,9 @@
 Every argument is looked at, at any depth and under any key, also the keys of inner mappings. What a text is depends on its key: a *command*
 is read as a shell would read it, a *path* is judged as a whole, *prose* (the content of a file, a message) counts only when it is
 a single word, and anything else is judged piece by piece. Whatever cannot be judged is a violation.
+
+A list of allowed programs is asked more: also what stands under ``script`` and the like, and every text of a tool whose name says that
+it is a shell, is then a command. ``args`` beside a command are its last words.
 """
 
 from __future__ import annotations
@@ -11,16 +14,16 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from edictum.contracts.sandbox.bases import goes_home, with_bases
-from edictum.contracts.sandbox.commands import CommandBounds, is_pattern, programs_of, read, with_scripts
+from edictum.contracts.sandbox.commands import CommandBounds, is_pattern, programs_of, read, split, with_scripts
 from edictum.contracts.sandbox.domains import URL_KEYS, DomainBounds, address_operands
 from edictum.contracts.sandbox.expand import Values, assigned, texts_of
-from edictum.contracts.sandbox.operands import Script, no_paths, text_operands
+from edictum.contracts.sandbox.operands import Script, attaches_all, no_paths, text_operands
 from edictum.contracts.sandbox.paths import Looker, PathBounds, TooMany
-from edictum.contracts.sandbox.shell import Output, Simple, Text, Unreadable, Word, literal_word, names
+from edictum.contracts.sandbox.shell import Output, Redirect, Simple, Text, Unreadable, Word, literal_word, names
 from edictum.core.call import SHELL_TOOLS, ToolCall
 from edictum.errors import EdictumConfigError
 
@@ -34,8 +37,18 @@ PROSE_KEYS = names(
     "content contents text body message prompt description old_string new_string old_str new_str file_text insert_text title comment "
     "reason thought explanation summary note notes query question instructions task"
 )
+# What goes into the file that the call names beside it is text and opens nothing.
+FILE_KEYS = names("path file file_path filepath filename file_name")
+FILE_TEXT_KEYS = names("content contents old_string new_string old_str new_str file_text insert_text")
+SCRIPT_KEYS = names("script scripts shell_script bash_script")
+SHELL_KEYS = names("shell bash exec execute cli")  # beside a command, they say what runs it
+ARGUMENT_KEYS = names("args arguments")
+INPUT_KEYS = names("stdin input")
+SHELL_WORDS = names("bash shell sh zsh terminal console exec command commands cmd powershell script subprocess")
+SHELL_NAMES = names("execute run process")
 CWD_KEYS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
 _PROGRAM_NAME = re.compile(r"[\w.+-]*\w")  # found along PATH, not in the working directory
+_NAME_WORDS = re.compile(r"[\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 Role = Literal["command", "path", "prose", "other"]
@@ -129,7 +142,7 @@ class Sandbox:
         bases = self._bases(base, items)
         return (
             (self._named_paths(commands, items, bases, values) if self.paths.set else None)
-            or self.commands.violation(commands)
+            or self.commands.violation(commands, values)
             or (self._named_domains(commands, items, values) if self.domains.set else None)
         )
 
@@ -137,21 +150,37 @@ class Sandbox:
         """The commands that a call runs, and its other texts."""
         commands: list[Simple] = []
         items: list[Item] = []
-        has_command = any(plain_key(key) in COMMAND_KEYS for key in call.args)
+        keys = self._command_keys(call)
+        shell = keys.isdisjoint(map(plain_key, call.args)) and self._is_shell(call.tool_name)
         for name, value in call.args.items():
             key = plain_key(name)
             if is_argument_list(key, value):
                 commands += with_scripts(Simple(tuple(literal_word(text) for text in value)))
                 continue
             for item in items_in(key, value):
-                shell_text = call.tool_name.lower() in SHELL_TOOLS and not has_command and item.role == "other"
                 if item.role == "command" and item.problem:
                     raise NotText(item.problem)
-                if item.role == "command" or shell_text:
+                if item.key in keys or item.role == "command" or (shell and item.role == "other"):
                     commands += read(item.text)
                 else:
                     items.append(item)
-        return commands, items
+        if shell and not commands:
+            commands += [simple for item in items if item.role == "prose" for simple in read(item.text)]
+        return [*commands, *_completed(commands, call.args)], items
+
+    def _command_keys(self, call: ToolCall) -> frozenset[str]:
+        """The keys whose texts are commands."""
+        if not self.commands.allowed:
+            return COMMAND_KEYS
+        known = COMMAND_KEYS | SCRIPT_KEYS
+        return known | SHELL_KEYS if known.isdisjoint(map(plain_key, call.args)) else known
+
+    def _is_shell(self, tool_name: str) -> bool:
+        """Whether a tool without a key for commands runs its texts. With a list of programs, a name that sounds like it is enough."""
+        if tool_name.lower() in SHELL_TOOLS or not self.commands.allowed:
+            return tool_name.lower() in SHELL_TOOLS
+        words = set(_NAME_WORDS.split(plain_key(tool_name)))
+        return not words.isdisjoint(SHELL_WORDS) or tool_name.lower() in SHELL_NAMES
 
     def _bases(self, base: str, items: list[Item]) -> list[str]:
         """The working directory, and the one that the call asks for."""
@@ -162,7 +191,10 @@ class Sandbox:
 
     def _named_paths(self, commands: list[Simple], items: list[Item], bases: list[str], values: Values) -> str | None:
         looker = Looker(self.paths)
+        has_file = any(item.key in FILE_KEYS for item in items)
         for item in items:
+            if has_file and item.key in FILE_TEXT_KEYS:
+                continue
             if problem := self._item_path(looker, item, bases):
                 return problem
         for simple, places in with_bases(commands, bases, values):
@@ -183,12 +215,14 @@ class Sandbox:
             return problem
         skipped = {id(word): paths for word, paths in _text_words(simple)}
         skipped |= {id(program.word): no_paths for program in programs_of(simple) if _PROGRAM_NAME.fullmatch(program.word.source)}
+        owners = _owners(simple)
         for word in _path_words(simple):
             for text in texts_of(word, values):
                 shown = None if word.literal is not None else word.source
                 pieces = skipped[id(word)](text) if id(word) in skipped else (text,)
+                clusters = not attaches_all(owners.get(id(word), ""), text)
                 for piece in pieces:
-                    if problem := looker.text(piece, bases, shown, expands=word.expands and not is_pattern(simple)):
+                    if problem := looker.text(piece, bases, shown, expands=word.expands and not is_pattern(simple), clusters=clusters):
                         return problem
         return None
 
@@ -200,16 +234,19 @@ class Sandbox:
             if problem := (item.problem if named else None) or self.domains.text(item.text, sure=named):
                 return problem
         for simple in commands:
-            addresses = {id(word) for program in programs_of(simple) for word in address_operands(program)}
+            addresses = _addresses(simple)
             for word in _path_words(simple):
-                if problem := self._word_domain(word, values, sure=id(word) in addresses):
+                if problem := self._word_domain(word, values, addresses.get(id(word))):
                     return problem
         return None
 
-    def _word_domain(self, word: Word, values: Values, *, sure: bool) -> str | None:
+    def _word_domain(self, word: Word, values: Values, begins: int | None) -> str | None:
+        """``begins`` says where in the word an address begins, when it must be one."""
+        sure = begins is not None
         if not _host_is_known(word, values, sure=sure):
             return f"Domain in '{word.source:.120}' is known only when it runs, so it cannot be judged."
-        return next((problem for text in texts_of(word, values) if (problem := self.domains.text(text, sure=sure))), None)
+        texts = [text[begins or 0 :] for text in texts_of(word, values)]
+        return next((problem for text in texts if (problem := self.domains.text(text, sure=sure))), None)
 
 
 def is_argument_list(key: str, value: object) -> bool:
@@ -217,10 +254,39 @@ def is_argument_list(key: str, value: object) -> bool:
     return key in ("command", "cmd", "argv") and isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
+def _completed(commands: list[Simple], args: Mapping[str, Any]) -> Iterator[Simple]:
+    """The last command with the words and the input that stand beside it in the call."""
+    plain = {plain_key(name): value for name, value in args.items()}
+    last = next((simple for simple in reversed(commands) if not simple.depth), None)
+    if last is None or plain.keys().isdisjoint(ARGUMENT_KEYS | INPUT_KEYS):
+        return
+    words = [word for key in sorted(ARGUMENT_KEYS) for word in _argument_words(plain.get(key))]
+    bodies = [literal_word(value) for key in sorted(INPUT_KEYS) if isinstance(value := plain.get(key), str)]
+    redirects = tuple(Redirect("<<<", literal_word(""), body) for body in bodies)
+    yield from with_scripts(replace(last, words=(*last.words, *words), redirects=(*last.redirects, *redirects)))
+
+
+def _argument_words(value: object) -> list[Word]:
+    """The words of ``args``: each element of a list, or those of a text."""
+    if isinstance(value, str):
+        return [word for simple in split(value) for word in simple.words]
+    return [literal_word(str(item)) for item in value] if isinstance(value, (list, tuple)) else []
+
+
+def _owners(simple: Simple) -> dict[int, str]:
+    """The name of the innermost program that each word is given to."""
+    return {id(word): program.name for program in programs_of(simple) for word in program.operands}
+
+
 def _text_words(simple: Simple) -> Iterator[tuple[Word, Script]]:
     for program in programs_of(simple):
         for index, paths in text_operands(program).items():
             yield program.operands[index], paths
+
+
+def _addresses(simple: Simple) -> dict[int, int]:
+    """The words that must be addresses, by identity, and where in the word each begins."""
+    return {id(program.operands[index]): at for program in programs_of(simple) for index, at in address_operands(program).items()}
 
 
 def _path_words(simple: Simple) -> Iterator[Word]:

@@ -3,7 +3,8 @@
 The reader is *flat on purpose*. It does not build a syntax tree; it finds every word and every redirection that a shell could see,
 at every depth (``$(...)``, backticks, ``<(...)``, subshells, here-documents), and cuts them into simple commands at the control
 operators. A structure that it misunderstands therefore costs precision, never a word. What it must get right is quoting,
-because a wrong quote hides words: whatever leaves a quote or a bracket open is ``Unreadable``, and callers refuse it.
+because a wrong quote hides words: whatever leaves a quote or a bracket open is ``Unreadable``, and callers refuse it. So is what
+``sh`` (dash) and ``bash`` read in different ways, because nothing here says which of them will run the line.
 
 Every character is consumed once and nesting is bounded, so the time is linear in the text.
 """
@@ -11,34 +12,38 @@ Every character is consumed once and nesting is bounded, so the time is linear i
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 CASE_ENDS = (";;", ";&", ";;&")
+# Words of the shell's grammar right behind which a command starts.
+BEFORE_COMMANDS = frozenset({"if", "then", "else", "elif", "do", "while", "until", "{", "!", "time"})
 MAX_DEPTH = 24
 MAX_PIECES = 20_000
-MAX_ARITHMETIC = 1000
 
-_BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n)+")
+_BLANK = re.compile(r"(?:[ \t]|\\\n)+")
+_CONTINUED_OPERATOR = re.compile(r"(?:\\\n)+[;&|<>(-]")
 _PLAIN = re.compile(r"[^ \t\r\n'\"\\$`;&|<>()]+")
 _QUOTED = re.compile(r'[^"\\$`]+')
 _BRACED = re.compile(r"[^'\"\\$`}]+")
 _BODY = re.compile(r"[^\\$`]+")
-_REDIRECT = re.compile(r"(?:\d{1,9}|\{\w{1,64}\})?(<<<|<<-|<<|<>|<&|>>|>&|>\||<|>|(?<!\d)&>>|(?<!\d)&>)")
+_REDIRECT = re.compile(r"(?P<number>\d{1,9}|\{\w{1,64}\})?(?P<operator><<<|<<-|<<|<>|<&|>>|>&|>\||<|>|(?<!\d)&>>|(?<!\d)&>)")
 _PROCESS = re.compile(r"[<>]\(")
 _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|()\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_BRACE_NAME = re.compile(r"\{([!#]?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(\[[^\]}]*\])?")
+_BRACE_NAME = re.compile(r"\{([!#]?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])")
 _BACKTICK = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
-_ARITHMETIC = frozenset(string.ascii_letters + string.digits + string.whitespace + "_+-*/%<>=!&|^~?:,.$[]{}#")
+_ARITHMETIC = re.compile(r"""(?:[\w\s+*/%<>=!&|^~?:,.\[\]#-]|\$\w+|\$\{#?\w+(?:\[[\w@*]+\])?[^\s{}()'"`\\$<>@=]*\})+""")
+_END_MARK = re.compile(r"""\\?[\w.%+:@!-]+|'[^'\\\n]+'|"[^"\\$`\n]+\"""")
 _ANSI = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))", re.DOTALL)
 _BACKTICK_ESCAPE = re.compile(r"\\([$`\\])")
-_ENDS_WORD = frozenset(" \t\r\n;&|<>()")
+_BACKTICK_DOUBT = re.compile(r'\\["\n]')
+_ENDS_WORD = frozenset(" \t\n;&|<>()")
 _BEFORE_BRACKET = frozenset("=@?*+!")
 _ESCAPABLE = frozenset('$`"\\')
 _ANSI_QUOTE = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_ANSI_DOUBT = re.compile(r"(?<!\\)(?:\\\\)*\\(?:'|c|x\{)")
 _ANSI_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b", "E": "\x1b"}
 
 
@@ -66,6 +71,7 @@ class Variable:
     name: str
     sign: str = ""
     operand: tuple[Part, ...] = ()
+    quoted: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,7 @@ class Output:
     """``$(...)``, backticks or ``<(...)``: text that only exists once these commands have run."""
 
     commands: tuple[Simple, ...]
+    quoted: bool = field(default=False, compare=False)
 
 
 Part = Text | Variable | Output
@@ -98,6 +105,11 @@ class Word:
         return any(isinstance(part, Text) and not part.quoted and not set("{*?[").isdisjoint(part.value) for part in self.parts)
 
     @property
+    def splits(self) -> bool:
+        """Whether it may become several words, or none, by what a variable or an output holds when it runs."""
+        return any(_splits(part) for part in self.parts)
+
+    @property
     def assigns(self) -> str | None:
         """The name that ``NAME=value`` sets, when the word has that form."""
         first = self.parts[0] if self.parts else None
@@ -112,6 +124,7 @@ class Redirect:
     operator: str
     target: Word
     body: Word | None = None
+    number: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +136,12 @@ class Simple:
     before: str = ""
     after: str = ""
     depth: int = 0
+
+
+def _splits(part: Part) -> bool:
+    if isinstance(part, Variable) and (part.name == "@" or Text("[@]") in part.operand[:1]):
+        return True
+    return not isinstance(part, Text) and not part.quoted
 
 
 def split(line: str, depth: int = 0) -> list[Simple]:
@@ -171,6 +190,8 @@ class _Reader:
         self.redirects: list[Redirect] = []
         self.before = ""
         self.document_end = 0
+        self.document_line: int | None = None
+        self.only: str | None = None  # the operators that may stand here, when not all may
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
@@ -181,12 +202,17 @@ class _Reader:
                 self.skip_comment()
             elif self.text[self.at] == closer and not self.in_pattern():
                 self.at += 1
-                return self.flush(closer)
-            elif not (self.arithmetic() or self.redirect() or self.operator()):
+                return self.end(closer)
+            elif not (self.counting_loop() or self.redirect() or self.operator()):
                 self.add_word()
         if closer:
             raise Unreadable(f"a {closer!r} is missing")
-        return self.flush("")
+        return self.end("")
+
+    def end(self, after: str) -> None:
+        if self.document_line is not None and self.document_line < len(self.text):
+            raise Unreadable("shells differ on where a here-document starts when its line goes on; put its mark last on the line")
+        self.flush(after)
 
     def skip_blanks(self) -> int:
         if found := _BLANK.match(self.text, self.at):
@@ -197,26 +223,34 @@ class _Reader:
         end = self.text.find("\n", self.at)
         self.at = len(self.text) if end < 0 else end
 
-    def arithmetic(self) -> bool:
-        """``((...))`` where a command could start computes a number and names no word."""
-        loop = len(self.words) == 1 and self.words[0].source == "for"
-        return (loop or not self.words) and self.skip_arithmetic(";" if loop else "")
-
-    def skip_arithmetic(self, more: str = "") -> bool:
-        """Step over ``((...))`` when it can only be arithmetic: balanced to the end, and no command inside."""
+    def counting_loop(self) -> bool:
+        """``for ((...))`` counts; what follows it is a command. Elsewhere ``((`` computes in bash and runs commands in sh."""
         if not self.text.startswith("((", self.at):
             return False
-        depth = 0
-        for index in range(self.at + 2, min(len(self.text), self.at + MAX_ARITHMETIC)):
-            character = self.text[index]
-            if character == ")" and not depth:
-                ends = self.text.startswith("))", index) and "$(" not in self.text[self.at : index]
-                self.at = index + 2 if ends else self.at
-                return ends
-            if character not in _ARITHMETIC and character not in more and character not in "()":
-                return False
-            depth += (character == "(") - (character == ")")
-        return False
+        if [word.source for word in self.words] != ["for"]:
+            raise Unreadable("'((' computes in bash and runs commands in sh; write '[ $a -lt 3 ]' or 'a=$((a + 1))', or '( (' for commands")
+        self.arithmetic(";")
+        self.words.clear()
+        self.flush(";")
+        return True
+
+    def arithmetic(self, more: str = "") -> list[Part]:
+        """Step over ``((...))``. What is not plainly a number, a name or an operator is read in different ways, or run."""
+        depth, parts, self.at = 0, list[Part](), self.at + 2
+        while depth or not self.text.startswith("))", self.at):
+            self.counted()
+            character = self.text[self.at : self.at + 1]
+            if (found := _ARITHMETIC.match(self.text, self.at)) and "IFS" not in found.group():
+                self.at = found.end()
+            elif self.text.startswith("$(", self.at):
+                parts += self.dollar(quoted=True)
+            elif character and character in "()" + more and (depth or character != ")"):
+                depth += (character == "(") - (character == ")")
+                self.at += 1
+            else:
+                raise Unreadable("'((' is not plain arithmetic up to its '))'; write '( (' with a blank for commands")
+        self.at += 2
+        return parts
 
     def operator(self) -> bool:
         found = _OPERATOR.match(self.text, self.at)
@@ -224,18 +258,39 @@ class _Reader:
             return False
         self.counted()
         self.at = found.end()
+        self.refuse_continued(found.group())
+        self.refuse_misplaced(found.group())
         if found.group() == "(":
             self.round_bracket()
         elif found.group() != "|" or not self.in_pattern():
             self.flush(found.group())
         if found.group() == "\n":
-            self.at = max(self.at, self.document_end)
+            self.step_over_documents(found.start())
         return True
+
+    def refuse_continued(self, operator: str) -> None:
+        if operator != "\n" and _CONTINUED_OPERATOR.match(self.text, self.at):
+            raise Unreadable("a line ends inside an operator")
+
+    def refuse_misplaced(self, operator: str) -> None:
+        """Bash goes on with the next line when it finds an operator between the elements of an array."""
+        if self.only is not None and operator not in self.only:
+            raise Unreadable(f"'{operator}' does not belong between the words of a bracket")
+
+    def step_over_documents(self, line_end: int) -> None:
+        """Go on behind the here-documents of the line that ends here, which must be the end that they were read from."""
+        if self.document_line not in (None, line_end):
+            raise Unreadable("shells differ on where a here-document starts when its line goes on; put its mark last on the line")
+        self.at = max(self.at, self.document_end)
+        self.document_line = None
 
     def in_pattern(self) -> bool:
         """Whether the words being read are a pattern of ``case``, where ``|`` joins alternatives."""
         first = self.words[0].source if self.words else "esac"
-        return first == "case" or (self.before in CASE_ENDS and first != "esac")
+        opens = next((word.source for word in self.words if word.source not in BEFORE_COMMANDS), "") == "case"
+        if opens and any(word.source == "esac" for word in self.words[1:]):
+            raise Unreadable("a 'case' has no patterns, or one that is named 'esac'")
+        return opens or (self.before in CASE_ENDS and first != "esac")
 
     def round_bracket(self) -> None:
         """``name()`` defines a function and runs nothing; any other bracket opens a subshell."""
@@ -278,19 +333,26 @@ class _Reader:
             return False
         self.counted()
         self.at = found.end()
+        operator, number = found["operator"], found["number"] or ""
+        self.refuse_continued(operator)
+        self.refuse_misplaced(operator)
         self.skip_blanks()
         # A redirection without a target is a syntax error in every shell: nothing runs. The words are judged all the same.
         target = self.word() or literal_word("")
-        body = target if found.group(1) == "<<<" else None
-        if found.group(1) in ("<<", "<<-"):
-            body = self.document(target, indented=found.group(1) == "<<-")
-        self.redirects.append(Redirect(found.group(1), target, body))
+        body = target if operator == "<<<" else None
+        if operator in ("<<", "<<-"):
+            body = self.document(target, indented=operator == "<<-")
+        self.redirects.append(Redirect(operator, target, body, number))
         return True
 
     def document(self, mark: Word, *, indented: bool) -> Word:
         """The body of a here-document: the lines after this one, up to the line that is the mark."""
-        start = max(self.text.find("\n", self.at) + 1 or len(self.text), self.document_end)
-        end, self.document_end = self.body_end(start, mark.literal or mark.source, indented=indented)
+        if not _END_MARK.fullmatch(mark.source) or mark.literal is None:
+            raise Unreadable("the end mark of a here-document is not a plain word, such as EOF or 'EOF'")
+        line_end = self.text.find("\n", self.at)
+        self.document_line = len(self.text) if line_end < 0 else line_end
+        start = max(min(self.document_line + 1, len(self.text)), self.document_end)
+        end, self.document_end = self.body_end(start, mark.literal, indented=indented)
         body = self.text[start:end]
         if any(isinstance(part, Text) and part.quoted for part in mark.parts):
             return literal_word(body)
@@ -305,7 +367,7 @@ class _Reader:
         while at < len(self.text):
             end = self.text.find("\n", at)
             end = len(self.text) if end < 0 else end
-            line = self.text[at:end].rstrip("\r")
+            line = self.text[at:end]
             if (line.lstrip("\t") if indented else line) == mark:
                 return at, min(end + 1, len(self.text))
             at = end + 1
@@ -334,10 +396,12 @@ class _Reader:
     def bracket_in_word(self, parts: list[Part]) -> None:
         """``name=(a b)`` and the wildcard ``@(a|b)`` continue a word: what stands in the bracket is words, not commands."""
         last = parts[-1] if parts else None
-        opens = isinstance(last, Text) and not last.quoted and last.value != "!" and last.value[-1:] in _BEFORE_BRACKET
-        if not opens or not self.text.startswith("(", self.at):
+        if not isinstance(last, Text) or last.quoted or last.value == "!" or last.value[-1:] not in _BEFORE_BRACKET:
+            return
+        if not self.text.startswith("(", self.at):
             return
         inner = _Reader(self.text, self.depth + 1, self.at + 1, self.count)
+        inner.only = "\n" if last.value[-1] == "=" else "\n|"
         inner.commands(")")
         self.at, self.count = inner.at, inner.count
         self.include([simple for simple in inner.found if simple.depth > inner.depth])
@@ -387,37 +451,54 @@ class _Reader:
         self.at += 2
         if following == "\n":
             return []
+        if following == "\r":
+            self.carriage_return(quoted)
         if not following:
             raise Unreadable("it ends in a backslash, which shells keep or drop depending on what stands before it")
         return [Text(following if not quoted or following in _ESCAPABLE else "\\" + following, quoted=True)]
 
-    def backtick(self, _quoted: bool) -> list[Part]:
+    def carriage_return(self, _quoted: bool) -> list[Part]:
+        raise Unreadable("a carriage return is no blank and no line end to a shell; end lines with a plain newline")
+
+    def backtick(self, quoted: bool) -> list[Part]:
         found = _BACKTICK.match(self.text, self.at)
         if found is None:
             raise Unreadable("a closing ` is missing")
+        if _BACKTICK_DOUBT.search(found.group(1)):
+            raise Unreadable("shells differ on a backslash before a quote or a line end in backticks; write $(...)")
         self.at = found.end()
-        return [Output(self.apart(_BACKTICK_ESCAPE.sub(r"\1", found.group(1))))]
+        return [Output(self.apart(_BACKTICK_ESCAPE.sub(r"\1", found.group(1))), quoted)]
 
     def dollar(self, quoted: bool) -> list[Part]:
-        if not quoted and (found := _ANSI_QUOTE.match(self.text, self.at)):
-            self.at = found.end()
-            return [Text(ansi_text(found.group(1)), quoted=True)]
+        if not quoted and self.text.startswith("$'", self.at):
+            return [self.ansi_quote()]
         self.at += 1
         if self.text.startswith("\\\n", self.at):
             raise Unreadable("a line ends inside an expansion")
         if self.text.startswith('"', self.at) and not quoted:
             return []  # $"..." is a text to translate
-        if self.skip_arithmetic():
+        if self.text.startswith("((", self.at):
+            self.arithmetic()
             return [Text("1", quoted=True)]
         if self.text.startswith("(", self.at):
             self.at += 1
-            return [Output(self.nested())]
+            self.refuse_continued("(")
+            return [Output(self.nested(), quoted)]
         if self.text.startswith("{", self.at):
             return [self.braces(quoted)]
         if found := _NAME.match(self.text, self.at):
             self.at = found.end()
-            return [Variable(found.group())]
+            return [Variable(found.group(), quoted=quoted)]
         return [Text("$", quoted)]
+
+    def ansi_quote(self) -> Text:
+        """``$'...'``, which is a dollar sign and a plain quote in sh: both must end at the same place."""
+        found = _ANSI_QUOTE.match(self.text, self.at)
+        text = "\0" if found is None or _ANSI_DOUBT.search(found.group(1)) else ansi_text(found.group(1))
+        if found is None or "\0" in text:
+            raise Unreadable("shells differ on this $'...'; write it in plain quotes")
+        self.at = found.end()
+        return Text(text, quoted=True)
 
     def braces(self, quoted: bool) -> Variable:
         found = _BRACE_NAME.match(self.text, self.at)
@@ -427,7 +508,11 @@ class _Reader:
         operand = self.parts(_BRACED, "}")
         if quoted and "'" in self.text[found.end() : self.at]:
             raise Unreadable("shells differ on a ' inside ${...} inside quotes")
-        return Variable(found.group(2), found.group(1), tuple(operand))
+        if _PROCESS.search(self.text, found.end(), self.at):
+            raise Unreadable("<(...) inside ${...} is not followed")
+        if self.text[found.end() : self.at] == "@P}":
+            raise Unreadable(f"${{{found.group(2)}@P}} runs what the variable holds")
+        return Variable(found.group(2), found.group(1), tuple(operand), quoted)
 
 
 _PIECES: dict[str, Callable[[_Reader, bool], list[Part]]] = {
@@ -436,4 +521,5 @@ _PIECES: dict[str, Callable[[_Reader, bool], list[Part]]] = {
     "\\": _Reader.escape,
     "`": _Reader.backtick,
     "$": _Reader.dollar,
+    "\r": _Reader.carriage_return,
 }

@@ -143,20 +143,33 @@ local function finish(sid, call, detail, result, used)
   remember(sid, call, result)
 end
 
+-- A session is kept for its time to live, and for as long as a call is in flight.
+local function keep(sid)
+  if op.ttl == 0 then return end
+  local last = redis.call('ZRANGE', key('l', sid), -1, -1, 'WITHSCORES')[2]
+  local ms = op.ttl
+  if last and last ~= 'inf' then ms = math.max(ms, math.ceil((tonumber(last) - now) / 1000)) end
+  local names = redis.call('SMEMBERS', key('w', sid))
+  for _, kind in ipairs({'h', 'l', 'd', 'e', 'o', 'w'}) do names[#names + 1] = key(kind, sid) end
+  for _, name in ipairs(names) do
+    if last == 'inf' then redis.call('PERSIST', name) else redis.call('PEXPIRE', name, text(ms)) end
+  end
+end
+
 local function expire(sid)
-  for _, call in ipairs(redis.call('ZRANGEBYSCORE', key('l', sid), '-inf', text(now))) do
+  local over = redis.call('ZRANGEBYSCORE', key('l', sid), '-inf', text(now))
+  for _, call in ipairs(over) do
     local detail = redis.call('HGET', key('d', sid), call)
     local step = cjson.decode(string.match(detail, '^.-\31.-\31(.*)$'))
     finish(sid, call, detail, step.counts and 'failure' or 'release', {})
     remember(sid, call, step.counts and COUNTED .. cjson.encode(step.amounts) or 'expired:released')
   end
+  if #over > 0 then keep(sid) end
 end
 
 local function touch(sid)
   redis.call('HSET', key('h', sid), 't', text(now))
-  if op.ttl == 0 then return end
-  for _, kind in ipairs({'h', 'l', 'd', 'e', 'o', 'w'}) do redis.call('PEXPIRE', key(kind, sid), op.ttl) end
-  for _, name in ipairs(redis.call('SMEMBERS', key('w', sid))) do redis.call('PEXPIRE', name, op.ttl) end
+  keep(sid)
 end
 
 local root = redis.call('HGET', KEYS[1], 'root')

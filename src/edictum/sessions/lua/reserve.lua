@@ -11,11 +11,12 @@ local known = redis.call('HGET', key('d', op.sid), op.call)
 if known then return string.match(known, '^.-\31(.-)\31') end
 
 -- A client numbers its reserves in the order of sending, so one with an old number was applied before and its answer was lost.
-local again = number(op.sid, 'q:' .. op.client) >= op.number
+local looks = not op.attempt and not op.hold
+local again = not looks and number(op.sid, 'q:' .. op.client) >= op.number
 if again and redis.call('HEXISTS', key('e', op.sid), op.call) == 1 then
   return encoded(false, {})
 end
-if not again then redis.call('HSET', KEYS[1], 'q:' .. op.client, op.number) end
+if not again and not looks then redis.call('HSET', KEYS[1], 'q:' .. op.client, op.number) end
 
 -- A session above that holds the call still, because only its own was reset, has judged and counted it already.
 local new = {sessions[1]}
@@ -80,5 +81,7 @@ if granted and op.hold then
     redis.call('HSET', key('d', it[1]), it[2], text(now) .. '\31' .. answer .. '\31' .. ARGV[1])
   end
 end
-for _, it in ipairs(sessions) do touch(it[1]) end
+if not looks then
+  for _, it in ipairs(sessions) do touch(it[1]) end
+end
 return answer

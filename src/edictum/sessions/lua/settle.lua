@@ -17,8 +17,14 @@ local function settle_late(sid, call)
         add(sid, 's:' .. scope, 1)
         redis.call('HSET', key('h', sid), 'c:' .. scope, 0)
       end
-      for _, window in ipairs(op.windows) do
-        if window[2] == 'successes' then stamp(sid, window, now, 1) end
+    end
+    for _, window in ipairs(op.windows) do
+      local name = string.match(window[2], '^amount:(.*)$')
+      if window[2] == 'successes' and op.result == 'success' then
+        stamp(sid, window, now, 1)
+      elseif name and op.amounts[name] then  -- what it used less leaves the window with its start
+        local more = tonumber(op.amounts[name]) - tonumber(counted[name] or 0)
+        if more > 0 then stamp(sid, window, now, text(more)) end
       end
     end
   end

@@ -1,0 +1,73 @@
+"""The ledger on a four-verb storage that fails in the midst of an operation."""
+
+from __future__ import annotations
+
+import pytest
+
+from edictum import Edictum, OperationLimits, ToolDenied, ToolExecutionResult
+from edictum.core.limits import Reservation
+from edictum.sessions import MemoryBackend, StorageLedger
+from edictum.testing.ledger import limits
+
+TAKING = range(2, 8)  # the first increment of a call counts its attempt; then it takes three slots in each of two scopes
+
+
+class Flaky(MemoryBackend):
+    """Fails once, at one of its increments, before or after adding; or at its next reads."""
+
+    def __init__(self, fails_at: int = 0) -> None:
+        super().__init__()
+        self.increments = 0
+        self.fails_at = fails_at
+        self.reads = True
+
+    async def increment(self, key: str, amount: float = 1) -> float:
+        self.increments += 1
+        if self.increments == self.fails_at:
+            raise ConnectionError("away for a moment")
+        return await super().increment(key, amount)
+
+    async def get(self, key: str) -> str | None:
+        if not self.reads:
+            raise ConnectionError("cannot be read")
+        return await super().get(key)
+
+
+@pytest.mark.parametrize("fails_at", TAKING)
+def test_a_failure_between_two_slots_costs_none(fails_at: int) -> None:
+    guard = Edictum(backend=Flaky(fails_at), limits=OperationLimits(max_tool_calls=3))
+    outcomes = [guard.dispatch_sync("work", {}, lambda: 1, session_id="s") for _ in range(5)]
+    assert [type(it) for it in outcomes] == [ToolDenied, *[ToolExecutionResult] * 3, ToolDenied]
+    totals = guard.session("s").snapshot().totals
+    assert (totals.executions, totals.in_flight) == (3, 0)
+
+
+async def test_a_failure_after_the_slots_were_taken_costs_none() -> None:
+    storage = Flaky()
+    ledger, bounds = StorageLedger(storage), limits(max_tool_calls=1)
+    storage.reads = False
+    with pytest.raises(ConnectionError):
+        await ledger.reserve(Reservation("s", "a", ("", "work"), bounds))
+    storage.reads = True
+    assert (await ledger.reserve(Reservation("s", "b", ("", "work"), bounds))).granted
+
+
+async def test_what_cannot_be_given_back_is_told_and_the_rest_is_given_back(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Flaky):
+        async def increment(self, key: str, amount: float = 1) -> float:
+            if amount < 0 and key.endswith(":execs"):
+                raise ConnectionError("away again")
+            return await super().increment(key, amount)
+
+    storage = Broken(fails_at=5)
+    with pytest.raises(ConnectionError, match="for a moment"):
+        await StorageLedger(storage).reserve(Reservation("s", "a", ("", "work"), ()))
+    assert "could not be given back: away again" in caplog.text
+    assert [await storage.get(f"s:s:{name}") for name in ("execs", "succ", "fail")] == ["1", "0", "0"]
+
+
+async def test_a_look_writes_nothing() -> None:
+    storage = MemoryBackend()
+    look = Reservation("s", "look", ("", "work"), limits(max_tool_calls=1), count_attempt=False, hold=False, per_tool=True)
+    assert (await StorageLedger(storage).reserve(look)).granted
+    assert storage._values == {}
