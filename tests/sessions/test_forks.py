@@ -176,10 +176,13 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_dies_with_it(tmp_path: 
         parent = os.fork()
         if parent == 0:  # uses the store, forks, takes the file's lock and dies, while its child lives on
             reserve(ledger, "second")
+            waits, ready = os.pipe()
             child = os.fork()
             if child == 0:
                 signal.alarm(60)
+                os.write(ready, b"!")
                 signal.pause()
+            os.read(waits, 1)
             fcntl.flock(store._lock_fd, fcntl.LOCK_EX)
             os.write(writer, str(child).encode())
             os.kill(os.getpid(), signal.SIGKILL)
