@@ -36,7 +36,9 @@ def dry_run(call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, account:
     if not special and account is None and output is NOT_GIVEN and not plan.hooks_before:
         return allowed(call.tool_name, _all_passed(plan).copy())
     before = _answers(plan.before, special, wiring)
-    session = _look(call, plan, wiring, estimated(account, call)) if account is not None else NOT_LOOKED
+    if account is not None and call is not identified:
+        account = estimated(account, call)
+    session = _look(call, plan, wiring, account) if account is not None else NOT_LOOKED
     after = _answers(plan.after, plan.ask_after(call, output), wiring) if output is not NOT_GIVEN else []
     result = _result(call, wiring, hooks, [*before, *session.answers], session.full, after)
     return replace(result, policy_error=True) if session.failed else result

@@ -70,7 +70,7 @@ class Base:
     hooks: tuple[HookRegistration, ...] = ()
     limits: OperationLimits | None = None
     tools: Mapping[str, ToolEntry] = field(default_factory=dict)
-    bundles: int = 0  # of the guards that this one was merged from
+    merged_bundles: bool = False  # a guard that this one was merged from had a bundle, which no reload of this one could replace
 
     def policy(self, version: str | None) -> Policy:
         return Policy(contracts=self.contracts, hooks=self.hooks, limits=self.limits, tools=self.tools, version=version)

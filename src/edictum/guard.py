@@ -236,8 +236,8 @@ class Edictum:
 
     def _reload(self, layers: Sequence[str | bytes | os.PathLike[str]]) -> CompositionReport:
         language = self._state.language
-        if self._state.base.bundles > 1:
-            raise EdictumConfigError(f"This guard was merged from {self._state.base.bundles} guards with bundles, and none is its own.",
+        if self._state.base.merged_bundles:
+            raise EdictumConfigError("This guard was merged from others with bundles of their own, which a reload would drop.",
                                      hint="Reload those guards, and merge them again with from_multiple().")  # fmt: skip
         bundle, report = parse_layers(as_texts(layers, language.max_bytes), language)
         self._adopt(bundle, language)
@@ -279,7 +279,8 @@ class Edictum:
         policy = merged([state.policy for state in states])
         python = merged([state.base.policy(None) for state in states])
         limits = tightest([states[0].base.limits, *(state.policy.limits for state in states[1:])])  # theirs stay when the first reloads
-        base = Base(python.contracts, python.hooks, limits, python.tools, bundles=sum(_has_bundle(state) for state in states))
+        kept = states[0].base.merged_bundles or any(_has_bundle(state) for state in states[1:])
+        base = Base(python.contracts, python.hooks, limits, python.tools, merged_bundles=kept)
         return cls._assemble(policy, replace(states[0].wiring, local_sink=CollectingAuditSink()), base, states[0].language)
 
     # --- Calls ------------------------------------------------------------------------------------------------------------
@@ -618,7 +619,7 @@ def _has_bundle(state: State) -> bool:
     """Whether a guard has more than what it was given in Python."""
     policy, base = state.policy, state.base
     more = len(policy.contracts) > len(base.contracts) or len(policy.tools) > len(base.tools)
-    return more or bool(policy.session_limits or policy.success_rules or policy.unlisted)
+    return more or base.merged_bundles or bool(policy.session_limits or policy.success_rules or policy.unlisted)
 
 
 def unwrap(outcome: ToolOutcome) -> Any:

@@ -183,9 +183,12 @@ contracts:
 
 async def test_a_guard_merged_from_several_bundles_does_not_forget_some_of_them() -> None:
     """Which of them a reload would replace, nobody can know."""
-    guard = Edictum.from_multiple([Edictum.from_yaml_string(BUNDLE % (name, name)) for name in ("one", "two")])
-    with pytest.raises(EdictumConfigError, match="merge them again"):
-        await guard.reload(BUNDLE % ("one", "one"))
+    one, two = (Edictum.from_yaml_string(BUNDLE % (name, name)) for name in ("one", "two"))
+    first_of_its_kind = Edictum.from_multiple([Edictum(), two])
+    for guards in ([one, two], [Edictum(), two], [first_of_its_kind], [Edictum(), first_of_its_kind]):
+        with pytest.raises(EdictumConfigError, match="merge them again"):
+            await Edictum.from_multiple(guards).reload(BUNDLE % ("one", "one"))
+    await Edictum.from_multiple([one, Edictum()]).reload(BUNDLE % ("one", "one"))
 
 
 async def test_a_reload_keeps_the_limits_of_the_guards_that_were_merged() -> None:

@@ -14,7 +14,7 @@ from edictum.contracts.sandbox import Sandbox
 from edictum.core.call import ToolCall
 
 DATA = Path(os.environ.get("EDICTUM_SHELL_DATA", Path(__file__).parents[3] / "shared" / "data"))
-# Measured: 100 % and 99.9 %. What is refused wrongly is `eval` and `| sh` of unknown text, and `$VARIABLE` as a program.
+# Measured: 100 % and 99.8 %. What is refused wrongly is `eval` and `| sh` of unknown text, `$VARIABLE` as a program, and odd wrappers.
 REFUSED_AT_LEAST = 0.99
 PASSED_AT_LEAST = 0.995
 

@@ -333,7 +333,7 @@ def _granted(call: ToolCall, decision: Decision, grant: Grant | Raised) -> Admis
         reason = f"The session ledger could not be asked: {why(grant)}"
         return Admission(call, _error("ledger", "ledger", reason, decision), NO_COUNTERS)
     if not grant.granted and not any(breach.limit.enforce for breach in grant.breaches):  # its lease has ended before it was answered
-        refused = _error("ledger", "ledger", "The session ledger has refused the call, and named no limit that is full.", decision)
+        refused = _error("ledger", "ledger", "The session ledger has refused the call and named no full limit. Try again.", decision)
         return Admission(call, refused, grant.counters)
     judged = _with_breaches(decision, grant) if grant.breaches else decision
     return Admission(call, judged, grant.counters, holds=grant.granted, per_tool=grant.per_tool)
