@@ -2,9 +2,11 @@
 
     python benchmarks/bench_adapters.py
 
-Every framework runs in its own venv, in a process of its own (see adapter_runs.py), so one that fails leaves the others alone. A figure
-is what one call costs in the framework's real loop with a model that takes no time; bare and governed runs take turns, and what is added is
-the median of the differences of such pairs. Next to it stands what a hook that does nothing adds: the framework's share of it.
+Every framework runs in its own venv, in a process of its own (see adapter_runs.py), so one that
+fails leaves the others alone. A figure is what one call costs in the framework's real loop with a
+model that takes no time; bare and governed runs take turns, and what is added is the median of the
+differences of such pairs. Next to it stands what a hook that does nothing adds: the framework's
+share of it.
 """
 
 from __future__ import annotations
@@ -19,8 +21,19 @@ from venvs import NotMeasured, ask, frameworks
 
 SECONDS = 1.5  # per framework and way
 CPU, WALL = 0, 1
-KINDS = {"turn": "A tool call and the turn that asks for it", "call": "The tool call alone: a further one in the same turn"}
-HEADINGS = ("framework", "its own cost", "with Edictum", "added", "ratio", "an empty hook adds", "added on the wall")
+KINDS = {
+    "turn": "A tool call and the turn that asks for it",
+    "call": "The tool call alone: a further one in the same turn",
+}
+HEADINGS = (
+    "framework",
+    "its own cost",
+    "with Edictum",
+    "added",
+    "ratio",
+    "an empty hook adds",
+    "added on the wall",
+)
 WAYS = {"async": "", "sync": ", plain function"}
 
 
@@ -35,16 +48,33 @@ class Line:
         return Sample([seconds[clock] for seconds in self.figures[who][kind]])
 
     def added(self, who: str, kind: str, clock: int = CPU) -> str:
-        return self.cost(who, kind, clock).minus(self.cost("bare", kind, clock)).middle() if who in self.figures else "-"
+        return (
+            self.cost(who, kind, clock).minus(self.cost("bare", kind, clock)).middle()
+            if who in self.figures
+            else "-"
+        )
 
     def cells(self, kind: str) -> tuple[str, ...]:
         own, governed = self.cost("bare", kind), self.cost("governed", kind)
-        added = (self.added("governed", kind), by_median(governed, own, digits=2), self.added("empty hook", kind))
-        return (self.title, own.middle(), governed.middle(), *added, self.added("governed", kind, WALL))
+        added = (
+            self.added("governed", kind),
+            by_median(governed, own, digits=2),
+            self.added("empty hook", kind),
+        )
+        return (
+            self.title,
+            own.middle(),
+            governed.middle(),
+            *added,
+            self.added("governed", kind, WALL),
+        )
 
 
 def lines_of(found: dict[str, Any]) -> list[Line]:
-    return [Line(f"{found['framework']} {found['version']}{WAYS[way]}", figures) for way, figures in found["ways"].items()]
+    return [
+        Line(f"{found['framework']} {found['version']}{WAYS[way]}", figures)
+        for way, figures in found["ways"].items()
+    ]
 
 
 def measure(names: dict[str, str], seconds: float) -> tuple[list[Line], dict[str, str]]:
@@ -52,7 +82,9 @@ def measure(names: dict[str, str], seconds: float) -> tuple[list[Line], dict[str
     lines: list[Line] = []
     missing: dict[str, str] = {}
     for number, (name, venv) in enumerate(names.items()):
-        print(f"\r{f'{number + 1} of {len(names)}: {name}':<40}", end="", file=sys.stderr, flush=True)
+        print(
+            f"\r{f'{number + 1} of {len(names)}: {name}':<40}", end="", file=sys.stderr, flush=True
+        )
         try:
             lines += lines_of(ask(venv, "adapter_runs.py", name, str(seconds)))
         except NotMeasured as exc:
@@ -62,10 +94,19 @@ def measure(names: dict[str, str], seconds: float) -> tuple[list[Line], dict[str
 
 
 def report(lines: Sequence[Line], missing: dict[str, str]) -> None:
-    print("Adapters, in the frameworks' real loops. CPU time per call in microseconds: median (quartiles).")
+    print(
+        "Adapters, in the frameworks' real loops. CPU time per call in microseconds: median"
+        " (quartiles)."
+    )
     for kind, title in KINDS.items():
         print(f"\n{title}")
-        print_table([HEADINGS, *(line.cells(kind) for line in lines), *((name, "NOT MEASURED", *["-"] * 5) for name in missing)])
+        print_table(
+            [
+                HEADINGS,
+                *(line.cells(kind) for line in lines),
+                *((name, "NOT MEASURED", *["-"] * 5) for name in missing),
+            ]
+        )
     for name, why in missing.items():
         print(f"{name}: NOT MEASURED, {why}")
     print(NOTE.rstrip())
@@ -80,7 +121,9 @@ collected between the runs. Claude Agent SDK: with a scripted CLI in the same pr
 
 
 def measured() -> dict[str, str]:
-    """Test module -> venv of everything that has an adapter; the proxy is a process and has a benchmark of its own."""
+    """Test module -> venv of everything that has an adapter; the proxy is a process and has a
+    benchmark of its own.
+    """
     return {name: venv for name, venv in frameworks().items() if not name.startswith("mcp_proxy")}
 
 

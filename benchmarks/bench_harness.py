@@ -1,10 +1,12 @@
-"""What a turn costs: ``dispatch`` with a turn next to ``run``, and each way of running a tool next to the bare mechanism.
+"""What a turn costs: ``dispatch`` with a turn next to ``run``, and each way of running a tool next
+to the bare mechanism.
 
     python benchmarks/bench_harness.py
 
-All rows of a table take turns in one run, so that a busy moment hits all of them; a figure is the fastest of the repetitions, which
-is what the code costs when nobody disturbs it. The ratios are what to read. Celery needs a Valkey from the test wheels and is left
-out, loudly, where there is none.
+All rows of a table take turns in one run, so that a busy moment hits all of them; a figure is the
+fastest of the repetitions, which is what the code costs when nobody disturbs it. The ratios are
+what to read. Celery needs a Valkey from the test wheels and is left out, loudly, where there is
+none.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ class Bench:
         limits = OperationLimits(max_attempts=None, max_tool_calls=None)
         self.guard = Edictum(limits=limits, execution=execution)
         self._executor = BoundedToolExecutor(specs(), guard=self.guard)
-        # Others each time, as a model's are; a cacheable call with the same ones would be a duplicate.
+        # Others each time, as a model's are; a cacheable call with the same ones would be a
+        # duplicate.
         self.arguments = ({"a": number, "b": 2} for number in itertools.count())
 
     def _turns(self) -> Iterator[Turn]:
@@ -71,11 +74,16 @@ class Bench:
     def dispatch(self, name: str) -> Case:
         """A call in a turn."""
         turns = self._turns()
-        return lambda: self.guard.dispatch(name, next(self.arguments), turn=next(turns), call_id="call")
+        return lambda: self.guard.dispatch(
+            name, next(self.arguments), turn=next(turns), call_id="call"
+        )
 
 
 async def measure(
-    cases: dict[str, Case], calls: int, repetitions: int = REPETITIONS, clock: Callable[[], float] = time.perf_counter
+    cases: dict[str, Case],
+    calls: int,
+    repetitions: int = REPETITIONS,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Microseconds per call of each case, the fastest repetition."""
     best = dict.fromkeys(cases, float("inf"))
@@ -107,7 +115,11 @@ async def report_turn(repetitions: int) -> None:
         "dispatch in a turn, cacheable": bench.dispatch("cacheable"),
     }
     figures = await measure(cases, 400, repetitions, time.process_time)  # nothing here waits
-    show("A turn's gates, replay control and size check, inline, in CPU time", figures, dict.fromkeys([*cases][1:], "run"))
+    show(
+        "A turn's gates, replay control and size check, inline, in CPU time",
+        figures,
+        dict.fromkeys([*cases][1:], "run"),
+    )
     ids = figures["dispatch in a turn"] / figures["run, session and call id given"]
     print(f"  dispatch in a turn is {ids:.2f}x a run that is given the same session and call id")
 
@@ -137,7 +149,11 @@ async def report_isolation(repetitions: int) -> None:
     }
     names = [*cases]
     figures = await measure(cases, 60, repetitions)
-    show("Where a tool runs, next to the bare mechanism", figures, {names[i + 1]: names[i] for i in range(0, len(names), 2)})
+    show(
+        "Where a tool runs, next to the bare mechanism",
+        figures,
+        {names[i + 1]: names[i] for i in range(0, len(names), 2)},
+    )
 
 
 def _load(path: Path) -> ModuleType:
@@ -153,7 +169,10 @@ def _load(path: Path) -> ModuleType:
 @contextmanager
 def celery_worker() -> Iterator[str]:
     """A Valkey and one Celery worker on it, from the tests."""
-    servers, helpers = _load(TESTS / "sessions" / "servers.py"), _load(TESTS / "harness" / "execution" / "execution_helpers.py")
+    servers, helpers = (
+        _load(TESTS / "sessions" / "servers.py"),
+        _load(TESTS / "harness" / "execution" / "execution_helpers.py"),
+    )
     server = servers.Valkey(durable=False)
     worker = helpers.CeleryWorker(server.url)
     try:
@@ -173,14 +192,23 @@ async def report_celery(url: str, repetitions: int) -> None:
     from celery_bodies import add as remote_add
 
     engine = CeleryEngine(url)
-    guard = Edictum(limits=OperationLimits(max_attempts=None, max_tool_calls=None), execution=engine)
-    turn = Turn(TurnState("bench", TurnBudget.create(600, max_steps=100_000)), [tool(name="add", side_effect="read")(remote_add)])
+    guard = Edictum(
+        limits=OperationLimits(max_attempts=None, max_tool_calls=None), execution=engine
+    )
+    turn = Turn(
+        TurnState("bench", TurnBudget.create(600, max_steps=100_000)),
+        [tool(name="add", side_effect="read")(remote_add)],
+    )
     await engine.run(effect(remote_add, engine))  # until the worker is there
     cases: dict[str, Case] = {
         "celery, bare (the engine)": lambda: engine.run(effect(remote_add, engine)),
         "celery": lambda: guard.dispatch("add", ARGS, turn=turn, call_id="call"),
     }
-    show("On a Celery worker", await measure(cases, 40, repetitions), {"celery": "celery, bare (the engine)"})
+    show(
+        "On a Celery worker",
+        await measure(cases, 40, repetitions),
+        {"celery": "celery, bare (the engine)"},
+    )
     await guard.close()
 
 

@@ -1,10 +1,12 @@
-"""What a session store costs: reserve + settle, one at a time and many at once, next to two bare round trips of the same server.
+"""What a session store costs: reserve + settle, one at a time and many at once, next to two bare
+round trips of the same server.
 
     python benchmarks/bench_sessions.py
 
-Servers are started from the test wheels, on the loopback, in temporary directories. Figures of one machine mean little; the
-ratios in one run mean more. "bare" is two of the cheapest requests that the server makes durable: what no ledger can go below
-while it asks once before a call and once after it.
+Servers are started from the test wheels, on the loopback, in temporary directories. Figures of one
+machine mean little; the ratios in one run mean more. "bare" is two of the cheapest requests that
+the server makes durable: what no ledger can go below while it asks once before a call and once
+after it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ SESSIONS = 20
 SECONDS = 1.5
 SLICES = 5
 SCOPES = ("", "work")
-LIMITS = OperationLimits(max_attempts=10**9, max_tool_calls=10**9, max_calls_per_tool={"work": 10**9}).compiled()
+LIMITS = OperationLimits(
+    max_attempts=10**9, max_tool_calls=10**9, max_calls_per_tool={"work": 10**9}
+).compiled()
 
 
 Make = Callable[[int], Any]
@@ -75,7 +79,9 @@ async def _measure(ledger: Any, at_once: int, seconds: float) -> Figures:
     latencies: list[float] = []
     await _calls(ledger, 0, time.perf_counter() + 0.2, [])
     started = time.perf_counter()
-    await asyncio.gather(*(_calls(ledger, who, started + seconds, latencies) for who in range(at_once)))
+    await asyncio.gather(
+        *(_calls(ledger, who, started + seconds, latencies) for who in range(at_once))
+    )
     return Figures(latencies, len(latencies) / (time.perf_counter() - started))
 
 
@@ -104,8 +110,13 @@ def bare(request: Request, seconds: float) -> Figures:
 
 
 def in_turns(make: Make, request: Request) -> tuple[list[Figures], list[Figures]]:
-    """Bare pairs of requests and single calls, slice by slice: the disk of a shared machine is fast now and slow in a moment."""
-    pairs = [(bare(request, SECONDS / SLICES), measure(make, 1, MAX_BATCH, SECONDS / SLICES)) for _ in range(SLICES)]
+    """Bare pairs of requests and single calls, slice by slice: the disk of a shared machine is fast
+    now and slow in a moment.
+    """
+    pairs = [
+        (bare(request, SECONDS / SLICES), measure(make, 1, MAX_BATCH, SECONDS / SLICES))
+        for _ in range(SLICES)
+    ]
     return [raw for raw, _ in pairs], [alone for _, alone in pairs]
 
 
@@ -115,7 +126,10 @@ def _sqlite() -> Iterator[tuple[Make, Request]]:
 
     with tempfile.TemporaryDirectory() as folder:
         db = sqlite3.connect(f"{folder}/bare.db", isolation_level=None)
-        db.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (n); INSERT INTO t VALUES (0)")
+        db.executescript(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (n); INSERT INTO"
+            " t VALUES (0)"
+        )
         try:
             yield (
                 lambda size: StoreLedger(SqliteStore(f"{folder}/s.db"), wait_s=20, max_batch=size),
@@ -135,7 +149,12 @@ def _valkey() -> Iterator[tuple[Make, Request]]:
     server = Valkey()
     try:
         with redis.Redis.from_url(server.url) as client:
-            yield lambda size: StoreLedger(RedisStore(server.url, wait_s=20), wait_s=20, max_batch=size), lambda: client.incr("bare")
+            yield (
+                lambda size: StoreLedger(
+                    RedisStore(server.url, wait_s=20), wait_s=20, max_batch=size
+                ),
+                lambda: client.incr("bare"),
+            )
     finally:
         server.stop()
 
@@ -151,9 +170,16 @@ def _postgres() -> Iterator[tuple[Make, Request]]:
     loop = asyncio.new_event_loop()
     try:
         db = loop.run_until_complete(asyncpg.connect(server.url))
-        loop.run_until_complete(db.execute("CREATE TABLE bare (n bigint); INSERT INTO bare VALUES (0)"))
+        loop.run_until_complete(
+            db.execute("CREATE TABLE bare (n bigint); INSERT INTO bare VALUES (0)")
+        )
         update = lambda: loop.run_until_complete(db.execute("UPDATE bare SET n = n + 1"))  # noqa: E731 - as its siblings above
-        yield lambda size: StoreLedger(PostgresStore(server.url, wait_s=20), wait_s=20, max_batch=size), update
+        yield (
+            lambda size: StoreLedger(
+                PostgresStore(server.url, wait_s=20), wait_s=20, max_batch=size
+            ),
+            update,
+        )
         loop.run_until_complete(db.close())
     finally:
         loop.close()
@@ -164,10 +190,15 @@ STORES = {"SQLite (WAL, FULL)": _sqlite, "Valkey (AOF always)": _valkey, "Postgr
 
 
 def main() -> None:
-    print(f"Session stores: one call = reserve + settle. {AT_ONCE} at once over {SESSIONS} sessions, one process, {SECONDS} s each.\n")
+    print(
+        f"Session stores: one call = reserve + settle. {AT_ONCE} at once over {SESSIONS} sessions,"
+        f" one process, {SECONDS} s each.\n"
+    )
     loaded = f"{'at once, unbatched':>29}{'at once, batched':>29}{'gain':>6}{'x bare':>8}"
     print(f"{'store':<21}{'bare 2 trips':>15}{'one at a time':>24}{'ratio':>7}{loaded}")
-    print(f"{'':<21}{'p50 us':>15}{'p50 / p99 us':>24}{'':>7}{'calls/s  p50 / p99 ms':>29}{'calls/s  p50 / p99 ms':>29}")
+    print(
+        f"{'':<21}{'p50 us':>15}{'p50 / p99 us':>24}{'':>7}{'calls/s  p50 / p99 ms':>29}{'calls/s  p50 / p99 ms':>29}"
+    )
     memory = measure(lambda _: MemoryLedger(), 1, MAX_BATCH)
     print(f"{'memory':<21}{'-':>15}{f'{memory.p50:.1f} / {memory.p99:.1f}':>24}")
     for name, open_store in STORES.items():
@@ -175,12 +206,19 @@ def main() -> None:
             raw, alone = in_turns(make, request)
             single, many = measure(make, AT_ONCE, 1), measure(make, AT_ONCE, MAX_BATCH)
         print(_row(name, raw, alone, single, many))
-    print("\nBare pairs and single calls take turns; ratio: the median of one call against two bare round trips right before it.")
+    print(
+        "\nBare pairs and single calls take turns; ratio: the median of one call against two bare"
+        " round trips right before it."
+    )
     print("gain: batched against unbatched. x bare: batched calls/s against bare pairs/s.")
 
 
-def _row(name: str, raw: list[Figures], alone: list[Figures], single: Figures, many: Figures) -> str:
-    ratio = statistics.median(ours.p50 / theirs.p50 for ours, theirs in zip(alone, raw, strict=True))
+def _row(
+    name: str, raw: list[Figures], alone: list[Figures], single: Figures, many: Figures
+) -> str:
+    ratio = statistics.median(
+        ours.p50 / theirs.p50 for ours, theirs in zip(alone, raw, strict=True)
+    )
     pairs_per_s = statistics.median(it.per_s for it in raw)
     alone_text = f"{_middle(alone, 'p50'):.0f} / {_middle(alone, 'p99'):.0f}"
     return (

@@ -1,7 +1,9 @@
-"""What people write themselves before they look for a library: a check, a counter, two events in a list.
+"""What people write themselves before they look for a library: a check, a counter, two events in a
+list.
 
-``run`` has the least that an audit needs: each event has the call's id, a time, the arguments and what was decided.
-``barest`` leaves even that out. Neither redacts, limits in parallel, judges success, asks anybody or survives a failing tool.
+``run`` has the least that an audit needs: each event has the call's id, a time, the arguments and
+what was decided. ``barest`` leaves even that out. Neither redacts, limits in parallel, judges
+success, asks anybody or survives a failing tool.
 """
 
 import sys
@@ -20,7 +22,15 @@ class ByHand:
         self.limit, self.count, self.events = limit, 0, deque(maxlen=50_000)
 
     def record(self, action, call_id, tool, args):
-        self.events.append({"call_id": call_id, "time": time.time(), "action": action, "tool": tool, "args": dict(args)})
+        self.events.append(
+            {
+                "call_id": call_id,
+                "time": time.time(),
+                "action": action,
+                "tool": tool,
+                "args": dict(args),
+            }
+        )
 
     async def run(self, tool, args, function):
         call_id = str(uuid.uuid4())

@@ -7,7 +7,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from texts import NESTED, TWO_HUNDRED, another_bundle, bundle, letters, pattern_bundle, prose
-from timing import ARGS, called_by_nobody, every, governed, governed_in_short_sessions, parallel, plain_call
+from timing import (
+    ARGS,
+    called_by_nobody,
+    every,
+    governed,
+    governed_in_short_sessions,
+    parallel,
+    plain_call,
+)
 
 from edictum import Edictum, EdictumDenied, OperationLimits, ToolCall, Verdict, precondition
 from edictum.sessions.memory import MemoryLedger
@@ -43,7 +51,9 @@ def run_with(make, *counts):
 
 
 def functions_alone():
-    return called_by_nobody([contract(number, "read_file").check for number in range(100)], ToolCall("read_file", ARGS))
+    return called_by_nobody(
+        [contract(number, "read_file").check for number in range(100)], ToolCall("read_file", ARGS)
+    )
 
 
 def evaluate_with(make, *counts):

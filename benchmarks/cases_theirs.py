@@ -1,4 +1,6 @@
-"""The cases of the public package edictum 0.19.0, written against its documented API only. Runs in a venv of its own."""
+"""The cases of the public package edictum 0.19.0, written against its documented API only. Runs in
+a venv of its own.
+"""
 
 import asyncio
 import sys
@@ -8,7 +10,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from texts import NESTED, TWO_HUNDRED, another_bundle, bundle, letters, pattern_bundle, prose
-from timing import ARGS, called_by_nobody, every, governed, governed_in_short_sessions, parallel, plain_call, tool
+from timing import (
+    ARGS,
+    called_by_nobody,
+    every,
+    governed,
+    governed_in_short_sessions,
+    parallel,
+    plain_call,
+    tool,
+)
 
 from edictum import Decision, Edictum, EdictumDenied, OperationLimits, precondition
 
@@ -117,6 +128,8 @@ CASES = {
     "evaluate yaml 1 + 10,000 other": evaluate_with(yaml_guard, 1, 10_000),
     "load 1,000": load_1000,
     "nested 22": search(NESTED, letters(22)),  # the time doubles with each letter
-    "patterns 10,000": search(TWO_HUNDRED, prose(10_000)),  # it looks at no more than so many characters
+    "patterns 10,000": search(
+        TWO_HUNDRED, prose(10_000)
+    ),  # it looks at no more than so many characters
 }
 FACTS = {"parallel": parallel_limit, "attempts": attempts_limit}

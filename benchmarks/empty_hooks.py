@@ -1,7 +1,9 @@
-"""Hooks that do nothing, wired in the place of an adapter's: what a framework takes for being hooked at all, whoever does it.
+"""Hooks that do nothing, wired in the place of an adapter's: what a framework takes for being
+hooked at all, whoever does it.
 
-Each has the methods that the conformance suite's driver calls on the adapter. Where an adapter goes around the tools themselves, and no
-hook of the framework is in between, there is nothing to leave empty.
+Each has the methods that the conformance suite's driver calls on the adapter. Where an adapter goes
+around the tools themselves, and no hook of the framework is in between, there is nothing to leave
+empty.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def google_adk() -> Any:
     from google.adk.plugins.base_plugin import BasePlugin
 
     class Empty(BasePlugin):
-        async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> None:
+        async def before_tool_callback(
+            self, *, tool: Any, tool_args: Any, tool_context: Any
+        ) -> None:
             return None
 
     return SimpleNamespace(as_plugin=lambda _: Empty(name="empty"))
@@ -44,7 +48,9 @@ def pydantic_ai() -> Any:
     from pydantic_ai.capabilities import AbstractCapability
 
     class Empty(AbstractCapability):  # type: ignore[type-arg]
-        async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
+        async def wrap_tool_execute(
+            self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
+        ) -> Any:
             return await handler(args)
 
     return SimpleNamespace(as_capability=lambda _: Empty())
@@ -81,8 +87,20 @@ def claude_agent_sdk() -> Any:
 
     events = ("PreToolUse", "PostToolUse")
     return SimpleNamespace(
-        wrap_tools=lambda tools, _: tools, to_sdk_hooks=lambda _: {event: [HookMatcher(hooks=[empty])] for event in events}
+        wrap_tools=lambda tools, _: tools,
+        to_sdk_hooks=lambda _: {event: [HookMatcher(hooks=[empty])] for event in events},
     )
 
 
-EMPTY = {make.__name__: make for make in (langchain, agno, google_adk, pydantic_ai, semantic_kernel, fastmcp, claude_agent_sdk)}
+EMPTY = {
+    make.__name__: make
+    for make in (
+        langchain,
+        agno,
+        google_adk,
+        pydantic_ai,
+        semantic_kernel,
+        fastmcp,
+        claude_agent_sdk,
+    )
+}

@@ -20,7 +20,9 @@ class Worker:
     def __init__(self, python: Path, cases: str) -> None:
         here = Path(__file__).parent
         command = [str(python), str(here / "worker.py"), str(here / cases)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=here)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=here
+        )
         listed = self._ask({"list": True})
         self.names, self.facts = set(listed["cases"]), set(listed["facts"])
 
@@ -48,14 +50,28 @@ class Worker:
 
 
 def peer_python() -> Path | None:
-    """The interpreter of a venv with the public package, made when it is missing; None when it cannot be installed."""
+    """The interpreter of a venv with the public package, made when it is missing; None when it
+    cannot be installed.
+    """
     python, stamp = PEER_VENV / "bin" / "python", PEER_VENV / ".installed"
     if stamp.exists() and stamp.read_text() == PEER:
         return python
     print(f"Installing {PEER} into {PEER_VENV.relative_to(ROOT)} ...", file=sys.stderr)
     try:
         subprocess.run([sys.executable, "-m", "venv", str(PEER_VENV)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PEER, *PEER_EXTRAS], check=True)
+        subprocess.run(
+            [
+                str(python),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                PEER,
+                *PEER_EXTRAS,
+            ],
+            check=True,
+        )
     except (subprocess.CalledProcessError, OSError) as exc:
         print(f"{PEER} could not be installed ({exc}); its columns stay empty.", file=sys.stderr)
         return None

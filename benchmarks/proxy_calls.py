@@ -1,9 +1,10 @@
-"""The official MCP client of this venv calls a tool of an ordinary server, bare and through ``edictum mcp-proxy``, call by call in turns.
+"""The official MCP client of this venv calls a tool of an ordinary server, bare and through
+``edictum mcp-proxy``, call by call in turns.
 
     .venvs/s1/bin/python benchmarks/proxy_calls.py stdio 300
 
-Servers and proxies are processes, as the tests start them. What each call took on the wall is the answer to
-bench_mcp_proxy.py, which makes a table of it.
+Servers and proxies are processes, as the tests start them. What each call took on the wall is the
+answer to bench_mcp_proxy.py, which makes a table of it.
 """
 
 from __future__ import annotations
@@ -104,7 +105,10 @@ def measure(transport: str, count: int) -> dict[str, Any]:
         contracts = Path(folder) / "contracts.yaml"
         contracts.write_text(CONTRACTS)
         with TRANSPORTS[transport](contracts) as (bare, governed):
-            return {"version": metadata.version("mcp"), "seconds": asyncio.run(in_turns(bare, governed, count))}
+            return {
+                "version": metadata.version("mcp"),
+                "seconds": asyncio.run(in_turns(bare, governed, count)),
+            }
 
 
 if __name__ == "__main__":

@@ -24,20 +24,31 @@ class Sample:
         """Median (smallest..largest), in microseconds unless told otherwise."""
         if not self.seconds:
             return "-"
-        median, low, high = (_number(value * unit) for value in (self.median, self.best, max(self.seconds)))
+        median, low, high = (
+            _number(value * unit) for value in (self.median, self.best, max(self.seconds))
+        )
         return f"{median} ({low}..{high})"
 
     def quantile(self, share: float) -> float:
-        """The figure that ``share`` of the others do not exceed; 0.99: what one in a hundred takes at least."""
+        """The figure that ``share`` of the others do not exceed; 0.99: what one in a hundred takes
+        at least.
+        """
         return sorted(self.seconds)[min(int(len(self.seconds) * share), len(self.seconds) - 1)]
 
     def middle(self, unit: float = 1e6) -> str:
-        """Median (lower..upper quartile): for figures that are differences, whose extremes say how busy the machine was."""
-        return f"{_number(self.median * unit)} ({_number(self.quantile(0.25) * unit)}..{_number(self.quantile(0.75) * unit)})"
+        """Median (lower..upper quartile): for figures that are differences, whose extremes say how
+        busy the machine was.
+        """
+        return (
+            f"{_number(self.median * unit)}"
+            f" ({_number(self.quantile(0.25) * unit)}..{_number(self.quantile(0.75) * unit)})"
+        )
 
     def minus(self, other: Sample) -> Sample:
         """What each figure is above the other one that was taken right before or after it."""
-        return Sample([mine - theirs for mine, theirs in zip(self.seconds, other.seconds, strict=True)])
+        return Sample(
+            [mine - theirs for mine, theirs in zip(self.seconds, other.seconds, strict=True)]
+        )
 
 
 def _number(value: float) -> str:
@@ -63,7 +74,8 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
         cells = [
-            cell.ljust(width) if column == 0 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         print("  ".join(cells).rstrip())
         if number == 0:

@@ -1,7 +1,7 @@
 """Loops that time themselves. Standard library only: they run inside the peers' venvs too.
 
-The time is the CPU time of the process (all its threads): what is timed computes and waits for nothing, and the CPU time of one
-process does not grow because others want the same core.
+The time is the CPU time of the process (all its threads): what is timed computes and waits for
+nothing, and the CPU time of one process does not grow because others want the same core.
 """
 
 import asyncio
@@ -28,7 +28,9 @@ def every(function):
 
 
 def every_await(function):
-    """As ``every``, for an asynchronous function; the event loop is made once and is not part of the time."""
+    """As ``every``, for an asynchronous function; the event loop is made once and is not part of
+    the time.
+    """
     events = asyncio.new_event_loop()
 
     async def loop(n):
@@ -51,7 +53,9 @@ def governed(run):
 
 
 def governed_in_short_sessions(run, new_session):
-    """As ``governed``, with a new session for every hundred calls: a bundle comes with a limit of 200 calls per session."""
+    """As ``governed``, with a new session for every hundred calls: a bundle comes with a limit of
+    200 calls per session.
+    """
     timed = governed(run)
 
     def loop(n):
@@ -65,7 +69,9 @@ def governed_in_short_sessions(run, new_session):
 
 
 def called_by_nobody(functions, call):
-    """The loop for the functions of contracts, called as they are: what they cost without any guard."""
+    """The loop for the functions of contracts, called as they are: what they cost without any
+    guard.
+    """
 
     def call_all():
         for function in functions:

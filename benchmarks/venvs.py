@@ -1,4 +1,6 @@
-"""The frameworks' venvs: which there are, and how a script in one of them is run and answers. Standard library only: both sides use it."""
+"""The frameworks' venvs: which there are, and how a script in one of them is run and answers.
+Standard library only: both sides use it.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,24 @@ def ask(venv: str, script: str, *arguments: str, timeout: float = 90.0) -> Any:
     command = [str(python_of(venv)), str(HERE / script), *arguments]
     with tempfile.TemporaryDirectory() as home:
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=home, env=_at_home(home), check=False)
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                cwd=home,
+                env=_at_home(home),
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             raise NotMeasured(f"{script} was not done after {timeout:.0f} s") from None
     return read(done.stdout, done.stderr or f"{script} ended with {done.returncode}")
 
 
 def read(stdout: str, stderr: str) -> Any:
-    """The answer, which is the last line. A script that fell over before it could give one has said why in the last line of the other."""
+    """The answer, which is the last line. A script that fell over before it could give one has said
+    why in the last line of the other.
+    """
     if not stdout.strip():
         raise NotMeasured(_short(stderr.strip().splitlines()[-1]))
     reply = json.loads(stdout.strip().splitlines()[-1])
@@ -62,7 +74,10 @@ def read(stdout: str, stderr: str) -> Any:
 
 def answer(work: Callable[[], Any]) -> None:
     """The other end of ``ask``: what ``work`` gives, or what went wrong in it."""
-    replies, sys.stdout = sys.stdout, sys.stderr  # whatever a framework prints must not mix with the answer
+    replies, sys.stdout = (
+        sys.stdout,
+        sys.stderr,
+    )  # whatever a framework prints must not mix with the answer
     try:
         reply = {"ok": work()}
     except Exception as exc:

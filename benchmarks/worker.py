@@ -1,8 +1,10 @@
-"""A process that times the cases of one module on request, so that systems in different venvs can take turns.
+"""A process that times the cases of one module on request, so that systems in different venvs can
+take turns.
 
-Started as ``python worker.py <cases.py>``. Each request is one JSON line: ``{"case": name, "n": iterations}`` is answered with
-seconds per iteration, ``{"fact": name}`` with whatever the fact function returns, ``{"list": true}`` with the names. A case is
-made once, when it is first asked for. Standard library only: it runs inside the peers' venvs too.
+Started as ``python worker.py <cases.py>``. Each request is one JSON line: ``{"case": name, "n":
+iterations}`` is answered with seconds per iteration, ``{"fact": name}`` with whatever the fact
+function returns, ``{"list": true}`` with the names. A case is made once, when it is first asked
+for. Standard library only: it runs inside the peers' venvs too.
 """
 
 import gc
@@ -32,7 +34,10 @@ def answer(module, made, request):
 
 
 def serve(path):
-    replies, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints must not mix with the answers
+    replies, sys.stdout = (
+        sys.stdout,
+        sys.stderr,
+    )  # whatever a library prints must not mix with the answers
     module, made = load(path), {}
     for line in sys.stdin:
         try:

@@ -1,8 +1,10 @@
-"""The matrix of conformance results, framework x point, from .build/conformance/*.json, or from the folder that EDICTUM_RESULTS names.
+"""The matrix of conformance results, framework x point, from .build/conformance/*.json, or from the
+folder that EDICTUM_RESULTS names.
 
     python frameworks/matrix.py print | write | check
 
-``write`` puts it into docs/adapters/index.md; ``check`` fails when the page says something else than the results.
+``write`` puts it into docs/adapters/index.md; ``check`` fails when the page says something else
+than the results.
 """
 
 from __future__ import annotations
@@ -20,12 +22,16 @@ BEGIN, END = "<!-- from the results of make frameworks -->\n", "<!-- end -->"
 
 
 def results() -> list[dict[str, Any]]:
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    found = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))
+    ]
     return sorted(found, key=lambda result: result["framework"].lower())
 
 
 def cell(tests: dict[str, str]) -> str:
-    """yes: every test of the point passed. FAIL: one did not. -: the framework cannot do it. ?: it was not run."""
+    """yes: every test of the point passed. FAIL: one did not. -: the framework cannot do it. ?: it
+    was not run.
+    """
     kinds = {said.split(":")[0] for said in tests.values()}
     return "FAIL" if "fail" in kinds else "-" if "dash" in kinds else "yes" if kinds else "?"
 
@@ -33,7 +39,9 @@ def cell(tests: dict[str, str]) -> str:
 def table(found: list[dict[str, Any]]) -> list[list[str]]:
     points = max((result["points"] for result in found), key=len, default=[])
     head = ["", *(result["framework"] for result in found)]
-    rows = [[point, *(cell(result["results"].get(point, {})) for result in found)] for point in points]
+    rows = [
+        [point, *(cell(result["results"].get(point, {})) for result in found)] for point in points
+    ]
     return [head, ["tested with", *(result["version"] for result in found)], *rows]
 
 
@@ -41,8 +49,15 @@ def reasons(found: list[dict[str, Any]]) -> list[str]:
     lines = []
     for result in found:
         for point in result["points"]:
-            said = {text for text in result["results"].get(point, {}).values() if not text.startswith("pass")}
-            lines += [f"{result['framework']}, {point}: {text.partition(': ')[2]}" for text in sorted(said)]
+            said = {
+                text
+                for text in result["results"].get(point, {}).values()
+                if not text.startswith("pass")
+            }
+            lines += [
+                f"{result['framework']}, {point}: {text.partition(': ')[2]}"
+                for text in sorted(said)
+            ]
     return lines
 
 
@@ -57,7 +72,10 @@ def markdown(found: list[dict[str, Any]]) -> str:
 def plain(found: list[dict[str, Any]]) -> str:
     rows = table(found)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     return "\n".join([*lines, *reasons(found)])
 
 
@@ -73,7 +91,10 @@ def main(verb: str) -> int:
     elif verb == "write":
         PAGE.write_text(page(found), encoding="utf-8")
     elif page(found) != PAGE.read_text(encoding="utf-8"):
-        print(f"{PAGE.relative_to(ROOT)} does not show these results; run: python frameworks/matrix.py write")
+        print(
+            f"{PAGE.relative_to(ROOT)} does not show these results; run: python"
+            " frameworks/matrix.py write"
+        )
         return 1
     return 0
 

@@ -1,9 +1,11 @@
-"""Build the frameworks' venvs and run the adapters' tests in them; print the matrix of conformance results.
+"""Build the frameworks' venvs and run the adapters' tests in them; print the matrix of conformance
+results.
 
     python frameworks/run.py [--latest | --lowest] [--light] [--only NAME ...]
 
-A venv is rebuilt when its lock file changes. ``--latest`` takes the newest releases, ``--lowest`` the first versions that the adapters of
-the light frameworks declare as supported. Both have lock files, venvs and results of their own (.build/frameworks, .venvs/s1-latest,
+A venv is rebuilt when its lock file changes. ``--latest`` takes the newest releases, ``--lowest``
+the first versions that the adapters of the light frameworks declare as supported. Both have lock
+files, venvs and results of their own (.build/frameworks, .venvs/s1-latest,
 .build/conformance-latest); those of the usual run stay as they are.
 """
 
@@ -28,13 +30,22 @@ LIGHT = ("langchain", "openai_agents", "google_adk", "agno", "pydantic_ai", "fas
 TEST_TOOLS = ("pytest", "pytest-asyncio", "pyyaml", "google-re2", "hypothesis", "jsonschema-rs")
 MARK = re.compile(r"^pytestmark = pytest\.mark\.(s\d)\b.*# needs \S+", re.MULTILINE)
 # Third-party warnings say nothing about us; ours stay errors.
-WARNINGS = ("ignore", "error::ResourceWarning:edictum", "error::RuntimeWarning:edictum", "error::DeprecationWarning:edictum")
+WARNINGS = (
+    "ignore",
+    "error::ResourceWarning:edictum",
+    "error::RuntimeWarning:edictum",
+    "error::DeprecationWarning:edictum",
+)
 
 
 def sh(*command: object, **env: str) -> int:
-    """Run a command. uv trusts the certificates that the machine trusts, as pip does: a registry may stand behind a company's own."""
+    """Run a command. uv trusts the certificates that the machine trusts, as pip does: a registry
+    may stand behind a company's own.
+    """
     env = {"UV_SYSTEM_CERTS": "1", **os.environ, **env}
-    return subprocess.run([str(part) for part in command], cwd=ROOT, env=env, check=False).returncode
+    return subprocess.run(
+        [str(part) for part in command], cwd=ROOT, env=env, check=False
+    ).returncode
 
 
 def must(*command: object) -> None:
@@ -47,53 +58,102 @@ def uv() -> Path:
     tools = VENVS / "tools"
     if not (tools / "bin" / "uv").exists():
         venv.create(tools, with_pip=True)
-        must(tools / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv")
+        must(
+            tools / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "uv",
+        )
     return tools / "bin" / "uv"
 
 
 def modules() -> dict[str, str]:
     """Test module -> the venv it belongs to."""
-    found = {path.stem.removeprefix("test_"): MARK.search(path.read_text(encoding="utf-8")) for path in sorted(TESTS.glob("test_*.py"))}
+    found = {
+        path.stem.removeprefix("test_"): MARK.search(path.read_text(encoding="utf-8"))
+        for path in sorted(TESTS.glob("test_*.py"))
+    }
     return {name: mark.group(1) for name, mark in found.items() if mark is not None}
 
 
-# --- What is installed ------------------------------------------------------------------------------------------------------------------
+# --- What is installed ----------------------------------------------------------------------------
 
 
 def supported() -> dict[str, str]:
-    """Distribution -> the first version that an adapter says it supports; for the light frameworks."""
+    """Distribution -> the first version that an adapter says it supports; for the light
+    frameworks.
+    """
     sys.path.insert(0, str(ROOT / "src"))
     adapters = importlib.import_module("edictum.adapters")
-    classes = [getattr(adapters, name) for name, module in adapters.ADAPTERS.items() if module in LIGHT]
-    return {distribution: first for adapter in classes for distribution, (first, _) in adapter.requires.items()}
+    classes = [
+        getattr(adapters, name) for name, module in adapters.ADAPTERS.items() if module in LIGHT
+    ]
+    return {
+        distribution: first
+        for adapter in classes
+        for distribution, (first, _) in adapter.requires.items()
+    }
 
 
 def pinned(path: Path) -> dict[str, str]:
     """Distribution -> version, of a lock file."""
-    return dict(line.split("==", 1) for line in path.read_text(encoding="utf-8").splitlines() if "==" in line)
+    return dict(
+        line.split("==", 1)
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "==" in line
+    )
 
 
 def asked_for(name: str) -> list[str]:
     """The distributions that a venv is made for."""
-    return [re.split(r"[<>=]", line)[0] for line in (HERE / f"{name}.in").read_text(encoding="utf-8").splitlines()]
+    return [
+        re.split(r"[<>=]", line)[0]
+        for line in (HERE / f"{name}.in").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def lowest_of(name: str) -> str:
-    """The requirements of a venv with the first supported versions; what only the tests need stays as it is locked."""
+    """The requirements of a venv with the first supported versions; what only the tests need stays
+    as it is locked.
+    """
     usual = pinned(HERE / f"{name}.txt")
     tools = [f"{part}=={usual[part]}" for part in asked_for(name) if part in TEST_TOOLS]
-    return "\n".join([*(f"{part}>={version}" for part, version in supported().items()), *tools, "mcp>=2", ""])
+    return "\n".join(
+        [*(f"{part}>={version}" for part, version in supported().items()), *tools, "mcp>=2", ""]
+    )
 
 
 def compiled(path: Path, source: Path, *options: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    must(uv(), "pip", "compile", "-q", "--python-version", "3.11", "--no-annotate", "--no-header", *options, source, "-o", path)
+    must(
+        uv(),
+        "pip",
+        "compile",
+        "-q",
+        "--python-version",
+        "3.11",
+        "--no-annotate",
+        "--no-header",
+        *options,
+        source,
+        "-o",
+        path,
+    )
     return path
 
 
 def lock(name: str, kind: str) -> Path:
-    """The lock file of a venv. Only that of the usual run is kept in the repository; the others are resolved anew each time."""
-    usual, own, wanted = HERE / f"{name}.txt", BUILT / f"{name}-{kind}.txt", BUILT / f"{name}-{kind}.in"
+    """The lock file of a venv. Only that of the usual run is kept in the repository; the others are
+    resolved anew each time.
+    """
+    usual, own, wanted = (
+        HERE / f"{name}.txt",
+        BUILT / f"{name}-{kind}.txt",
+        BUILT / f"{name}-{kind}.in",
+    )
     if kind == "latest":
         return compiled(own, HERE / f"{name}.in", "--upgrade")
     if kind == "lowest":
@@ -106,7 +166,11 @@ def lock(name: str, kind: str) -> Path:
 def tell_differences(name: str, kind: str, found: dict[str, str]) -> None:
     """In which versions of the frameworks this run differs from the usual one."""
     usual = pinned(HERE / f"{name}.txt")
-    parts = [part for part in dict.fromkeys([*supported(), *asked_for(name)]) if part in found and found[part] != usual.get(part)]
+    parts = [
+        part
+        for part in dict.fromkeys([*supported(), *asked_for(name)])
+        if part in found and found[part] != usual.get(part)
+    ]
     lines = [f"{part} {found[part]} (locked: {usual.get(part, 'none')})" for part in parts]
     print(f"== {name}, {kind}: {'; '.join(lines) or 'the same as locked'}", flush=True)
 
@@ -121,12 +185,22 @@ def build(name: str, kind: str) -> Path:
         print(f"== installing {locked.relative_to(ROOT)} into {home.relative_to(ROOT)}", flush=True)
         must(uv(), "venv", "-q", "--allow-existing", "--python", sys.executable, home)
         must(uv(), "pip", "sync", "-q", "--python", home / "bin" / "python", locked)
-        must(uv(), "pip", "install", "-q", "--python", home / "bin" / "python", "--no-deps", "-e", ".")
+        must(
+            uv(),
+            "pip",
+            "install",
+            "-q",
+            "--python",
+            home / "bin" / "python",
+            "--no-deps",
+            "-e",
+            ".",
+        )
         stamp.write_text(wanted, encoding="utf-8")
     return home / "bin" / "python"
 
 
-# --- What is run ------------------------------------------------------------------------------------------------------------------------
+# --- What is run ----------------------------------------------------------------------------------
 
 
 def results(kind: str) -> Path:
@@ -138,11 +212,22 @@ def test(name: str, chosen: list[str], kind: str) -> int:
     print(f"== {name}: {', '.join(chosen)}", flush=True)
     paths = [TESTS / f"test_{module}.py" for module in chosen]
     filters = "filterwarnings=" + "\n".join(WARNINGS)
-    return sh(python, "-m", "pytest", "-o", filters, *paths, EDICTUM_VENV=name, EDICTUM_RESULTS=str(results(kind)))
+    return sh(
+        python,
+        "-m",
+        "pytest",
+        "-o",
+        filters,
+        *paths,
+        EDICTUM_VENV=name,
+        EDICTUM_RESULTS=str(results(kind)),
+    )
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--latest", dest="kind", action="store_const", const="latest", default="")
     parser.add_argument("--lowest", dest="kind", action="store_const", const="lowest")
     parser.add_argument("--light", action="store_true")
@@ -155,7 +240,9 @@ def main() -> int:
     if asked.kind == "lowest":
         known = {name: venv_name for name, venv_name in known.items() if name in LIGHT}
     if unknown := set(asked.only) - set(known):
-        sys.exit(f"frameworks: no tests for {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
+        sys.exit(
+            f"frameworks: no tests for {', '.join(sorted(unknown))}; there are: {', '.join(known)}"
+        )
     wanted = asked.only or [name for name in known if not asked.light or name in LIGHT]
     failed = 0
     for name in sorted({known[module] for module in wanted}):

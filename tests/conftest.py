@@ -11,16 +11,26 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("edictum", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile(
+    "edictum",
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+)
 settings.load_profile("edictum")
 
 
 @pytest.fixture(autouse=True)
 def _library_logs() -> None:
-    """The library's logger as a program finds it: a server or framework that another test started may have reconfigured logging."""
+    """The library's logger as a program finds it: a server or framework that another test started
+    may have reconfigured logging.
+    """
     logging.disable(logging.NOTSET)
     logging.getLogger().setLevel(logging.WARNING)
-    for name in [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "edictum"]:
+    for name in [
+        name for name in logging.root.manager.loggerDict if name.split(".")[0] == "edictum"
+    ]:
         logger = logging.getLogger(name)
         logger.disabled, logger.propagate = False, True
         logger.setLevel(logging.NOTSET)
@@ -28,7 +38,9 @@ def _library_logs() -> None:
 
 @pytest.fixture
 def eager_threads() -> Iterator[None]:
-    """Threads that take turns a hundred times as often as usual, so that a race has every chance to show."""
+    """Threads that take turns a hundred times as often as usual, so that a race has every chance to
+    show.
+    """
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.000_05)
     try:
@@ -38,13 +50,34 @@ def eager_threads() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say loudly which session stores were tested on the real thing: a store that was skipped must not go unnoticed."""
-    reports = [report for group in terminalreporter.stats.values() for report in group if hasattr(report, "user_properties")]
-    stores = sorted({value for report in reports for name, value in report.user_properties if name == "session_store"})
+    """Say loudly which session stores were tested on the real thing: a store that was skipped must
+    not go unnoticed.
+    """
+    reports = [
+        report
+        for group in terminalreporter.stats.values()
+        for report in group
+        if hasattr(report, "user_properties")
+    ]
+    stores = sorted(
+        {
+            value
+            for report in reports
+            for name, value in report.user_properties
+            if name == "session_store"
+        }
+    )
     for store in stores:
-        terminalreporter.write_line(f"session store {store}", red="NOT TESTED" in store, green="NOT TESTED" not in store)
+        terminalreporter.write_line(
+            f"session store {store}", red="NOT TESTED" in store, green="NOT TESTED" not in store
+        )
     faults: Counter[str] = Counter()
-    for name, times in (value for report in reports for kind, value in report.user_properties if kind == "session_fault"):
+    for name, times in (
+        value
+        for report in reports
+        for kind, value in report.user_properties
+        if kind == "session_fault"
+    ):
         faults[name] += times
     if faults:
         listed = ", ".join(f"{times} x {name}" for name, times in sorted(faults.items()))

@@ -75,7 +75,10 @@ def read_file(path: str) -> str:
 def ask(*paths: str) -> ModelResponse:
     """A turn in which the model asks for files, all at once."""
     asked = [("read_file", json.dumps({"path": path}), f"call_{path}") for path in paths]
-    calls = [{"id": call_id, "type": "function", "function": {"name": name, "arguments": args}} for name, args, call_id in asked]
+    calls = [
+        {"id": call_id, "type": "function", "function": {"name": name, "arguments": args}}
+        for name, args, call_id in asked
+    ]
     return ModelResponse(role="assistant", tool_calls=calls)
 
 
@@ -84,8 +87,12 @@ def main() -> None:
     adapter = AgnoAdapter(guard)
 
     done = ModelResponse(role="assistant", content="done")
-    model = ScriptedModel(script=[ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), done])
-    agent = Agent(model=model, tools=[read_file], tool_hooks=[adapter.as_tool_hook()], telemetry=False)
+    model = ScriptedModel(
+        script=[ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), done]
+    )
+    agent = Agent(
+        model=model, tools=[read_file], tool_hooks=[adapter.as_tool_hook()], telemetry=False
+    )
 
     print("self test:", adapter.self_test(agent))
     agent.run("Read the files.")
@@ -95,8 +102,18 @@ def main() -> None:
         if message.role == "tool":
             print(f"  {'error' if message.tool_call_error else 'success':7}  {message.content}")
     session = guard.session(adapter.session_id)
-    print(f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures} failures")
-    print("audit:", *(f"{event.action}({event.call_id})" for event in guard.local_sink.events if event.action == "call_denied"))
+    print(
+        f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
+        " failures"
+    )
+    print(
+        "audit:",
+        *(
+            f"{event.action}({event.call_id})"
+            for event in guard.local_sink.events
+            if event.action == "call_denied"
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""An agent of the Claude Agent SDK whose tools are governed. The real CLI runs, offline: the model plays a script.
+"""An agent of the Claude Agent SDK whose tools are governed. The real CLI runs, offline: the model
+plays a script.
 
 python examples/claude_agent_sdk/main.py
 """
@@ -57,7 +58,9 @@ async def main() -> None:
 
     options = ClaudeAgentOptions(
         hooks=adapter.to_sdk_hooks(),
-        mcp_servers={"people": create_sdk_mcp_server("people", tools=adapter.wrap_tools([find_person]))},
+        mcp_servers={
+            "people": create_sdk_mcp_server("people", tools=adapter.wrap_tools([find_person]))
+        },
         allowed_tools=["mcp__people__find_person", "Bash"],
         env=model.env(),
         setting_sources=[],
@@ -76,8 +79,18 @@ async def main() -> None:
         text = content if isinstance(content, str) else content[0]["text"]
         print(f"  {'error' if result.get('is_error') else 'ok':5}  {text.splitlines()[0]}")
     session = guard.session(adapter.session_id)
-    print(f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures} failures")
-    print("audit:", *(f"{event.action}({event.call_id})" for event in guard.local_sink.events if event.action == "call_denied"))
+    print(
+        f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
+        " failures"
+    )
+    print(
+        "audit:",
+        *(
+            f"{event.action}({event.call_id})"
+            for event in guard.local_sink.events
+            if event.action == "call_denied"
+        ),
+    )
 
 
 if __name__ == "__main__":

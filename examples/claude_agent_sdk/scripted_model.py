@@ -1,4 +1,6 @@
-"""A Messages server on loopback that plays a script, in the place of Anthropic's: the real CLI of the SDK runs against it, offline."""
+"""A Messages server on loopback that plays a script, in the place of Anthropic's: the real CLI of
+the SDK runs against it, offline.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Script = list[list[tuple[str, dict[str, Any], str]]]  # turns of (tool, input, id); after the last one the model says "done"
+Script = list[
+    list[tuple[str, dict[str, Any], str]]
+]  # turns of (tool, input, id); after the last one the model says "done"
 
 
 class ScriptedModel:
@@ -21,11 +25,23 @@ class ScriptedModel:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def env(self) -> dict[str, str]:
-        """The environment in which the CLI asks this server and nobody else, in a home of its own."""
+        """The environment in which the CLI asks this server and nobody else, in a home of its
+        own.
+        """
         home = tempfile.mkdtemp(prefix="claude-home-")
-        quiet = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER", "DISABLE_ERROR_REPORTING")
+        quiet = (
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "DISABLE_TELEMETRY",
+            "DISABLE_AUTOUPDATER",
+            "DISABLE_ERROR_REPORTING",
+        )
         url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        own = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "scripted", "HOME": home, "CLAUDE_CONFIG_DIR": f"{home}/.claude"}
+        own = {
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": "scripted",
+            "HOME": home,
+            "CLAUDE_CONFIG_DIR": f"{home}/.claude",
+        }
         return {**own, **dict.fromkeys(quiet, "1")}
 
     def close(self) -> None:
@@ -33,22 +49,45 @@ class ScriptedModel:
         self._server.server_close()
 
     def answer(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        """The next turn of the script. Requests without tools are the CLI's own, for titles and the like."""
+        """The next turn of the script. Requests without tools are the CLI's own, for titles and the
+        like.
+        """
         if not body.get("tools"):
             return [{"type": "text", "text": "done"}]
         self.requests += 1
-        parts = [part for message in body["messages"] for part in message["content"] if isinstance(part, dict)]
-        self.read |= {part["tool_use_id"]: part for part in parts if part.get("type") == "tool_result"}
+        parts = [
+            part
+            for message in body["messages"]
+            for part in message["content"]
+            if isinstance(part, dict)
+        ]
+        self.read |= {
+            part["tool_use_id"]: part for part in parts if part.get("type") == "tool_result"
+        }
         turn = sum(message["role"] == "assistant" for message in body["messages"])
         calls = self.script[turn] if turn < len(self.script) else []
-        return [{"type": "tool_use", "id": i, "name": name, "input": args} for name, args, i in calls] or [{"type": "text", "text": "done"}]
+        return [
+            {"type": "tool_use", "id": i, "name": name, "input": args} for name, args, i in calls
+        ] or [{"type": "text", "text": "done"}]
 
 
 def events(number: int, model: Any, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """An answer as the stream of events in which the Messages API tells it."""
     usage = {"input_tokens": 1, "output_tokens": 1}
-    message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": model, "content": [], "usage": usage}
-    told: list[dict[str, Any]] = [{"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None}}]
+    message = {
+        "id": f"msg_{number}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "usage": usage,
+    }
+    told: list[dict[str, Any]] = [
+        {
+            "type": "message_start",
+            "message": {**message, "stop_reason": None, "stop_sequence": None},
+        }
+    ]
     for index, block in enumerate(blocks):
         text = block["type"] == "text"
         empty = {**block, "text": ""} if text else {**block, "input": {}}
@@ -63,7 +102,11 @@ def events(number: int, model: Any, blocks: list[dict[str, Any]]) -> list[dict[s
             {"type": "content_block_stop", "index": index},
         ]
     why = "end_turn" if blocks[0]["type"] == "text" else "tool_use"
-    ended = {"type": "message_delta", "delta": {"stop_reason": why, "stop_sequence": None}, "usage": {"output_tokens": 1}}
+    ended = {
+        "type": "message_delta",
+        "delta": {"stop_reason": why, "stop_sequence": None},
+        "usage": {"output_tokens": 1},
+    }
     return [*told, ended, {"type": "message_stop"}]
 
 

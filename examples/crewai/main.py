@@ -11,7 +11,11 @@ import tempfile
 from typing import Any
 
 # CrewAI reads its environment when it is imported.
-os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false"}
+os.environ |= {
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "OTEL_SDK_DISABLED": "true",
+    "CREWAI_TRACING_ENABLED": "false",
+}
 os.environ.setdefault("CREWAI_STORAGE_DIR", tempfile.mkdtemp())
 
 from crewai import Agent, Crew, Task
@@ -71,7 +75,10 @@ def read_file(path: str) -> str:
 def ask(*paths: str) -> list[dict[str, Any]]:
     """A turn in which the model asks for files, all at once."""
     functions = [{"name": "read_file", "arguments": json.dumps({"path": path})} for path in paths]
-    return [{"id": f"call_{path}", "type": "function", "function": function} for path, function in zip(paths, functions, strict=True)]
+    return [
+        {"id": f"call_{path}", "type": "function", "function": function}
+        for path, function in zip(paths, functions, strict=True)
+    ]
 
 
 def main() -> None:
@@ -81,8 +88,13 @@ def main() -> None:
     guard = Edictum.from_yaml_string(RULES)
     adapter = CrewAIAdapter(guard)
 
-    reader = Agent(role="reader", goal="Read files.", backstory="You read files.", llm=model, tools=[read_file])
-    crew = Crew(agents=[reader], tasks=[Task(description="Read the files.", expected_output="A summary.", agent=reader)])
+    reader = Agent(
+        role="reader", goal="Read files.", backstory="You read files.", llm=model, tools=[read_file]
+    )
+    crew = Crew(
+        agents=[reader],
+        tasks=[Task(description="Read the files.", expected_output="A summary.", agent=reader)],
+    )
     adapter.wrap_tools(crew)
 
     print("self test:", adapter.self_test(crew))
@@ -93,7 +105,10 @@ def main() -> None:
         if message["role"] == "tool":
             print(f"  {message['content']}")
     session = guard.session(adapter.session_id)
-    print(f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures} failures")
+    print(
+        f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
+        " failures"
+    )
     print("failures of the task:", len(output.tasks_output[0].tool_failures))
 
 

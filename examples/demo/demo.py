@@ -1,8 +1,9 @@
 """The demo: a scripted agent whose tools misbehave as real ones do, judged twice.
 
-Eleven calls, no model, no key. The first run uses the default heuristic, the second one a ``success_check``. Both runs have the
-same two session limits. When a limit stops the agent, an operator looks at it and lets it go on in a new session. An answer of 2 MB
-is kept as an artifact: the model reads a reference to it, and can read parts of it with a tool.
+Eleven calls, no model, no key. The first run uses the default heuristic, the second one a
+``success_check``. Both runs have the same two session limits. When a limit stops the agent, an
+operator looks at it and lets it go on in a new session. An answer of 2 MB is kept as an artifact:
+the model reads a reference to it, and can read parts of it with a tool.
 """
 
 from __future__ import annotations
@@ -36,7 +37,16 @@ from edictum import (
 )
 from edictum.harness import ArtifactStore, Turn, TurnState
 from edictum.harness.artifact_reader import make_reader
-from edictum.success import SuccessCheck, all_of, http_status, no_traceback, non_empty, not_none, ok_flag, per_tool
+from edictum.success import (
+    SuccessCheck,
+    all_of,
+    http_status,
+    no_traceback,
+    non_empty,
+    not_none,
+    ok_flag,
+    per_tool,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = OperationLimits(max_successes=3, max_consecutive_failures=3)
@@ -45,7 +55,7 @@ SUCCEEDED = (ToolExecutionResult, ToolArtifactReference)
 SUCCESS_CHECK = per_tool({"query_users": all_of(MISBEHAVES, non_empty)}, default=MISBEHAVES)
 
 
-# --- The agent's tools ------------------------------------------------------------------------------------------------------
+# --- The agent's tools ----------------------------------------------------------------------------
 
 
 def get_weather(city: str) -> dict[str, Any]:
@@ -61,7 +71,10 @@ def post_message(channel: str, text: str) -> dict[str, Any]:
 
 
 def run_script(name: str) -> str:
-    return f"Traceback (most recent call last):\n  File {name!r}, line 7\nZeroDivisionError: division by zero"
+    return (
+        f"Traceback (most recent call last):\n  File {name!r}, line 7\nZeroDivisionError: division"
+        " by zero"
+    )
 
 
 def lookup_user(email: str) -> None:
@@ -82,7 +95,10 @@ def read_config(service: str) -> dict[str, Any]:
 
 
 def export_orders(year: int) -> str:
-    return "\n".join(f"order {number:06},{year}-01-01,customer {number % 977:04},EUR {number % 500:03}.00" for number in range(43_000))
+    return "\n".join(
+        f"order {number:06},{year}-01-01,customer {number % 977:04},EUR {number % 500:03}.00"
+        for number in range(43_000)
+    )
 
 
 @dataclass(frozen=True)
@@ -112,15 +128,21 @@ SCRIPT = (
 
 @postcondition("read_config", effect="redact")
 def no_secrets_in_config(call: Any, result: Any) -> Verdict:
-    return Verdict.fail("The config contains a credential.") if "sk-live" in json.dumps(result) else Verdict.pass_()
+    return (
+        Verdict.fail("The config contains a credential.")
+        if "sk-live" in json.dumps(result)
+        else Verdict.pass_()
+    )
 
 
-# --- Playing the script -----------------------------------------------------------------------------------------------------
+# --- Playing the script ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Stop:
-    """A limit refused a call: before which step, by which limit, and what had really succeeded in that session."""
+    """A limit refused a call: before which step, by which limit, and what had really succeeded in
+    that session.
+    """
 
     before: int
     limit: str
@@ -139,7 +161,11 @@ class Run:
     def misjudged(self) -> list[int]:
         """The steps, counted from 1, whose outcome says the opposite of what happened."""
         judged = [isinstance(outcome, SUCCEEDED) for outcome in self.outcomes]
-        return [number for number, (said, step) in enumerate(zip(judged, SCRIPT, strict=True), 1) if said != step.succeeds]
+        return [
+            number
+            for number, (said, step) in enumerate(zip(judged, SCRIPT, strict=True), 1)
+            if said != step.succeeds
+        ]
 
 
 def new_guard(success_check: SuccessCheck | None, audit: FileAuditSink) -> Edictum:
@@ -152,7 +178,9 @@ def new_guard(success_check: SuccessCheck | None, audit: FileAuditSink) -> Edict
     )
 
 
-async def play(name: str, success_check: SuccessCheck | None, audit: FileAuditSink, store: ArtifactStore) -> Run:
+async def play(
+    name: str, success_check: SuccessCheck | None, audit: FileAuditSink, store: ArtifactStore
+) -> Run:
     guard, run = new_guard(success_check, audit), Run()
     first = 0  # the step with which the current session began
     for position, step in enumerate(SCRIPT):
@@ -173,10 +201,16 @@ async def _call(guard: Edictum, step: Step, session_id: str, store: ArtifactStor
 
 def _stop(guard: Edictum, denied: ToolDenied, position: int, first: int, session_id: str) -> Stop:
     really = sum(step.succeeds for step in SCRIPT[first:position])
-    return Stop(position + 1, denied.decision_name or "", denied, guard.session(session_id).successes, really)
+    return Stop(
+        position + 1,
+        denied.decision_name or "",
+        denied,
+        guard.session(session_id).successes,
+        really,
+    )
 
 
-# --- Showing it -------------------------------------------------------------------------------------------------------------
+# --- Showing it -----------------------------------------------------------------------------------
 
 
 def show(console: Console, default: Run, checked: Run, audit: Path) -> None:
@@ -184,12 +218,18 @@ def show(console: Console, default: Run, checked: Run, audit: Path) -> None:
     console.print(_messages(default, checked))
     console.print(_summary("default heuristic", default), highlight=False)
     console.print(_summary("success_check", checked), highlight=False)
-    console.print(f"Audit, {_lines(audit)} events, one JSON object per line: [bold]{audit}[/bold]", soft_wrap=True, highlight=False)
+    console.print(
+        f"Audit, {_lines(audit)} events, one JSON object per line: [bold]{audit}[/bold]",
+        soft_wrap=True,
+        highlight=False,
+    )
 
 
 def _judgements(default: Run, checked: Run) -> Table:
     title = "Eleven calls, judged twice; after a STOP the agent goes on in a new session"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     table.add_column("", justify="right", no_wrap=True)
     for heading in ("tool", "what happens", "default heuristic", "with success_check"):
         table.add_column(heading)
@@ -202,12 +242,20 @@ def _judgements(default: Run, checked: Run) -> Table:
     return table
 
 
-WORDS: dict[type[Any], str] = {ToolExecutionResult: "success", ToolArtifactReference: "success, stored", ToolTimeout: "timeout"}
+WORDS: dict[type[Any], str] = {
+    ToolExecutionResult: "success",
+    ToolArtifactReference: "success, stored",
+    ToolTimeout: "timeout",
+}
 
 
 def _judgement(outcome: ToolOutcome, step: Step) -> str:
     word = WORDS.get(type(outcome), "failure")
-    return f"[green]{word}[/green]" if isinstance(outcome, SUCCEEDED) == step.succeeds else f"[bold red]{word}: misjudged[/bold red]"
+    return (
+        f"[green]{word}[/green]"
+        if isinstance(outcome, SUCCEEDED) == step.succeeds
+        else f"[bold red]{word}: misjudged[/bold red]"
+    )
 
 
 def _stop_text(run: Run, number: int) -> str:
@@ -218,7 +266,13 @@ def _stop_text(run: Run, number: int) -> str:
 
 
 def _messages(default: Run, checked: Run) -> Table:
-    table = Table(title="What the model reads", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        title="What the model reads",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     for heading in ("call", "outcome", "content of the tool message"):
         table.add_column(heading, no_wrap=heading != "content of the tool message")
     for name, outcome in _examples(default, checked):
@@ -241,8 +295,20 @@ def _examples(default: Run, checked: Run) -> list[tuple[str, ToolOutcome]]:
 def _summary(name: str, run: Run) -> str:
     wrong = len(run.misjudged())
     colour = "bold red" if wrong else "green"
-    stops = [f"  before call {stop.before} by {stop.limit} ({_successes(stop.counted)} counted, {stop.really} real)" for stop in run.stops]
-    return "\n".join([f"[bold]{name}[/bold]: [{colour}]{wrong} of {len(SCRIPT)} calls misjudged[/{colour}]; stopped", *stops])
+    stops = [
+        f"  before call {stop.before} by {stop.limit} ({_successes(stop.counted)} counted,"
+        f" {stop.really} real)"
+        for stop in run.stops
+    ]
+    return "\n".join(
+        [
+            (
+                f"[bold]{name}[/bold]: [{colour}]{wrong} of {len(SCRIPT)} calls"
+                f" misjudged[/{colour}]; stopped"
+            ),
+            *stops,
+        ]
+    )
 
 
 def _successes(number: int) -> str:
@@ -255,7 +321,9 @@ def _lines(path: Path) -> int:
 
 async def play_twice(audit: FileAuditSink, store: ArtifactStore) -> tuple[Run, Run]:
     try:
-        return await play("default", None, audit, store), await play("checked", SUCCESS_CHECK, audit, store)
+        return await play("default", None, audit, store), await play(
+            "checked", SUCCESS_CHECK, audit, store
+        )
     finally:
         audit.close()
 
@@ -271,7 +339,14 @@ def main(audit: Path, width: int | None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--audit", type=Path, default=ROOT / ".build" / "demo" / "audit.jsonl", help="where the audit is written")
-    parser.add_argument("--width", type=int, default=None, help="columns to print in (default: the terminal's)")
+    parser.add_argument(
+        "--audit",
+        type=Path,
+        default=ROOT / ".build" / "demo" / "audit.jsonl",
+        help="where the audit is written",
+    )
+    parser.add_argument(
+        "--width", type=int, default=None, help="columns to print in (default: the terminal's)"
+    )
     options = parser.parse_args()
     main(options.audit, options.width)

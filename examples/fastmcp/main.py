@@ -1,4 +1,5 @@
-"""A FastMCP server whose tools are governed. It runs offline: a client plays a script, as an agent would.
+"""A FastMCP server whose tools are governed. It runs offline: a client plays a script, as an agent
+would.
 
 python examples/fastmcp/main.py
 """
@@ -9,7 +10,9 @@ import asyncio
 import os
 from typing import Any
 
-os.environ.update(FASTMCP_CHECK_FOR_UPDATES="off", FASTMCP_LOG_LEVEL="CRITICAL")  # read when it is imported
+os.environ.update(
+    FASTMCP_CHECK_FOR_UPDATES="off", FASTMCP_LOG_LEVEL="CRITICAL"
+)  # read when it is imported
 
 from fastmcp import Client, FastMCP
 
@@ -54,7 +57,12 @@ async def play() -> list[Any]:
     read: list[Any] = []
     async with Client(server) as client:
         for names in SCRIPT:
-            read += await asyncio.gather(*(client.call_tool("find_person", {"name": name}, raise_on_error=False) for name in names))
+            read += await asyncio.gather(
+                *(
+                    client.call_tool("find_person", {"name": name}, raise_on_error=False)
+                    for name in names
+                )
+            )
     return read
 
 
@@ -68,10 +76,23 @@ def main() -> None:
 
     print("the client read:")
     for result in asyncio.run(play()):
-        print(f"  {'error' if result.is_error else 'ok':5}  {result.content[0].text}  {result.structured_content or ''}")
+        print(
+            f"  {'error' if result.is_error else 'ok':5}  {result.content[0].text} "
+            f" {result.structured_content or ''}"
+        )
     session = guard.session(adapter.session_id)
-    print(f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures} failures")
-    print("audit:", *(f"{event.action}({event.tool_args})" for event in guard.local_sink.events if event.action == "call_denied"))
+    print(
+        f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
+        " failures"
+    )
+    print(
+        "audit:",
+        *(
+            f"{event.action}({event.tool_args})"
+            for event in guard.local_sink.events
+            if event.action == "call_denied"
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ class ScriptedModel(BaseLlm):
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
         self.seen.append([part for content in llm_request.contents for part in content.parts])
-        yield LlmResponse(content=types.Content(role="model", parts=self.script[len(self.seen) - 1]))
+        yield LlmResponse(
+            content=types.Content(role="model", parts=self.script[len(self.seen) - 1])
+        )
 
 
 def read_file(path: str) -> dict[str, str]:
@@ -60,7 +62,14 @@ def read_file(path: str) -> dict[str, str]:
 
 def ask(*paths: str) -> list[types.Part]:
     """A turn in which the model asks for files, all at once."""
-    return [types.Part(function_call=types.FunctionCall(name="read_file", args={"path": path}, id=f"call_{path}")) for path in paths]
+    return [
+        types.Part(
+            function_call=types.FunctionCall(
+                name="read_file", args={"path": path}, id=f"call_{path}"
+            )
+        )
+        for path in paths
+    ]
 
 
 def with_callbacks(adapter: GoogleADKAdapter) -> LlmAgent:
@@ -79,7 +88,14 @@ async def main() -> None:
     guard = Edictum.from_yaml_string(RULES)
     adapter = GoogleADKAdapter(guard)
 
-    model = ScriptedModel(script=[ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), [types.Part(text="done")]])
+    model = ScriptedModel(
+        script=[
+            ask("/people.txt"),
+            ask("/srv/.env"),
+            ask("/a", "/b", "/c"),
+            [types.Part(text="done")],
+        ]
+    )
     agent = LlmAgent(name="reader", model=model, tools=[read_file])
     app = App(name="files", root_agent=agent, plugins=[adapter.as_plugin()])
     runner = InMemoryRunner(app=app)
@@ -96,8 +112,18 @@ async def main() -> None:
         if part.function_response:
             print(f"  {part.function_response.response}")
     counts = guard.session(adapter.session_id)
-    print(f"counted: {counts.attempts} attempts, {counts.executions} executions, {counts.failures} failures")
-    print("audit:", *(f"{event.action}({event.call_id})" for event in guard.local_sink.events if event.action == "call_denied"))
+    print(
+        f"counted: {counts.attempts} attempts, {counts.executions} executions, {counts.failures}"
+        " failures"
+    )
+    print(
+        "audit:",
+        *(
+            f"{event.action}({event.call_id})"
+            for event in guard.local_sink.events
+            if event.action == "call_denied"
+        ),
+    )
 
 
 if __name__ == "__main__":

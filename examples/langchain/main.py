@@ -53,7 +53,9 @@ class ScriptedModel(BaseChatModel):
     def bind_tools(self, tools: Any, **options: Any) -> Any:
         return self
 
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any) -> ChatResult:
+    def _generate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> ChatResult:
         self.seen.append(messages)
         return ChatResult(generations=[ChatGeneration(message=self.script[len(self.seen) - 1])])
 
@@ -66,7 +68,10 @@ def read_file(path: str) -> str:
 
 def ask(*paths: str) -> AIMessage:
     """A turn in which the model asks for files, all at once."""
-    calls = [{"name": "read_file", "args": {"path": path}, "id": f"call_{path}", "type": "tool_call"} for path in paths]
+    calls = [
+        {"name": "read_file", "args": {"path": path}, "id": f"call_{path}", "type": "tool_call"}
+        for path in paths
+    ]
     return AIMessage("", tool_calls=calls)
 
 
@@ -74,7 +79,9 @@ def main() -> None:
     guard = Edictum.from_yaml_string(RULES)
     adapter = LangChainAdapter(guard)
 
-    model = ScriptedModel(script=[ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), AIMessage("done")])
+    model = ScriptedModel(
+        script=[ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), AIMessage("done")]
+    )
     agent = create_agent(model, tools=[read_file], middleware=[adapter.as_middleware()])
 
     print("self test:", adapter.self_test(agent))
@@ -85,8 +92,18 @@ def main() -> None:
         if message.type == "tool":
             print(f"  {message.status:7}  {message.content}")
     session = guard.session(adapter.session_id)
-    print(f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures} failures")
-    print("audit:", *(f"{event.action}({event.call_id})" for event in guard.local_sink.events if event.action == "call_denied"))
+    print(
+        f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
+        " failures"
+    )
+    print(
+        "audit:",
+        *(
+            f"{event.action}({event.call_id})"
+            for event in guard.local_sink.events
+            if event.action == "call_denied"
+        ),
+    )
 
 
 if __name__ == "__main__":

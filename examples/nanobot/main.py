@@ -64,7 +64,11 @@ class ScriptedModel(LLMProvider):
 class OpenFile(Tool):
     name = "open_file"
     description = "Read a file."
-    parameters: ClassVar = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+    parameters: ClassVar = {
+        "type": "object",
+        "properties": {"path": {"type": "string"}},
+        "required": ["path"],
+    }
     read_only = True
 
     async def execute(self, path: str) -> str:
@@ -73,27 +77,38 @@ class OpenFile(Tool):
 
 def ask(*paths: str) -> LLMResponse:
     """A turn in which the model asks for files, all at once."""
-    calls = [ToolCallRequest(id=f"call_{path}", name="open_file", arguments={"path": path}) for path in paths]
+    calls = [
+        ToolCallRequest(id=f"call_{path}", name="open_file", arguments={"path": path})
+        for path in paths
+    ]
     return LLMResponse(content=None, tool_calls=calls, finish_reason="tool_calls")
 
 
 def count_bytes_as_tokens() -> None:
-    """Nanobot counts tokens with a vocabulary that it downloads. Offline it would try to at every count; bytes do for an example."""
+    """Nanobot counts tokens with a vocabulary that it downloads. Offline it would try to at every
+    count; bytes do for an example.
+    """
     ranks = {bytes([byte]): byte for byte in range(256)}
-    ENCODINGS["cl100k_base"] = tiktoken.Encoding("bytes", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={})
+    ENCODINGS["cl100k_base"] = tiktoken.Encoding(
+        "bytes", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={}
+    )
 
 
 async def main() -> None:
     logger.remove()
     count_bytes_as_tokens()
-    model = ScriptedModel([ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), LLMResponse(content="done")])
+    model = ScriptedModel(
+        [ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), LLMResponse(content="done")]
+    )
     tools = ToolRegistry()
     tools.register(OpenFile())
 
     guard = Edictum.from_yaml_string(RULES)
     adapter = NanobotAdapter(guard)
 
-    loop = AgentLoop(bus=MessageBus(), provider=model, workspace=Path(tempfile.mkdtemp()), tool_registry=tools)
+    loop = AgentLoop(
+        bus=MessageBus(), provider=model, workspace=Path(tempfile.mkdtemp()), tool_registry=tools
+    )
     adapter.govern(loop)
 
     print("self test:", adapter.self_test(loop))
@@ -104,8 +119,18 @@ async def main() -> None:
         if message["role"] == "tool":
             print(f"  {message['content'].splitlines()[0]}")
     session = guard.session(adapter.session_id)
-    print(f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures} failures")
-    print("audit:", *(f"{event.action}({event.call_id})" for event in guard.local_sink.events if event.action == "call_denied"))
+    print(
+        f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
+        " failures"
+    )
+    print(
+        "audit:",
+        *(
+            f"{event.action}({event.call_id})"
+            for event in guard.local_sink.events
+            if event.action == "call_denied"
+        ),
+    )
 
 
 if __name__ == "__main__":

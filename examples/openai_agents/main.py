@@ -1,4 +1,5 @@
-"""An agent of the OpenAI Agents SDK whose tools are governed. It runs offline: the model plays a script.
+"""An agent of the OpenAI Agents SDK whose tools are governed. It runs offline: the model plays a
+script.
 
 python examples/openai_agents/main.py
 """
@@ -63,7 +64,9 @@ def main() -> None:
     guard = Edictum.from_yaml_string(RULES)
     adapter = OpenAIAgentsAdapter(guard)
 
-    model = ScriptedModel([ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), [assistant_message("done")]])
+    model = ScriptedModel(
+        [ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), [assistant_message("done")]]
+    )
     agent = Agent(name="reader", model=model, tools=[read_file])
     adapter.govern(agent)
 
@@ -76,8 +79,18 @@ def main() -> None:
         if item.get("type") == "function_call_output":
             print(f"  {item['output']}")
     session = guard.session(adapter.session_id)
-    print(f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures} failures")
-    print("audit:", *(f"{event.action}({event.call_id})" for event in guard.local_sink.events if event.action == "call_denied"))
+    print(
+        f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
+        " failures"
+    )
+    print(
+        "audit:",
+        *(
+            f"{event.action}({event.call_id})"
+            for event in guard.local_sink.events
+            if event.action == "call_denied"
+        ),
+    )
 
 
 if __name__ == "__main__":

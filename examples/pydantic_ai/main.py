@@ -39,10 +39,16 @@ read: list[ToolReturnPart] = []
 
 
 def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Stands in for a real model: asks for people, all of a turn at once, and keeps what it reads."""
-    read[:] = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+    """Stands in for a real model: asks for people, all of a turn at once, and keeps what it
+    reads.
+    """
+    read[:] = [
+        part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)
+    ]
     names = SCRIPT[sum(message.kind == "response" for message in messages)]
-    calls = [ToolCallPart("find_person", {"name": name}, tool_call_id=f"call_{name}") for name in names]
+    calls = [
+        ToolCallPart("find_person", {"name": name}, tool_call_id=f"call_{name}") for name in names
+    ]
     return ModelResponse(parts=calls or [TextPart("done")])
 
 
@@ -55,7 +61,9 @@ def main() -> None:
     guard = Edictum.from_yaml_string(RULES)
     adapter = PydanticAIAdapter(guard)
 
-    agent = Agent(FunctionModel(scripted), tools=[find_person], capabilities=[adapter.as_capability()])
+    agent = Agent(
+        FunctionModel(scripted), tools=[find_person], capabilities=[adapter.as_capability()]
+    )
 
     print("self test:", adapter.self_test(agent))
     agent.run_sync("Look up the people.")
@@ -64,8 +72,18 @@ def main() -> None:
     for part in read:
         print(f"  {part.outcome:7}  {part.model_response_str()}")
     session = guard.session(adapter.session_id)
-    print(f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures} failures")
-    print("audit:", *(f"{event.action}({event.call_id})" for event in guard.local_sink.events if event.action == "call_denied"))
+    print(
+        f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
+        " failures"
+    )
+    print(
+        "audit:",
+        *(
+            f"{event.action}({event.call_id})"
+            for event in guard.local_sink.events
+            if event.action == "call_denied"
+        ),
+    )
 
 
 if __name__ == "__main__":

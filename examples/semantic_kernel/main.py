@@ -73,12 +73,22 @@ class Files:
 
 def ask(*paths: str) -> ChatMessageContent:
     """A turn in which the model asks for files, all at once."""
-    calls = [FunctionCallContent(id=f"call_{path}", name="files-read_file", arguments=json.dumps({"path": path})) for path in paths]
+    calls = [
+        FunctionCallContent(
+            id=f"call_{path}", name="files-read_file", arguments=json.dumps({"path": path})
+        )
+        for path in paths
+    ]
     return ChatMessageContent(role="assistant", items=calls)
 
 
 async def main() -> None:
-    script = [ask("/people.txt"), ask("/srv/.env"), ask("/a", "/b", "/c"), ChatMessageContent(role="assistant", content="done")]
+    script = [
+        ask("/people.txt"),
+        ask("/srv/.env"),
+        ask("/a", "/b", "/c"),
+        ChatMessageContent(role="assistant", content="done"),
+    ]
     model = ScriptedModel(ai_model_id="scripted", script=script)
 
     guard = Edictum.from_yaml_string(RULES)
@@ -87,17 +97,37 @@ async def main() -> None:
     kernel = Kernel()
     adapter.register(kernel)
     kernel.add_plugin(Files(), "files")
-    agent = ChatCompletionAgent(kernel=kernel, service=model, name="reader", function_choice_behavior=FunctionChoiceBehavior.Auto())
+    agent = ChatCompletionAgent(
+        kernel=kernel,
+        service=model,
+        name="reader",
+        function_choice_behavior=FunctionChoiceBehavior.Auto(),
+    )
 
     print("self test:", adapter.self_test(agent))
     await agent.get_response(messages="Read the files.")
 
     print("the model read:")
-    for item in (item for message in model.seen[-1] for item in message.items if isinstance(item, FunctionResultContent)):
+    for item in (
+        item
+        for message in model.seen[-1]
+        for item in message.items
+        if isinstance(item, FunctionResultContent)
+    ):
         print(f"  {'error' if 'error' in item.metadata else 'success':7}  {item.result}")
     session = guard.session(adapter.session_id)
-    print(f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures} failures")
-    print("audit:", *(f"{event.action}({event.call_id})" for event in guard.local_sink.events if event.action == "call_denied"))
+    print(
+        f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
+        " failures"
+    )
+    print(
+        "audit:",
+        *(
+            f"{event.action}({event.call_id})"
+            for event in guard.local_sink.events
+            if event.action == "call_denied"
+        ),
+    )
 
 
 if __name__ == "__main__":

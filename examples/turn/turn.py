@@ -1,6 +1,8 @@
-"""One turn of an agent, offline: a scripted model, five tools, a contract, an approval, and everything that can go wrong.
+"""One turn of an agent, offline: a scripted model, five tools, a contract, an approval, and
+everything that can go wrong.
 
-Run it with ``python examples/turn/turn.py``. Each step prints what the model asked for and what it read in return.
+Run it with ``python examples/turn/turn.py``. Each step prints what the model asked for and what it
+read in return.
 """
 
 from __future__ import annotations
@@ -10,11 +12,25 @@ import tempfile
 import time
 from typing import Any
 
-from edictum import Edictum, InMemoryApprovalBackend, Verdict, outcome_to_model_content, precondition
-from edictum.harness import ArtifactStore, ModelReply, ToolCallRequest, TurnBudget, TurnResult, run_turn, tool
+from edictum import (
+    Edictum,
+    InMemoryApprovalBackend,
+    Verdict,
+    outcome_to_model_content,
+    precondition,
+)
+from edictum.harness import (
+    ArtifactStore,
+    ModelReply,
+    ToolCallRequest,
+    TurnBudget,
+    TurnResult,
+    run_turn,
+    tool,
+)
 from edictum.outcomes import ToolOutcome
 
-# --- The tools ----------------------------------------------------------------------------------------------------------------
+# --- The tools ------------------------------------------------------------------------------------
 
 PRICES = {"apples": 3, "pears": 4}
 
@@ -53,7 +69,7 @@ async def pay(order: str, amount: int) -> str:
 
 TOOLS = [get_price, set_price, ask_supplier, read_log, pay]
 
-# --- The rules ----------------------------------------------------------------------------------------------------------------
+# --- The rules ------------------------------------------------------------------------------------
 
 
 @precondition("set_price")
@@ -66,7 +82,7 @@ def a_person_agrees(call: Any) -> Verdict:
     return Verdict.fail(f"Pay {call.args['amount']} for {call.args['order']}?")
 
 
-# --- The model: it says what it was told to say ---------------------------------------------------------------------------------
+# --- The model: it says what it was told to say ---------------------------------------------------
 
 
 def call(number: int, name: str, **arguments: Any) -> ToolCallRequest:
@@ -76,11 +92,20 @@ def call(number: int, name: str, **arguments: Any) -> ToolCallRequest:
 SCRIPT = [
     # Two reads run side by side; the amount is a text, and is repaired.
     [call(1, "get_price", fruit="apples"), call(2, "get_price", fruit="pears", amount="2")],
-    # The same read again is pointless. A write is refused by a contract, another one goes through; then the read is fresh again.
-    [call(3, "get_price", fruit="apples"), call(4, "set_price", fruit="apples", price=0), call(5, "set_price", fruit="apples", price=5)],
+    # The same read again is pointless. A write is refused by a contract, another one goes through;
+    # then the read is fresh again.
+    [
+        call(3, "get_price", fruit="apples"),
+        call(4, "set_price", fruit="apples", price=0),
+        call(5, "set_price", fruit="apples", price=5),
+    ],
     [call(6, "get_price", fruit="apples"), call(7, "ask_supplier", fruit="apples")],
     # A wrong name, wrong arguments, an output that is too large.
-    [call(8, "get_prize", fruit="apples"), call(9, "get_price", fruits="apples"), call(10, "read_log")],
+    [
+        call(8, "get_prize", fruit="apples"),
+        call(9, "get_price", fruits="apples"),
+        call(10, "read_log"),
+    ],
     # A person is asked, then it is paid; the second payment of the same order is not made.
     [call(11, "pay", order="order-7", amount=5), call(12, "pay", order="order-7", amount=5)],
 ]
@@ -98,24 +123,34 @@ class ScriptedModel:
         return ModelReply("", tuple(self._steps.pop(0)))
 
 
-# --- The turn -------------------------------------------------------------------------------------------------------------------
+# --- The turn -------------------------------------------------------------------------------------
 
 
 def show(request: ToolCallRequest, outcome: ToolOutcome) -> None:
     content = outcome_to_model_content(outcome)
-    print(f"{request.id:>8}  {request.name:<13} {type(outcome).__name__:<22} {content if len(content) < 110 else content[:107] + '...'}")
+    print(
+        f"{request.id:>8}  {request.name:<13} {type(outcome).__name__:<22}"
+        f" {content if len(content) < 110 else content[:107] + '...'}"
+    )
 
 
 async def main() -> TurnResult:
-    guard = Edictum(contracts=[no_gifts, a_person_agrees], approval_backend=InMemoryApprovalBackend(answer=True))
+    guard = Edictum(
+        contracts=[no_gifts, a_person_agrees], approval_backend=InMemoryApprovalBackend(answer=True)
+    )
     question = [{"role": "user", "content": "Raise the price of apples to 5, and pay order 7."}]
     with tempfile.TemporaryDirectory() as folder:
         store = ArtifactStore(f"{folder}/artifacts")
         budget = TurnBudget.create(timeout_s=30, max_steps=8, max_tool_calls=14)
-        result = await run_turn(ScriptedModel(), question, TOOLS, guard, budget, artifact_store=store, on_outcome=show)
+        result = await run_turn(
+            ScriptedModel(), question, TOOLS, guard, budget, artifact_store=store, on_outcome=show
+        )
     notes = [message["content"] for message in result.messages if message["role"] == "system"]
     print("\nThe model was told:", *notes, sep="\n  ")
-    print(f"\nAnswer: {result.text}  ({result.stopped_by}; {len(result.outcomes)} calls, {len(guard.local_sink.events)} audit events)")
+    print(
+        f"\nAnswer: {result.text}  ({result.stopped_by}; {len(result.outcomes)} calls,"
+        f" {len(guard.local_sink.events)} audit events)"
+    )
     return result
 
 

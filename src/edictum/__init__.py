@@ -1,8 +1,10 @@
-"""Edictum: every tool call that an AI agent makes goes through one gate and ends as exactly one typed outcome.
+"""Edictum: every tool call that an AI agent makes goes through one gate and ends as exactly one
+typed outcome.
 
-Names are imported from their modules when they are first used, so that ``import edictum`` costs next to nothing. The imports
-under TYPE_CHECKING are what type checkers read; a test keeps the three lists equal. ``__getattr__`` is hidden from them, because
-with it they would believe that every name exists.
+Names are imported from their modules when they are first used, so that ``import edictum`` costs
+next to nothing. The imports under TYPE_CHECKING are what type checkers read; a test keeps the three
+lists equal. ``__getattr__`` is hidden from them, because with it they would believe that every name
+exists.
 """
 
 from importlib import import_module
@@ -31,9 +33,20 @@ if TYPE_CHECKING:
         StdoutAuditSink,
     )
     from edictum.builtins import deny_sensitive_reads
-    from edictum.contracts.report import CompositionOverride, CompositionReport, ShadowContract, TemplateInfo
+    from edictum.contracts.report import (
+        CompositionOverride,
+        CompositionReport,
+        ShadowContract,
+        TemplateInfo,
+    )
     from edictum.core.call import Principal, SideEffect, ToolCall, ToolEnvelope
-    from edictum.core.contract import Contract, Verdict, postcondition, precondition, session_contract
+    from edictum.core.contract import (
+        Contract,
+        Verdict,
+        postcondition,
+        precondition,
+        session_contract,
+    )
     from edictum.core.hooks import HookDecision, HookRegistration, HookResult
     from edictum.core.limits import OperationLimits
     from edictum.core.session import SessionView
@@ -89,9 +102,20 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "StdoutAuditSink",
     ),
     "edictum.builtins": ("deny_sensitive_reads",),
-    "edictum.contracts.report": ("CompositionOverride", "CompositionReport", "ShadowContract", "TemplateInfo"),
+    "edictum.contracts.report": (
+        "CompositionOverride",
+        "CompositionReport",
+        "ShadowContract",
+        "TemplateInfo",
+    ),
     "edictum.core.call": ("Principal", "SideEffect", "ToolCall", "ToolEnvelope"),
-    "edictum.core.contract": ("Contract", "Verdict", "postcondition", "precondition", "session_contract"),
+    "edictum.core.contract": (
+        "Contract",
+        "Verdict",
+        "postcondition",
+        "precondition",
+        "session_contract",
+    ),
     "edictum.core.hooks": ("HookDecision", "HookRegistration", "HookResult"),
     "edictum.core.limits": ("OperationLimits",),
     "edictum.core.session": ("SessionView",),

@@ -9,14 +9,25 @@ from typing import Any
 from edictum.core.call import ToolCall
 from edictum.core.contract import Contract, Kind, Verdict
 
-SENSITIVE_PATHS = ("/.ssh/", "/var/run/secrets/", "/.env", "/.aws/credentials", "/.git-credentials", "/id_rsa", "/id_ed25519")
+SENSITIVE_PATHS = (
+    "/.ssh/",
+    "/var/run/secrets/",
+    "/.env",
+    "/.aws/credentials",
+    "/.git-credentials",
+    "/id_rsa",
+    "/id_ed25519",
+)
 SENSITIVE_COMMANDS = ("printenv", "env")
 _COMMAND_BREAK = re.compile(r"[;&|\n`()]|\$\(")
 _TOKEN_EDGE = re.compile(r"[\s\"'=<>:,;|&()`]+")
 
 
-def deny_sensitive_reads(sensitive_paths: Iterable[str] | None = None, sensitive_commands: Iterable[str] | None = None) -> Contract:
-    """A precondition for all tools that refuses calls which name a credential file or print the environment.
+def deny_sensitive_reads(
+    sensitive_paths: Iterable[str] | None = None, sensitive_commands: Iterable[str] | None = None
+) -> Contract:
+    """A precondition for all tools that refuses calls which name a credential file or print the
+    environment.
 
     Every text in the arguments is searched, whatever the tool and the argument are called.
     """
@@ -26,10 +37,15 @@ def deny_sensitive_reads(sensitive_paths: Iterable[str] | None = None, sensitive
     def check(call: ToolCall) -> Verdict:
         for text in _texts(call.args):
             if path := _sensitive_path(text, paths):
-                return Verdict.fail(f"Access to sensitive path denied: {path}. This file may contain secrets or credentials.")
+                return Verdict.fail(
+                    f"Access to sensitive path denied: {path}. This file may contain secrets or"
+                    " credentials."
+                )
         command = call.bash_command
         if command is not None and (name := _sensitive_command(command, commands)):
-            return Verdict.fail(f"Sensitive command denied: {name}. It prints secrets of the environment.")
+            return Verdict.fail(
+                f"Sensitive command denied: {name}. It prints secrets of the environment."
+            )
         return Verdict.pass_()
 
     return Contract(id="deny_sensitive_reads", kind=Kind.PRE, check=check)
@@ -55,7 +71,9 @@ def _sensitive_path(text: str, fragments: tuple[str, ...]) -> str | None:
 
 
 def _sensitive_command(command: str, names: tuple[str, ...]) -> str | None:
-    """The first program of any part of the command line that is sensitive, also when given by its path."""
+    """The first program of any part of the command line that is sensitive, also when given by its
+    path.
+    """
     for part in _COMMAND_BREAK.split(command):
         words = part.split()
         program = words[0].rsplit("/", 1)[-1].strip("\"'") if words else ""

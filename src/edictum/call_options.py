@@ -1,7 +1,9 @@
-"""The options of one call, for type checkers. ``edictum.options`` reads and checks them; a test keeps the two equal.
+"""The options of one call, for type checkers. ``edictum.options`` reads and checks them; a test
+keeps the two equal.
 
-A module of its own, because the guard needs it only to be type-checked and a TypedDict takes time to make. Functions that pass
-options on to a guard can be declared with it: ``def governed(name: str, **options: Unpack[CallOptions]) -> Any: ...``.
+A module of its own, because the guard needs it only to be type-checked and a TypedDict takes time
+to make. Functions that pass options on to a guard can be declared with it: ``def governed(name:
+str, **options: Unpack[CallOptions]) -> Any: ...``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +20,8 @@ Amounts: TypeAlias = Mapping[str, float] | Callable[[ToolCall], Mapping[str, flo
 class CallOptions(TypedDict, total=False):
     """What can be stated about one call.
 
-    None is the same as nothing, but for ``principal`` and ``principal_resolver`` (nobody) and ``timeout_s`` (no bound).
+    None is the same as nothing, but for ``principal`` and ``principal_resolver`` (nobody) and
+    ``timeout_s`` (no bound).
     """
 
     session_id: str | None

@@ -1,4 +1,6 @@
-"""What a guard is given is checked here, before anything is registered: errors say what, where and what to do."""
+"""What a guard is given is checked here, before anything is registered: errors say what, where and
+what to do.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,19 @@ def check_callables(**functions: Any) -> None:
         if function is None:
             continue
         if not callable(function):
-            raise EdictumConfigError(f"Edictum: {name} is {function!r}, not a function.", hint=f"Pass a function as {name}, or None.")
+            raise EdictumConfigError(
+                f"Edictum: {name} is {function!r}, not a function.",
+                hint=f"Pass a function as {name}, or None.",
+            )
         check_takes(f"Edictum: {name}", function, *TAKES[name])
 
 
 def check_principal(principal: Any) -> None:
     if principal is not None and not isinstance(principal, Principal):
-        raise EdictumConfigError(f"principal is {principal!r}.", hint="Pass a Principal, e.g. Principal(user_id='u1', role='sre').")
+        raise EdictumConfigError(
+            f"principal is {principal!r}.",
+            hint="Pass a Principal, e.g. Principal(user_id='u1', role='sre').",
+        )
 
 
 def contracts_of(contracts: Any) -> tuple[Contract, ...]:
@@ -55,7 +63,9 @@ def hooks_of(hooks: Any) -> tuple[HookRegistration, ...]:
     for number, item in enumerate(given):
         if not isinstance(item, HookRegistration):
             hint = "Write HookRegistration(phase='before', tool='*', callback=...)."
-            raise EdictumConfigError(f"hooks[{number}] is {item!r}, not a HookRegistration.", hint=hint)
+            raise EdictumConfigError(
+                f"hooks[{number}] is {item!r}, not a HookRegistration.", hint=hint
+            )
     return given
 
 
@@ -71,7 +81,9 @@ def limits_of(limits: Any) -> OperationLimits:
     if limits is None:
         return OperationLimits()
     if not isinstance(limits, OperationLimits):
-        raise EdictumConfigError(f"limits is {limits!r}.", hint="Pass OperationLimits(max_tool_calls=...).")
+        raise EdictumConfigError(
+            f"limits is {limits!r}.", hint="Pass OperationLimits(max_tool_calls=...)."
+        )
     return limits
 
 
@@ -79,7 +91,10 @@ def tools_of(tools: Any) -> dict[str, ToolEntry]:
     if tools is None:
         return {}
     if not isinstance(tools, Mapping):
-        raise EdictumConfigError(f"tools is {type(tools).__name__}.", hint='Pass a dict such as {"read_file": {"side_effect": "read"}}.')
+        raise EdictumConfigError(
+            f"tools is {type(tools).__name__}.",
+            hint='Pass a dict such as {"read_file": {"side_effect": "read"}}.',
+        )
     return {name: tool_entry(name, settings) for name, settings in tools.items()}
 
 
@@ -87,10 +102,19 @@ def sinks_of(audit_sink: Any) -> tuple[AuditSink, ...]:
     if isinstance(audit_sink, (str, os.PathLike)):
         hint = f'To write events to that file, pass FileAuditSink("{audit_sink}").'
         raise EdictumConfigError(f"audit_sink is {str(audit_sink)!r}, not a sink.", hint=hint)
-    sinks = () if audit_sink is None else (audit_sink,) if hasattr(audit_sink, "emit") else items("audit_sink", audit_sink)
+    sinks = (
+        ()
+        if audit_sink is None
+        else (audit_sink,)
+        if hasattr(audit_sink, "emit")
+        else items("audit_sink", audit_sink)
+    )
     for number, sink in enumerate(sinks):
         if not callable(getattr(sink, "emit", None)):
-            raise EdictumConfigError(f"audit_sink[{number}] is {sink!r}, which has no emit().", hint="Pass an object with emit(event).")
+            raise EdictumConfigError(
+                f"audit_sink[{number}] is {sink!r}, which has no emit().",
+                hint="Pass an object with emit(event).",
+            )
     return sinks
 
 
@@ -103,13 +127,18 @@ def approval_of(backend: Any) -> ApprovalBackend | None:
 
 def redaction_of(redaction: Any) -> RedactionPolicy:
     if redaction is not None and not isinstance(redaction, RedactionPolicy):
-        raise EdictumConfigError(f"redaction is {redaction!r:.80}.", hint="Pass RedactionPolicy(sensitive_keys=..., custom_patterns=...).")
+        raise EdictumConfigError(
+            f"redaction is {redaction!r:.80}.",
+            hint="Pass RedactionPolicy(sensitive_keys=..., custom_patterns=...).",
+        )
     return redaction if redaction is not None else RedactionPolicy()
 
 
 def environment_of(environment: Any) -> str:
     if not isinstance(environment, str) or not environment:
-        raise EdictumConfigError(f"environment is {environment!r:.80}.", hint="Pass its name, e.g. 'production'.")
+        raise EdictumConfigError(
+            f"environment is {environment!r:.80}.", hint="Pass its name, e.g. 'production'."
+        )
     return environment
 
 

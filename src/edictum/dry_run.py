@@ -1,4 +1,6 @@
-"""A dry run: what would be decided about a call, without counting, recording or running anything."""
+"""A dry run: what would be decided about a call, without counting, recording or running
+anything.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,24 @@ from edictum.execution.portal import PORTAL
 from edictum.explanation import ContractExplanation, Explanation
 from edictum.runtime.wiring import Wiring
 
-STOPS = (*FAULTS, CancelledError)  # what does not leave a dry run, as it does not leave a call: nobody cancels a synchronous caller
+STOPS = (
+    *FAULTS,
+    CancelledError,
+)  # what does not leave a dry run, as it does not leave a call: nobody cancels a synchronous caller
 
 
-def dry_run(call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, account: Account | None, resolve: bool) -> EvaluationResult:
-    """Ask hooks and contracts as ``run`` would, and, with an account, read its sessions without touching them."""
+def dry_run(
+    call: ToolCall,
+    plan: Plan,
+    wiring: Wiring,
+    *,
+    output: Any,
+    account: Account | None,
+    resolve: bool,
+) -> EvaluationResult:
+    """Ask hooks and contracts as ``run`` would, and, with an account, read its sessions without
+    touching them.
+    """
     identified = identify(call, wiring, resolve)
     if isinstance(identified, EvaluationResult):
         return identified
@@ -39,7 +54,11 @@ def dry_run(call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, account:
     if account is not None and call is not identified:
         account = estimated(account, call)
     session = _look(call, plan, wiring, account) if account is not None else NOT_LOOKED
-    after = _answers(plan.after, plan.ask_after(call, output), wiring) if output is not NOT_GIVEN else []
+    after = (
+        _answers(plan.after, plan.ask_after(call, output), wiring)
+        if output is not NOT_GIVEN
+        else []
+    )
     result = _result(call, wiring, hooks, [*before, *session.answers], session.full, after)
     return replace(result, policy_error=True) if session.failed else result
 
@@ -73,15 +92,28 @@ def _all_passed(plan: Plan) -> list[ContractResult]:
     """The results when every contract agrees, made once per plan."""
     passed: list[ContractResult] | None = plan.memo.get("passed")
     if passed is None:
-        passed = plan.memo["passed"] = [ContractResult.of(answer) for answer in all_answers(plan.before, ())]
+        passed = plan.memo["passed"] = [
+            ContractResult.of(answer) for answer in all_answers(plan.before, ())
+        ]
     return passed
 
 
 def _result(
-    call: ToolCall, wiring: Wiring, hooks: list[HookAnswer], answers: list[Answer], full: list[str], after: list[Answer]
+    call: ToolCall,
+    wiring: Wiring,
+    hooks: list[HookAnswer],
+    answers: list[Answer],
+    full: list[str],
+    after: list[Answer],
 ) -> EvaluationResult:
-    decision = decide_before((), [answer for answer in answers if not answer.verdict.passed], hooks, wiring.mode)
-    refused = [hook.decision.reason or "" for hook in hooks if hook.decision.result is HookResult.DENY and wiring.mode == "enforce"]
+    decision = decide_before(
+        (), [answer for answer in answers if not answer.verdict.passed], hooks, wiring.mode
+    )
+    refused = [
+        hook.decision.reason or ""
+        for hook in hooks
+        if hook.decision.result is HookResult.DENY and wiring.mode == "enforce"
+    ]
     reasons = [*refused, *_objections(answers), *full] if decision.effect != "allow" else full
     warnings = _objections(after)
     every = [*answers, *after]
@@ -92,18 +124,25 @@ def _result(
         deny_reasons=reasons,
         warn_reasons=warnings,
         contracts_evaluated=len(every),
-        policy_error=any(answer.verdict.policy_error for answer in every) or any(hook.policy_error for hook in hooks),
+        policy_error=any(answer.verdict.policy_error for answer in every)
+        or any(hook.policy_error for hook in hooks),
         needs_approval=decision.effect == "approve" and not full,
     )
 
 
 def _objections(answers: Sequence[Answer]) -> list[str]:
-    return [answer.verdict.message or "" for answer in answers if not answer.verdict.passed and not answer.observed]
+    return [
+        answer.verdict.message or ""
+        for answer in answers
+        if not answer.verdict.passed and not answer.observed
+    ]
 
 
 @record
 class _Session:
-    """What a look at the session found: the session contracts' answers, and the limits that are full."""
+    """What a look at the session found: the session contracts' answers, and the limits that are
+    full.
+    """
 
     answers: list[Answer]
     full: list[str]
@@ -116,15 +155,33 @@ NOT_LOOKED = _Session([], [])
 def _look(call: ToolCall, plan: Plan, wiring: Wiring, account: Account) -> _Session:
     """Ask the ledger as a call would, but count no attempt and hold no slot."""
     if account.problem is not None:
-        return _Session([], [f"The session ledger could not be asked: {describe(account.problem.error)}"], failed=True)
-    look = Reservation(call.run_id, call.call_id, plan.scopes, plan.limits, count_attempt=False, hold=False,
-                       amounts=account.amounts, parents=account.parents)  # fmt: skip
+        return _Session(
+            [],
+            [f"The session ledger could not be asked: {describe(account.problem.error)}"],
+            failed=True,
+        )
+    look = Reservation(
+        call.run_id,
+        call.call_id,
+        plan.scopes,
+        plan.limits,
+        count_attempt=False,
+        hold=False,
+        amounts=account.amounts,
+        parents=account.parents,
+    )
     try:
         grant = with_amounts(_settled(wiring.ledger.reserve(look)), account.amounts)
         snapshot = _settled(wiring.ledger.snapshot(call.run_id))
     except STOPS as exc:
-        return _Session([], [f"The session ledger could not be asked: {describe(exc)}"], failed=True)
-    full = [breach.reason for breach in grant.breaches if breach.limit.enforce and wiring.mode == "enforce"]
+        return _Session(
+            [], [f"The session ledger could not be asked: {describe(exc)}"], failed=True
+        )
+    full = [
+        breach.reason
+        for breach in grant.breaches
+        if breach.limit.enforce and wiring.mode == "enforce"
+    ]
     return _Session(_answers(plan.session, plan.ask_session(_seen(snapshot, call)), wiring), full)
 
 
@@ -139,8 +196,13 @@ def session_view(call: ToolCall, wiring: Wiring) -> SessionView:
     return _seen(_settled(wiring.ledger.snapshot(call.run_id)), call)
 
 
-def _answers(contracts: tuple[Contract, ...], raw: Sequence[tuple[Contract, Any]], wiring: Wiring) -> list[Answer]:
-    return all_answers(contracts, tuple(as_answer(contract, answer, wiring.mode) for contract, answer in _settle(raw)))
+def _answers(
+    contracts: tuple[Contract, ...], raw: Sequence[tuple[Contract, Any]], wiring: Wiring
+) -> list[Answer]:
+    return all_answers(
+        contracts,
+        tuple(as_answer(contract, answer, wiring.mode) for contract, answer in _settle(raw)),
+    )
 
 
 def _settle(raw: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
@@ -159,22 +221,40 @@ def _settled(answer: Any, *, keep_errors: bool = False) -> Any:
 
 
 def explain_evaluation(
-    evaluation: EvaluationResult, call: ToolCall, plan: Plan, wiring: Wiring, *, output: Any, resolve: bool
+    evaluation: EvaluationResult,
+    call: ToolCall,
+    plan: Plan,
+    wiring: Wiring,
+    *,
+    output: Any,
+    resolve: bool,
 ) -> Explanation:
-    """The evaluation with the conditions of its contracts. A check that can explain itself has ``explain(call, result, session)``."""
+    """The evaluation with the conditions of its contracts. A check that can explain itself has
+    ``explain(call, result, session)``.
+    """
     identified = identify(call, wiring, resolve)
     if isinstance(identified, EvaluationResult):
         return Explanation(evaluation, ())
     call, _ = _hooked(identified, plan, wiring)
-    contracts: dict[str, list[Contract]] = {}  # several may have one id; they stand in the order in which they were asked
+    contracts: dict[
+        str, list[Contract]
+    ] = {}  # several may have one id; they stand in the order in which they were asked
     for contract in (*plan.before, *plan.session, *plan.after):
         contracts.setdefault(contract.id, []).append(contract)
     asked = {result.contract_id for result in evaluation.contracts}
-    view = session_view(call, wiring) if any(contract.id in asked for contract in plan.session) else None
+    view = (
+        session_view(call, wiring)
+        if any(contract.id in asked for contract in plan.session)
+        else None
+    )
     result_of = None if output is NOT_GIVEN else output
     parts = []
     for result in evaluation.contracts:
         named = contracts[result.contract_id]
         explain = getattr((named.pop(0) if len(named) > 1 else named[0]).check, "explain", None)
-        parts.append(ContractExplanation(result, explain(call, result_of, view) if explain is not None else None))
+        parts.append(
+            ContractExplanation(
+                result, explain(call, result_of, view) if explain is not None else None
+            )
+        )
     return Explanation(evaluation, tuple(parts))

@@ -3,14 +3,20 @@
 ::
 
     EdictumError                 every error below; has .code (stable) and .hint (what to do)
-    ├── EdictumConfigError       the configuration is wrong: contracts, limits, tools, mode; raised before any call runs
-    ├── EdictumInputError        one call was asked for wrongly: tool name, arguments, session id (also a ValueError)
-    ├── EdictumDenied            guard.run only: the call was refused and its tool did not run; .outcome is the ToolDenied
-    ├── EdictumToolError         guard.run only: the tool ran and failed, or ran out of time; .outcome says which
-    ├── BackendError             a port failed: ledger, audit sink, approval backend; inside a call it becomes a denial
+    ├── EdictumConfigError       the configuration is wrong: contracts, limits, tools, mode; raised
+    before any call runs
+    ├── EdictumInputError        one call was asked for wrongly: tool name, arguments, session id
+    (also a ValueError)
+    ├── EdictumDenied            guard.run only: the call was refused and its tool did not run;
+    .outcome is the ToolDenied
+    ├── EdictumToolError         guard.run only: the tool ran and failed, or ran out of time;
+    .outcome says which
+    ├── BackendError             a port failed: ledger, audit sink, approval backend; inside a call
+    it becomes a denial
     └── TicketError              a before/after host finished a call twice, or one that is not known
 
-Denials and failures of tools are *values* (``edictum.outcomes``); ``guard.run`` alone turns them into exceptions.
+Denials and failures of tools are *values* (``edictum.outcomes``); ``guard.run`` alone turns them
+into exceptions.
 """
 
 from __future__ import annotations
@@ -38,7 +44,9 @@ class EdictumConfigError(EdictumError):
 
 
 class EdictumInputError(EdictumError, ValueError):
-    """A call was asked for in a way that cannot be governed; nothing was counted and nothing ran."""
+    """A call was asked for in a way that cannot be governed; nothing was counted and nothing
+    ran.
+    """
 
     code = "input_error"
 
@@ -63,11 +71,15 @@ class EdictumDenied(EdictumError):
 
 
 class EdictumToolError(EdictumError):
-    """The tool ran and its call counts as failed. ``result`` is what it returned, redacted; the tool's own exception is the cause."""
+    """The tool ran and its call counts as failed. ``result`` is what it returned, redacted; the
+    tool's own exception is the cause.
+    """
 
     code = "tool_error"
 
-    def __init__(self, message: str, outcome: ToolFailure | ToolTimeout | None = None, result: Any = None) -> None:
+    def __init__(
+        self, message: str, outcome: ToolFailure | ToolTimeout | None = None, result: Any = None
+    ) -> None:
         super().__init__(message)
         self.outcome = outcome
         self.result = result

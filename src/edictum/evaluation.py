@@ -15,7 +15,9 @@ class _NotGiven:
         return "NOT_GIVEN"
 
 
-NOT_GIVEN: Any = _NotGiven()  # stands for an output that was not given: None is an output that a tool may have
+NOT_GIVEN: Any = (
+    _NotGiven()
+)  # stands for an output that was not given: None is an output that a tool may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,23 @@ class ContractResult:
     @classmethod
     def of(cls, answer: Answer) -> ContractResult:
         contract, verdict = answer.contract, answer.verdict
-        return cls(contract.id, contract.record_type, verdict.passed, verdict.message, FrozenList(contract.tags),
-                   answer.observed, contract.effect, verdict.policy_error)  # fmt: skip
+        return cls(
+            contract.id,
+            contract.record_type,
+            verdict.passed,
+            verdict.message,
+            FrozenList(contract.tags),
+            answer.observed,
+            contract.effect,
+            verdict.policy_error,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """``verdict`` is what would happen: "deny" (also when a person would be asked), "warn" (a postcondition objects), or "allow"."""
+    """``verdict`` is what would happen: "deny" (also when a person would be asked), "warn" (a
+    postcondition objects), or "allow".
+    """
 
     verdict: Literal["allow", "deny", "warn"]
     tool_name: str

@@ -1,7 +1,8 @@
 """Explanation: why a call would be decided as it would, for people.
 
-Every contract that applies is shown with its answer; contracts from a bundle show their condition as a tree, with the value that
-each leaf looked at and whether it held. Values are redacted and shortened.
+Every contract that applies is shown with its answer; contracts from a bundle show their condition
+as a tree, with the value that each leaf looked at and whether it held. Values are redacted and
+shortened.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ MARKS = {True: "holds", False: "does not hold", None: "error"}
 
 @dataclass(frozen=True, slots=True)
 class ConditionNode:
-    """One line of a condition. ``held`` is None when judging it raised ``error``; ``value`` is what a leaf looked at, as text."""
+    """One line of a condition. ``held`` is None when judging it raised ``error``; ``value`` is what
+    a leaf looked at, as text.
+    """
 
     text: str
     held: bool | None
@@ -32,7 +35,9 @@ class ConditionNode:
 
 @dataclass(frozen=True, slots=True)
 class ContractExplanation:
-    """One contract's part. ``condition`` is None for contracts written in Python, which cannot be looked into."""
+    """One contract's part. ``condition`` is None for contracts written in Python, which cannot be
+    looked into.
+    """
 
     result: ContractResult
     condition: ConditionNode | None = None
@@ -40,8 +45,18 @@ class ContractExplanation:
     def lines(self) -> list[str]:
         result = self.result
         answer = "passes" if result.passed else f"objects ({result.effect})"
-        notes = [note for note, said in (("only observes", result.observed), ("policy error", result.policy_error)) if said]
-        head = f"{result.contract_id} [{result.contract_type}] {answer}{f' ({chr(44).join(notes)})' if notes else ''}"
+        notes = [
+            note
+            for note, said in (
+                ("only observes", result.observed),
+                ("policy error", result.policy_error),
+            )
+            if said
+        ]
+        head = (
+            f"{result.contract_id} [{result.contract_type}]"
+            f" {answer}{f' ({chr(44).join(notes)})' if notes else ''}"
+        )
         lines = [head] if result.passed or not result.message else [f"{head}: {result.message}"]
         return lines + (self.condition.lines(1) if self.condition else [])
 
@@ -59,8 +74,14 @@ class Explanation:
 
     def __str__(self) -> str:
         evaluation = self.evaluation
-        lines = [f"{evaluation.tool_name}: {evaluation.verdict}{' (a person would be asked)' if evaluation.needs_approval else ''}"]
-        lines += [f"  because: {reason}" for reason in (*evaluation.deny_reasons, *evaluation.warn_reasons)]
+        asked = " (a person would be asked)" if evaluation.needs_approval else ""
+        lines = [f"{evaluation.tool_name}: {evaluation.verdict}{asked}"]
+        lines += [
+            f"  because: {reason}"
+            for reason in (*evaluation.deny_reasons, *evaluation.warn_reasons)
+        ]
         if not self.contracts:
             lines.append("  no contract applies to this tool")
-        return "\n".join([*lines, *(f"  {line}" for contract in self.contracts for line in contract.lines())])
+        return "\n".join(
+            [*lines, *(f"  {line}" for contract in self.contracts for line in contract.lines())]
+        )

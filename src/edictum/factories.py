@@ -1,4 +1,5 @@
-"""Guards from bundles: reading files, composing, compiling, and putting the result beside what was given in Python.
+"""Guards from bundles: reading files, composing, compiling, and putting the result beside what was
+given in Python.
 
 The YAML parts are imported when a bundle is loaded, so a guard without one needs no extra packages.
 """
@@ -70,10 +71,17 @@ class Base:
     hooks: tuple[HookRegistration, ...] = ()
     limits: OperationLimits | None = None
     tools: Mapping[str, ToolEntry] = field(default_factory=dict)
-    merged_bundles: bool = False  # a guard that this one was merged from had a bundle, which no reload of this one could replace
+    # a guard that this one was merged from had a bundle, which no reload of this one could replace
+    merged_bundles: bool = False
 
     def policy(self, version: str | None) -> Policy:
-        return Policy(contracts=self.contracts, hooks=self.hooks, limits=self.limits, tools=self.tools, version=version)
+        return Policy(
+            contracts=self.contracts,
+            hooks=self.hooks,
+            limits=self.limits,
+            tools=self.tools,
+            version=version,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +99,16 @@ def language_of(options: BundleOptions) -> tuple[Language, GuardOptions]:
     mode = options.get("mode")
     check_mode(mode, "Edictum", optional=True)
     language = Language(
-        options.get("custom_operators") or {}, options.get("custom_selectors") or {}, mode, options.get("max_bytes", DEFAULT_MAX_BYTES)
+        options.get("custom_operators") or {},
+        options.get("custom_selectors") or {},
+        mode,
+        options.get("max_bytes", DEFAULT_MAX_BYTES),
     )
-    rest = {name: value for name, value in options.items() if name not in ("mode", "custom_operators", "custom_selectors", "max_bytes")}
+    rest = {
+        name: value
+        for name, value in options.items()
+        if name not in ("mode", "custom_operators", "custom_selectors", "max_bytes")
+    }
     return language, cast("GuardOptions", rest)
 
 
@@ -108,7 +123,9 @@ class Text:
 def read_files(paths: Sequence[str | os.PathLike[str]], max_bytes: int) -> list[Text]:
     """The contents of files. A file that is larger than allowed is not read."""
     if not paths:
-        raise EdictumConfigError("from_yaml() requires at least one path.", hint="Pass the path of a YAML file.")
+        raise EdictumConfigError(
+            "from_yaml() requires at least one path.", hint="Pass the path of a YAML file."
+        )
     return [Text(str(path), _read(Path(path), max_bytes)) for path in paths]
 
 
@@ -119,7 +136,10 @@ def _read(path: Path, max_bytes: int) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as exc:
-        raise EdictumConfigError(f"{path} cannot be read: {exc.strerror or exc}.", hint="Pass the path of a readable file.") from exc
+        raise EdictumConfigError(
+            f"{path} cannot be read: {exc.strerror or exc}.",
+            hint="Pass the path of a readable file.",
+        ) from exc
 
 
 def as_texts(layers: Sequence[str | bytes | os.PathLike[str]], max_bytes: int) -> list[Text]:
@@ -132,9 +152,14 @@ def as_texts(layers: Sequence[str | bytes | os.PathLike[str]], max_bytes: int) -
         elif isinstance(layer, os.PathLike):
             texts += read_files([layer], max_bytes)
         else:
-            raise EdictumConfigError(f"A bundle is {type(layer).__name__}.", hint="Pass YAML as text or bytes, or a Path.")
+            raise EdictumConfigError(
+                f"A bundle is {type(layer).__name__}.",
+                hint="Pass YAML as text or bytes, or a Path.",
+            )
     if not texts:
-        raise EdictumConfigError("No bundle was given.", hint="Pass YAML as text or bytes, or a Path.")
+        raise EdictumConfigError(
+            "No bundle was given.", hint="Pass YAML as text or bytes, or a Path."
+        )
     return texts
 
 
@@ -168,7 +193,9 @@ def _dialect(language: Language) -> Any:
     return Dialect.of(language.operators, language.selectors, language.max_bytes)
 
 
-def build_policy(base: Base, bundle: Bundle, language: Language, redaction: RedactionPolicy) -> Policy:
+def build_policy(
+    base: Base, bundle: Bundle, language: Language, redaction: RedactionPolicy
+) -> Policy:
     """The bundle's policy, with what was given in Python beside it; Python's tool entries win."""
     from edictum.contracts.compile import compile_bundle, limits_with
 
@@ -183,7 +210,8 @@ def build_policy(base: Base, bundle: Bundle, language: Language, redaction: Reda
         version=bundle.version,
         unlisted=made.unlisted,
         mode=made.mode,
-        # The default limits observe with a bundle that observes; limits that somebody gave are meant.
+        # The default limits observe with a bundle that observes; limits that somebody gave are
+        # meant.
         enforce_limits=made.mode == "enforce" or base.limits is not None,
     )
 
@@ -194,7 +222,11 @@ def observability_sinks(bundle: Bundle) -> list[Any] | None:
 
     wanted = bundle.observability
     if wanted.get("otel", {}).get("enabled"):
-        logger.warning("%s: observability.otel is accepted and does nothing: OpenTelemetry is not part of this version", bundle.source)
+        logger.warning(
+            "%s: observability.otel is accepted and does nothing: OpenTelemetry is not part of this"
+            " version",
+            bundle.source,
+        )
     sinks: list[Any] = [StdoutAuditSink()] if wanted.get("stdout") else []
     if wanted.get("file"):
         sinks.append(FileAuditSink(wanted["file"]))
@@ -206,25 +238,39 @@ def session_store(bundle: Bundle) -> Ledger | None:
     wanted = bundle.session
     if not {"store", "lease", "ttl"} & wanted.keys():
         return None
-    return open_ledger(wanted.get("store", "memory:"), lease_s=wanted.get("lease"), ttl_s=wanted.get("ttl"))
+    return open_ledger(
+        wanted.get("store", "memory:"), lease_s=wanted.get("lease"), ttl_s=wanted.get("ttl")
+    )
 
 
-# --- Templates ------------------------------------------------------------------------------------------------------------
+# --- Templates ------------------------------------------------------------------------------------
 
 
-def list_templates(template_dirs: Sequence[str | os.PathLike[str]] | None = None) -> list[TemplateInfo]:
-    """The templates in the given directories, then the built-in ones whose names they do not take."""
+def list_templates(
+    template_dirs: Sequence[str | os.PathLike[str]] | None = None,
+) -> list[TemplateInfo]:
+    """The templates in the given directories, then the built-in ones whose names they do not
+    take.
+    """
     found: dict[str, TemplateInfo] = {}
-    for directory, builtin in [*((Path(each), False) for each in template_dirs or ()), (BUILTIN_TEMPLATES, True)]:
+    for directory, builtin in [
+        *((Path(each), False) for each in template_dirs or ()),
+        (BUILTIN_TEMPLATES, True),
+    ]:
         for path in sorted(directory.glob("*.yaml")) if directory.is_dir() else ():
             found.setdefault(path.stem, TemplateInfo(path.stem, path, builtin))
     return list(found.values())
 
 
 def find_template(name: str, template_dirs: Sequence[str | os.PathLike[str]] | None) -> Path:
-    """The file of a template. Only names that are listed can be found, so a name cannot lead anywhere else."""
+    """The file of a template. Only names that are listed can be found, so a name cannot lead
+    anywhere else.
+    """
     templates = {info.name: info.path for info in list_templates(template_dirs)}
     if name not in templates:
         known = ", ".join(sorted(templates)) or "none"
-        raise EdictumConfigError(f"Template '{name}' not found. Available: {known}.", hint="Use one of them, or pass template_dirs.")
+        raise EdictumConfigError(
+            f"Template '{name}' not found. Available: {known}.",
+            hint="Use one of them, or pass template_dirs.",
+        )
     return templates[name]

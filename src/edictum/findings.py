@@ -13,14 +13,26 @@ from edictum.core.freeze import EMPTY
 _WORD = re.compile(r"[a-z]+")
 FINDING_WORDS = {
     "pii_detected": {"pii", "ssn", "patient", "dob"},
-    "secret_detected": {"secret", "secrets", "token", "key", "keys", "credential", "credentials", "password", "passwords"},
+    "secret_detected": {
+        "secret",
+        "secrets",
+        "token",
+        "key",
+        "keys",
+        "credential",
+        "credentials",
+        "password",
+        "passwords",
+    },
     "limit_exceeded": {"session", "limit", "limits", "budget"},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One objection of a postcondition. ``type`` is one of pii_detected, secret_detected, limit_exceeded, policy_violation."""
+    """One objection of a postcondition. ``type`` is one of pii_detected, secret_detected,
+    limit_exceeded, policy_violation.
+    """
 
     type: str
     contract_id: str
@@ -29,8 +41,13 @@ class Finding:
     metadata: Mapping[str, Any] = EMPTY
 
     def as_dict(self) -> dict[str, Any]:
-        return {"type": self.type, "contract_id": self.contract_id, "field": self.field,
-                "message": self.message, "metadata": dict(self.metadata)}  # fmt: skip
+        return {
+            "type": self.type,
+            "contract_id": self.contract_id,
+            "field": self.field,
+            "message": self.message,
+            "metadata": dict(self.metadata),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +61,29 @@ class PostCallResult:
 
 
 def classify_finding(contract_id: str, message: str) -> str:
-    """The type of a finding, by the words of the contract's id and message ("filename" is not the word "name")."""
+    """The type of a finding, by the words of the contract's id and message ("filename" is not the
+    word "name").
+    """
     words = set(_WORD.findall(f"{contract_id} {message}".lower()))
-    return next((kind for kind, hints in FINDING_WORDS.items() if words & hints), "policy_violation")
+    return next(
+        (kind for kind, hints in FINDING_WORDS.items() if words & hints), "policy_violation"
+    )
 
 
 def finding(answer: Answer, *, happened: bool = False) -> Finding:
-    """The finding for a postcondition's objection. ``happened`` says that the tool has changed something, whatever is shown of it."""
+    """The finding for a postcondition's objection. ``happened`` says that the tool has changed
+    something, whatever is shown of it.
+    """
     contract, verdict = answer.contract, answer.verdict
     return Finding(
-        type=contract.metadata.get("finding_type") or classify_finding(contract.id, verdict.message or ""),
+        type=contract.metadata.get("finding_type")
+        or classify_finding(contract.id, verdict.message or ""),
         contract_id=contract.id,
         field=verdict.metadata.get("field", "output"),
         message=verdict.message or "",
-        metadata={**contract.metadata, **verdict.metadata, **({"action_happened": True} if happened else {})},
+        metadata={
+            **contract.metadata,
+            **verdict.metadata,
+            **({"action_happened": True} if happened else {}),
+        },
     )

@@ -64,9 +64,24 @@ from edictum.factories import (
 )
 from edictum.merging import merged, tightest
 from edictum.options import batch_item, metadata_of, read_account, read_options, take_ids
-from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
+from edictum.outcomes import (
+    ToolArtifactReference,
+    ToolDenied,
+    ToolExecutionResult,
+    ToolFailure,
+    ToolOutcome,
+    ToolTimeout,
+)
 from edictum.runtime.clock import SYSTEM, Clock
-from edictum.runtime.drive import Rest, Walk, drive_async, drive_sync, settle_async, settle_sync, walk_on
+from edictum.runtime.drive import (
+    Rest,
+    Walk,
+    drive_async,
+    drive_sync,
+    settle_async,
+    settle_sync,
+    walk_on,
+)
 from edictum.runtime.perform import Ports
 from edictum.runtime.ticket import Ticket
 from edictum.runtime.wiring import Wiring
@@ -96,16 +111,30 @@ class State:
     language: Language
 
 
-def _state(policy: Policy, wiring: Wiring, base: Base, language: Language, in_force: Callable[[], str | None]) -> State:
+def _state(
+    policy: Policy,
+    wiring: Wiring,
+    base: Base,
+    language: Language,
+    in_force: Callable[[], str | None],
+) -> State:
     ports = Ports(wiring)
-    return State(policy, wiring, replace(wiring.terms(policy.version, in_force), at_once=ports.at_once()), ports, base, language)
+    return State(
+        policy,
+        wiring,
+        replace(wiring.terms(policy.version, in_force), at_once=ports.at_once()),
+        ports,
+        base,
+        language,
+    )
 
 
 class Edictum:
     """The gate between an agent and its tools.
 
-    ``run`` gives the tool's value or raises; ``dispatch`` gives the typed outcome and does not raise for the fault of a tool, a
-    contract or a backend. Both have a synchronous twin that works in any thread, inside or outside a running event loop.
+    ``run`` gives the tool's value or raises; ``dispatch`` gives the typed outcome and does not
+    raise for the fault of a tool, a contract or a backend. Both have a synchronous twin that works
+    in any thread, inside or outside a running event loop.
     """
 
     def __init__(
@@ -131,9 +160,19 @@ class Edictum:
         execution: Any = None,
     ) -> None:
         check_mode(mode, "Edictum")
-        check_callables(success_check=success_check, on_deny=on_deny, on_allow=on_allow, principal_resolver=principal_resolver)
+        check_callables(
+            success_check=success_check,
+            on_deny=on_deny,
+            on_allow=on_allow,
+            principal_resolver=principal_resolver,
+        )
         check_principal(principal)
-        base = Base(contracts_of(contracts), hooks_of(hooks), None if limits is None else limits_of(limits), tools_of(tools))
+        base = Base(
+            contracts_of(contracts),
+            hooks_of(hooks),
+            None if limits is None else limits_of(limits),
+            tools_of(tools),
+        )
         wiring = Wiring(
             ledger=as_ledger(backend),
             local_sink=CollectingAuditSink(),
@@ -160,7 +199,9 @@ class Edictum:
         self._next_index = itertools.count().__next__
 
     def _set_state(self, policy: Policy, wiring: Wiring, base: Base, language: Language) -> None:
-        """The one assignment by which anything changes: a call sees the old state or the new one."""
+        """The one assignment by which anything changes: a call sees the old state or the new
+        one.
+        """
         self._state = _state(policy, wiring, base, language, self._version_in_force)
 
     def _version_in_force(self) -> str | None:
@@ -168,21 +209,35 @@ class Edictum:
 
     @overload
     @classmethod
-    def from_yaml(cls, *paths: str | os.PathLike[str], return_report: Literal[False] = False, **options: Unpack[BundleOptions]) -> Self: ...
+    def from_yaml(
+        cls,
+        *paths: str | os.PathLike[str],
+        return_report: Literal[False] = False,
+        **options: Unpack[BundleOptions],
+    ) -> Self: ...
     @overload
     @classmethod
     def from_yaml(
-        cls, *paths: str | os.PathLike[str], return_report: Literal[True], **options: Unpack[BundleOptions]
+        cls,
+        *paths: str | os.PathLike[str],
+        return_report: Literal[True],
+        **options: Unpack[BundleOptions],
     ) -> tuple[Self, CompositionReport]: ...
     @classmethod
     def from_yaml(
-        cls, *paths: str | os.PathLike[str], return_report: bool = False, **options: Unpack[BundleOptions]
+        cls,
+        *paths: str | os.PathLike[str],
+        return_report: bool = False,
+        **options: Unpack[BundleOptions],
     ) -> Self | tuple[Self, CompositionReport]:
-        """A guard from one bundle, or from several as layers: a contract replaces its namesake of an earlier layer.
+        """A guard from one bundle, or from several as layers: a contract replaces its namesake of
+        an earlier layer.
 
-        ``mode`` replaces the default mode of the bundle ("observe" makes everything only observe). ``custom_operators`` are
-        functions (field, value) -> bool, ``custom_selectors`` functions from the call to a dict. With ``return_report`` the answer
-        is ``(guard, CompositionReport)``. The other options are those of the constructor. All of them stay across ``reload``.
+        ``mode`` replaces the default mode of the bundle ("observe" makes everything only observe).
+        ``custom_operators`` are functions (field, value) -> bool, ``custom_selectors`` functions
+        from the call to a dict. With ``return_report`` the answer is ``(guard,
+        CompositionReport)``. The other options are those of the constructor. All of them stay
+        across ``reload``.
         """
         language, rest = language_of(options)
         guard, report = cls._from_texts(read_files(paths, language.max_bytes), language, rest)
@@ -196,18 +251,28 @@ class Edictum:
 
     @classmethod
     def from_template(
-        cls, name: str, *, template_dirs: Sequence[str | os.PathLike[str]] | None = None, **options: Unpack[BundleOptions]
+        cls,
+        name: str,
+        *,
+        template_dirs: Sequence[str | os.PathLike[str]] | None = None,
+        **options: Unpack[BundleOptions],
     ) -> Self:
-        """As ``from_yaml``, for a template by its name: those in ``template_dirs`` first, then the built-in ones."""
+        """As ``from_yaml``, for a template by its name: those in ``template_dirs`` first, then the
+        built-in ones.
+        """
         return cls.from_yaml(find_template(name, template_dirs), **options)
 
     @staticmethod
-    def list_templates(template_dirs: Sequence[str | os.PathLike[str]] | None = None) -> list[TemplateInfo]:
+    def list_templates(
+        template_dirs: Sequence[str | os.PathLike[str]] | None = None,
+    ) -> list[TemplateInfo]:
         """The templates that ``from_template`` finds."""
         return list_templates(template_dirs)
 
     @classmethod
-    def _from_texts(cls, texts: Sequence[Text], language: Language, options: GuardOptions) -> tuple[Self, CompositionReport]:
+    def _from_texts(
+        cls, texts: Sequence[Text], language: Language, options: GuardOptions
+    ) -> tuple[Self, CompositionReport]:
         bundle, report = parse_layers(texts, language)
         if options.get("audit_sink") is None:
             options["audit_sink"] = observability_sinks(bundle)
@@ -227,18 +292,22 @@ class Edictum:
     async def reload(self, *layers: str | bytes | os.PathLike[str]) -> CompositionReport:
         """Replace the bundle in force: YAML as text or bytes, or Path objects; several are layers.
 
-        The whole policy changes in one step: a call sees all of the old one or all of the new one. Contracts, hooks, limits and
-        tools given in Python stay, as do custom operators, selectors and the mode. When anything is wrong with the new bundle an
-        EdictumConfigError is raised and the old policy stays in force. A person's answer to a request made under the old policy
-        does not count under the new one.
+        The whole policy changes in one step: a call sees all of the old one or all of the new one.
+        Contracts, hooks, limits and tools given in Python stay, as do custom operators, selectors
+        and the mode. When anything is wrong with the new bundle an EdictumConfigError is raised and
+        the old policy stays in force. A person's answer to a request made under the old policy does
+        not count under the new one.
         """
         return self._reload(layers)
 
     def _reload(self, layers: Sequence[str | bytes | os.PathLike[str]]) -> CompositionReport:
         language = self._state.language
         if self._state.base.merged_bundles:
-            raise EdictumConfigError("This guard was merged from others with bundles of their own, which a reload would drop.",
-                                     hint="Reload those guards, and merge them again with from_multiple().")  # fmt: skip
+            raise EdictumConfigError(
+                "This guard was merged from others with bundles of their own, which a reload would"
+                " drop.",
+                hint="Reload those guards, and merge them again with from_multiple().",
+            )
         bundle, report = parse_layers(as_texts(layers, language.max_bytes), language)
         self._adopt(bundle, language)
         return report
@@ -250,9 +319,11 @@ class Edictum:
         on_reload: Callable[[CompositionReport], Any] | None = None,
         on_error: Callable[[Exception], Any] | None = None,
     ) -> Watch:
-        """Reload whenever one of these files changes, until ``stop()`` is called on what is returned, or the guard is closed.
+        """Reload whenever one of these files changes, until ``stop()`` is called on what is
+        returned, or the guard is closed.
 
-        A file that has become invalid leaves the old policy in force; the error is logged and handed to ``on_error``.
+        A file that has become invalid leaves the old policy in force; the error is logged and
+        handed to ``on_error``.
         """
         watch = Watch([Path(path) for path in paths], self._reload, interval_s, on_reload, on_error)
         self._watches.append(watch)
@@ -266,44 +337,73 @@ class Edictum:
 
     @classmethod
     def from_multiple(cls, guards: Sequence[Edictum]) -> Edictum:
-        """One guard with the contracts, hooks and tools of all and the tighter of their limits; everything else is the first's.
+        """One guard with the contracts, hooks and tools of all and the tighter of their limits;
+        everything else is the first's.
 
-        A contract that several guards share is asked once. Different contracts with the same id are all kept, because dropping
-        one could allow what it denies; both cases are logged.
+        A contract that several guards share is asked once. Different contracts with the same id are
+        all kept, because dropping one could allow what it denies; both cases are logged.
         """
         if not guards:
-            raise EdictumConfigError("from_multiple() requires at least one guard.", hint="Pass a list of Edictum objects.")
+            raise EdictumConfigError(
+                "from_multiple() requires at least one guard.",
+                hint="Pass a list of Edictum objects.",
+            )
         if strangers := [guard for guard in guards if not isinstance(guard, Edictum)]:
-            raise EdictumConfigError(f"from_multiple(): {strangers[0]!r} is not a guard.", hint="Pass a list of Edictum objects.")
+            raise EdictumConfigError(
+                f"from_multiple(): {strangers[0]!r} is not a guard.",
+                hint="Pass a list of Edictum objects.",
+            )
         states = [guard._state for guard in guards]
         policy = merged([state.policy for state in states])
         python = merged([state.base.policy(None) for state in states])
-        limits = tightest([states[0].base.limits, *(state.policy.limits for state in states[1:])])  # theirs stay when the first reloads
+        limits = tightest(
+            [states[0].base.limits, *(state.policy.limits for state in states[1:])]
+        )  # theirs stay when the first reloads
         kept = states[0].base.merged_bundles or any(_has_bundle(state) for state in states[1:])
         base = Base(python.contracts, python.hooks, limits, python.tools, merged_bundles=kept)
-        return cls._assemble(policy, replace(states[0].wiring, local_sink=CollectingAuditSink()), base, states[0].language)
+        return cls._assemble(
+            policy,
+            replace(states[0].wiring, local_sink=CollectingAuditSink()),
+            base,
+            states[0].language,
+        )
 
-    # --- Calls ------------------------------------------------------------------------------------------------------------
+    # --- Calls ------------------------------------------------------------------------------------
 
-    async def run(self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
+    async def run(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any],
+        fn: Callable[..., Any],
+        **options: Unpack[CallOptions],
+    ) -> Any:
         """Govern one call and return the tool's value.
 
-        Raises ``EdictumDenied`` when the call was refused (the tool did not run) and ``EdictumToolError`` when it failed or
-        ran out of time.
+        Raises ``EdictumDenied`` when the call was refused (the tool did not run) and
+        ``EdictumToolError`` when it failed or ran out of time.
 
-        Options: ``session_id``, ``principal``, ``environment``, ``call_id``, ``parent_call_id``, ``metadata``,
-        ``call_index``, ``caller``, ``tool_use_id``, ``timeout_s``, ``run_in`` ("inline", "thread", "process", or an engine),
-        ``parent_session_id`` (a session, or several from the nearest to the root, in which the call counts as well), ``amounts``
-        (what it is expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it), ``actual_amounts`` (a
-        function of the result that tells what it used).
+        Options: ``session_id``, ``principal``, ``environment``, ``call_id``, ``parent_call_id``,
+        ``metadata``, ``call_index``, ``caller``, ``tool_use_id``, ``timeout_s``, ``run_in``
+        ("inline", "thread", "process", or an engine), ``parent_session_id`` (a session, or several
+        from the nearest to the root, in which the call counts as well), ``amounts`` (what it is
+        expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it),
+        ``actual_amounts`` (a function of the result that tells what it used).
         """
         end = self._walk(tool_name, args, fn, None, options)
         if type(end) is Rest:
             end = await drive_async(end)
         return end.value if type(end) is ToolExecutionResult else unwrap(end)
 
-    def run_sync(self, tool_name: str, args: Mapping[str, Any], fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
-        """As ``run``, from synchronous code in any thread, inside or outside a running event loop."""
+    def run_sync(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any],
+        fn: Callable[..., Any],
+        **options: Unpack[CallOptions],
+    ) -> Any:
+        """As ``run``, from synchronous code in any thread, inside or outside a running event
+        loop.
+        """
         end = self._walk(tool_name, args, fn, None, options)
         return unwrap(drive_sync(end) if type(end) is Rest else end)
 
@@ -319,12 +419,17 @@ class Edictum:
     ) -> ToolOutcome:
         """Govern one call and return its outcome. Options as for ``run``.
 
-        In the vocabulary of outcomes a dict with ``"error"`` set is a failure, unless a ``success_check`` or a success rule
-        decides. A framework that has its own way to say that a result is a failure gives it as ``flag``.
-        In a ``turn`` (``edictum.harness``) its gates come first, ``args`` may be whatever a model sent, and ``fn`` may be left out
-        when the turn knows the tool.
+        In the vocabulary of outcomes a dict with ``"error"`` set is a failure, unless a
+        ``success_check`` or a success rule decides. A framework that has its own way to say that a
+        result is a failure gives it as ``flag``. In a ``turn`` (``edictum.harness``) its gates come
+        first, ``args`` may be whatever a model sent, and ``fn`` may be left out when the turn knows
+        the tool.
         """
-        end = self._walk(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
+        end = (
+            self._walk(tool_name, args, fn, flag, options)
+            if turn is None
+            else self._in_turn(tool_name, args, fn, turn, flag, options)
+        )
         return await drive_async(end) if type(end) is Rest else end
 
     def dispatch_sync(
@@ -338,18 +443,38 @@ class Edictum:
         **options: Unpack[CallOptions],
     ) -> ToolOutcome:
         """As ``dispatch``, from synchronous code."""
-        end = self._walk(tool_name, args, fn, flag, options) if turn is None else self._in_turn(tool_name, args, fn, turn, flag, options)
+        end = (
+            self._walk(tool_name, args, fn, flag, options)
+            if turn is None
+            else self._in_turn(tool_name, args, fn, turn, flag, options)
+        )
         return drive_sync(end) if type(end) is Rest else end
 
-    async def begin(self, tool_name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Unpack[CallOptions]) -> Ticket:
-        """Open a ticket: for hosts that run the tool themselves, between a hook before it and a hook after it."""
+    async def begin(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any],
+        *,
+        flag: Flag | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Ticket:
+        """Open a ticket: for hosts that run the tool themselves, between a hook before it and a
+        hook after it.
+        """
         call, walk = self._ticket(tool_name, args, flag, options)
         step = await settle_async(walk, walk.step())
         if not isinstance(step, RunTool):
             walk.ended(step)
         return Ticket(call, walk, step)
 
-    def begin_sync(self, tool_name: str, args: Mapping[str, Any], *, flag: Flag | None = None, **options: Unpack[CallOptions]) -> Ticket:
+    def begin_sync(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any],
+        *,
+        flag: Flag | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Ticket:
         """As ``begin``, from synchronous code."""
         call, walk = self._ticket(tool_name, args, flag, options)
         step = settle_sync(walk, walk.step())
@@ -357,14 +482,22 @@ class Edictum:
             walk.ended(step)
         return Ticket(call, walk, step)
 
-    def _ticket(self, tool_name: str, args: Mapping[str, Any], flag: Flag | None, options: CallOptions) -> tuple[ToolCall, Walk]:
+    def _ticket(
+        self, tool_name: str, args: Mapping[str, Any], flag: Flag | None, options: CallOptions
+    ) -> tuple[ToolCall, Walk]:
         state = self._state
         plan = state.policy.plan(tool_name)
         run = self._call(state, plan, args, None, options)
         return run.call, Walk(_flow_of(state, plan, run, flag, options), state.ports)
 
     def _in_turn(
-        self, tool_name: str, args: Any, fn: Callable[..., Any] | None, turn: TurnPort, flag: Flag | None, options: CallOptions
+        self,
+        tool_name: str,
+        args: Any,
+        fn: Callable[..., Any] | None,
+        turn: TurnPort,
+        flag: Flag | None,
+        options: CallOptions,
     ) -> ToolOutcome | Rest:
         state = self._state
         step = turn.open(tool_name, args, fn, state.policy)
@@ -374,16 +507,28 @@ class Edictum:
             options["call_id"], call_id = call_id, ""
         try:
             run = self._call(state, plan, step.args, step.body, options, step.session_id, call_id)
-        except EdictumInputError as exc:  # the arguments come from a model, so this is an answer, not an error
+        except (
+            EdictumInputError
+        ) as exc:  # the arguments come from a model, so this is an answer, not an error
             step.malformed(str(exc))
             run = self._call(state, plan, step.args, step.body, options, step.session_id, call_id)
         judge = step.judge if flag is error_key else flag
         if options:
             terms, account = _terms(state, options), read_account(run.call, options)
             if account is not None:
-                return walk_on(accounted(in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step), account), state.ports)
+                return walk_on(
+                    accounted(
+                        in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step),
+                        account,
+                    ),
+                    state.ports,
+                )
         # Until it is known on whose behalf they are made, no two calls are the same.
-        if plan.hooks_before or (terms.principal_resolver is not None and not run.identified) or not step.clear(run.call):
+        if (
+            plan.hooks_before
+            or (terms.principal_resolver is not None and not run.identified)
+            or not step.clear(run.call)
+        ):
             return walk_on(in_turn(run, plan, terms, judge, step), state.ports)
         return walk_on(lifecycle(run, plan, terms, judge, step, True), state.ports)
 
@@ -397,12 +542,19 @@ class Edictum:
     ) -> ToolOutcome | Rest:
         """Begin a call, and take it as far as it goes without waiting."""
         if not callable(fn):
-            raise EdictumInputError(f"The tool {tool_name!r} is {fn!r}, not a function.", hint="Pass the function that does the work.")
+            raise EdictumInputError(
+                f"The tool {tool_name!r} is {fn!r}, not a function.",
+                hint="Pass the function that does the work.",
+            )
         state = self._state
         plan = state.policy.plan(tool_name)
         session_id, call_id = take_ids(options) if options else ("", "")
         run = self._call(state, plan, args, fn, options, session_id, call_id)
-        flow = _flow_of(state, plan, run, flag, options) if options else lifecycle(run, plan, state.terms, flag)
+        flow = (
+            _flow_of(state, plan, run, flag, options)
+            if options
+            else lifecycle(run, plan, state.terms, flag)
+        )
         return walk_on(flow, state.ports)
 
     def _call(
@@ -417,10 +569,15 @@ class Edictum:
     ) -> RunTool:
         """The call as it will be judged, counted, run and recorded: snapshotted here, once.
 
-        Options are read before the call gets its number: what is refused leaves no hole in the audit.
+        Options are read before the call gets its number: what is refused leaves no hole in the
+        audit.
         """
         wiring, entry, clock = state.wiring, plan.entry, state.wiring.clock
-        stated = read_options(options, entry.timeout_s, entry.run_in or wiring.run_in) if options else None
+        stated = (
+            read_options(options, entry.timeout_s, entry.run_in or wiring.run_in)
+            if options
+            else None
+        )
         frozen, key = snapshot(plan.tool, args), clock.new_id()
         call = new_call(
             plan.tool,
@@ -440,7 +597,7 @@ class Edictum:
             object.__setattr__(call, field, value)  # nobody has seen the call yet
         return run_tool(call, key, fn, stated.timeout_s, stated.run_in, stated.identified)
 
-    # --- Looking without calling --------------------------------------------------------------------------------------------
+    # --- Looking without calling ------------------------------------------------------------------
 
     def evaluate(
         self,
@@ -457,8 +614,9 @@ class Edictum:
     ) -> EvaluationResult:
         """What would be decided about this call, without counting, recording or running anything.
 
-        With ``output``, also when it is None, the postconditions are asked as well. With ``session_id`` (or ``parent_session_id``,
-        or ``amounts``, which mean what they mean to ``run``) the session's limits and contracts are.
+        With ``output``, also when it is None, the postconditions are asked as well. With
+        ``session_id`` (or ``parent_session_id``, or ``amounts``, which mean what they mean to
+        ``run``) the session's limits and contracts are.
         """
         state = self._state
         plan = state.policy.plan(tool_name)
@@ -466,8 +624,12 @@ class Edictum:
         account = NO_ACCOUNT if session_id is not None else None
         if parent_session_id is not None or amounts is not None:
             stated = {"parent_session_id": parent_session_id, "amounts": amounts}
-            account = read_account(call, {name: value for name, value in stated.items() if value is not None})
-        return dry_run(call, plan, state.wiring, output=output, account=account, resolve=principal is None)
+            account = read_account(
+                call, {name: value for name, value in stated.items() if value is not None}
+            )
+        return dry_run(
+            call, plan, state.wiring, output=output, account=account, resolve=principal is None
+        )
 
     def _considered(
         self,
@@ -510,32 +672,49 @@ class Edictum:
         parent_session_id: str | Sequence[str] | None = None,
         amounts: Amounts | None = None,
     ) -> Explanation:
-        """As ``evaluate``, with the conditions of each contract as a tree: what every leaf looked at, and whether it held."""
+        """As ``evaluate``, with the conditions of each contract as a tree: what every leaf looked
+        at, and whether it held.
+        """
         evaluation = self.evaluate(
-            tool_name, args, principal=principal, output=output, environment=environment, session_id=session_id, metadata=metadata,
-            parent_session_id=parent_session_id, amounts=amounts
-        )  # fmt: skip
+            tool_name,
+            args,
+            principal=principal,
+            output=output,
+            environment=environment,
+            session_id=session_id,
+            metadata=metadata,
+            parent_session_id=parent_session_id,
+            amounts=amounts,
+        )
         state = self._state
         plan = state.policy.plan(tool_name)
         call = self._considered(state, plan, args, principal, environment, session_id, metadata)
-        return explain_evaluation(evaluation, call, plan, state.wiring, output=output, resolve=principal is None)
+        return explain_evaluation(
+            evaluation, call, plan, state.wiring, output=output, resolve=principal is None
+        )
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
-        """``evaluate`` for each of ``{"tool": ..., "args": ..., "principal": {...}, "output": ..., ...}``: its keywords are the keys."""
+        """``evaluate`` for each of ``{"tool": ..., "args": ..., "principal": {...}, "output": ...,
+        ...}``: its keywords are the keys.
+        """
         return [self.evaluate(**batch_item(number, call)) for number, call in enumerate(calls)]
 
-    # --- Configuration ------------------------------------------------------------------------------------------------------
+    # --- Configuration ----------------------------------------------------------------------------
 
     def set_principal(self, principal: Principal | None) -> None:
         """On whose behalf calls are made from now on."""
         check_principal(principal)
         with self._lock:
             state = self._state
-            self._set_state(state.policy, replace(state.wiring, principal=principal), state.base, state.language)
+            self._set_state(
+                state.policy, replace(state.wiring, principal=principal), state.base, state.language
+            )
 
     def session(self, session_id: str | None = None) -> Session:
         """The counters of a session; by default the guard's own."""
-        return Session(session_id if session_id is not None else self._session_id, self._state.wiring.ledger)
+        return Session(
+            session_id if session_id is not None else self._session_id, self._state.wiring.ledger
+        )
 
     def new_session_id(self) -> str:
         """An id for a session of its own."""
@@ -568,7 +747,9 @@ class Edictum:
 
     @property
     def mode(self) -> Mode:
-        """The guard's own mode, or that of its bundle: with "observe", what has no mode of its own only reports."""
+        """The guard's own mode, or that of its bundle: with "observe", what has no mode of its own
+        only reports.
+        """
         state = self._state
         return state.wiring.mode if state.policy.mode == "enforce" else state.policy.mode
 
@@ -593,11 +774,17 @@ class Edictum:
         return self._state.wiring.success_check
 
     async def close(self) -> None:
-        """Close what the guard holds open: sinks, ledger and engine. Every one is tried; failures are raised together."""
+        """Close what the guard holds open: sinks, ledger and engine. Every one is tried; failures
+        are raised together.
+        """
         failures: list[Exception] = []
         for watch in self._watches:
             watch.stop()
-        for part in (*self._state.wiring.sinks, self._state.wiring.ledger, self._state.wiring.run_in):
+        for part in (
+            *self._state.wiring.sinks,
+            self._state.wiring.ledger,
+            self._state.wiring.run_in,
+        ):
             close = getattr(part, "close", None)
             try:
                 closed = close() if close is not None else None
@@ -619,7 +806,11 @@ def _has_bundle(state: State) -> bool:
     """Whether a guard has more than what it was given in Python."""
     policy, base = state.policy, state.base
     more = len(policy.contracts) > len(base.contracts) or len(policy.tools) > len(base.tools)
-    return more or base.merged_bundles or bool(policy.session_limits or policy.success_rules or policy.unlisted)
+    return (
+        more
+        or base.merged_bundles
+        or bool(policy.session_limits or policy.success_rules or policy.unlisted)
+    )
 
 
 def unwrap(outcome: ToolOutcome) -> Any:
@@ -628,18 +819,27 @@ def unwrap(outcome: ToolOutcome) -> Any:
         case ToolExecutionResult():
             return outcome.value
         case ToolDenied():
-            raise EdictumDenied(outcome.details or outcome.reason, outcome.decision_source, outcome.decision_name, outcome)
+            raise EdictumDenied(
+                outcome.details or outcome.reason,
+                outcome.decision_source,
+                outcome.decision_name,
+                outcome,
+            )
         case ToolFailure():
             raise EdictumToolError(outcome.error, outcome, outcome.value) from outcome.exception
         case ToolTimeout():
-            raise EdictumToolError(f"Tool '{outcome.tool_name}' timed out after {outcome.elapsed_ms} ms.", outcome)
+            raise EdictumToolError(
+                f"Tool '{outcome.tool_name}' timed out after {outcome.elapsed_ms} ms.", outcome
+            )
         case ToolArtifactReference():
             return outcome
         case _:
             assert_never(outcome)
 
 
-def _flow_of(state: State, plan: Plan, run: RunTool, flag: Flag | None, options: Mapping[str, Any]) -> Flow:
+def _flow_of(
+    state: State, plan: Plan, run: RunTool, flag: Flag | None, options: Mapping[str, Any]
+) -> Flow:
     """The walk of a call with options."""
     terms, account = _terms(state, options), read_account(run.call, options)
     if account is None:

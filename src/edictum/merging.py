@@ -40,7 +40,9 @@ def tightest(limits: Iterable[OperationLimits | None]) -> OperationLimits | None
 
 
 def _strictest(unlisted: Iterable[Contract | None]) -> Contract | None:
-    """Of what several guards say about unlisted tools, a denial before a question, a question before nothing."""
+    """Of what several guards say about unlisted tools, a denial before a question, a question
+    before nothing.
+    """
     given = [contract for contract in unlisted if contract is not None]
     return min(given, key=lambda contract: contract.effect != "deny", default=None)
 
@@ -58,10 +60,14 @@ def _merged_contracts(policies: Sequence[Policy]) -> list[Contract]:
     ids: set[str] = set()
     for contract in (contract for policy in policies for contract in policy.contracts):
         if id(contract) in kept:
-            logger.warning("from_multiple: contract %r is in several guards; it is asked once", contract.id)
+            logger.warning(
+                "from_multiple: contract %r is in several guards; it is asked once", contract.id
+            )
             continue
         if contract.id in ids:
-            logger.warning("from_multiple: several contracts are called %r; all of them are kept", contract.id)
+            logger.warning(
+                "from_multiple: several contracts are called %r; all of them are kept", contract.id
+            )
         kept[id(contract)] = contract
         ids.add(contract.id)
     return list(kept.values())

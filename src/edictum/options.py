@@ -34,7 +34,9 @@ class Stated:
 
 
 def read_options(options: Mapping[str, Any], timeout_s: float | None, run_in: Any) -> Stated:
-    """The options of a call; ``timeout_s`` and ``run_in`` are what holds when nothing else is stated."""
+    """The options of a call; ``timeout_s`` and ``run_in`` are what holds when nothing else is
+    stated.
+    """
     fields: dict[str, Any] = {}
     for name, value in options.items():
         if name in FIELD_OPTIONS:
@@ -42,7 +44,9 @@ def read_options(options: Mapping[str, Any], timeout_s: float | None, run_in: An
                 field, read = FIELD_OPTIONS[name]
                 fields[field] = read(name, value)
         elif name not in KNOWN_OPTIONS:
-            raise TypeError(f"unknown option {name!r}; known options: {', '.join(sorted(KNOWN_OPTIONS))}")
+            raise TypeError(
+                f"unknown option {name!r}; known options: {', '.join(sorted(KNOWN_OPTIONS))}"
+            )
     if not RUN_OPTIONS.isdisjoint(options):
         timeout_s, run_in = options.get("timeout_s", timeout_s), options.get("run_in") or run_in
         _check_run(timeout_s, run_in)
@@ -53,7 +57,8 @@ def read_options(options: Mapping[str, Any], timeout_s: float | None, run_in: An
 
 
 def take_ids(options: CallOptions) -> tuple[str, str]:
-    """The session and the id of a call: taken out of its options, since many calls state nothing else. "" is what is not stated.
+    """The session and the id of a call: taken out of its options, since many calls state nothing
+    else. "" is what is not stated.
 
     What is no text stays among the options, to be refused with them.
     """
@@ -85,16 +90,22 @@ def _metadata(name: str, value: Any) -> Mapping[str, Any]:
 def metadata_of(value: Any) -> Mapping[str, Any]:
     """What a call carries beside its arguments, checked and frozen."""
     if not isinstance(value, Mapping):
-        raise EdictumInputError(f"metadata is {value!r:.80}, not a mapping.", hint="Pass a dict of names to values.")
+        raise EdictumInputError(
+            f"metadata is {value!r:.80}, not a mapping.", hint="Pass a dict of names to values."
+        )
     try:
         return freeze_args(value)
     except (ValueError, RecursionError) as exc:
-        raise EdictumInputError(f"metadata cannot be copied: {exc}.", hint="Pass plain, finite data.") from exc
+        raise EdictumInputError(
+            f"metadata cannot be copied: {exc}.", hint="Pass plain, finite data."
+        ) from exc
 
 
 def _seconds(name: str, value: Any) -> float:
     if not isinstance(value, datetime):
-        raise EdictumInputError(f"timestamp is {value!r:.80}.", hint="Pass a datetime with a time zone.")
+        raise EdictumInputError(
+            f"timestamp is {value!r:.80}.", hint="Pass a datetime with a time zone."
+        )
     return value.timestamp()
 
 
@@ -105,7 +116,10 @@ def _index(name: str, value: Any) -> int:
 
 
 FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
-    **{name: (name, _text) for name in ("call_id", "parent_call_id", "environment", "caller", "tool_use_id")},
+    **{
+        name: (name, _text)
+        for name in ("call_id", "parent_call_id", "environment", "caller", "tool_use_id")
+    },
     "session_id": ("run_id", _session_id),
     "metadata": ("metadata", _metadata),
     "timestamp": ("started_at", _seconds),
@@ -115,10 +129,16 @@ KNOWN_OPTIONS = frozenset({"principal", *FIELD_OPTIONS}) | ACCOUNT_OPTIONS | RUN
 
 
 def _check_run(timeout_s: Any, run_in: Any) -> None:
-    if timeout_s is not None and (isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s > 0):
-        raise EdictumInputError(f"timeout_s is {timeout_s!r}.", hint="Use seconds, more than 0, or None.")
+    if timeout_s is not None and (
+        isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s > 0
+    ):
+        raise EdictumInputError(
+            f"timeout_s is {timeout_s!r}.", hint="Use seconds, more than 0, or None."
+        )
     if not is_run_in(run_in):
-        raise EdictumInputError(f"run_in is {run_in!r}.", hint="Use 'inline', 'thread', 'process', or an engine.")
+        raise EdictumInputError(
+            f"run_in is {run_in!r}.", hint="Use 'inline', 'thread', 'process', or an engine."
+        )
 
 
 def read_account(call: ToolCall, options: Mapping[str, Any]) -> Account | None:
@@ -130,16 +150,28 @@ def read_account(call: ToolCall, options: Mapping[str, Any]) -> Account | None:
     amounts = options.get("amounts")
     estimate = amounts if callable(amounts) else None
     stated = amounts_in_millionths("amounts", amounts or {}) if estimate is None else NO_AMOUNTS
-    return estimated(Account(_parents(call.run_id, options.get("parent_session_id")), stated, actual, estimate), call)
+    return estimated(
+        Account(_parents(call.run_id, options.get("parent_session_id")), stated, actual, estimate),
+        call,
+    )
 
 
 def _parents(session_id: str, given: Any) -> tuple[str, ...]:
     """The sessions above a call's own, nearest first."""
-    parents = () if given is None else (given,) if isinstance(given, str) else items("parent_session_id", given)
+    parents = (
+        ()
+        if given is None
+        else (given,)
+        if isinstance(given, str)
+        else items("parent_session_id", given)
+    )
     for parent in parents:
         check_session_id(parent)
     if len({session_id, *parents}) != len(parents) + 1:
-        raise EdictumInputError(f"parent_session_id {given!r} names a session twice.", hint="Name each session above this one once.")
+        raise EdictumInputError(
+            f"parent_session_id {given!r} names a session twice.",
+            hint="Name each session above this one once.",
+        )
     return parents
 
 
@@ -147,11 +179,15 @@ def batch_item(number: int, call: Any) -> dict[str, Any]:
     """One item of ``evaluate_batch`` as the keywords of ``evaluate``."""
     if not isinstance(call, Mapping):
         raise EdictumInputError(
-            f"evaluate_batch: call {number} is {call!r:.80}.", hint='Pass dicts such as {"tool": "read_file", "args": {}}.'
+            f"evaluate_batch: call {number} is {call!r:.80}.",
+            hint='Pass dicts such as {"tool": "read_file", "args": {}}.',
         )
     if unknown := [name for name in call if name not in ("tool", "args", "principal", *BATCH_KEYS)]:
         known = ", ".join(("tool", "args", "principal", *BATCH_KEYS))
-        raise EdictumInputError(f"evaluate_batch: call {number} has the key {unknown[0]!r}.", hint=f"Known keys: {known}.")
+        raise EdictumInputError(
+            f"evaluate_batch: call {number} has the key {unknown[0]!r}.",
+            hint=f"Known keys: {known}.",
+        )
     if "tool" not in call:
         raise KeyError(f"evaluate_batch: call {number} has no 'tool'")
     principal = call.get("principal")
@@ -159,6 +195,16 @@ def batch_item(number: int, call: Any) -> dict[str, Any]:
         try:
             principal = Principal(**principal)
         except TypeError as exc:
-            raise EdictumInputError(f"evaluate_batch: call {number} has a principal that is none: {exc}.", hint="See Principal.") from exc
-    stated = {name: call[name] for name in BATCH_KEYS if name in call}  # an output of None is an output
-    return {**stated, "tool_name": call["tool"], "args": call.get("args") or {}, "principal": principal}
+            raise EdictumInputError(
+                f"evaluate_batch: call {number} has a principal that is none: {exc}.",
+                hint="See Principal.",
+            ) from exc
+    stated = {
+        name: call[name] for name in BATCH_KEYS if name in call
+    }  # an output of None is an output
+    return {
+        **stated,
+        "tool_name": call["tool"],
+        "args": call.get("args") or {},
+        "principal": principal,
+    }

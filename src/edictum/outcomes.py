@@ -1,10 +1,12 @@
 """Typed outcomes: every tool call ends as exactly one of five frozen values.
 
-``ToolOutcome`` is a closed union, so a ``match`` over it is checked for completeness by the type checker::
+``ToolOutcome`` is a closed union, so a ``match`` over it is checked for completeness by the type
+checker::
 
     match outcome:
         case ToolExecutionResult(): ...    # it ran and succeeded
-        case ToolArtifactReference(): ...  # it ran and succeeded; the output is too large for a message and was stored
+        case ToolArtifactReference(): ...  # it ran and succeeded; the output is too large for a
+        message and was stored
         case ToolFailure(): ...            # it ran and counts as failed
         case ToolTimeout(): ...            # its time ran out
         case ToolDenied(): ...             # it did not run
@@ -22,7 +24,9 @@ from edictum.core.jsonable import dumps, jsonable
 from edictum.findings import Finding
 
 TOOL_MESSAGE_MAX_CHARS: Final = 12_000
-FAILURE_TEXT_CHARS: Final = TOOL_MESSAGE_MAX_CHARS - 1_000  # of the message: the rest is for what stands around it
+FAILURE_TEXT_CHARS: Final = (
+    TOOL_MESSAGE_MAX_CHARS - 1_000
+)  # of the message: the rest is for what stands around it
 SCHEMA_VERSION: Final = 1
 
 
@@ -36,9 +40,11 @@ UNSET: Final = _Unset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
-    """What a turn knows about a call: how often it was tried, what was repaired in its arguments, and whether it ran at all.
+    """What a turn knows about a call: how often it was tried, what was repaired in its arguments,
+    and whether it ran at all.
 
-    ``replayed``: the body did not run for this call; the outcome is that of the same call, made before or at the same time.
+    ``replayed``: the body did not run for this call; the outcome is that of the same call, made
+    before or at the same time.
     """
 
     attempts: int = 1
@@ -51,7 +57,9 @@ ONCE: Final = TurnFacts()
 
 @dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
-    """The tool ran and succeeded. ``output`` is what the model reads; ``value`` is what the tool returned, after redaction."""
+    """The tool ran and succeeded. ``output`` is what the model reads; ``value`` is what the tool
+    returned, after redaction.
+    """
 
     call_id: str
     tool_name: str
@@ -70,9 +78,11 @@ class ToolExecutionResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolTimeout:
-    """The call's time ran out. ``deadline_s`` is the absolute deadline on the process's monotonic clock.
+    """The call's time ran out. ``deadline_s`` is the absolute deadline on the process's monotonic
+    clock.
 
-    ``effect_unknown``: the tool changes the world, and nobody knows whether it did; ``verify_tool`` is the tool that can tell.
+    ``effect_unknown``: the tool changes the world, and nobody knows whether it did; ``verify_tool``
+    is the tool that can tell.
     """
 
     call_id: str
@@ -89,9 +99,11 @@ class ToolTimeout:
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """The tool ran and its call counts as failed: it raised, or success detection judged its result a failure.
+    """The tool ran and its call counts as failed: it raised, or success detection judged its result
+    a failure.
 
-    ``effect_unknown`` and ``verify_tool`` as for a timeout: the process or machine that ran it was lost, or its caller stopped it.
+    ``effect_unknown`` and ``verify_tool`` as for a timeout: the process or machine that ran it was
+    lost, or its caller stopped it.
     """
 
     call_id: str
@@ -115,9 +127,10 @@ class ToolFailure:
 class ToolDenied:
     """The call was refused; the tool's body did not run.
 
-    ``reason`` names the gate: "contract", "limit", "pre_hook", "write_denied" (an approval was refused or never came),
-    "policy_error" (a part of the gate itself failed), "cancelled", "paused", or a gate of a turn: "deadline", "blocked", "web_off",
-    "unknown_tool", "malformed_arguments", "validation", "duplicate", "budget".
+    ``reason`` names the gate: "contract", "limit", "pre_hook", "write_denied" (an approval was
+    refused or never came), "policy_error" (a part of the gate itself failed), "cancelled",
+    "paused", or a gate of a turn: "deadline", "blocked", "web_off", "unknown_tool",
+    "malformed_arguments", "validation", "duplicate", "budget".
     """
 
     call_id: str
@@ -150,7 +163,9 @@ class ToolArtifactReference:
     reader: str | None = field(default=None, kw_only=True)
 
 
-ToolOutcome: TypeAlias = ToolExecutionResult | ToolTimeout | ToolFailure | ToolDenied | ToolArtifactReference
+ToolOutcome: TypeAlias = (
+    ToolExecutionResult | ToolTimeout | ToolFailure | ToolDenied | ToolArtifactReference
+)
 
 OUTCOME_KINDS: Final[dict[type[Any], str]] = {
     ToolExecutionResult: "executed",
@@ -163,8 +178,12 @@ OUTCOME_KINDS: Final[dict[type[Any], str]] = {
 _ResultDraft = draft_of(ToolExecutionResult)
 
 
-def execution_result(call_id: str, tool_name: str, value: Any, elapsed_ms: int, findings: tuple[Finding, ...] = ()) -> ToolExecutionResult:
-    """A successful result from whatever a tool returned; a value that is not a dict is shown under the key ``result``."""
+def execution_result(
+    call_id: str, tool_name: str, value: Any, elapsed_ms: int, findings: tuple[Finding, ...] = ()
+) -> ToolExecutionResult:
+    """A successful result from whatever a tool returned; a value that is not a dict is shown under
+    the key ``result``.
+    """
     draft = _ResultDraft()
     draft.call_id = call_id
     draft.tool_name = tool_name
@@ -185,25 +204,42 @@ def outcome_kind(outcome: ToolOutcome) -> str:
 
 
 def outcome_to_model_content(outcome: ToolOutcome) -> str:
-    """The JSON text of the tool-role message that the model reads. It never raises, whatever the tool returned."""
+    """The JSON text of the tool-role message that the model reads. It never raises, whatever the
+    tool returned.
+    """
     match outcome:
         case ToolExecutionResult():
             return dumps(outcome.output)
         case ToolTimeout():
-            content = {"status": "error", "error": _timeout_text(outcome), "timed_out": True, "retryable": outcome.retryable}
+            content = {
+                "status": "error",
+                "error": _timeout_text(outcome),
+                "timed_out": True,
+                "retryable": outcome.retryable,
+            }
         case ToolFailure():
-            content = {"status": "error", "error": _fitting(outcome.error) + _effect_text(outcome), "retryable": outcome.retryable}
+            content = {
+                "status": "error",
+                "error": _fitting(outcome.error) + _effect_text(outcome),
+                "retryable": outcome.retryable,
+            }
         case ToolDenied():
             content = _denied_content(outcome)
         case ToolArtifactReference():
-            content = {"artifact_reference": outcome.artifact_id, "summary": outcome.summary, "hint": _artifact_hint(outcome.reader)}
+            content = {
+                "artifact_reference": outcome.artifact_id,
+                "summary": outcome.summary,
+                "hint": _artifact_hint(outcome.reader),
+            }
         case _:
             assert_never(outcome)
     return dumps(content)
 
 
 def _fitting(text: str) -> str:
-    """The text, cut so that it fits a message as it is sent, where one character can take up to twelve."""
+    """The text, cut so that it fits a message as it is sent, where one character can take up to
+    twelve.
+    """
     if len(text) * 12 <= FAILURE_TEXT_CHARS:
         return text
     while (size := len(dumps(text))) > FAILURE_TEXT_CHARS:
@@ -212,15 +248,22 @@ def _fitting(text: str) -> str:
 
 
 def _artifact_hint(reader: str | None) -> str:
-    """Which tool to use: the one that is there, or, where nothing is known, that of the published design."""
-    use = "Use read_file with this reference to retrieve the full content." if reader is None else (
-        f"Use {reader} with this reference to read it in parts.")  # fmt: skip
+    """Which tool to use: the one that is there, or, where nothing is known, that of the published
+    design.
+    """
+    use = (
+        "Use read_file with this reference to retrieve the full content."
+        if reader is None
+        else (f"Use {reader} with this reference to read it in parts.")
+    )
     return f"The output is too large for a message. {use}"
 
 
 def _timeout_text(outcome: ToolTimeout) -> str:
     text = f"Tool '{outcome.tool_name}' timed out after {outcome.elapsed_ms} ms."
-    return (f"{text} It may still be running." if outcome.body_may_be_running else text) + _effect_text(outcome)
+    return (
+        f"{text} It may still be running." if outcome.body_may_be_running else text
+    ) + _effect_text(outcome)
 
 
 def _effect_text(outcome: ToolTimeout | ToolFailure) -> str:
@@ -237,16 +280,28 @@ def _denied_content(outcome: ToolDenied) -> dict[str, Any]:
         case "blocked":
             return {"warning": "non_retryable_tool_failure", "skipped": True}
         case "validation":
-            hint = "Correct the arguments so that they match the tool's parameters, then call it again."
-            return {"error": "argument_validation_failed", "details": _fitting(outcome.details), "hint": hint}
+            hint = (
+                "Correct the arguments so that they match the tool's parameters, then call it"
+                " again."
+            )
+            return {
+                "error": "argument_validation_failed",
+                "details": _fitting(outcome.details),
+                "hint": hint,
+            }
         case "deadline":
             return {"error": "Turn deadline expired; cannot execute tool.", "timed_out": True}
         case _:
-            return {"error": f"Blocked: {_fitting(outcome.details) or outcome.reason}", "blocked": True}
+            return {
+                "error": f"Blocked: {_fitting(outcome.details) or outcome.reason}",
+                "blocked": True,
+            }
 
 
 def outcome_is_error(outcome: ToolOutcome) -> bool:
-    """True for a timeout or a failure. A denial is not an error: nothing went wrong with the tool."""
+    """True for a timeout or a failure. A denial is not an error: nothing went wrong with the
+    tool.
+    """
     return isinstance(outcome, (ToolTimeout, ToolFailure))
 
 
@@ -256,30 +311,51 @@ def outcome_is_retryable(outcome: ToolOutcome) -> bool:
 
 
 def outcome_blocks_tool(outcome: ToolOutcome) -> bool:
-    """True if the tool should be blocked for the rest of the turn: it failed, or ran out of time, in a way that will not heal."""
+    """True if the tool should be blocked for the rest of the turn: it failed, or ran out of time,
+    in a way that will not heal.
+    """
     return isinstance(outcome, (ToolTimeout, ToolFailure)) and not outcome.retryable
 
 
 def outcome_to_dict(outcome: ToolOutcome) -> dict[str, Any]:
-    """The outcome as plain JSON data with its kind and a schema version; exceptions are left out."""
-    body = {item.name: getattr(outcome, item.name) for item in fields(outcome) if item.name != "exception"}
+    """The outcome as plain JSON data with its kind and a schema version; exceptions are left
+    out.
+    """
+    body = {
+        item.name: getattr(outcome, item.name)
+        for item in fields(outcome)
+        if item.name != "exception"
+    }
     if "findings" in body:
         body["findings"] = [finding.as_dict() for finding in body["findings"]]
-    return {"schema_version": SCHEMA_VERSION, "kind": outcome_kind(outcome), **{key: jsonable(value) for key, value in body.items()}}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": outcome_kind(outcome),
+        **{key: jsonable(value) for key, value in body.items()},
+    }
 
 
 def outcome_from_dict(data: dict[str, Any]) -> ToolOutcome:
-    """The outcome that ``outcome_to_dict`` wrote. Unknown fields of a later minor version are ignored."""
+    """The outcome that ``outcome_to_dict`` wrote. Unknown fields of a later minor version are
+    ignored.
+    """
     version, kind = data.get("schema_version"), data.get("kind")
     if version != SCHEMA_VERSION:
-        raise ValueError(f"outcome_from_dict: schema_version is {version!r}; this version of edictum reads {SCHEMA_VERSION}")
+        raise ValueError(
+            f"outcome_from_dict: schema_version is {version!r}; this version of edictum reads"
+            f" {SCHEMA_VERSION}"
+        )
     by_kind = {name: cls for cls, name in OUTCOME_KINDS.items()}
     if kind not in by_kind:
-        raise ValueError(f"outcome_from_dict: kind is {kind!r}; expected one of {', '.join(by_kind)}")
+        raise ValueError(
+            f"outcome_from_dict: kind is {kind!r}; expected one of {', '.join(by_kind)}"
+        )
     cls = by_kind[kind]
     body = _known_fields(cls, data)
     if "findings" in body:
-        body["findings"] = tuple(Finding(**_known_fields(Finding, finding)) for finding in body["findings"])
+        body["findings"] = tuple(
+            Finding(**_known_fields(Finding, finding)) for finding in body["findings"]
+        )
     if "notes" in body:
         body["notes"] = tuple(body["notes"])
     if "turn" in body:

@@ -1,4 +1,6 @@
-"""ToolRegistry, BashClassifier and create_envelope: the older library's way to describe tools and to make calls by hand."""
+"""ToolRegistry, BashClassifier and create_envelope: the older library's way to describe tools and
+to make calls by hand.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,37 @@ from edictum.runtime.clock import SYSTEM
 
 
 class BashClassifier:
-    """Whether a command line only reads. Anything that is not plainly a reading command is irreversible."""
+    """Whether a command line only reads. Anything that is not plainly a reading command is
+    irreversible.
+    """
 
     READ_ALLOWLIST = (
-        "ls", "cat", "head", "tail", "wc", "find", "grep", "rg", "git status", "git log", "git diff", "git show", "git branch",
-        "git remote", "git tag", "echo", "pwd", "whoami", "date", "which", "file", "stat", "du", "df", "tree",
-    )  # fmt: skip
+        "ls",
+        "cat",
+        "head",
+        "tail",
+        "wc",
+        "find",
+        "grep",
+        "rg",
+        "git status",
+        "git log",
+        "git diff",
+        "git show",
+        "git branch",
+        "git remote",
+        "git tag",
+        "echo",
+        "pwd",
+        "whoami",
+        "date",
+        "which",
+        "file",
+        "stat",
+        "du",
+        "df",
+        "tree",
+    )
     SHELL_OPERATORS = ("\n", "\r", ">", "<", "|", ";", "&", "$", "`", "#{", "\\")
     # Options that make a reading command write, run something or open a pager with a shell.
     WRITING_OPTIONS: Mapping[str, str] = {
@@ -46,7 +73,11 @@ class BashClassifier:
         for allowed in cls.READ_ALLOWLIST:
             if stripped == allowed or stripped.startswith(f"{allowed} "):
                 rest = stripped[len(allowed) :]
-                risky = re.search(cls.WRITING_OPTIONS[allowed], rest) if allowed in cls.WRITING_OPTIONS else None
+                risky = (
+                    re.search(cls.WRITING_OPTIONS[allowed], rest)
+                    if allowed in cls.WRITING_OPTIONS
+                    else None
+                )
                 return SideEffect.IRREVERSIBLE if risky else SideEffect.READ
         return SideEffect.IRREVERSIBLE
 
@@ -58,11 +89,15 @@ class ToolRegistry:
         self._entries: dict[str, ToolEntry] = {}
         self._policy = Policy()
 
-    def register(self, name: str, side_effect: SideEffect | str = SideEffect.WRITE, idempotent: bool = False) -> None:
+    def register(
+        self, name: str, side_effect: SideEffect | str = SideEffect.WRITE, idempotent: bool = False
+    ) -> None:
         self._entries[name] = ToolEntry(side_effect=SideEffect(side_effect), idempotent=idempotent)
         self._policy = Policy(tools=self._entries)
 
-    def classify(self, tool_name: str, args: Mapping[str, Any] | None = None) -> tuple[SideEffect, bool]:
+    def classify(
+        self, tool_name: str, args: Mapping[str, Any] | None = None
+    ) -> tuple[SideEffect, bool]:
         entry = self._policy.entry(tool_name)
         return entry.side_effect, entry.idempotent
 
@@ -76,14 +111,27 @@ def create_envelope(
     registry: ToolRegistry | None = None,
     **fields: Any,
 ) -> ToolCall:
-    """A ToolCall as a guard would make it, for testing contracts: with an id, a time, and the registry's description of the tool."""
+    """A ToolCall as a guard would make it, for testing contracts: with an id, a time, and the
+    registry's description of the tool.
+    """
     if registry is not None:
         fields["side_effect"], fields["idempotent"] = registry.classify(tool_name, tool_input)
     if (timestamp := fields.pop("timestamp", None)) is not None:
         fields["started_at"] = timestamp.timestamp()
     defaults: dict[str, Any] = {"call_id": SYSTEM.new_id(), "started_at": SYSTEM.now()}
-    call = ToolCall(tool_name=tool_name, args=tool_input, run_id=run_id, call_index=call_index, **(defaults | fields))
+    call = ToolCall(
+        tool_name=tool_name,
+        args=tool_input,
+        run_id=run_id,
+        call_index=call_index,
+        **(defaults | fields),
+    )
     if call.bash_command is None:
         return call
-    return ToolCall(tool_name=tool_name, args=tool_input, run_id=run_id, call_index=call_index,
-                    **(defaults | fields | {"side_effect": BashClassifier.classify(call.bash_command)}))  # fmt: skip
+    return ToolCall(
+        tool_name=tool_name,
+        args=tool_input,
+        run_id=run_id,
+        call_index=call_index,
+        **(defaults | fields | {"side_effect": BashClassifier.classify(call.bash_command)}),
+    )

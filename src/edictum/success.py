@@ -1,8 +1,9 @@
 """Success detection: did a call that returned actually succeed?
 
-Session contracts are only as right as the counts they enforce against. A ``success_check(tool_name, result) -> bool`` given to
-the guard replaces everything else; without one, the policy's success rules are asked, then the framework's own failure flag,
-then ``default_success_check``. A tool that raised has failed, whoever is asked.
+Session contracts are only as right as the counts they enforce against. A ``success_check(tool_name,
+result) -> bool`` given to the guard replaces everything else; without one, the policy's success
+rules are asked, then the framework's own failure flag, then ``default_success_check``. A tool that
+raised has failed, whoever is asked.
 
 The checkers here can be given to the guard as they are, or combined::
 
@@ -45,7 +46,9 @@ SUCCEEDED_BY_DEFAULT = SuccessVerdict(True, "default")
 
 
 class Checker:
-    """A success check that can say why: ``problem(tool_name, result)`` is a reason, or None when all is well."""
+    """A success check that can say why: ``problem(tool_name, result)`` is a reason, or None when
+    all is well.
+    """
 
     def __init__(self, problem: Problem, name: str | None = None) -> None:
         self.problem = problem
@@ -60,7 +63,9 @@ class Checker:
 
 
 def default_success_check(tool_name: str, result: Any) -> bool:
-    """The default heuristic: a dict with ``is_error``, or text that starts with "Error:" or "fatal:", is a failure."""
+    """The default heuristic: a dict with ``is_error``, or text that starts with "Error:" or
+    "fatal:", is a failure.
+    """
     return default_problem(result) is None
 
 
@@ -116,7 +121,11 @@ def ok_flag(tool_name: str, result: Any) -> str | None:
 @Checker
 def no_traceback(tool_name: str, result: Any) -> str | None:
     """Fails on text that contains a Python traceback."""
-    return "the text contains a traceback" if isinstance(result, str) and "Traceback" in result else None
+    return (
+        "the text contains a traceback"
+        if isinstance(result, str) and "Traceback" in result
+        else None
+    )
 
 
 @Checker
@@ -127,7 +136,9 @@ def not_none(tool_name: str, result: Any) -> str | None:
 
 @Checker
 def non_empty(tool_name: str, result: Any) -> str | None:
-    """Fails on nothing: None, an empty text or collection, or a dict whose rows, results, items, records, matches or data are empty."""
+    """Fails on nothing: None, an empty text or collection, or a dict whose rows, results, items,
+    records, matches or data are empty.
+    """
     name, value = _field(result, ROW_KEYS) if isinstance(result, Mapping) else ("", None)
     if name:
         return None if value else f"{name} is empty"
@@ -154,29 +165,41 @@ def mcp_error(tool_name: str, result: Any) -> str | None:
 def _problem_of(check: SuccessCheck) -> Problem:
     """The problem function of any synchronous check; a plain one can only say that it said no."""
     if not callable(check):
-        raise EdictumConfigError(f"{check!r} is not a success check.", hint="Pass a function (tool_name, result) -> bool.")
+        raise EdictumConfigError(
+            f"{check!r} is not a success check.",
+            hint="Pass a function (tool_name, result) -> bool.",
+        )
     if iscoroutinefunction(check):
         name = getattr(check, "__name__", "?")
         raise EdictumConfigError(
-            f"{name} is asynchronous and cannot be combined.", hint="Give it to the guard alone, or make it synchronous."
+            f"{name} is asynchronous and cannot be combined.",
+            hint="Give it to the guard alone, or make it synchronous.",
         )
     if isinstance(check, Checker):
         return check.problem
 
     def problem(tool_name: str, result: Any) -> str | None:
-        return None if truth(check(tool_name, result)) else f"{getattr(check, '__name__', 'success_check')} returned False"
+        return (
+            None
+            if truth(check(tool_name, result))
+            else f"{getattr(check, '__name__', 'success_check')} returned False"
+        )
 
     return problem
 
 
 def truth(answer: Any) -> bool:
-    """The truth value of a checker's answer; None and things without one are mistakes, not failures."""
+    """The truth value of a checker's answer; None and things without one are mistakes, not
+    failures.
+    """
     if answer is None:
         raise TypeError("it returned None; return True or False")
     if isawaitable(answer):  # an asynchronous check inside a combination
         if hasattr(answer, "close"):
             answer.close()
-        raise TypeError("it returned something to await; give an asynchronous check to the guard alone")
+        raise TypeError(
+            "it returned something to await; give an asynchronous check to the guard alone"
+        )
     return bool(answer)
 
 
@@ -184,7 +207,12 @@ def all_of(*checks: SuccessCheck) -> Checker:
     """Succeeds when all do; the reason is that of the first that does not."""
     problems = [_problem_of(check) for check in checks]
     _require(checks, "all_of")
-    return Checker(lambda tool, result: next((why for problem in problems if (why := problem(tool, result)) is not None), None), "all_of")
+    return Checker(
+        lambda tool, result: next(
+            (why for problem in problems if (why := problem(tool, result)) is not None), None
+        ),
+        "all_of",
+    )
 
 
 def any_of(*checks: SuccessCheck) -> Checker:
@@ -199,14 +227,18 @@ def any_of(*checks: SuccessCheck) -> Checker:
     return Checker(problem, "any_of")
 
 
-def per_tool(checks: Mapping[str, SuccessCheck], default: SuccessCheck = default_success_check) -> Checker:
+def per_tool(
+    checks: Mapping[str, SuccessCheck], default: SuccessCheck = default_success_check
+) -> Checker:
     """A check per tool: exact names first, then globs in order, then ``default``."""
     _require(checks, "per_tool")
     problems = {pattern: _problem_of(check) for pattern, check in checks.items()}
     fallback = _problem_of(default)
 
     def problem(tool_name: str, result: Any) -> str | None:
-        chosen = problems.get(tool_name) or next((p for glob, p in problems.items() if fnmatch.fnmatchcase(tool_name, glob)), fallback)
+        chosen = problems.get(tool_name) or next(
+            (p for glob, p in problems.items() if fnmatch.fnmatchcase(tool_name, glob)), fallback
+        )
         return chosen(tool_name, result)
 
     return Checker(problem, "per_tool")
@@ -214,17 +246,23 @@ def per_tool(checks: Mapping[str, SuccessCheck], default: SuccessCheck = default
 
 def _require(checks: Any, name: str) -> None:
     if not checks:
-        raise EdictumConfigError(f"{name} needs at least one check.", hint=f"Write for example {name}(http_status).")
+        raise EdictumConfigError(
+            f"{name} needs at least one check.", hint=f"Write for example {name}(http_status)."
+        )
 
 
 class Misfit(str):
-    """Why a result is a failure: it is not what the tool promised to return, so that nobody can tell what the tool has done."""
+    """Why a result is a failure: it is not what the tool promised to return, so that nobody can
+    tell what the tool has done.
+    """
 
     __slots__ = ()
 
 
 def error_key(result: Any) -> str | None:
-    """The flag of typed outcomes: a dict whose ``error`` is set is a failure; ``{"error": None}`` is not."""
+    """The flag of typed outcomes: a dict whose ``error`` is set is a failure; ``{"error": None}``
+    is not.
+    """
     if isinstance(result, dict) and (error := result.get("error")):
         return f"error is {shorten(show(error), 200)}"
     return None
@@ -234,7 +272,9 @@ def verdict_from_check(check: SuccessCheck, tool_name: str, answer: Any) -> Succ
     """The verdict of a custom check from what it returned."""
     if truth(answer):
         return SuccessVerdict(True, "success_check")
-    return SuccessVerdict(False, "success_check", f"{getattr(check, '__name__', 'success_check')} returned False")
+    return SuccessVerdict(
+        False, "success_check", f"{getattr(check, '__name__', 'success_check')} returned False"
+    )
 
 
 def verdict_from_problem(problem: Any) -> SuccessVerdict:
@@ -242,5 +282,8 @@ def verdict_from_problem(problem: Any) -> SuccessVerdict:
     if problem is None:
         return SuccessVerdict(True, "success_check")
     if not isinstance(problem, str):
-        raise TypeError(f"the problem it found is {type(problem).__name__}; it must be a text, or None when all is well")
+        raise TypeError(
+            f"the problem it found is {type(problem).__name__}; it must be a text, or None when all"
+            " is well"
+        )
     return SuccessVerdict(False, "success_check", problem)

@@ -1,4 +1,6 @@
-"""Watching files: a thread that looks for changes and reloads. It looks at the content, so touching a file changes nothing."""
+"""Watching files: a thread that looks for changes and reloads. It looks at the content, so touching
+a file changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,16 @@ class Watch:
         on_error: Callable[[Exception], Any] | None,
     ) -> None:
         if not paths:
-            raise EdictumConfigError("watch() requires at least one path.", hint="Pass the path of a YAML file.")
+            raise EdictumConfigError(
+                "watch() requires at least one path.", hint="Pass the path of a YAML file."
+            )
         if missing := [path for path in paths if not path.is_file()]:
             hint = "Watch files that are there; a file may go away and come back later."
             raise EdictumConfigError(f"watch(): there is no file {str(missing[0])!r}.", hint=hint)
         if not interval_s > 0:
-            raise EdictumConfigError(f"watch(): interval_s is {interval_s!r}.", hint="Use seconds, more than 0.")
+            raise EdictumConfigError(
+                f"watch(): interval_s is {interval_s!r}.", hint="Use seconds, more than 0."
+            )
         self._paths = paths
         self._reload = reload
         self._interval_s = interval_s
@@ -79,7 +85,9 @@ class Watch:
             logger.exception("a callback of watch() raised; watching goes on")
 
     def _digest(self) -> str | None:
-        """What the files say now; None while one of them is not there, as happens for a moment when an editor replaces it."""
+        """What the files say now; None while one of them is not there, as happens for a moment when
+        an editor replaces it.
+        """
         try:
             return hashlib.sha256(b"\0".join(path.read_bytes() for path in self._paths)).hexdigest()
         except OSError:

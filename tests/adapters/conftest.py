@@ -1,7 +1,8 @@
 """Adapters are tested inside the real frameworks, in venvs of their own (see frameworks/run.py).
 
-A test module says with ``pytestmark = pytest.mark.s1  # needs langchain`` which venv it belongs to and what it imports. In the main
-run a missing framework leaves its module out, loudly; in a framework's own run (EDICTUM_VENV is set) it is an error.
+A test module says with ``pytestmark = pytest.mark.s1  # needs langchain`` which venv it belongs to
+and what it imports. In the main run a missing framework leaves its module out, loudly; in a
+framework's own run (EDICTUM_VENV is set) it is an error.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if VENV:
         return venv != VENV or None
     if find_spec(module.split(".")[0]) is None:
-        left_out.append(f"{collection_path.name}: {module} is not installed here; run: make frameworks ONLY={collection_path.stem[5:]}")
+        left_out.append(
+            f"{collection_path.name}: {module} is not installed here; run: make frameworks"
+            f" ONLY={collection_path.stem[5:]}"
+        )
         return True
     return None
 
@@ -48,6 +52,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     out = Path(os.environ.get("EDICTUM_RESULTS", ROOT / ".build" / "conformance"))
     out.mkdir(parents=True, exist_ok=True)
     for (framework, version), results in suite.RESULTS.items():
-        found = {"framework": framework, "version": version, "points": suite.points(), "results": results}
+        found = {
+            "framework": framework,
+            "version": version,
+            "points": suite.points(),
+            "results": results,
+        }
         name = re.sub(r"[^a-z0-9]+", "_", framework.lower())
         (out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,6 @@
-"""Planted faults: each breaks an adapter in a way in which real ones were broken, and must be caught by the suite."""
+"""Planted faults: each breaks an adapter in a way in which real ones were broken, and must be
+caught by the suite.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,14 @@ def swallowed_exception(adapter: type[Adapter]) -> type[Adapter]:
 
             return await super().acall(name, args, swallow, **options)
 
-        def after(self, key: str, value: Any = None, error: Any = None, **options: Any) -> Reply | None:
+        def after(
+            self, key: str, value: Any = None, error: Any = None, **options: Any
+        ) -> Reply | None:
             return super().after(key, value if error is None else str(error), **options)
 
-        async def aafter(self, key: str, value: Any = None, error: Any = None, **options: Any) -> Reply | None:
+        async def aafter(
+            self, key: str, value: Any = None, error: Any = None, **options: Any
+        ) -> Reply | None:
             return await super().aafter(key, value if error is None else str(error), **options)
 
     return Faulty
@@ -95,19 +101,31 @@ def shared_slot(adapter: type[Adapter]) -> type[Adapter]:
 
 
 def _from_slot(adapter: Any, reply: Reply) -> Reply:
-    return Reply(reply.outcome, value=adapter.slot) if reply.text is None and reply.error is None else reply
+    return (
+        Reply(reply.outcome, value=adapter.slot)
+        if reply.text is None and reply.error is None
+        else reply
+    )
 
 
-FAULTS = [(wrong_denial, {"deny", "limit"}), (swallowed_exception, {"failure"}), (shared_slot, {"parallel", "call id"})]
+FAULTS = [
+    (wrong_denial, {"deny", "limit"}),
+    (swallowed_exception, {"failure"}),
+    (shared_slot, {"parallel", "call id"}),
+]
 
 
 class PlantedFaults:
-    """Subclass it with ``suite`` and ``adapter`` set: the suite must catch each fault at one of its points."""
+    """Subclass it with ``suite`` and ``adapter`` set: the suite must catch each fault at one of its
+    points.
+    """
 
     suite: type[AdapterConformance]
     adapter: type[Adapter]
 
-    @pytest.mark.parametrize(("plant", "points"), FAULTS, ids=lambda item: getattr(item, "__name__", ""))
+    @pytest.mark.parametrize(
+        ("plant", "points"), FAULTS, ids=lambda item: getattr(item, "__name__", "")
+    )
     def test_the_suite_catches_a_planted_fault(self, plant: Any, points: set[str]) -> None:
         faulty = plant(self.adapter)
 

@@ -60,7 +60,8 @@ contracts:
     limits: {max_tool_calls: 1000}
     then: {effect: deny, message: "Enough."}
 """
-# What both official clients are made to do, in their own words; the proxy must pass all of it as the bare server does.
+# What both official clients are made to do, in their own words; the proxy must pass all of it as
+# the bare server does.
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("lookup", {"key": "a"}),
     ("person", {"key": "a"}),
@@ -72,7 +73,17 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 
 def proxy(contracts: Path, *options: str, to: list[str]) -> list[str]:
-    return [sys.executable, "-m", "edictum.cli", "mcp-proxy", "--contracts", str(contracts), *options, "--", *to]
+    return [
+        sys.executable,
+        "-m",
+        "edictum.cli",
+        "mcp-proxy",
+        "--contracts",
+        str(contracts),
+        *options,
+        "--",
+        *to,
+    ]
 
 
 def free_port() -> int:

@@ -1,4 +1,6 @@
-"""An ordinary MCP server that knows nothing of us, for both generations of the SDK: ``mcp_upstream.py stdio | http PORT``."""
+"""An ordinary MCP server that knows nothing of us, for both generations of the SDK:
+``mcp_upstream.py stdio | http PORT``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ except ImportError:  # mcp 1
     from mcp.server.fastmcp import Context
     from mcp.server.fastmcp import FastMCP as MCPServer
 
-server: Any = MCPServer("upstream", instructions="Ask for one thing at a time.", log_level="CRITICAL")
+server: Any = MCPServer(
+    "upstream", instructions="Ask for one thing at a time.", log_level="CRITICAL"
+)
 
 
 @server.tool()
@@ -61,4 +65,6 @@ if __name__ == "__main__":
     else:
         import uvicorn
 
-        uvicorn.run(server.streamable_http_app(), host="127.0.0.1", port=int(sys.argv[2]), log_level="error")
+        uvicorn.run(
+            server.streamable_http_app(), host="127.0.0.1", port=int(sys.argv[2]), log_level="error"
+        )

@@ -1,4 +1,6 @@
-"""The benchmarks of the adapters and of the proxy: what they count, and what they say when something cannot be measured."""
+"""The benchmarks of the adapters and of the proxy: what they count, and what they say when
+something cannot be measured.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def of(module: str) -> Any:
     return importlib.import_module(module)
 
 
-# --- What a run gives ----------------------------------------------------------------------------------------------------------------
+# --- What a run gives -----------------------------------------------------------------------------
 
 
 def entries(*seconds: float) -> list[tuple[float, float]]:
@@ -71,26 +73,50 @@ def test_an_adapter_that_is_not_wired_is_no_measurement() -> None:
 
 def test_every_adapter_is_measured() -> None:
     folder = Path(edictum.adapters.__file__).parent
-    adapters = {path.stem for path in folder.glob("[!_]*.py")} - {"mcp"}  # the proxy's, measured as a process
+    adapters = {path.stem for path in folder.glob("[!_]*.py")} - {
+        "mcp"
+    }  # the proxy's, measured as a process
     assert set(of("bench_adapters").measured()) == adapters
     assert set(of("empty_hooks").EMPTY) <= adapters
 
 
-# --- What is printed -------------------------------------------------------------------------------------------------------------------
+# --- What is printed ------------------------------------------------------------------------------
 
 
 def figures(bare: float, governed: float) -> dict[str, Any]:
     return {
-        who: {kind: [(seconds, 2 * seconds)] * 3 for kind in ("turn", "call")} for who, seconds in (("bare", bare), ("governed", governed))
+        who: {kind: [(seconds, 2 * seconds)] * 3 for kind in ("turn", "call")}
+        for who, seconds in (("bare", bare), ("governed", governed))
     }
 
 
-def test_a_framework_is_a_row_and_one_that_failed_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_framework_is_a_row_and_one_that_failed_says_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     bench = of("bench_adapters")
-    found = {"framework": "Loop", "version": "1.2", "ways": {"async": figures(200e-6, 260e-6), "sync": figures(400e-6, 440e-6)}}
+    found = {
+        "framework": "Loop",
+        "version": "1.2",
+        "ways": {"async": figures(200e-6, 260e-6), "sync": figures(400e-6, 440e-6)},
+    }
     bench.report(bench.lines_of(found), {"other": "ImportError: no module"})
-    rows = {line.split("  ")[0]: line.split() for line in capsys.readouterr().out.splitlines() if "(" in line or "NOT" in line}
-    assert rows["Loop 1.2"][2:] == ["200", "(200..200)", "260", "(260..260)", "60.00", "(60.00..60.00)", "1.30x", "-", "120", "(120..120)"]
+    rows = {
+        line.split("  ")[0]: line.split()
+        for line in capsys.readouterr().out.splitlines()
+        if "(" in line or "NOT" in line
+    }
+    assert rows["Loop 1.2"][2:] == [
+        "200",
+        "(200..200)",
+        "260",
+        "(260..260)",
+        "60.00",
+        "(60.00..60.00)",
+        "1.30x",
+        "-",
+        "120",
+        "(120..120)",
+    ]
     assert rows["Loop 1.2, plain function"][-4:] == ["1.10x", "-", "80.00", "(80.00..80.00)"]
     assert rows["other"][1:3] == ["NOT", "MEASURED"]
     assert "other: NOT MEASURED, ImportError: no module" in rows
@@ -106,12 +132,15 @@ def test_the_proxy_s_row_has_median_percentile_and_what_is_added() -> None:
     )
 
 
-# --- Venvs -----------------------------------------------------------------------------------------------------------------------------
+# --- Venvs ----------------------------------------------------------------------------------------
 
 
 def test_a_venv_that_is_not_there_is_not_made() -> None:
     lines, missing = of("bench_adapters").measure({"langchain": "no-such-venv"}, 0.0)
-    assert (lines, missing) == ([], {"langchain": ".venvs/no-such-venv is not there; run: make frameworks"})
+    assert (lines, missing) == (
+        [],
+        {"langchain": ".venvs/no-such-venv is not there; run: make frameworks"},
+    )
 
 
 def test_what_went_wrong_in_a_venv_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,9 +162,15 @@ def test_what_went_wrong_in_a_venv_is_told_in_one_line(capsys: pytest.CaptureFix
     assert venvs.read('what a program prints\n{"ok": [1]}\n', "a warning") == [1]
 
 
-@pytest.mark.skipif(not (ROOT / ".venvs" / "s1" / ".built").exists(), reason="the venv is not built; run: make frameworks")
+@pytest.mark.skipif(
+    not (ROOT / ".venvs" / "s1" / ".built").exists(),
+    reason="the venv is not built; run: make frameworks",
+)
 def test_a_real_framework_answers_from_its_venv() -> None:
     (line, plain), missing = of("bench_adapters").measure({"pydantic_ai": "s1"}, 0.0)
     assert missing == {}
-    assert (line.title.startswith("Pydantic AI "), plain.title.endswith(", plain function")) == (True, True)
+    assert (line.title.startswith("Pydantic AI "), plain.title.endswith(", plain function")) == (
+        True,
+        True,
+    )
     assert set(line.figures) == {"bare", "empty hook", "governed"}

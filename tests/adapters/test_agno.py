@@ -22,7 +22,16 @@ from pages import ExampleAndPage
 
 from edictum import Edictum, EdictumConfigError
 from edictum.adapters import AgnoAdapter
-from edictum.testing.adapter import SECRET, AdapterConformance, Answer, Call, ControlFlow, no_forbidden, no_secret, without_secret
+from edictum.testing.adapter import (
+    SECRET,
+    AdapterConformance,
+    Answer,
+    Call,
+    ControlFlow,
+    no_forbidden,
+    no_secret,
+    without_secret,
+)
 
 pytestmark = pytest.mark.s1  # needs agno
 
@@ -38,8 +47,19 @@ class ScriptedModel(Model):
     def _next(self, messages: Any) -> ModelResponse:
         self.seen.append([message.model_copy() for message in messages])
         calls = self.script[len(self.seen) - 1] if len(self.seen) <= len(self.script) else ()
-        made = [{"id": c.id, "type": "function", "function": {"name": c.tool, "arguments": json.dumps(c.args)}} for c in calls]
-        return ModelResponse(role="assistant", tool_calls=made) if made else ModelResponse(role="assistant", content="done")
+        made = [
+            {
+                "id": c.id,
+                "type": "function",
+                "function": {"name": c.tool, "arguments": json.dumps(c.args)},
+            }
+            for c in calls
+        ]
+        return (
+            ModelResponse(role="assistant", tool_calls=made)
+            if made
+            else ModelResponse(role="assistant", content="done")
+        )
 
     def invoke(self, messages: Any, *_: Any, **__: Any) -> ModelResponse:
         return self._next(messages)
@@ -50,7 +70,9 @@ class ScriptedModel(Model):
     def invoke_stream(self, messages: Any, *_: Any, **__: Any) -> Iterator[ModelResponse]:
         yield self._next(messages)
 
-    async def ainvoke_stream(self, messages: Any, *_: Any, **__: Any) -> AsyncIterator[ModelResponse]:
+    async def ainvoke_stream(
+        self, messages: Any, *_: Any, **__: Any
+    ) -> AsyncIterator[ModelResponse]:
         yield self._next(messages)
 
     def _parse_provider_response(self, response: Any, **_: Any) -> Any:
@@ -61,7 +83,9 @@ class ScriptedModel(Model):
 
 
 def agent_of(tools: Any, script: Any, **options: Any) -> Agent:
-    return Agent(model=ScriptedModel(script=list(script)), tools=list(tools), telemetry=False, **options)
+    return Agent(
+        model=ScriptedModel(script=list(script)), tools=list(tools), telemetry=False, **options
+    )
 
 
 def read(model: Any) -> list[Any]:
@@ -85,7 +109,9 @@ class TestAgno(AdapterConformance):
         return AgnoAdapter(guard, **options)
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Agent:
-        return agent_of(tools, script, tool_hooks=None if adapter is None else [adapter.as_tool_hook(on_warn)])
+        return agent_of(
+            tools, script, tool_hooks=None if adapter is None else [adapter.as_tool_hook(on_warn)]
+        )
 
     def run(self, agent: Agent) -> None:
         agent.run("go")
@@ -100,12 +126,18 @@ class TestAgno(AdapterConformance):
         return asyncio.run(collect())
 
     def replies(self, agent: Agent) -> list[Answer]:
-        return [Answer(m.tool_call_id, text_of(m.content), bool(m.tool_call_error)) for m in read(agent.model)]
+        return [
+            Answer(m.tool_call_id, text_of(m.content), bool(m.tool_call_error))
+            for m in read(agent.model)
+        ]
 
     def failing_tool(self) -> Any:
         def report(key: str) -> ToolResult:
             """A tool of an MCP server, as Agno presents its failures."""
-            return ToolResult(content="Error from MCP tool 'report': there is no such key", metadata={"meta": None})
+            return ToolResult(
+                content="Error from MCP tool 'report': there is no such key",
+                metadata={"meta": None},
+            )
 
         return report
 
@@ -119,10 +151,14 @@ class TestAgno(AdapterConformance):
             raise StopAgentRun("that is enough")
 
         made = [Function(name="steer", entrypoint=function) for function in (retrying, stopping)]
-        return [ControlFlow(function.entrypoint.__name__, function, paused=False) for function in made]
+        return [
+            ControlFlow(function.entrypoint.__name__, function, paused=False) for function in made
+        ]
 
     def ending(self, agent: Agent) -> Any:
-        return [(message.role, message.content) for message in agent.model.seen[-1]], len(agent.model.seen)
+        return [(message.role, message.content) for message in agent.model.seen[-1]], len(
+            agent.model.seen
+        )
 
 
 class TestFaults(PlantedFaults):
@@ -130,7 +166,7 @@ class TestFaults(PlantedFaults):
     adapter = AgnoAdapter
 
 
-# --- What is Agno's own ---------------------------------------------------------------------------------------------------------
+# --- What is Agno's own ---------------------------------------------------------------------------
 
 
 def look(key: str) -> str:
@@ -154,7 +190,9 @@ def test_a_tool_result_keeps_its_kind_and_both_of_its_parts_are_redacted(how: st
 
     def made(key: str) -> ToolResult:
         """Make a result."""
-        return ToolResult(content=f"text {SECRET}", metadata={"structured_content": {"number": SECRET}})
+        return ToolResult(
+            content=f"text {SECRET}", metadata={"structured_content": {"number": SECRET}}
+        )
 
     def watch(function_name: str, function_call: Any, arguments: Any) -> Any:
         async def keep_later(result: Any) -> Any:
@@ -167,10 +205,16 @@ def test_a_tool_result_keeps_its_kind_and_both_of_its_parts_are_redacted(how: st
         kept.append(result)
         return result
 
-    agent = agent_of([made], [[Call("made", {"key": "a"}, "c1")]], tool_hooks=[watch, AgnoAdapter(strict()).as_tool_hook()])
+    agent = agent_of(
+        [made],
+        [[Call("made", {"key": "a"}, "c1")]],
+        tool_hooks=[watch, AgnoAdapter(strict()).as_tool_hook()],
+    )
     (message,) = play(agent, how)
     assert message.content == "text [GONE]"
-    assert kept == [ToolResult(content="text [GONE]", metadata={"structured_content": {"number": "[GONE]"}})]
+    assert kept == [
+        ToolResult(content="text [GONE]", metadata={"structured_content": {"number": "[GONE]"}})
+    ]
 
 
 @pytest.mark.parametrize("how", ["sync", "async", "async tool"])
@@ -188,7 +232,10 @@ def test_all_pieces_of_a_generator_are_judged_before_one_is_read(how: str) -> No
     guard = strict()
     calls = [Call("pieces", {"key": key}, f"c_{key}") for key in ("a", "forbidden")]
     messages = play(agent_of([made], [calls], tool_hooks=[AgnoAdapter(guard).as_tool_hook()]), how)
-    assert [message.content for message in messages] == ["[GONE] a", "DENIED: The key is forbidden."]
+    assert [message.content for message in messages] == [
+        "[GONE] a",
+        "DENIED: The key is forbidden.",
+    ]
     fine = agent_of([made], [calls[:1]], tool_hooks=[AgnoAdapter(Edictum()).as_tool_hook()])
     assert [message.content for message in play(fine, how)] == [f"{SECRET} a"]
 
@@ -198,7 +245,11 @@ def test_a_redacted_retry_drops_the_messages_that_it_carries() -> None:
         """Ask for another try."""
         raise RetryAgentRun(f"not {SECRET}", user_message=f"do not send {SECRET}")
 
-    agent = agent_of([again], [[Call("again", {"key": "a"}, "c1")]], tool_hooks=[AgnoAdapter(strict()).as_tool_hook()])
+    agent = agent_of(
+        [again],
+        [[Call("again", {"key": "a"}, "c1")]],
+        tool_hooks=[AgnoAdapter(strict()).as_tool_hook()],
+    )
     agent.run("go")
     assert SECRET not in str(agent.model.seen)
     assert "not [GONE]" in str(agent.model.seen[-1])
@@ -207,14 +258,29 @@ def test_a_redacted_retry_drops_the_messages_that_it_carries() -> None:
 def test_a_team_and_its_members_are_governed() -> None:
     guard = strict()
     adapter = AgnoAdapter(guard)
-    member = agent_of([look], [[Call("look", {"key": "forbidden"}, "c2")]], name="reader", id="reader", tool_hooks=[adapter.as_tool_hook()])
+    member = agent_of(
+        [look],
+        [[Call("look", {"key": "forbidden"}, "c2")]],
+        name="reader",
+        id="reader",
+        tool_hooks=[adapter.as_tool_hook()],
+    )
     script = [[Call("delegate_task_to_member", {"member_id": "reader", "task": "go"}, "c1")]]
-    team = Team(members=[member], model=ScriptedModel(script=script), tool_hooks=[adapter.as_tool_hook()], telemetry=False)
+    team = Team(
+        members=[member],
+        model=ScriptedModel(script=script),
+        tool_hooks=[adapter.as_tool_hook()],
+        telemetry=False,
+    )
     assert adapter.self_test(team) == "governed"
     team.run("go")
     assert "DENIED: The key is forbidden." in str(read(member.model))
     actions = [f"{event.action} {event.tool_name}" for event in guard.local_sink.events]
-    assert actions == ["call_allowed delegate_task_to_member", "call_denied look", "call_executed delegate_task_to_member"]
+    assert actions == [
+        "call_allowed delegate_task_to_member",
+        "call_denied look",
+        "call_executed delegate_task_to_member",
+    ]
     member.tool_hooks = None
     with pytest.raises(EdictumConfigError, match="does not govern"):
         adapter.self_test(team)
@@ -280,7 +346,9 @@ def test_a_call_counts_once_however_often_the_hook_is_wired(how: str) -> None:
     hooks = [adapter.as_tool_hook(), adapter.as_tool_hook()]
     play(agent_of([again], [[Call("again", {"key": "a"}, "c1")]], tool_hooks=hooks), how)
     assert ran == ["a", "a"]
-    assert guard.session(adapter.session_id).attempts == 2, "the same call once; another call, by the same name and id, too"
+    assert guard.session(adapter.session_id).attempts == 2, (
+        "the same call once; another call, by the same name and id, too"
+    )
 
 
 class TestExample(ExampleAndPage):

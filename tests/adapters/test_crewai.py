@@ -1,4 +1,6 @@
-"""CrewAI in its real loop with a scripted model: once with ``wrap_tools``, once with ``register``."""
+"""CrewAI in its real loop with a scripted model: once with ``wrap_tools``, once with
+``register``.
+"""
 
 # ruff: noqa: E402  # CrewAI reads its environment when it is imported
 from __future__ import annotations
@@ -15,7 +17,11 @@ import pytest
 from faults import PlantedFaults
 from pages import ExampleAndPage
 
-for name, value in {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false"}.items():
+for name, value in {
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "OTEL_SDK_DISABLED": "true",
+    "CREWAI_TRACING_ENABLED": "false",
+}.items():
     os.environ[name] = value
 os.environ.setdefault("CREWAI_STORAGE_DIR", tempfile.mkdtemp())
 
@@ -66,15 +72,27 @@ class ScriptedModel(BaseLLM):
 
     def call(self, messages: Any, *args: Any, **options: Any) -> Any:
         self._seen.append(json.loads(json.dumps(messages, default=str)))
-        asked = self._script[len(self._seen) - 1] if len(self._seen) <= len(self._script) else "done"
-        return asked if isinstance(asked, str) and self._native else [as_call(one) for one in asked] if self._native else as_text(asked)
+        asked = (
+            self._script[len(self._seen) - 1] if len(self._seen) <= len(self._script) else "done"
+        )
+        return (
+            asked
+            if isinstance(asked, str) and self._native
+            else [as_call(one) for one in asked]
+            if self._native
+            else as_text(asked)
+        )
 
     async def acall(self, messages: Any, *args: Any, **options: Any) -> Any:
         return self.call(messages)
 
 
 def as_call(call: Call) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": json.dumps(call.args)}}
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.tool, "arguments": json.dumps(call.args)},
+    }
 
 
 def as_text(asked: Any) -> str:
@@ -89,7 +107,14 @@ def as_tool(function: Any) -> Any:
 
 
 def agent_with(tools: Any, model: Any, role: str = "reader") -> Agent:
-    return Agent(role=role, goal="g", backstory="b", llm=model, tools=[as_tool(item) for item in tools], verbose=False)
+    return Agent(
+        role=role,
+        goal="g",
+        backstory="b",
+        llm=model,
+        tools=[as_tool(item) for item in tools],
+        verbose=False,
+    )
 
 
 class Run:
@@ -114,8 +139,14 @@ class TestCrewAI(AdapterConformance):
     framework, distribution = "CrewAI", "crewai"
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     cannot = {
-        "control flow": "CrewAI has no exception by which a tool could steer: every one becomes a text that the model reads",
-        "cancellation": "CrewAI runs tools in threads; a cancelled run leaves them to their end, which is what is recorded",
+        "control flow": (
+            "CrewAI has no exception by which a tool could steer: every one becomes a text that the"
+            " model reads"
+        ),
+        "cancellation": (
+            "CrewAI runs tools in threads; a cancelled run leaves them to their end, which is what"
+            " is recorded"
+        ),
     }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
@@ -140,7 +171,9 @@ class TestCrewAI(AdapterConformance):
 
     def replies(self, agent: Run) -> list[Answer]:
         found = [message for message in agent.model._seen[-1] if message["role"] == "tool"]
-        return [Answer(message["tool_call_id"], read_as_json(message["content"])) for message in found]
+        return [
+            Answer(message["tool_call_id"], read_as_json(message["content"])) for message in found
+        ]
 
     def failing_tool(self) -> Any:
         @tool("report")
@@ -160,7 +193,10 @@ class TestRegister(TestCrewAI):
     framework = "CrewAI register()"
     cannot = {
         **TestCrewAI.cannot,
-        "two guards": "CrewAI's hooks are global: every guard that is registered governs every call; wrap_tools keeps them apart",
+        "two guards": (
+            "CrewAI's hooks are global: every guard that is registered governs every call;"
+            " wrap_tools keeps them apart"
+        ),
     }
 
     @pytest.fixture(autouse=True)
@@ -169,7 +205,8 @@ class TestRegister(TestCrewAI):
         clear_before_tool_call_hooks()
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Run:
-        clear_before_tool_call_hooks()  # they are global, and the suite builds many agents in one process
+        # they are global, and the suite builds many agents in one process
+        clear_before_tool_call_hooks()
         if adapter is not None:
             adapter.register(on_warn)
         return Run(tools, script)
@@ -180,7 +217,7 @@ class TestFaults(PlantedFaults):
     adapter = CrewAIAdapter
 
 
-# --- What is CrewAI's own -------------------------------------------------------------------------------------------------------
+# --- What is CrewAI's own -------------------------------------------------------------------------
 
 
 class Lookup(BaseTool):
@@ -211,14 +248,23 @@ def test_a_tool_that_is_a_class_is_governed(how: str, native: bool) -> None:
     """Two ways lead from CrewAI's loops to such a tool; both pass the guard exactly once."""
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
     lookup, name = Lookup(ran=[]), "look_up_things"
-    run = Run([lookup], [[Call(name, {"key": "forbidden"}, "c1")], [Call(name, {"key": "a"}, "c2")]], native)
+    run = Run(
+        [lookup],
+        [[Call(name, {"key": "forbidden"}, "c1")], [Call(name, {"key": "a"}, "c2")]],
+        native,
+    )
     adapter = CrewAIAdapter(guard)
     adapter.register() if how == "register" else adapter.wrap_tools(run.crew)
     run.crew.kickoff()
     assert lookup.ran == ["a"]
     assert "DENIED: The key is forbidden." in texts(run)
     assert "value of a, [GONE]" in texts(run)
-    assert actions(guard) == ["call_denied", "call_allowed", "postcondition_warning", "call_executed"]
+    assert actions(guard) == [
+        "call_denied",
+        "call_allowed",
+        "postcondition_warning",
+        "call_executed",
+    ]
     assert {event.tool_name for event in guard.local_sink.events} == {name}
 
 
@@ -230,7 +276,11 @@ async def test_calls_as_text_are_governed_in_asynchronous_runs() -> None:
         """Look."""
         return f"value of {key}"
 
-    run = Run([alook], [[Call("alook", {"key": "forbidden"}, "c1")], [Call("alook", {"key": "a"}, "c2")]], native=False)
+    run = Run(
+        [alook],
+        [[Call("alook", {"key": "forbidden"}, "c1")], [Call("alook", {"key": "a"}, "c2")]],
+        native=False,
+    )
     CrewAIAdapter(guard).wrap_tools(run.crew)
     await run.crew.akickoff()
     assert "DENIED: The key is forbidden." in texts(run)
@@ -239,21 +289,36 @@ async def test_calls_as_text_are_governed_in_asynchronous_runs() -> None:
 
 @pytest.mark.parametrize("how", ["wrap_tools", "register"])
 def test_tools_that_crewai_makes_itself_are_governed(how: str) -> None:
-    """Delegation: the manager's tools are made when the crew starts, and the worker has tools of its own."""
+    """Delegation: the manager's tools are made when the crew starts, and the worker has tools of
+    its own.
+    """
     guard = Edictum(contracts=[no_forbidden])
     lookup = Lookup(ran=[])
-    worker = agent_with([lookup], ScriptedModel([[Call("look_up_things", {"key": "forbidden"}, "c2")]]), role="worker")
+    worker = agent_with(
+        [lookup],
+        ScriptedModel([[Call("look_up_things", {"key": "forbidden"}, "c2")]]),
+        role="worker",
+    )
     ask = {"task": "look", "context": "none", "coworker": "worker"}
     manager = ScriptedModel([[Call("delegate_work_to_coworker", ask, "c1")]])
     task = Task(description="d", expected_output="e")
-    crew = Crew(agents=[worker], tasks=[task], process=Process.hierarchical, manager_llm=manager, verbose=False)
+    crew = Crew(
+        agents=[worker],
+        tasks=[task],
+        process=Process.hierarchical,
+        manager_llm=manager,
+        verbose=False,
+    )
     adapter = CrewAIAdapter(guard)
     adapter.register() if how == "register" else adapter.wrap_tools(crew)
     crew.kickoff()
     assert lookup.ran == []
     found = [(event.action, event.tool_name, event.call_id) for event in guard.local_sink.events]
     assert found[0] == ("call_allowed", "delegate_work_to_coworker", "c1")
-    assert found[1:] == [("call_denied", "look_up_things", "c2"), ("call_executed", "delegate_work_to_coworker", "c1")]
+    assert found[1:] == [
+        ("call_denied", "look_up_things", "c2"),
+        ("call_executed", "delegate_work_to_coworker", "c1"),
+    ]
 
 
 @pytest.mark.parametrize("how", ["crew", "tools", "register"])
@@ -263,19 +328,30 @@ def test_two_calls_that_are_the_same_keep_their_own_ids(how: str) -> None:
     same = {"key": "a"}
     run = Run(
         adapter.wrap_tools([lookup]) if how == "tools" else [lookup],
-        [[Call("look_up_things", same, "c1"), Call("look_up_things", same, "c2")], [Call("look_up_things", same, "c3")]],
+        [
+            [Call("look_up_things", same, "c1"), Call("look_up_things", same, "c2")],
+            [Call("look_up_things", same, "c3")],
+        ],
     )
     if how != "tools":
         adapter.register() if how == "register" else adapter.wrap_tools(run.crew)
     run.crew.kickoff()
-    assert sorted(event.call_id for event in guard.local_sink.events if event.action == "call_executed") == ["c1", "c2", "c3"]
+    assert sorted(
+        event.call_id for event in guard.local_sink.events if event.action == "call_executed"
+    ) == ["c1", "c2", "c3"]
 
 
 def test_a_call_that_crewai_does_not_make_has_no_id_of_crewai_s() -> None:
-    """Neither one that goes around CrewAI, later, nor one that a model wrote as text, inside of one that has an id."""
+    """Neither one that goes around CrewAI, later, nor one that a model wrote as text, inside of one
+    that has an id.
+    """
     guard = Edictum()
     adapter = CrewAIAdapter(guard)
-    inner = Run(adapter.wrap_tools([Lookup(ran=[])]), [[Call("look_up_things", {"key": "a"}, "c2")]], native=False)
+    inner = Run(
+        adapter.wrap_tools([Lookup(ran=[])]),
+        [[Call("look_up_things", {"key": "a"}, "c2")]],
+        native=False,
+    )
 
     @tool("ask")
     def ask(key: str) -> str:
@@ -285,7 +361,11 @@ def test_a_call_that_crewai_does_not_make_has_no_id_of_crewai_s() -> None:
     run = Run(adapter.wrap_tools([ask]), [[Call("ask", {"key": "a"}, "c1")]])
     run.crew.kickoff()
     run.agent.tools[0].run(key="a")
-    found = [(event.tool_name, event.call_id in ("c1", "c2")) for event in guard.local_sink.events if event.action == "call_executed"]
+    found = [
+        (event.tool_name, event.call_id in ("c1", "c2"))
+        for event in guard.local_sink.events
+        if event.action == "call_executed"
+    ]
     assert found == [("look_up_things", False), ("ask", True), ("ask", False)]
 
 
@@ -310,7 +390,13 @@ def test_where_there_is_no_id_none_is_noted() -> None:
 def test_an_answer_from_crewai_s_cache_is_not_given_around_the_guard(how: str) -> None:
     guard = Edictum(limits=OperationLimits(max_tool_calls=1))
     lookup = Lookup(ran=[])
-    run = Run([lookup], [[Call("look_up_things", {"key": "a"}, "c1")], [Call("look_up_things", {"key": "a"}, "c2")]])
+    run = Run(
+        [lookup],
+        [
+            [Call("look_up_things", {"key": "a"}, "c1")],
+            [Call("look_up_things", {"key": "a"}, "c2")],
+        ],
+    )
     run.crew.cache = run.agent.cache = True
     adapter = CrewAIAdapter(guard)
     adapter.register() if how == "register" else adapter.wrap_tools(run.crew)
@@ -320,7 +406,9 @@ def test_an_answer_from_crewai_s_cache_is_not_given_around_the_guard(how: str) -
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "as text"])
 @pytest.mark.parametrize("how", ["copies", "agent", "register"])
-def test_what_a_plain_agent_left_in_the_cache_does_not_answer_a_governed_one(how: str, native: bool) -> None:
+def test_what_a_plain_agent_left_in_the_cache_does_not_answer_a_governed_one(
+    how: str, native: bool
+) -> None:
     ran: list[str] = []
 
     @tool("look")
@@ -334,22 +422,41 @@ def test_what_a_plain_agent_left_in_the_cache_does_not_answer_a_governed_one(how
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
     adapter = CrewAIAdapter(guard)
     plain = agent_with([look], models[0], "plain")
-    governed = agent_with(adapter.wrap_tools([look]) if how == "copies" else [look], models[1], "governed")
+    governed = agent_with(
+        adapter.wrap_tools([look]) if how == "copies" else [look], models[1], "governed"
+    )
     if how == "agent":
         adapter.wrap_tools(governed)
-    first, second = (Task(description="d", expected_output="e", agent=agent) for agent in (plain, governed))
+    first, second = (
+        Task(description="d", expected_output="e", agent=agent) for agent in (plain, governed)
+    )
     crew = Crew(agents=[plain, governed], tasks=[first, second], verbose=False, cache=True)
     if how == "register":
         first.callback = lambda _: adapter.register()  # from then on
     crew.kickoff()
-    assert ran == ["forbidden", "a", "a"], "the governed agent may not run the first, and must run the second"
-    assert actions(guard) == ["call_denied", "call_allowed", "postcondition_warning", "call_executed"]
+    assert ran == [
+        "forbidden",
+        "a",
+        "a",
+    ], "the governed agent may not run the first, and must run the second"
+    assert actions(guard) == [
+        "call_denied",
+        "call_allowed",
+        "postcondition_warning",
+        "call_executed",
+    ]
     assert SECRET not in str(models[1]._seen)
 
 
 def test_an_agent_that_is_not_governed_keeps_its_cache() -> None:
     lookup = Lookup(ran=[])
-    run = Run([lookup], [[Call("look_up_things", {"key": "a"}, "c1")], [Call("look_up_things", {"key": "a"}, "c2")]])
+    run = Run(
+        [lookup],
+        [
+            [Call("look_up_things", {"key": "a"}, "c1")],
+            [Call("look_up_things", {"key": "a"}, "c2")],
+        ],
+    )
     run.crew.cache = run.agent.cache = True
     CrewAIAdapter(Edictum()).wrap_tools(Run([Lookup(ran=[])], []).crew)
     run.crew.kickoff()
@@ -370,7 +477,11 @@ def test_a_tool_failure_stays_one_when_its_text_must_not_be_read(effect: str) ->
         """Report."""
         return ToolFailure(message=f"no {SECRET}", code="no_key")
 
-    options = {"redact": lambda failure: failure.model_copy(update={"message": "no [GONE]"})} if effect == "redact" else {}
+    options = (
+        {"redact": lambda failure: failure.model_copy(update={"message": "no [GONE]"})}
+        if effect == "redact"
+        else {}
+    )
     guard = Edictum(contracts=[no_secret(effect, **options)])
     run = Run([report], [[Call("report", {"key": "a"}, "c1")]])
     CrewAIAdapter(guard).wrap_tools(run.crew)
@@ -407,7 +518,13 @@ def test_tools_alone_can_be_wrapped_and_the_originals_stay_as_they_are() -> None
 
 def test_a_tool_is_governed_once_however_often_it_is_wrapped() -> None:
     guard = Edictum()
-    run = Run([Lookup(ran=[])], [[Call("look_up_things", {"key": "a"}, "c1")], [Call("look_up_things", {"key": "b"}, "c2")]])
+    run = Run(
+        [Lookup(ran=[])],
+        [
+            [Call("look_up_things", {"key": "a"}, "c1")],
+            [Call("look_up_things", {"key": "b"}, "c2")],
+        ],
+    )
     adapter = CrewAIAdapter(guard)
     adapter.register()
     adapter.wrap_tools(adapter.wrap_tools(run.crew))

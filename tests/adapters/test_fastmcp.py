@@ -25,7 +25,16 @@ from pydantic import BaseModel
 
 from edictum import Edictum, OperationLimits
 from edictum.adapters import FastMCPAdapter
-from edictum.testing.adapter import SECRET, AdapterConformance, Answer, Call, ControlFlow, no_forbidden, no_secret, without_secret
+from edictum.testing.adapter import (
+    SECRET,
+    AdapterConformance,
+    Answer,
+    Call,
+    ControlFlow,
+    no_forbidden,
+    no_secret,
+    without_secret,
+)
 
 pytestmark = pytest.mark.s1  # needs fastmcp
 
@@ -47,7 +56,9 @@ class Agent:
 
     async def ask(self, client: Any, call: Call) -> tuple[str, Any]:
         REQUEST_ID.set(call.id)
-        return call.id, await client.session.call_tool(call.tool, call.args, allow_input_required=True)
+        return call.id, await client.session.call_tool(
+            call.tool, call.args, allow_input_required=True
+        )
 
 
 def send_under_our_ids(client: Any) -> None:
@@ -77,13 +88,20 @@ def server_of(tools: Any, middleware: Any = ()) -> FastMCP[Any]:
 class TestFastMCP(AdapterConformance):
     framework, distribution = "FastMCP", "fastmcp"
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
-    cannot = {"streaming": "a tool's result is one message; what it streams before is progress and log text, which no middleware sees"}
+    cannot = {
+        "streaming": (
+            "a tool's result is one message; what it streams before is progress and log text, which"
+            " no middleware sees"
+        )
+    }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
         return FastMCPAdapter(guard, **options)
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Agent:
-        return Agent(server_of(tools, [] if adapter is None else [adapter.as_middleware(on_warn)]), script)
+        return Agent(
+            server_of(tools, [] if adapter is None else [adapter.as_middleware(on_warn)]), script
+        )
 
     def run(self, agent: Agent) -> None:
         asyncio.run(agent.run())
@@ -92,7 +110,9 @@ class TestFastMCP(AdapterConformance):
         await agent.run()
 
     def replies(self, agent: Agent) -> list[Answer]:
-        assert all(isinstance(result, mcp_types.CallToolResult) for _, result in agent.read), agent.read
+        assert all(isinstance(result, mcp_types.CallToolResult) for _, result in agent.read), (
+            agent.read
+        )
         return [Answer(call_id, text_of(result), result.is_error) for call_id, result in agent.read]
 
     def failing_tool(self) -> Any:
@@ -119,7 +139,7 @@ class TestFaults(PlantedFaults):
     adapter = FastMCPAdapter
 
 
-# --- What is FastMCP's own -----------------------------------------------------------------------------------------------------
+# --- What is FastMCP's own ------------------------------------------------------------------------
 
 
 def ask(server: Any, tool: str, **args: Any) -> Any:
@@ -135,7 +155,9 @@ def ask(server: Any, tool: str, **args: Any) -> Any:
 
 def redacting(*tools: Any, effect: str = "redact") -> FastMCP[Any]:
     options = {"redact": without_secret} if effect == "redact" else {}
-    return server_of(tools, [FastMCPAdapter(Edictum(contracts=[no_secret(effect, **options)])).as_middleware()])
+    return server_of(
+        tools, [FastMCPAdapter(Edictum(contracts=[no_secret(effect, **options)])).as_middleware()]
+    )
 
 
 def test_a_typed_text_is_redacted_in_both_copies() -> None:
@@ -143,12 +165,20 @@ def test_a_typed_text_is_redacted_in_both_copies() -> None:
         return f"{key} {SECRET}"
 
     result = ask(redacting(leak), "leak", key="a")
-    assert (result.content[0].text, result.structured_content, result.is_error) == ("a [GONE]", {"result": "a [GONE]"}, False)
+    assert (result.content[0].text, result.structured_content, result.is_error) == (
+        "a [GONE]",
+        {"result": "a [GONE]"},
+        False,
+    )
 
 
 def test_parts_that_say_different_things_are_all_redacted() -> None:
     def leak() -> ToolResult:
-        return ToolResult([TextContent(type="text", text="see below"), TextContent(type="text", text=SECRET)], {"n": SECRET}, {"m": SECRET})
+        return ToolResult(
+            [TextContent(type="text", text="see below"), TextContent(type="text", text=SECRET)],
+            {"n": SECRET},
+            {"m": SECRET},
+        )
 
     result = ask(redacting(leak), "leak")
     assert [block.text for block in result.content] == ["see below", "[GONE]"]
@@ -166,7 +196,9 @@ def test_several_blocks_stay_blocks() -> None:
 
 def test_a_raw_protocol_result_leaves_no_copy() -> None:
     def leak() -> mcp_types.CallToolResult:
-        return mcp_types.CallToolResult(content=[TextContent(type="text", text=SECRET)], structured_content={"n": SECRET})
+        return mcp_types.CallToolResult(
+            content=[TextContent(type="text", text=SECRET)], structured_content={"n": SECRET}
+        )
 
     assert SECRET not in ask(redacting(leak), "leak").model_dump_json()
 
@@ -182,14 +214,21 @@ def test_a_structure_that_no_longer_fits_its_schema_is_an_error() -> None:
     def person() -> Person:
         return Person(name="ada", number=SECRET)
 
-    redacted, suppressed = (ask(redacting(person, effect=effect), "person") for effect in ("redact", "deny"))
-    assert (redacted.is_error, redacted.structured_content) == (False, {"name": "ada", "number": "[GONE]"})
+    redacted, suppressed = (
+        ask(redacting(person, effect=effect), "person") for effect in ("redact", "deny")
+    )
+    assert (redacted.is_error, redacted.structured_content) == (
+        False,
+        {"name": "ada", "number": "[GONE]"},
+    )
     assert suppressed.is_error
     assert "OUTPUT SUPPRESSED" in suppressed.content[0].text
 
 
 def test_a_schema_that_refers_elsewhere_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may come from a server behind a proxy, and would make this one open any address that it names."""
+    """It may come from a server behind a proxy, and would make this one open any address that it
+    names.
+    """
     opened: list[Any] = []
     monkeypatch.setattr("urllib.request.urlopen", lambda *args, **more: opened.append(args))
     server: FastMCP[Any] = redacting()
@@ -202,7 +241,11 @@ def test_a_schema_that_refers_elsewhere_is_not_fetched(monkeypatch: pytest.Monke
 
 def test_a_call_that_waited_for_its_client_is_counted_once() -> None:
     def choose(ctx: Context) -> Any:
-        return "chosen" if ctx.request_state else mcp_types.InputRequiredResult(request_state="waiting")
+        return (
+            "chosen"
+            if ctx.request_state
+            else mcp_types.InputRequiredResult(request_state="waiting")
+        )
 
     guard = Edictum(limits=OperationLimits(max_tool_calls=1))
     adapter = FastMCPAdapter(guard)
@@ -213,7 +256,12 @@ def test_a_call_that_waited_for_its_client_is_counted_once() -> None:
             return await client.session.call_tool("choose", {}, request_state=asked.request_state)
 
     assert asyncio.run(go()).content[0].text == "chosen"
-    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_paused", "call_allowed", "call_executed"]
+    assert [str(event.action) for event in guard.local_sink.events] == [
+        "call_allowed",
+        "call_paused",
+        "call_allowed",
+        "call_executed",
+    ]
     assert guard.session(adapter.session_id).executions == 1
 
 
@@ -225,7 +273,10 @@ def test_what_fastmcp_itself_refuses_is_a_failure() -> None:
     server = server_of([look], [FastMCPAdapter(guard).as_middleware()])
     for tool, args in (("nosuch", {}), ("look", {"wrong": 1})):
         assert ask(server, tool, **args).is_error
-    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_failed"] * 2
+    assert [str(event.action) for event in guard.local_sink.events] == [
+        "call_allowed",
+        "call_failed",
+    ] * 2
 
 
 def test_a_proxy_and_a_mounted_server_are_governed_and_report_the_failures_behind_them() -> None:
@@ -237,9 +288,15 @@ def test_a_proxy_and_a_mounted_server_are_governed_and_report_the_failures_behin
         if not isinstance(inside, type(create_proxy(server_of([])))):
             inside.mount(server_of([look]))
         inside.add_middleware(FastMCPAdapter(guard).as_middleware())
-        assert ask(inside, "look", key="forbidden").content[0].text == "DENIED: The key is forbidden."
+        assert (
+            ask(inside, "look", key="forbidden").content[0].text == "DENIED: The key is forbidden."
+        )
         assert ask(inside, "look", key="a").content[0].text == "no a"
-        assert [str(event.action) for event in guard.local_sink.events] == ["call_denied", "call_allowed", "call_failed"]
+        assert [str(event.action) for event in guard.local_sink.events] == [
+            "call_denied",
+            "call_allowed",
+            "call_failed",
+        ]
 
 
 def test_clients_with_the_same_request_ids_share_the_limit_and_nothing_else() -> None:
@@ -284,13 +341,17 @@ def test_a_call_counts_once_however_often_the_middleware_is_wired() -> None:
     server = server_of([again], [adapter.as_middleware(), adapter.as_middleware()])
     ask(server, "again", key="a")
     assert ran == ["a", "a"]
-    assert guard.session(adapter.session_id).attempts == 2, "the same call once; another call, in the same request, too"
+    assert guard.session(adapter.session_id).attempts == 2, (
+        "the same call once; another call, in the same request, too"
+    )
 
 
 def test_a_name_that_no_tool_can_have_is_recorded_and_counted() -> None:
     guard = Edictum(limits=OperationLimits(max_attempts=1))
     adapter = FastMCPAdapter(guard)
-    assert "DENIED: Invalid tool_name" in str(ask(server_of([], [adapter.as_middleware()]), "functions/look"))
+    assert "DENIED: Invalid tool_name" in str(
+        ask(server_of([], [adapter.as_middleware()]), "functions/look")
+    )
     assert guard.local_sink.last().tool_name == "invalid_tool_name"
     assert guard.session(adapter.session_id).attempts == 1
 
@@ -298,7 +359,9 @@ def test_a_name_that_no_tool_can_have_is_recorded_and_counted() -> None:
 @pytest.mark.parametrize("key", ["fastmcp_note", "fastmcp", "io.modelcontextprotocol/note"])
 def test_metadata_of_a_tool_is_judged_under_whatever_name(key: str) -> None:
     def look() -> ToolResult:
-        return ToolResult(content=[TextContent(type="text", text="fine")], meta={key: {"note": SECRET}})
+        return ToolResult(
+            content=[TextContent(type="text", text="fine")], meta={key: {"note": SECRET}}
+        )
 
     guard = Edictum(contracts=[no_secret("redact", redact=without_secret)])
     said = str(ask(server_of([look], [FastMCPAdapter(guard).as_middleware()]), "look"))

@@ -40,11 +40,15 @@ def test_what_is_locked_is_in_the_declared_range(run: Any, name: str) -> None:
 
 
 def test_a_lower_bound_is_either_tested_by_the_usual_run_or_by_the_lowest_one(run: Any) -> None:
-    """The usual run has exactly the first supported version, or the framework is light and ``--lowest`` installs it."""
+    """The usual run has exactly the first supported version, or the framework is light and
+    ``--lowest`` installs it.
+    """
     for name in edictum.adapters.ADAPTERS:
         for distribution, (first, _) in getattr(edictum.adapters, name).requires.items():
             usual = numbers(locked(run)[distribution])
-            assert distribution in run.supported() or usual[: len(numbers(first))] == numbers(first), distribution
+            assert distribution in run.supported() or usual[: len(numbers(first))] == numbers(
+                first
+            ), distribution
 
 
 def test_the_lowest_run_asks_for_the_first_versions_and_for_locked_tools(run: Any) -> None:
@@ -59,11 +63,16 @@ def test_other_runs_leave_the_lock_files_venvs_and_results_of_the_usual_one(
 ) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr(run, "BUILT", tmp_path)
-    monkeypatch.setattr(run, "must", lambda *command: commands.append([str(part) for part in command]))
+    monkeypatch.setattr(
+        run, "must", lambda *command: commands.append([str(part) for part in command])
+    )
     monkeypatch.setattr(run, "uv", lambda: "uv")
     for kind in ("latest", "lowest"):
         assert run.lock("s1", kind) == tmp_path / f"s1-{kind}.txt"
         assert run.results(kind) != run.results("")
-    assert [command[-1] for command in commands] == [str(tmp_path / "s1-latest.txt"), str(tmp_path / "s1-lowest.txt")]
+    assert [command[-1] for command in commands] == [
+        str(tmp_path / "s1-latest.txt"),
+        str(tmp_path / "s1-lowest.txt"),
+    ]
     assert run.lock("s1", "") == ROOT / "frameworks" / "s1.txt"
     assert len(commands) == 2

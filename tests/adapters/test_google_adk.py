@@ -21,7 +21,16 @@ from pages import ExampleAndPage
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import GoogleADKAdapter
-from edictum.testing.adapter import SECRET, AdapterConformance, Answer, Call, ControlFlow, no_forbidden, no_secret, without_secret
+from edictum.testing.adapter import (
+    SECRET,
+    AdapterConformance,
+    Answer,
+    Call,
+    ControlFlow,
+    no_forbidden,
+    no_secret,
+    without_secret,
+)
 
 pytestmark = pytest.mark.s1  # needs google.adk
 
@@ -39,16 +48,27 @@ class ScriptedModel(BaseLlm):
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
         self.seen.append([part for content in llm_request.contents for part in content.parts or ()])
         calls = self.script[len(self.seen) - 1] if len(self.seen) <= len(self.script) else ()
-        parts = [types.Part(function_call=types.FunctionCall(name=call.tool, args=call.args, id=call.id)) for call in calls]
-        yield LlmResponse(content=types.Content(role="model", parts=parts or [types.Part(text="done")]))
+        parts = [
+            types.Part(function_call=types.FunctionCall(name=call.tool, args=call.args, id=call.id))
+            for call in calls
+        ]
+        yield LlmResponse(
+            content=types.Content(role="model", parts=parts or [types.Part(text="done")])
+        )
 
 
 def agent_of(tools: Any, script: Any, name: str = "agent", **options: Any) -> LlmAgent:
-    return LlmAgent(name=name, model=ScriptedModel(script=list(script), seen=[]), tools=list(tools), **options)
+    return LlmAgent(
+        name=name, model=ScriptedModel(script=list(script), seen=[]), tools=list(tools), **options
+    )
 
 
 def answers(model: Any) -> list[tuple[str, Any]]:
-    return [(part.function_response.id, part.function_response.response) for part in model.seen[-1] if part.function_response]
+    return [
+        (part.function_response.id, part.function_response.response)
+        for part in model.seen[-1]
+        if part.function_response
+    ]
 
 
 class Run:
@@ -62,13 +82,20 @@ class Run:
 
     async def play(self, said: types.Part | None = None) -> None:
         if self.session is None:
-            self.session = await self.runner.session_service.create_session(app_name="app", user_id="user")
+            self.session = await self.runner.session_service.create_session(
+                app_name="app", user_id="user"
+            )
         async for event in self.runner.run_async(**self.start(said)):
             self.events.append(event)
 
     def start(self, said: types.Part | None = None) -> dict[str, Any]:
         message = types.Content(role="user", parts=[said or types.Part(text="go")])
-        return {"user_id": "user", "session_id": self.session.id, "new_message": message, "run_config": self.config}
+        return {
+            "user_id": "user",
+            "session_id": self.session.id,
+            "new_message": message,
+            "run_config": self.config,
+        }
 
 
 class TestGoogleADK(AdapterConformance):
@@ -78,10 +105,14 @@ class TestGoogleADK(AdapterConformance):
         return GoogleADKAdapter(guard, **options)
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Run:
-        return Run(agent_of(tools, script), [] if adapter is None else [adapter.as_plugin(on_warn)], POOLED)
+        return Run(
+            agent_of(tools, script), [] if adapter is None else [adapter.as_plugin(on_warn)], POOLED
+        )
 
     def run(self, agent: Run) -> None:
-        agent.session = agent.runner.session_service.create_session_sync(app_name="app", user_id="user")
+        agent.session = agent.runner.session_service.create_session_sync(
+            app_name="app", user_id="user"
+        )
         agent.events += list(agent.runner.run(**agent.start()))
 
     async def arun(self, agent: Run) -> None:
@@ -93,7 +124,10 @@ class TestGoogleADK(AdapterConformance):
         return str(agent.events)
 
     def replies(self, agent: Run) -> list[Answer]:
-        return [Answer(call_id, json.dumps(response), "error" in response) for call_id, response in answers(agent.agent.model)]
+        return [
+            Answer(call_id, json.dumps(response), "error" in response)
+            for call_id, response in answers(agent.agent.model)
+        ]
 
     def failing_tool(self) -> Any:
         def report(key: str) -> dict[str, str]:
@@ -114,25 +148,35 @@ class TestGoogleADK(AdapterConformance):
         return [ControlFlow("request_confirmation()", steer)]
 
     def ending(self, agent: Run) -> Any:
-        return [sorted(event.long_running_tool_ids or ()) != [] for event in agent.events], len(agent.agent.model.seen)
+        return [sorted(event.long_running_tool_ids or ()) != [] for event in agent.events], len(
+            agent.agent.model.seen
+        )
 
     def target(self, agent: Run) -> Any:
         return agent.runner
 
 
 class TestAgentCallbacks(TestGoogleADK):
-    """The same agent with callbacks of its own, and with ADK's defaults: plain functions run on the event loop."""
+    """The same agent with callbacks of its own, and with ADK's defaults: plain functions run on the
+    event loop.
+    """
 
     framework = "Google ADK (agent callbacks)"
     cannot = dict.fromkeys(
-        ("timeout", "turn"), "without a tool_thread_pool_config ADK runs plain functions on its event loop, where nothing can end them"
+        ("timeout", "turn"),
+        "without a tool_thread_pool_config ADK runs plain functions on its event loop, where"
+        " nothing can end them",
     )
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Run:
         if adapter is None:
             return Run(agent_of(tools, script))
         before, after, error = adapter.as_agent_callbacks(on_warn)
-        options = {"before_tool_callback": before, "after_tool_callback": after, "on_tool_error_callback": error}
+        options = {
+            "before_tool_callback": before,
+            "after_tool_callback": after,
+            "on_tool_error_callback": error,
+        }
         return Run(agent_of(tools, script, **options))
 
     def target(self, agent: Run) -> Any:
@@ -144,7 +188,7 @@ class TestFaults(PlantedFaults):
     adapter = GoogleADKAdapter
 
 
-# --- What is ADK's own ----------------------------------------------------------------------------------------------------------
+# --- What is ADK's own ----------------------------------------------------------------------------
 
 
 def look(key: str) -> dict[str, Any]:
@@ -164,7 +208,9 @@ def played(agent: LlmAgent, *plugins: Any) -> Run:
 
 def test_a_result_keeps_its_keys_and_a_denial_is_an_error() -> None:
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
-    agent = agent_of([look], [[Call("look", {"key": "a"}, "c1"), Call("look", {"key": "forbidden"}, "c2")]])
+    agent = agent_of(
+        [look], [[Call("look", {"key": "a"}, "c1"), Call("look", {"key": "forbidden"}, "c2")]]
+    )
     played(agent, GoogleADKAdapter(guard).as_plugin())
     assert dict(answers(agent.model)) == {
         "c1": {"found": "value of a", "number": "[GONE]"},
@@ -175,9 +221,16 @@ def test_a_result_keeps_its_keys_and_a_denial_is_an_error() -> None:
 @pytest.mark.parametrize("how", ["sub-agent", "agent tool"])
 def test_a_plugin_governs_the_other_agents_of_a_runner(how: str) -> None:
     guard = Edictum(contracts=[no_forbidden])
-    other = agent_of([look], [[Call("look", {"key": "forbidden"}, "c2")]], name="other", description="Knows more.")
+    other = agent_of(
+        [look],
+        [[Call("look", {"key": "forbidden"}, "c2")]],
+        name="other",
+        description="Knows more.",
+    )
     if how == "sub-agent":
-        agent = agent_of([], [[Call("transfer_to_agent", {"agent_name": "other"}, "c1")]], sub_agents=[other])
+        agent = agent_of(
+            [], [[Call("transfer_to_agent", {"agent_name": "other"}, "c1")]], sub_agents=[other]
+        )
     else:
         agent = agent_of([AgentTool(other)], [[Call("other", {"request": "go"}, "c1")]])
     played(agent, GoogleADKAdapter(guard).as_plugin())
@@ -200,9 +253,14 @@ def test_what_tools_of_google_and_of_mcp_call_a_failure_is_one(value: Any, actio
         return value
 
     guard = Edictum()
-    played(agent_of([report], [[Call("report", {"key": "a"}, "c1")]]), GoogleADKAdapter(guard).as_plugin())
+    played(
+        agent_of([report], [[Call("report", {"key": "a"}, "c1")]]),
+        GoogleADKAdapter(guard).as_plugin(),
+    )
     assert actions(guard)[-1] == f"{action} report"
-    assert guard.local_sink.last().success_source == ("framework" if action == "call_failed" else "default")
+    assert guard.local_sink.last().success_source == (
+        "framework" if action == "call_failed" else "default"
+    )
 
 
 def test_missing_arguments_are_adk_s_to_answer_and_a_failure() -> None:
@@ -231,7 +289,9 @@ def test_what_a_later_callback_puts_into_the_arguments_is_checked() -> None:
 
     guard = Edictum(contracts=[no_forbidden])
     before, _, _ = GoogleADKAdapter(guard).as_agent_callbacks()
-    agent = agent_of([look], [[Call("look", {"key": "a"}, "c1")]], before_tool_callback=[before, change])
+    agent = agent_of(
+        [look], [[Call("look", {"key": "a"}, "c1")]], before_tool_callback=[before, change]
+    )
     played(agent)
     assert dict(answers(agent.model)) == {"c1": {"error": "DENIED: The key is forbidden."}}
 
@@ -255,18 +315,31 @@ def test_a_call_that_waited_for_a_person_is_counted_once(how: str) -> None:
         """Do it."""
         return "the person agreed"
 
-    made = FunctionTool(steer) if how == "the tool asks" else FunctionTool(confirmed, require_confirmation=True)
+    made = (
+        FunctionTool(steer)
+        if how == "the tool asks"
+        else FunctionTool(confirmed, require_confirmation=True)
+    )
     run = Run(agent_of([made], [[Call(made.name, {"key": "a"}, "c1")]]), [adapter.as_plugin()])
 
     async def both() -> None:
         await run.play()
-        asked = [call for event in run.events for call in event.get_function_calls() if call.name == "adk_request_confirmation"]
-        response = types.FunctionResponse(name="adk_request_confirmation", id=asked[0].id, response={"confirmed": True})
+        asked = [
+            call
+            for event in run.events
+            for call in event.get_function_calls()
+            if call.name == "adk_request_confirmation"
+        ]
+        response = types.FunctionResponse(
+            name="adk_request_confirmation", id=asked[0].id, response={"confirmed": True}
+        )
         await run.play(types.Part(function_response=response))
 
     asyncio.run(both())
     assert "the person agreed" in str(answers(run.agent.model))
-    paused = [f"call_allowed {made.name}", f"call_paused {made.name}"] if how == "the tool asks" else []
+    paused = (
+        [f"call_allowed {made.name}", f"call_paused {made.name}"] if how == "the tool asks" else []
+    )
     assert actions(guard) == [*paused, f"call_allowed {made.name}", f"call_executed {made.name}"]
     assert guard.session(adapter.session_id).executions == 1
 
@@ -274,7 +347,9 @@ def test_a_call_that_waited_for_a_person_is_counted_once(how: str) -> None:
 def test_two_guards_around_one_tool_both_decide() -> None:
     strict, lax = Edictum(contracts=[no_forbidden]), Edictum()
     before, _, _ = GoogleADKAdapter(strict).as_agent_callbacks()
-    agent = agent_of([look], [[Call("look", {"key": "forbidden"}, "c1")]], before_tool_callback=before)
+    agent = agent_of(
+        [look], [[Call("look", {"key": "forbidden"}, "c1")]], before_tool_callback=before
+    )
     played(agent, GoogleADKAdapter(lax).as_plugin())
     assert actions(strict) == ["call_denied look"]
     assert dict(answers(agent.model)) == {"c1": {"error": "DENIED: The key is forbidden."}}

@@ -1,6 +1,8 @@
-"""The half of the base that is for frameworks with a hook before a tool and one after it, in a small agent loop of that kind.
+"""The half of the base that is for frameworks with a hook before a tool and one after it, in a
+small agent loop of that kind.
 
-The loop is ours, so this runs everywhere. It is also the shortest example of a driver: copy it to see what the suite wants.
+The loop is ours, so this runs everywhere. It is also the shortest example of a driver: copy it to
+see what the suite wants.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class Later(Exception):
 
 
 class Loop:
-    """Plays a script. ``before(id, name, args)`` may answer in the tool's place; ``after(id, value, error)`` may replace the result."""
+    """Plays a script. ``before(id, name, args)`` may answer in the tool's place; ``after(id, value,
+    error)`` may replace the result.
+    """
 
     def __init__(self, tools: Any, script: Any, hooks: Any = None) -> None:
         self.tools = {tool.__name__: tool for tool in tools}
@@ -62,10 +66,16 @@ class Loop:
         value, error = None, None
         try:
             tool = self.tools[call.tool]
-            value = await (tool(**call.args) if inspect.iscoroutinefunction(tool) else asyncio.to_thread(tool, **call.args))
+            value = await (
+                tool(**call.args)
+                if inspect.iscoroutinefunction(tool)
+                else asyncio.to_thread(tool, **call.args)
+            )
         except (Exception, asyncio.CancelledError) as exc:
             error = exc
-        value = await self.hooks.aafter(call.id, value, error) if self.hooks else _settled(value, error)
+        value = (
+            await self.hooks.aafter(call.id, value, error) if self.hooks else _settled(value, error)
+        )
         return Answer(call.id, _text(value), _failed(value))
 
 
@@ -103,7 +113,9 @@ class LoopAdapter(Adapter):
                 return _refusal(adapter.before(call_id, name, args, call_id=call_id, flag=flag))
 
             async def abefore(self, call_id: str, name: str, args: dict[str, Any]) -> str | None:
-                return _refusal(await adapter.abefore(call_id, name, args, call_id=call_id, flag=flag))
+                return _refusal(
+                    await adapter.abefore(call_id, name, args, call_id=call_id, flag=flag)
+                )
 
             def after(self, call_id: str, value: Any, error: BaseException | None) -> Any:
                 reply = adapter.after(call_id, value, error, on_warn=on_postcondition_warn)
@@ -172,7 +184,7 @@ class TestFaults(PlantedFaults):
     adapter = LoopAdapter
 
 
-# --- The base --------------------------------------------------------------------------------------------------------------------
+# --- The base -------------------------------------------------------------------------------------
 
 
 def test_an_open_call_id_cannot_be_opened_again() -> None:
@@ -247,7 +259,11 @@ def test_the_principal_can_be_changed() -> None:
     for principal in (None, Principal(user_id="other"), None):
         adapter.set_principal(principal)
         adapter.call("t", {}, lambda args: 1)
-    found = [(event.principal or {})["user_id"] for event in guard.local_sink.events if event.action == "call_executed"]
+    found = [
+        (event.principal or {})["user_id"]
+        for event in guard.local_sink.events
+        if event.action == "call_executed"
+    ]
     assert found == ["guard", "other", "guard"]
 
 
@@ -259,7 +275,11 @@ def test_something_that_is_not_a_guard_is_refused() -> None:
 def test_versions_are_checked_in_one_sentence() -> None:
     check_version("X", "pytest", "1", "1000")
     with pytest.raises(
-        EdictumConfigError, match=r"X needs no-such-thing>=1,<2, which is not installed\. Run: pip install 'no-such-thing>=1,<2'"
+        EdictumConfigError,
+        match=(
+            r"X needs no-such-thing>=1,<2, which is not installed\. Run: pip install"
+            r" 'no-such-thing>=1,<2'"
+        ),
     ):
         check_version("X", "no-such-thing", "1", "2")
     with pytest.raises(EdictumConfigError, match=r"X supports pytest>=1000,<2000; installed is \d"):
@@ -289,9 +309,15 @@ def test_ways_of_the_loop_really_run_at_once() -> None:
     assert len(loop.read) == 3
 
 
-@pytest.mark.parametrize("name", ["a/b", "", "x" * 300, "two\nlines", 7], ids=["slash", "empty", "long", "lines", "number"])
+@pytest.mark.parametrize(
+    "name",
+    ["a/b", "", "x" * 300, "two\nlines", 7],
+    ids=["slash", "empty", "long", "lines", "number"],
+)
 @pytest.mark.parametrize("how", ["call", "acall", "before", "abefore"])
-def test_a_call_whose_name_cannot_be_written_down_is_recorded_and_counted(how: str, name: Any) -> None:
+def test_a_call_whose_name_cannot_be_written_down_is_recorded_and_counted(
+    how: str, name: Any
+) -> None:
     asked: list[str] = []
 
     @precondition("*")
@@ -302,15 +328,19 @@ def test_a_call_whose_name_cannot_be_written_down_is_recorded_and_counted(how: s
     guard = Edictum(contracts=[ask_somebody])
     adapter = Adapter(guard)
     way = getattr(adapter, how)
-    given = (name, {"key": "a"}, lambda _: asked.append("it ran")) if "call" in how else ("c1", name, {"key": "a"})
+    given = (
+        (name, {"key": "a"}, lambda _: asked.append("it ran"))
+        if "call" in how
+        else ("c1", name, {"key": "a"})
+    )
     made = way(*given, call_id="c1")
     reply = asyncio.run(made) if inspect.isawaitable(made) else made
     assert isinstance(reply, Reply)
     assert reply.denied
     assert "Invalid tool_name" in str(reply.text)
-    assert [(str(event.action), event.tool_name, event.call_id) for event in guard.local_sink.events] == [
-        ("call_denied", "invalid_tool_name", "c1")
-    ]
+    assert [
+        (str(event.action), event.tool_name, event.call_id) for event in guard.local_sink.events
+    ] == [("call_denied", "invalid_tool_name", "c1")]
     assert (guard.session(adapter.session_id).attempts, asked) == (1, [])
 
 

@@ -22,7 +22,16 @@ from pages import ExampleAndPage
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import LangChainAdapter
-from edictum.testing.adapter import SECRET, AdapterConformance, Answer, Call, ControlFlow, no_forbidden, no_secret, without_secret
+from edictum.testing.adapter import (
+    SECRET,
+    AdapterConformance,
+    Answer,
+    Call,
+    ControlFlow,
+    no_forbidden,
+    no_secret,
+    without_secret,
+)
 
 pytestmark = pytest.mark.s1  # needs langchain
 
@@ -40,21 +49,35 @@ class ScriptedModel(BaseChatModel):
     def bind_tools(self, tools: Any, **options: Any) -> Any:
         return self
 
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any) -> ChatResult:
+    def _generate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> ChatResult:
         self.seen.append(list(messages))
-        message = self.script[len(self.seen) - 1] if len(self.seen) <= len(self.script) else AIMessage("done")
+        message = (
+            self.script[len(self.seen) - 1]
+            if len(self.seen) <= len(self.script)
+            else AIMessage("done")
+        )
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
 def turn(calls: Any) -> AIMessage:
-    return AIMessage("", tool_calls=[{"name": call.tool, "args": call.args, "id": call.id, "type": "tool_call"} for call in calls])
+    return AIMessage(
+        "",
+        tool_calls=[
+            {"name": call.tool, "args": call.args, "id": call.id, "type": "tool_call"}
+            for call in calls
+        ],
+    )
 
 
 def as_tool(function: Any) -> Any:
     if isinstance(function, StructuredTool):
         return function
     kind = "coroutine" if inspect.iscoroutinefunction(function) else "func"
-    return StructuredTool.from_function(**{kind: function}, name=function.__name__, description="A tool.")
+    return StructuredTool.from_function(
+        **{kind: function}, name=function.__name__, description="A tool."
+    )
 
 
 class Agent:
@@ -62,7 +85,12 @@ class Agent:
 
     def __init__(self, tools: Any, script: Any, middleware: Any) -> None:
         self.model = ScriptedModel(script=[turn(calls) for calls in script], seen=[])
-        self.graph = create_agent(self.model, [as_tool(item) for item in tools], middleware=middleware, checkpointer=InMemorySaver())
+        self.graph = create_agent(
+            self.model,
+            [as_tool(item) for item in tools],
+            middleware=middleware,
+            checkpointer=InMemorySaver(),
+        )
         self.config = {"configurable": {"thread_id": "1"}}
         self.start = {"messages": [HumanMessage("go")]}
         self.state: Any = None
@@ -86,7 +114,14 @@ class TestLangChain(AdapterConformance):
     def stream(self, agent: Agent) -> str:
         async def collect() -> str:
             modes = ["updates", "values", "messages", "custom"]
-            return str([part async for part in agent.graph.astream(agent.start, agent.config, stream_mode=modes)])
+            return str(
+                [
+                    part
+                    async for part in agent.graph.astream(
+                        agent.start, agent.config, stream_mode=modes
+                    )
+                ]
+            )
 
         return asyncio.run(collect())
 
@@ -94,8 +129,13 @@ class TestLangChain(AdapterConformance):
         read = agent.model.seen[-1]
         assert all(message.type in ("human", "ai", "tool") for message in read)
         found = [message for message in read[1:] if message.type != "ai"]
-        assert all(isinstance(message, ToolMessage) for message in found), f"not a ToolMessage: {found}"
-        return [Answer(m.tool_call_id, f"{m.text} {m.artifact or ''}", m.status == "error") for m in found]
+        assert all(isinstance(message, ToolMessage) for message in found), (
+            f"not a ToolMessage: {found}"
+        )
+        return [
+            Answer(m.tool_call_id, f"{m.text} {m.artifact or ''}", m.status == "error")
+            for m in found
+        ]
 
     def failing_tool(self) -> Any:
         def report(key: str) -> str:
@@ -104,7 +144,9 @@ class TestLangChain(AdapterConformance):
         async def areport(key: str) -> str:
             raise ToolException("there is no such key")
 
-        return StructuredTool.from_function(report, areport, name="report", description="A tool.", handle_tool_error=True)
+        return StructuredTool.from_function(
+            report, areport, name="report", description="A tool.", handle_tool_error=True
+        )
 
     def control_flow(self) -> list[ControlFlow]:
         @tool
@@ -126,7 +168,7 @@ class TestFaults(PlantedFaults):
     adapter = LangChainAdapter
 
 
-# --- What is LangChain's own ----------------------------------------------------------------------------------------------------
+# --- What is LangChain's own ----------------------------------------------------------------------
 
 
 def ask_node(node: Any, *calls: Call, how: str = "sync") -> list[Any]:
@@ -152,21 +194,36 @@ def look_twice(key: str) -> tuple[str, dict[str, str]]:
 @tool
 def move(key: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
     """Change the state."""
-    return Command(update={"messages": [ToolMessage(f"moved to {SECRET}", tool_call_id=tool_call_id)], "place": key})
+    return Command(
+        update={
+            "messages": [ToolMessage(f"moved to {SECRET}", tool_call_id=tool_call_id)],
+            "place": key,
+        }
+    )
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_a_tool_node_is_governed(how: str) -> None:
     node = LangChainAdapter(Edictum(contracts=[no_forbidden])).as_tool_node([look])
-    denied, allowed = ask_node(node, Call("look", {"key": "forbidden"}, "c1"), Call("look", {"key": "a"}, "c2"), how=how)
-    assert (denied.status, denied.content, denied.tool_call_id) == ("error", "DENIED: The key is forbidden.", "c1")
+    denied, allowed = ask_node(
+        node, Call("look", {"key": "forbidden"}, "c1"), Call("look", {"key": "a"}, "c2"), how=how
+    )
+    assert (denied.status, denied.content, denied.tool_call_id) == (
+        "error",
+        "DENIED: The key is forbidden.",
+        "c1",
+    )
     assert (allowed.status, allowed.name) == ("success", "look")
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_content_and_artifact_are_both_redacted(how: str) -> None:
     guard = Edictum(contracts=[no_secret("redact", redact=without_secret)])
-    (message,) = ask_node(LangChainAdapter(guard).as_tool_node([look_twice]), Call("look_twice", {"key": "a"}, "c1"), how=how)
+    (message,) = ask_node(
+        LangChainAdapter(guard).as_tool_node([look_twice]),
+        Call("look_twice", {"key": "a"}, "c1"),
+        how=how,
+    )
     assert (message.content, message.artifact) == ("value of a, [GONE]", {"raw": "[GONE]"})
 
 
@@ -189,15 +246,32 @@ class Notes(MessagesState):
 @tool
 def write_all(key: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
     """Write to every place that a tool can write to."""
-    mine = ToolMessage(f"done {SECRET}", tool_call_id=tool_call_id, artifact={"raw": SECRET}, additional_kwargs={"raw": SECRET})
-    said = [mine, HumanMessage(f"note {SECRET}", name=f"by {SECRET}"), {"role": "user", "content": f"also {SECRET}"}]
-    return Command(update={"messages": said, "notes": {"raw": [SECRET]}}, goto=[Send("reader", {"notes": SECRET}), "reader"])
+    mine = ToolMessage(
+        f"done {SECRET}",
+        tool_call_id=tool_call_id,
+        artifact={"raw": SECRET},
+        additional_kwargs={"raw": SECRET},
+    )
+    said = [
+        mine,
+        HumanMessage(f"note {SECRET}", name=f"by {SECRET}"),
+        {"role": "user", "content": f"also {SECRET}"},
+    ]
+    return Command(
+        update={"messages": said, "notes": {"raw": [SECRET]}},
+        goto=[Send("reader", {"notes": SECRET}), "reader"],
+    )
 
 
 @tool
 def write_aside(key: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
     """Write only beside the message that answers the call."""
-    return Command(update={"messages": [ToolMessage("done", tool_call_id=tool_call_id), HumanMessage(SECRET)], "notes": SECRET})
+    return Command(
+        update={
+            "messages": [ToolMessage("done", tool_call_id=tool_call_id), HumanMessage(SECRET)],
+            "notes": SECRET,
+        }
+    )
 
 
 @tool
@@ -209,46 +283,94 @@ def answer_with_artifact(key: str, tool_call_id: Annotated[str, InjectedToolCall
 @tool
 def forget(key: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
     """Remove a message."""
-    return Command(update={"messages": [RemoveMessage(id="first"), ToolMessage("forgotten", tool_call_id=tool_call_id)], "notes": key})
+    return Command(
+        update={
+            "messages": [
+                RemoveMessage(id="first"),
+                ToolMessage("forgotten", tool_call_id=tool_call_id),
+            ],
+            "notes": key,
+        }
+    )
 
 
 def state_after(made: Any, contract: Any, how: str) -> tuple[dict[str, Any], list[Any], Edictum]:
     """The state of a graph after one call of the tool, and what the node after it was given."""
     guard, given = Edictum(contracts=[contract]), list[Any]()
     node = LangChainAdapter(guard).as_tool_node([made])
-    graph = StateGraph(Notes).add_node("tools", node).add_node("reader", lambda state: given.append(state) or {}).add_edge(START, "tools")
-    start = {"messages": [HumanMessage("go", id="first"), turn([Call(made.name, {"key": "a"}, "c1")])], "notes": ""}
+    graph = (
+        StateGraph(Notes)
+        .add_node("tools", node)
+        .add_node("reader", lambda state: given.append(state) or {})
+        .add_edge(START, "tools")
+    )
+    start = {
+        "messages": [HumanMessage("go", id="first"), turn([Call(made.name, {"key": "a"}, "c1")])],
+        "notes": "",
+    }
     compiled = graph.compile()
-    return compiled.invoke(start) if how == "sync" else asyncio.run(compiled.ainvoke(start)), given, guard
+    return (
+        compiled.invoke(start) if how == "sync" else asyncio.run(compiled.ainvoke(start)),
+        given,
+        guard,
+    )
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-@pytest.mark.parametrize("made", [write_all, write_aside, answer_with_artifact], ids=lambda made: made.name)
+@pytest.mark.parametrize(
+    "made", [write_all, write_aside, answer_with_artifact], ids=lambda made: made.name
+)
 def test_all_that_a_tool_writes_is_redacted(made: Any, how: str) -> None:
     state, given, guard = state_after(made, no_secret("redact", redact=without_secret), how)
     assert SECRET not in f"{state} {given} {[vars(message) for message in state['messages']]}"
-    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "postcondition_warning", "call_executed"]
+    assert [str(event.action) for event in guard.local_sink.events] == [
+        "call_allowed",
+        "postcondition_warning",
+        "call_executed",
+    ]
     if made is write_all:
         mine, note, also = state["messages"][2:]
-        assert (mine.content, mine.artifact, mine.tool_call_id) == ("done [GONE]", {"raw": "[GONE]"}, "c1")
-        assert (note.content, note.name, also.content, state["notes"]) == ("note [GONE]", "by [GONE]", "also [GONE]", {"raw": ["[GONE]"]})
+        assert (mine.content, mine.artifact, mine.tool_call_id) == (
+            "done [GONE]",
+            {"raw": "[GONE]"},
+            "c1",
+        )
+        assert (note.content, note.name, also.content, state["notes"]) == (
+            "note [GONE]",
+            "by [GONE]",
+            "also [GONE]",
+            {"raw": ["[GONE]"]},
+        )
         assert {"notes": "[GONE]"} in given
         assert len(given) == 2
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-@pytest.mark.parametrize("made", [write_all, write_aside, answer_with_artifact], ids=lambda made: made.name)
+@pytest.mark.parametrize(
+    "made", [write_all, write_aside, answer_with_artifact], ids=lambda made: made.name
+)
 def test_what_a_denied_result_wrote_is_left_out(made: Any, how: str) -> None:
     state, given, _ = state_after(made, no_secret("deny"), how)
     (message,) = state["messages"][2:]
     assert SECRET not in f"{state} {given} {vars(message)}"
-    assert (message.tool_call_id, message.artifact, message.additional_kwargs, state["notes"]) == ("c1", None, {}, "")
-    assert len(given) == (1 if made is write_all else 0)  # it goes where it was sent, without what it was to bring along
+    assert (message.tool_call_id, message.artifact, message.additional_kwargs, state["notes"]) == (
+        "c1",
+        None,
+        {},
+        "",
+    )
+    assert len(given) == (
+        1 if made is write_all else 0
+    )  # it goes where it was sent, without what it was to bring along
 
 
 def test_what_nobody_objects_to_is_written_as_the_tool_wrote_it() -> None:
     state, _, _ = state_after(forget, no_secret("redact", redact=without_secret), "sync")
-    assert ([message.type for message in state["messages"]], state["messages"][-1].content, state["notes"]) == (
+    assert (
+        [message.type for message in state["messages"]],
+        state["messages"][-1].content,
+        state["notes"],
+    ) == (
         ["ai", "tool"],
         "forgotten",
         "a",
@@ -257,7 +379,11 @@ def test_what_nobody_objects_to_is_written_as_the_tool_wrote_it() -> None:
 
 def test_two_middlewares_with_two_guards_both_decide() -> None:
     guards = Edictum(), Edictum(contracts=[no_forbidden])
-    agent = Agent([look], [[Call("look", {"key": "forbidden"}, "c1")]], [LangChainAdapter(guard).as_middleware() for guard in guards])
+    agent = Agent(
+        [look],
+        [[Call("look", {"key": "forbidden"}, "c1")]],
+        [LangChainAdapter(guard).as_middleware() for guard in guards],
+    )
     TestLangChain().run(agent)
     assert "DENIED: The key is forbidden." in str(TestLangChain().replies(agent))
     assert [str(event.action) for event in guards[1].local_sink.events] == ["call_denied"]
@@ -267,22 +393,34 @@ def test_two_middlewares_with_two_guards_both_decide() -> None:
 def test_a_name_that_no_tool_can_have_is_recorded_and_counted(how: str) -> None:
     guard = Edictum(limits=OperationLimits(max_attempts=1))
     adapter = LangChainAdapter(guard)
-    (message,) = ask_node(adapter.as_tool_node([look]), Call("functions/look", {"key": "a"}, "c1"), how=how)
-    assert (message.status, message.content.startswith("DENIED: Invalid tool_name: 'functions/look'")) == ("error", True)
-    assert [(str(event.action), event.tool_name, event.call_id) for event in guard.local_sink.events] == [
-        ("call_denied", "invalid_tool_name", "c1")
-    ]
+    (message,) = ask_node(
+        adapter.as_tool_node([look]), Call("functions/look", {"key": "a"}, "c1"), how=how
+    )
+    assert (
+        message.status,
+        message.content.startswith("DENIED: Invalid tool_name: 'functions/look'"),
+    ) == ("error", True)
+    assert [
+        (str(event.action), event.tool_name, event.call_id) for event in guard.local_sink.events
+    ] == [("call_denied", "invalid_tool_name", "c1")]
     (message,) = ask_node(adapter.as_tool_node([look]), Call("look", {"key": "a"}, "c2"), how=how)
     assert "DENIED: Attempt limit" in message.content
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-@pytest.mark.parametrize("call", [Call("nosuch", {}, "c1"), Call("look", {"wrong": 1}, "c1")], ids=["unknown tool", "bad arguments"])
+@pytest.mark.parametrize(
+    "call",
+    [Call("nosuch", {}, "c1"), Call("look", {"wrong": 1}, "c1")],
+    ids=["unknown tool", "bad arguments"],
+)
 def test_what_langchain_itself_refuses_is_a_failure(call: Call, how: str) -> None:
     guard = Edictum()
     (message,) = ask_node(LangChainAdapter(guard).as_tool_node([look]), call, how=how)
     assert message.status == "error"
-    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_failed"]
+    assert [str(event.action) for event in guard.local_sink.events] == [
+        "call_allowed",
+        "call_failed",
+    ]
     assert guard.local_sink.last().success_source == "framework"
 
 
@@ -290,17 +428,26 @@ def test_a_call_that_waited_for_a_person_is_counted_once() -> None:
     guard = Edictum(limits=OperationLimits(max_tool_calls=1))
     adapter = LangChainAdapter(guard)
     driver = TestLangChain()
-    agent = driver.build(adapter, [driver.control_flow()[0].tool], [[Call("steer", {"key": "a"}, "c1")]])
+    agent = driver.build(
+        adapter, [driver.control_flow()[0].tool], [[Call("steer", {"key": "a"}, "c1")]]
+    )
     driver.run(agent)
     agent.state = agent.graph.invoke(Command(resume="yes"), agent.config)
     assert "the person said yes" in driver.replies(agent)[0].text
-    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_paused", "call_allowed", "call_executed"]
+    assert [str(event.action) for event in guard.local_sink.events] == [
+        "call_allowed",
+        "call_paused",
+        "call_allowed",
+        "call_executed",
+    ]
     session = guard.session(adapter.session_id)
     assert (session.attempts, session.executions, session.failures) == (2, 1, 0)
 
 
 def test_a_governed_tool_is_inspected_once_as_a_bare_one_is() -> None:
-    """LangChain keeps in a tool which arguments it injects. We give it copies, none of which is called twice."""
+    """LangChain keeps in a tool which arguments it injects. We give it copies, none of which is
+    called twice.
+    """
     looked: list[bool] = []
 
     class Noted(StructuredTool):
@@ -311,7 +458,9 @@ def test_a_governed_tool_is_inspected_once_as_a_bare_one_is() -> None:
 
     noted = Noted.from_function(look.func, name="look", description="A tool.")
     node = LangChainAdapter(Edictum()).as_tool_node([noted])
-    messages = [ask_node(node, Call("look", {"key": str(number)}, "c1"))[0].content for number in range(3)]
+    messages = [
+        ask_node(node, Call("look", {"key": str(number)}, "c1"))[0].content for number in range(3)
+    ]
     assert messages == [f"value of {number}, {SECRET}" for number in range(3)]
     assert looked == [True]
 
@@ -325,7 +474,10 @@ def test_a_node_that_is_governed_in_asynchronous_runs_only_is_noticed() -> None:
 
 def test_an_unsupported_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LangChainAdapter, "requires", {"langchain": ("7.0", "8")})
-    with pytest.raises(EdictumConfigError, match=r"supports langchain>=7\.0,<8; installed is 1\..*pip install 'langchain>=7\.0,<8'"):
+    with pytest.raises(
+        EdictumConfigError,
+        match=r"supports langchain>=7\.0,<8; installed is 1\..*pip install 'langchain>=7\.0,<8'",
+    ):
         LangChainAdapter(Edictum()).as_middleware()
 
 

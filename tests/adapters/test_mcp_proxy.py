@@ -1,4 +1,6 @@
-"""``edictum mcp-proxy``: the suite against a server behind the relay, and the official client of mcp 2 against processes."""
+"""``edictum mcp-proxy``: the suite against a server behind the relay, and the official client of
+mcp 2 against processes.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,15 @@ from test_fastmcp import Agent, send_under_our_ids, server_of, text_of
 from edictum import Edictum
 from edictum.adapters.mcp import MCPAdapter
 from edictum.cli._mcp_relay import Relay
-from edictum.testing.adapter import SECRET, AdapterConformance, Answer, ControlFlow, no_forbidden, no_secret, without_secret
+from edictum.testing.adapter import (
+    SECRET,
+    AdapterConformance,
+    Answer,
+    ControlFlow,
+    no_forbidden,
+    no_secret,
+    without_secret,
+)
 
 pytestmark = pytest.mark.s1  # needs mcp
 
@@ -42,7 +52,9 @@ class ThroughRelay(FastMCPTransport):
         self.adapter = adapter
 
     @contextlib.asynccontextmanager
-    async def connect_session(self, *, transport_options: Any = None, **options: Any) -> AsyncIterator[Any]:
+    async def connect_session(
+        self, *, transport_options: Any = None, **options: Any
+    ) -> AsyncIterator[Any]:
         lowlevel = self.server._mcp_server
         async with (
             create_client_server_memory_streams() as (client, inner),
@@ -53,9 +65,13 @@ class ThroughRelay(FastMCPTransport):
             relay = Relay(self.adapter, sender(inner[1]), sender(outer[1]))
             tasks.start_soon(pump, inner[0], relay.from_client)
             tasks.start_soon(pump, outer[0], relay.from_server)
-            tasks.start_soon(lambda: lowlevel.run(*server, lowlevel.create_initialization_options()))
+            tasks.start_soon(
+                lambda: lowlevel.run(*server, lowlevel.create_initialization_options())
+            )
             try:
-                async with ClientSession(read_stream=client[0], write_stream=client[1], **options) as session:
+                async with ClientSession(
+                    read_stream=client[0], write_stream=client[1], **options
+                ) as session:
                     yield session
             finally:
                 with anyio.CancelScope(shield=True):
@@ -80,7 +96,9 @@ class Behind(Agent):
 
     def __init__(self, server: Any, script: Any, adapter: Any, on_warn: Any) -> None:
         super().__init__(server, script)
-        self.transport: Any = FastMCPTransport(server) if adapter is None else ThroughRelay(server, adapter)
+        self.transport: Any = (
+            FastMCPTransport(server) if adapter is None else ThroughRelay(server, adapter)
+        )
         if on_warn is not None:
             self.transport.adapter = WithCallback(adapter, on_warn)
 
@@ -92,7 +110,11 @@ class Behind(Agent):
 
     async def canary(self, request: Any) -> Any:
         async with FastClient(self.transport) as client:
-            return plain(await client.session.call_tool(request["params"]["name"], request["params"]["arguments"]))
+            return plain(
+                await client.session.call_tool(
+                    request["params"]["name"], request["params"]["arguments"]
+                )
+            )
 
 
 class WithCallback:
@@ -107,7 +129,11 @@ class TestMCPProxy(AdapterConformance):
     framework, distribution = "MCP proxy", "mcp"
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     raised_as = "framework"
-    cannot = {"streaming": "a tool's result is one message; progress and log messages before it pass as they are"}
+    cannot = {
+        "streaming": (
+            "a tool's result is one message; progress and log messages before it pass as they are"
+        )
+    }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
         return MCPAdapter(guard, **options)
@@ -122,13 +148,17 @@ class TestMCPProxy(AdapterConformance):
         await agent.run()
 
     def replies(self, agent: Behind) -> list[Answer]:
-        assert all(isinstance(result, mcp_types.CallToolResult) for _, result in agent.read), agent.read
+        assert all(isinstance(result, mcp_types.CallToolResult) for _, result in agent.read), (
+            agent.read
+        )
         return [Answer(call_id, text_of(result), result.is_error) for call_id, result in agent.read]
 
     def failing_tool(self) -> Any:
         def report(key: str) -> str:
             """Answered with an error of the protocol, which is no result."""
-            raise MCPError(mcp_types.MISSING_REQUIRED_CLIENT_CAPABILITY, "the client cannot be asked")
+            raise MCPError(
+                mcp_types.MISSING_REQUIRED_CLIENT_CAPABILITY, "the client cannot be asked"
+            )
 
         return report
 
@@ -150,11 +180,16 @@ class TestFaults(PlantedFaults):
     adapter = MCPAdapter
 
 
-# --- On the wire ------------------------------------------------------------------------------------------------------------------
+# --- On the wire ----------------------------------------------------------------------------------
 
 
 def call(**params: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "look", "arguments": {}, **params}}
+    return {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "look", "arguments": {}, **params},
+    }
 
 
 def answered(guard: Edictum, request: Any, **said: Any) -> Any:
@@ -167,7 +202,9 @@ def answered(guard: Edictum, request: Any, **said: Any) -> Any:
     return asyncio.run(MCPAdapter(guard).answer(request, forward))
 
 
-@pytest.mark.parametrize("params", [{"name": 1}, {"arguments": [1]}, {"arguments": "key"}, {"task": {"ttl": 1}}])
+@pytest.mark.parametrize(
+    "params", [{"name": 1}, {"arguments": [1]}, {"arguments": "key"}, {"task": {"ttl": 1}}]
+)
 def test_a_call_that_cannot_be_checked_goes_no_further(params: Any) -> None:
     assert answered(Edictum(), call(**params))["error"]["code"] == -32602
 
@@ -181,14 +218,19 @@ def test_an_error_of_the_protocol_is_a_failure_and_is_redacted() -> None:
     assert guard.local_sink.last().action == "call_failed"
 
 
-@pytest.mark.parametrize("result", [{"task": {"taskId": "1"}}, {"resultType": "task"}, {"content": SECRET}, SECRET, None])
+@pytest.mark.parametrize(
+    "result", [{"task": {"taskId": "1"}}, {"resultType": "task"}, {"content": SECRET}, SECRET, None]
+)
 def test_an_answer_that_cannot_be_judged_is_withheld(result: Any) -> None:
     said = answered(Edictum(contracts=[no_secret("deny")]), call(), result=result)
     assert "error" in said and SECRET not in json.dumps(said)
 
 
 def test_a_structure_of_another_form_is_an_error() -> None:
-    result = {"content": [{"type": "text", "text": SECRET}], "structuredContent": {"result": SECRET, "count": 3}}
+    result = {
+        "content": [{"type": "text", "text": SECRET}],
+        "structuredContent": {"result": SECRET, "count": 3},
+    }
     said = answered(Edictum(contracts=[no_secret("deny")]), call(), result=result)["result"]
     assert said["isError"] is True
 
@@ -218,10 +260,17 @@ async def test_a_late_answer_to_a_call_that_was_given_up_is_not_read() -> None:
     wire = Wire(guard)
     await wire.relay.from_client(call())
     await settle()
-    await wire.relay.from_client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+    await wire.relay.from_client(
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    )
     await settle()
-    await wire.relay.from_server({"jsonrpc": "2.0", "id": 1, "result": {"content": [], "late": SECRET}})
-    assert [message["method"] for message in wire.server] == ["tools/call", "notifications/cancelled"]
+    await wire.relay.from_server(
+        {"jsonrpc": "2.0", "id": 1, "result": {"content": [], "late": SECRET}}
+    )
+    assert [message["method"] for message in wire.server] == [
+        "tools/call",
+        "notifications/cancelled",
+    ]
     assert wire.client == []
     assert guard.local_sink.last().success_source == "cancelled"
 
@@ -240,7 +289,7 @@ async def test_calls_in_a_batch_without_an_id_or_under_an_open_id_do_not_slip_th
     await wire.relay.close()
 
 
-# --- Processes, and the official client ----------------------------------------------------------------------------------------------
+# --- Processes, and the official client -----------------------------------------------------------
 
 
 @pytest.fixture
@@ -258,7 +307,11 @@ def open_rules(tmp_path: Path) -> Path:
 
 
 def reach(target: list[str] | str) -> Any:
-    return target if isinstance(target, str) else StdioServerParameters(command=target[0], args=target[1:])
+    return (
+        target
+        if isinstance(target, str)
+        else StdioServerParameters(command=target[0], args=target[1:])
+    )
 
 
 async def everything(target: list[str] | str, mode: str) -> list[Any]:
@@ -269,12 +322,27 @@ async def everything(target: list[str] | str, mode: str) -> list[Any]:
         told.append(("progress", done, total))
 
     async with Client(reach(target), mode=mode) as client:
-        lists = (client.list_tools, client.list_resources, client.list_resource_templates, client.list_prompts)
+        lists = (
+            client.list_tools,
+            client.list_resources,
+            client.list_resource_templates,
+            client.list_prompts,
+        )
         told += [plain(await ask()) for ask in lists]
-        told += [plain(await client.call_tool(name, args, progress_callback=progress)) for name, args in CALLS]
-        told += [plain(await client.read_resource(uri)) for uri in ("data://one", "data://ada/record")]
+        told += [
+            plain(await client.call_tool(name, args, progress_callback=progress))
+            for name, args in CALLS
+        ]
+        told += [
+            plain(await client.read_resource(uri)) for uri in ("data://one", "data://ada/record")
+        ]
         told += [plain(await client.get_prompt("hello", {"name": "ada"}))]
-        told += [client.protocol_version, plain(client.server_info), client.instructions, plain(client.server_capabilities)]
+        told += [
+            client.protocol_version,
+            plain(client.server_info),
+            client.instructions,
+            plain(client.server_capabilities),
+        ]
     return told
 
 
@@ -282,23 +350,37 @@ async def governed(target: list[str] | str, mode: str) -> None:
     async with Client(reach(target), mode=mode) as client:
         await client.list_tools()
         denied, text, structure = [
-            await client.call_tool(*ask) for ask in (("lookup", {"key": "forbidden"}), ("lookup", {"key": "a"}), ("person", {"key": "a"}))
+            await client.call_tool(*ask)
+            for ask in (
+                ("lookup", {"key": "forbidden"}),
+                ("lookup", {"key": "a"}),
+                ("person", {"key": "a"}),
+            )
         ]
     assert (denied.is_error, denied.content[0].text) == (True, "DENIED: The key is forbidden.")
-    assert (text.content[0].text, text.structured_content) == ("the number of a is [REDACTED]", {"result": "the number of a is [REDACTED]"})
+    assert (text.content[0].text, text.structured_content) == (
+        "the number of a is [REDACTED]",
+        {"result": "the number of a is [REDACTED]"},
+    )
     assert structure.is_error is False
     assert json.loads(structure.content[0].text) == {"name": "a", "ssn": "[REDACTED]"}
     assert structure.structured_content == {"name": "a", "ssn": "[REDACTED]"}
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_over_stdio_the_proxy_passes_what_the_bare_server_passes(open_rules: Path, rules: Path, mode: str) -> None:
-    assert asyncio.run(everything(proxy(open_rules, to=BARE), mode)) == asyncio.run(everything(BARE, mode))
+def test_over_stdio_the_proxy_passes_what_the_bare_server_passes(
+    open_rules: Path, rules: Path, mode: str
+) -> None:
+    assert asyncio.run(everything(proxy(open_rules, to=BARE), mode)) == asyncio.run(
+        everything(BARE, mode)
+    )
     asyncio.run(governed(proxy(rules, to=BARE), mode))
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_over_http_the_proxy_passes_what_the_bare_server_passes(open_rules: Path, rules: Path, mode: str) -> None:
+def test_over_http_the_proxy_passes_what_the_bare_server_passes(
+    open_rules: Path, rules: Path, mode: str
+) -> None:
     with upstream_url() as url:
         bare = asyncio.run(everything(url, mode))
         assert asyncio.run(everything(proxy(open_rules, to=[url]), mode)) == bare
@@ -309,10 +391,16 @@ def test_over_http_the_proxy_passes_what_the_bare_server_passes(open_rules: Path
             asyncio.run(governed(port, mode))
 
 
-def test_a_client_reads_nothing_raw_of_a_server_that_answers_twice_and_under_text(rules: Path, tmp_path: Path) -> None:
+def test_a_client_reads_nothing_raw_of_a_server_that_answers_twice_and_under_text(
+    rules: Path, tmp_path: Path
+) -> None:
     async def go() -> list[Any]:
-        async with Client(reach(proxy(rules, "--audit", str(tmp_path / "audit.jsonl"), to=ODD)), mode="legacy") as client:
-            return [(await client.call_tool("lookup", {"key": "a"})).content[0].text for _ in range(3)]
+        async with Client(
+            reach(proxy(rules, "--audit", str(tmp_path / "audit.jsonl"), to=ODD)), mode="legacy"
+        ) as client:
+            return [
+                (await client.call_tool("lookup", {"key": "a"})).content[0].text for _ in range(3)
+            ]
 
     assert asyncio.run(go()) == ["the number is [REDACTED]"] * 3
     events = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
@@ -324,8 +412,12 @@ def test_six_calls_at_once_through_the_process_run_two(tmp_path: Path) -> None:
     rules.write_text(NO_RULES.replace("1000", "2"))
 
     async def go() -> list[Any]:
-        async with Client(reach(proxy(rules, "--audit", str(tmp_path / "audit.jsonl"), to=BARE))) as client:
-            return await asyncio.gather(*(client.call_tool("lookup", {"key": str(number)}) for number in range(6)))
+        async with Client(
+            reach(proxy(rules, "--audit", str(tmp_path / "audit.jsonl"), to=BARE))
+        ) as client:
+            return await asyncio.gather(
+                *(client.call_tool("lookup", {"key": str(number)}) for number in range(6))
+            )
 
     assert sorted(result.is_error for result in asyncio.run(go())) == [False] * 2 + [True] * 4
     events = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
@@ -338,13 +430,23 @@ def test_six_calls_at_once_through_the_process_run_two(tmp_path: Path) -> None:
         (["--contracts", "rules.yaml"], "No server was given"),
         (["--contracts", "rules.yaml", "--", "no-such-command-here"], "could not be started"),
         (["--contracts", "nothing.yaml", "--", "true"], "nothing.yaml"),
-        (["--contracts", "rules.yaml", "--http", "1:2", "--", "true"], "--http needs a server with a url"),
+        (
+            ["--contracts", "rules.yaml", "--http", "1:2", "--", "true"],
+            "--http needs a server with a url",
+        ),
         (["--contracts", "rules.yaml", "--header", "x", "--", "http://localhost"], "has no colon"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(rules: Path, arguments: list[str], says: str) -> None:
     command = [sys.executable, "-m", "edictum.cli", "mcp-proxy", *arguments]
-    done = subprocess.run(command, cwd=rules.parent, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    done = subprocess.run(
+        command,
+        cwd=rules.parent,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
     assert done.returncode == 2
     assert says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 

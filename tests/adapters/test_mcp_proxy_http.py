@@ -32,7 +32,9 @@ def chunk(data: bytes) -> bytes:
 
 
 class Upstream:
-    """A server of event streams on a bare socket. It counts connections, and ends its streams as it is told."""
+    """A server of event streams on a bare socket. It counts connections, and ends its streams as it
+    is told.
+    """
 
     def __init__(self, ending: bytes | None) -> None:
         self.ending = ending  # what follows the answer; None: nothing, the stream stays open
@@ -55,7 +57,9 @@ class Upstream:
             await writer.wait_closed()
 
     async def done(self) -> None:
-        """When the last connection is closed; else its socket would be found open by a later test."""
+        """When the last connection is closed; else its socket would be found open by a later
+        test.
+        """
         await asyncio.gather(*(task for task in self.serving if task is not None))
 
     async def _request(self, reader: asyncio.StreamReader) -> Any:
@@ -63,7 +67,11 @@ class Upstream:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError:
             return None
-        length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        length = next(
+            int(line.split(b":")[1])
+            for line in head.lower().split(b"\r\n")
+            if line.startswith(b"content-length:")
+        )
         return json.loads(await reader.readexactly(length))
 
 
@@ -79,7 +87,12 @@ async def gateway_to(upstream: Upstream) -> AsyncIterator[Gateway]:
 
 async def ask(gateway: Gateway, number: int) -> str:
     """The text that a client reads."""
-    request = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": "look", "arguments": {}}}
+    request = {
+        "jsonrpc": "2.0",
+        "id": number,
+        "method": "tools/call",
+        "params": {"name": "look", "arguments": {}},
+    }
     inbox: asyncio.Queue[Any] = asyncio.Queue()
     inbox.put_nowait({"type": "http.request", "body": json.dumps(request).encode()})
     sent: list[Any] = []
@@ -87,9 +100,19 @@ async def ask(gateway: Gateway, number: int) -> str:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/mcp", "query_string": b"", "headers": [(b"content-type", b"application/json")]}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }
     await gateway(scope, inbox.get, send)
-    return str(json.loads(b"".join(message.get("body", b"") for message in sent))["result"]["content"][0]["text"])
+    return str(
+        json.loads(b"".join(message.get("body", b"") for message in sent))["result"]["content"][0][
+            "text"
+        ]
+    )
 
 
 async def streams_ended(gateway: Gateway) -> None:
@@ -97,9 +120,13 @@ async def streams_ended(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "connections"), [(END, 1), (chunk(NOT_JSON) + END, 5), (b"", 5)], ids=["ends", "goes on in nonsense", "breaks off"]
+    ("ending", "connections"),
+    [(END, 1), (chunk(NOT_JSON) + END, 5), (b"", 5)],
+    ids=["ends", "goes on in nonsense", "breaks off"],
 )
-async def test_calls_share_a_connection_where_the_server_ends_its_streams(ending: bytes, connections: int) -> None:
+async def test_calls_share_a_connection_where_the_server_ends_its_streams(
+    ending: bytes, connections: int
+) -> None:
     upstream = Upstream(ending)
     async with gateway_to(upstream) as gateway:
         for number in range(5):
@@ -108,16 +135,24 @@ async def test_calls_share_a_connection_where_the_server_ends_its_streams(ending
     assert upstream.accepted == connections
 
 
-async def test_an_answer_does_not_wait_for_a_stream_that_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_does_not_wait_for_a_stream_that_stays_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(_mcp_http, "REST_S", 3600)
     upstream = Upstream(None)
     async with gateway_to(upstream) as gateway:
-        assert [await ask(gateway, number) for number in range(3)] == ["answer 0", "answer 1", "answer 2"]
+        assert [await ask(gateway, number) for number in range(3)] == [
+            "answer 0",
+            "answer 1",
+            "answer 2",
+        ]
         assert not upstream.hung_up.is_set()
         assert upstream.accepted == 3
 
 
-async def test_a_stream_that_stays_open_is_closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_stays_open_is_closed_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(_mcp_http, "REST_S", 0.01)
     upstream = Upstream(None)
     async with gateway_to(upstream) as gateway:
@@ -130,9 +165,14 @@ def test_the_command_says_where_it_listens(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(NO_RULES)
     command = proxy(rules, "--http", "0", to=["http://127.0.0.1:9/mcp"])
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
-        said = re.fullmatch(r"edictum mcp-proxy: listening on http://127\.0\.0\.1:(\d+)/mcp\n", process.stderr.readline())
+        said = re.fullmatch(
+            r"edictum mcp-proxy: listening on http://127\.0\.0\.1:(\d+)/mcp\n",
+            process.stderr.readline(),
+        )
         assert said is not None
         with socket.create_connection(("127.0.0.1", int(said.group(1)))) as client:
             client.sendall(b"POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n{")

@@ -1,4 +1,6 @@
-"""``edictum mcp-proxy`` in front of a URL whose server answers as it should not: with a status, in lists, twice, not at all."""
+"""``edictum mcp-proxy`` in front of a URL whose server answers as it should not: with a status, in
+lists, twice, not at all.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,19 @@ from edictum.testing.adapter import SECRET, no_secret, without_secret
 
 pytestmark = pytest.mark.s1  # needs httpx
 
-CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "look", "arguments": {}}}
+CALL = {
+    "jsonrpc": "2.0",
+    "id": 7,
+    "method": "tools/call",
+    "params": {"name": "look", "arguments": {}},
+}
 PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
 PONG = {"jsonrpc": "2.0", "id": 7, "result": {}}
-ANSWER = {"jsonrpc": "2.0", "id": 7, "result": {"content": [{"type": "text", "text": f"it is {SECRET}"}]}}
+ANSWER = {
+    "jsonrpc": "2.0",
+    "id": 7,
+    "result": {"content": [{"type": "text", "text": f"it is {SECRET}"}]},
+}
 ERROR = {"jsonrpc": "2.0", "id": 7, "error": {"code": -1, "message": f"it is {SECRET}"}}
 NOTE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "on the way"}}
 Respond = tuple[int, str, bytes]
@@ -33,7 +44,13 @@ def as_json(said: Any, status: int = 200, kind: str = "application/json") -> Res
 
 
 def as_events(*said: Any, letters: bool = False) -> Respond:
-    return 200, "text/event-stream", "".join(f"data: {json.dumps(each, ensure_ascii=not letters)}\n\n" for each in said).encode()
+    return (
+        200,
+        "text/event-stream",
+        "".join(
+            f"data: {json.dumps(each, ensure_ascii=not letters)}\n\n" for each in said
+        ).encode(),
+    )
 
 
 @asynccontextmanager
@@ -45,9 +62,21 @@ async def server(respond: Respond, *headers: str, port: int = 0) -> AsyncIterato
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         serving.append(asyncio.current_task())
         head = await reader.readuntil(b"\r\n\r\n")
-        lengths = [int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        lengths = [
+            int(line.split(b":")[1])
+            for line in head.lower().split(b"\r\n")
+            if line.startswith(b"content-length:")
+        ]
         await reader.readexactly(sum(lengths))
-        ours = "".join(f"{each}\r\n" for each in (f"content-type: {kind}", f"content-length: {len(body)}", "connection: close", *headers))
+        ours = "".join(
+            f"{each}\r\n"
+            for each in (
+                f"content-type: {kind}",
+                f"content-length: {len(body)}",
+                "connection: close",
+                *headers,
+            )
+        )
         writer.write(f"HTTP/1.1 {status} X\r\n{ours}\r\n".encode() + body)
         await writer.drain()
         writer.close()
@@ -68,8 +97,19 @@ class Read:
     async def ask(self, url: str, message: Any, method: str = "POST") -> Read:
         gateway = Gateway(MCPAdapter(self.guard), url, {})
         inbox: asyncio.Queue[Any] = asyncio.Queue()
-        inbox.put_nowait({"type": "http.request", "body": json.dumps(message).encode() if message is not None else b""})
-        scope = {"type": "http", "method": method, "path": "/mcp", "query_string": b"", "headers": []}
+        inbox.put_nowait(
+            {
+                "type": "http.request",
+                "body": json.dumps(message).encode() if message is not None else b"",
+            }
+        )
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": "/mcp",
+            "query_string": b"",
+            "headers": [],
+        }
 
         async def send(part: Any) -> None:
             self.sent.append(part)
@@ -96,7 +136,9 @@ class Read:
         return str(self.guard.local_sink.last().action)
 
 
-async def through_gateway(respond: Respond, message: Any = CALL, *headers: str, method: str = "POST") -> Read:
+async def through_gateway(
+    respond: Respond, message: Any = CALL, *headers: str, method: str = "POST"
+) -> Read:
     async with server(respond, *headers) as url:
         return await Read().ask(url, message, method)
 
@@ -111,12 +153,17 @@ ODD = {
     "id as text": as_events({**ANSWER, "id": "7"}),
     "id of nobody": as_json({**ERROR, "id": "server-error"}, 400),
     "case": as_json(ANSWER, kind="Application/JSON; charset=utf-8"),
-    "letters": as_events({**ANSWER, "result": {"content": [{"type": "text", "text": f"\u2028\u0085 {SECRET}"}]}}, letters=True),
+    "letters": as_events(
+        {**ANSWER, "result": {"content": [{"type": "text", "text": f"\u2028\u0085 {SECRET}"}]}},
+        letters=True,
+    ),
 }
 
 
 @pytest.mark.parametrize("respond", ODD.values(), ids=ODD)
-async def test_behind_a_port_an_answer_is_judged_in_whatever_form_it_comes(respond: Respond) -> None:
+async def test_behind_a_port_an_answer_is_judged_in_whatever_form_it_comes(
+    respond: Respond,
+) -> None:
     read = await through_gateway(respond)
     answer = json.loads(read.body)
     assert (read.status, answer["id"], SECRET in read.body) == (respond[0], 7, False)
@@ -126,33 +173,53 @@ async def test_behind_a_port_an_answer_is_judged_in_whatever_form_it_comes(respo
 
 @pytest.mark.parametrize("status", [302, 401, 404, 500])
 @pytest.mark.parametrize("kind", ["text/plain", "application/json"])
-async def test_a_refusal_without_an_answer_keeps_its_status_and_headers_and_no_body(status: int, kind: str) -> None:
-    read = await through_gateway((status, kind, f"Traceback: {SECRET}".encode()), CALL, "www-authenticate: Bearer")
+async def test_a_refusal_without_an_answer_keeps_its_status_and_headers_and_no_body(
+    status: int, kind: str
+) -> None:
+    read = await through_gateway(
+        (status, kind, f"Traceback: {SECRET}".encode()), CALL, "www-authenticate: Bearer"
+    )
     assert (read.status, read.body, read.headers) == (status, "", {b"www-authenticate": b"Bearer"})
     assert read.ending == "call_failed"
 
 
 async def test_a_success_without_an_answer_is_an_error_that_ends_the_waiting() -> None:
     read = await through_gateway((202, "text/plain", b""))
-    assert (read.status, "gave no answer" in json.loads(read.body)["error"]["message"]) == (200, True)
+    assert (read.status, "gave no answer" in json.loads(read.body)["error"]["message"]) == (
+        200,
+        True,
+    )
 
 
 @pytest.mark.parametrize("place", ["https://elsewhere.example/mcp", "//elsewhere.example/mcp"])
 async def test_a_call_is_not_led_to_another_server(place: str) -> None:
-    assert b"location" not in (await through_gateway((307, "text/plain", b""), CALL, f"location: {place}")).headers
+    assert (
+        b"location"
+        not in (await through_gateway((307, "text/plain", b""), CALL, f"location: {place}")).headers
+    )
 
 
 @pytest.mark.parametrize("message", [CALL, PING])
 async def test_a_redirect_of_the_server_to_itself_leads_back_to_the_proxy(message: Any) -> None:
     port = free_port()
-    async with server((307, "text/plain", b""), f"location: HTTP://127.0.0.1:{port}/other?a=b", port=port) as url:
+    async with server(
+        (307, "text/plain", b""), f"location: HTTP://127.0.0.1:{port}/other?a=b", port=port
+    ) as url:
         assert (await Read().ask(url, message)).headers[b"location"] == b"/other?a=b"
 
 
-@pytest.mark.parametrize(("method", "message", "passes"), [("GET", None, [NOTE]), ("POST", PING, [NOTE, PONG])])
-async def test_an_answer_does_not_pass_on_the_stream_of_another_request(method: str, message: Any, passes: list[Any]) -> None:
-    read = await through_gateway(as_events([{**ANSWER, "id": 8}, NOTE], {**ANSWER, "id": 9}, PONG), message, method=method)
-    assert [json.loads(line[6:]) for line in read.body.splitlines() if line.startswith("data: ")] == passes
+@pytest.mark.parametrize(
+    ("method", "message", "passes"), [("GET", None, [NOTE]), ("POST", PING, [NOTE, PONG])]
+)
+async def test_an_answer_does_not_pass_on_the_stream_of_another_request(
+    method: str, message: Any, passes: list[Any]
+) -> None:
+    read = await through_gateway(
+        as_events([{**ANSWER, "id": 8}, NOTE], {**ANSWER, "id": 9}, PONG), message, method=method
+    )
+    assert [
+        json.loads(line[6:]) for line in read.body.splitlines() if line.startswith("data: ")
+    ] == passes
 
 
 async def test_a_server_that_is_down_is_said_in_one_answer() -> None:
@@ -173,12 +240,14 @@ async def test_a_server_that_is_down_is_said_in_one_answer() -> None:
     ],
     ids=["form", "short form", "large", "control", "no utf-8", "utf-16", "deep"],
 )
-def test_a_form_passes_unless_another_reader_may_find_a_message_there(body: bytes, passes: bool) -> None:
+def test_a_form_passes_unless_another_reader_may_find_a_message_there(
+    body: bytes, passes: bool
+) -> None:
     scope = {"method": "POST", "headers": [(b"content-type", b"application/x-www-form-urlencoded")]}
     assert (_parsed(scope, body) is None) == passes
 
 
-# --- A client on our stdin -------------------------------------------------------------------------------------------------------
+# --- A client on our stdin ------------------------------------------------------------------------
 
 
 async def over_stdio(url: str, *messages: Any, until: Callable[[list[Any]], bool]) -> list[Any]:
@@ -194,7 +263,11 @@ async def over_stdio(url: str, *messages: Any, until: Callable[[list[Any]], bool
         await relay.from_server(said)
 
     link = Url(url, {}, deliver)
-    relay = Relay(MCPAdapter(Edictum(contracts=[no_secret("redact", redact=without_secret)])), to_client, link.send)
+    relay = Relay(
+        MCPAdapter(Edictum(contracts=[no_secret("redact", redact=without_secret)])),
+        to_client,
+        link.send,
+    )
     for message in messages:
         await relay.from_client(message)
     while not until(client):

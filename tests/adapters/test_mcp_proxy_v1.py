@@ -37,21 +37,43 @@ async def everything(target: list[str] | str) -> list[Any]:
         told.append(("progress", done, total))
 
     async with session(target) as (client, hello):
-        lists = (client.list_tools, client.list_resources, client.list_resource_templates, client.list_prompts)
+        lists = (
+            client.list_tools,
+            client.list_resources,
+            client.list_resource_templates,
+            client.list_prompts,
+        )
         told += [plain(hello)]
         told += [plain(await ask()) for ask in lists]
-        told += [plain(await client.call_tool(name, args, progress_callback=progress)) for name, args in CALLS]
-        told += [plain(await client.read_resource(uri)) for uri in ("data://one", "data://ada/record")]  # type: ignore[arg-type]
-        told += [plain(await client.get_prompt("hello", {"name": "ada"})), plain(await client.send_ping())]
+        told += [
+            plain(await client.call_tool(name, args, progress_callback=progress))
+            for name, args in CALLS
+        ]
+        told += [
+            plain(await client.read_resource(uri)) for uri in ("data://one", "data://ada/record")
+        ]  # type: ignore[arg-type]
+        told += [
+            plain(await client.get_prompt("hello", {"name": "ada"})),
+            plain(await client.send_ping()),
+        ]
     return told
 
 
 async def governed(target: list[str] | str) -> None:
     async with session(target) as (client, _):
         await client.list_tools()
-        asked = (("lookup", {"key": "forbidden"}), ("lookup", {"key": "a"}), ("person", {"key": "a"}))
-        denied, text, structure = [plain(await client.call_tool(name, args)) for name, args in asked]
-    assert (denied["isError"], denied["content"][0]["text"]) == (True, "DENIED: The key is forbidden.")
+        asked = (
+            ("lookup", {"key": "forbidden"}),
+            ("lookup", {"key": "a"}),
+            ("person", {"key": "a"}),
+        )
+        denied, text, structure = [
+            plain(await client.call_tool(name, args)) for name, args in asked
+        ]
+    assert (denied["isError"], denied["content"][0]["text"]) == (
+        True,
+        "DENIED: The key is forbidden.",
+    )
     assert text["content"][0]["text"] == "the number of a is [REDACTED]"
     assert text["structuredContent"] == {"result": "the number of a is [REDACTED]"}
     assert json.loads(structure["content"][0]["text"]) == {"name": "a", "ssn": "[REDACTED]"}
@@ -72,12 +94,16 @@ def open_rules(tmp_path: Path) -> Path:
     return path
 
 
-def test_over_stdio_the_proxy_passes_what_the_bare_server_passes(open_rules: Path, rules: Path) -> None:
+def test_over_stdio_the_proxy_passes_what_the_bare_server_passes(
+    open_rules: Path, rules: Path
+) -> None:
     assert asyncio.run(everything(proxy(open_rules, to=BARE))) == asyncio.run(everything(BARE))
     asyncio.run(governed(proxy(rules, to=BARE)))
 
 
-def test_over_http_the_proxy_passes_what_the_bare_server_passes(open_rules: Path, rules: Path) -> None:
+def test_over_http_the_proxy_passes_what_the_bare_server_passes(
+    open_rules: Path, rules: Path
+) -> None:
     with upstream_url() as url:
         bare = asyncio.run(everything(url))
         assert asyncio.run(everything(proxy(open_rules, to=[url]))) == bare
@@ -88,9 +114,14 @@ def test_over_http_the_proxy_passes_what_the_bare_server_passes(open_rules: Path
             asyncio.run(governed(port))
 
 
-def test_a_client_reads_nothing_raw_of_a_server_that_answers_twice_and_under_text(rules: Path) -> None:
+def test_a_client_reads_nothing_raw_of_a_server_that_answers_twice_and_under_text(
+    rules: Path,
+) -> None:
     async def go() -> list[Any]:
         async with session(proxy(rules, to=ODD)) as (client, _):
-            return [plain(await client.call_tool("lookup", {"key": "a"}))["content"][0]["text"] for _ in range(3)]
+            return [
+                plain(await client.call_tool("lookup", {"key": "a"}))["content"][0]["text"]
+                for _ in range(3)
+            ]
 
     assert asyncio.run(go()) == ["the number is [REDACTED]"] * 3

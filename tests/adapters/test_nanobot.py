@@ -1,4 +1,6 @@
-"""Nanobot in its real loop with a scripted model: once with ``govern``, once with ``wrap_registry``."""
+"""Nanobot in its real loop with a scripted model: once with ``govern``, once with
+``wrap_registry``.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,28 @@ from tiktoken.registry import ENCODINGS
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import NanobotAdapter
-from edictum.testing.adapter import SECRET, AdapterConformance, Answer, Call, actions, last, no_forbidden, no_secret, without_secret
+from edictum.testing.adapter import (
+    SECRET,
+    AdapterConformance,
+    Answer,
+    Call,
+    actions,
+    last,
+    no_forbidden,
+    no_secret,
+    without_secret,
+)
 
 pytestmark = pytest.mark.s4  # needs nanobot
 logger.remove()
-# Nanobot counts tokens, with a vocabulary that is downloaded; without a network it tries that at every count. Bytes do as tokens.
-BYTES = tiktoken.Encoding("bytes", pat_str=r"\S+|\s+", mergeable_ranks={bytes([byte]): byte for byte in range(256)}, special_tokens={})
+# Nanobot counts tokens, with a vocabulary that is downloaded; without a network it tries that at
+# every count. Bytes do as tokens.
+BYTES = tiktoken.Encoding(
+    "bytes",
+    pat_str=r"\S+|\s+",
+    mergeable_ranks={bytes([byte]): byte for byte in range(256)},
+    special_tokens={},
+)
 ENCODINGS["cl100k_base"] = BYTES
 
 
@@ -65,11 +83,19 @@ class ScriptedModel(LLMProvider):
     def get_default_model(self) -> str:
         return "scripted"
 
-    async def chat(self, messages: Any, tools: Any = None, model: Any = None, **options: Any) -> LLMResponse:
+    async def chat(
+        self, messages: Any, tools: Any = None, model: Any = None, **options: Any
+    ) -> LLMResponse:
         self.seen.append([message for message in messages if message.get("role") == "tool"])
         asked = self.script[len(self.seen) - 1] if len(self.seen) <= len(self.script) else []
-        calls = [ToolCallRequest(id=call.id, name=call.tool, arguments=dict(call.args)) for call in asked]
-        return LLMResponse(content=None if calls else "done", tool_calls=calls, finish_reason="tool_calls" if calls else "stop")
+        calls = [
+            ToolCallRequest(id=call.id, name=call.tool, arguments=dict(call.args)) for call in asked
+        ]
+        return LLMResponse(
+            content=None if calls else "done",
+            tool_calls=calls,
+            finish_reason="tool_calls" if calls else "stop",
+        )
 
 
 class FunctionTool(Tool):
@@ -107,7 +133,11 @@ class Run:
     def __init__(self, registry: Any, script: Any, hooks: Any = None) -> None:
         self.model = ScriptedModel(script)
         self.loop = AgentLoop(
-            bus=MessageBus(), provider=self.model, workspace=Path(tempfile.mkdtemp()), tool_registry=registry, hooks=hooks
+            bus=MessageBus(),
+            provider=self.model,
+            workspace=Path(tempfile.mkdtemp()),
+            tool_registry=registry,
+            hooks=hooks,
         )
 
 
@@ -115,7 +145,12 @@ class TestNanobot(AdapterConformance):
     framework, distribution = "Nanobot", "nanobot-ai"
     ways = (("async", "async"),)
     nested = ("async",)
-    cannot = {"control flow": "Nanobot has no exception by which a tool could steer: every one becomes a text that the model reads"}
+    cannot = {
+        "control flow": (
+            "Nanobot has no exception by which a tool could steer: every one becomes a text that"
+            " the model reads"
+        )
+    }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
         return NanobotAdapter(guard, **options)
@@ -137,7 +172,10 @@ class TestNanobot(AdapterConformance):
         return asyncio.run(collect())
 
     def replies(self, agent: Run) -> list[Answer]:
-        return [Answer(message["tool_call_id"], read(message["content"])) for message in agent.model.seen[-1]]
+        return [
+            Answer(message["tool_call_id"], read(message["content"]))
+            for message in agent.model.seen[-1]
+        ]
 
     def failing_tool(self) -> Any:
         def report(key: str) -> Any:
@@ -169,7 +207,7 @@ class TestFaults(PlantedFaults):
     adapter = NanobotAdapter
 
 
-# --- What is Nanobot's own --------------------------------------------------------------------------------------------------------
+# --- What is Nanobot's own ------------------------------------------------------------------------
 
 
 class Lookup(Tool):
@@ -199,7 +237,11 @@ async def test_a_governed_registry_has_the_tools_of_the_other_one_now_and_later(
     registry, lookup = ToolRegistry(), Lookup()
     governed = NanobotAdapter(guard).wrap_registry(registry)
     registry.register(lookup)
-    assert [definition["function"]["name"] for definition in governed.get_definitions()] == governed.tool_names == ["lookup"]
+    assert (
+        [definition["function"]["name"] for definition in governed.get_definitions()]
+        == governed.tool_names
+        == ["lookup"]
+    )
     assert isinstance(governed, ToolRegistry)
     assert isinstance(governed.get("lookup"), Lookup)
     assert governed.get("lookup") is governed.get("lookup")
@@ -207,7 +249,9 @@ async def test_a_governed_registry_has_the_tools_of_the_other_one_now_and_later(
     denied = await governed.execute("lookup", {"key": "forbidden"})
     assert (denied.is_error, "DENIED: The key is forbidden." in denied) == (True, True)
     assert await governed.execute("lookup", {"key": "a"}) == "value of a, [GONE]"
-    assert await registry.execute("lookup", {"key": "forbidden"}) == f"value of forbidden, {SECRET}", "the other one stays as it is"
+    assert (
+        await registry.execute("lookup", {"key": "forbidden"}) == f"value of forbidden, {SECRET}"
+    ), "the other one stays as it is"
     assert lookup.ran == ["a", "forbidden"]
     governed.unregister("lookup")
     assert "lookup" not in registry
@@ -219,11 +263,21 @@ async def test_sub_agents_are_governed_and_count_in_the_same_session(how: str) -
     guard = Edictum(limits=OperationLimits(max_tool_calls=2))
     adapter = NanobotAdapter(guard)
     listed = Call("list_dir", {"path": "."}, "c2")
-    script = [[Call("spawn", {"task": "look", "wait": True}, "c1")], [listed], [Call("list_dir", {"path": "."}, "c3")]]
+    script = [
+        [Call("spawn", {"task": "look", "wait": True}, "c1")],
+        [listed],
+        [Call("list_dir", {"path": "."}, "c3")],
+    ]
     run = wired(how, adapter, ToolRegistry(), script)
     await run.loop.process_direct("go")
-    events = [(str(event.action), event.tool_name, event.call_id) for event in guard.local_sink.events]
-    assert events[:3] == [("call_allowed", "spawn", "c1"), ("call_allowed", "list_dir", "c2"), ("call_executed", "list_dir", "c2")]
+    events = [
+        (str(event.action), event.tool_name, event.call_id) for event in guard.local_sink.events
+    ]
+    assert events[:3] == [
+        ("call_allowed", "spawn", "c1"),
+        ("call_allowed", "list_dir", "c2"),
+        ("call_executed", "list_dir", "c2"),
+    ]
     assert ("call_denied", "list_dir", "c3") in events
     assert guard.session(adapter.session_id).executions == 2
 
@@ -232,9 +286,13 @@ async def test_sub_agents_are_governed_and_count_in_the_same_session(how: str) -
 async def test_a_session_with_fewer_tools_is_governed_once(how: str) -> None:
     """Nanobot copies the tools that are left into a plain registry."""
     guard = Edictum()
-    run = wired(how, NanobotAdapter(guard), registry_of([Lookup()]), [[Call("lookup", {"key": "a"}, "c1")]])
+    run = wired(
+        how, NanobotAdapter(guard), registry_of([Lookup()]), [[Call("lookup", {"key": "a"}, "c1")]]
+    )
     session = run.loop.sessions.get_or_create("cli:direct")
-    session.policy = type(session.policy)(**{**vars_of(session.policy), "disabled_tools": frozenset({"exec"})})
+    session.policy = type(session.policy)(
+        **{**vars_of(session.policy), "disabled_tools": frozenset({"exec"})}
+    )
     await run.loop.process_direct("go", session_key="cli:direct")
     assert actions(guard) == ["call_allowed", "call_executed"]
     assert last(guard).call_id == "c1"
@@ -247,10 +305,17 @@ def vars_of(policy: Any) -> dict[str, Any]:
 async def test_a_turn_with_tools_of_its_own_is_governed() -> None:
     """That is how nanobot lets its memory dream: with other tools than the loop's."""
     guard, lookup = Edictum(contracts=[no_forbidden]), Lookup()
-    run = wired("govern", NanobotAdapter(guard), ToolRegistry(), [[Call("lookup", {"key": "forbidden"}, "c1")]])
+    run = wired(
+        "govern",
+        NanobotAdapter(guard),
+        ToolRegistry(),
+        [[Call("lookup", {"key": "forbidden"}, "c1")]],
+    )
     await run.loop.process_direct("go", tools=registry_of([lookup]), ephemeral=True)
     assert lookup.ran == []
-    assert [(str(event.action), event.call_id) for event in guard.local_sink.events] == [("call_denied", "c1")]
+    assert [(str(event.action), event.call_id) for event in guard.local_sink.events] == [
+        ("call_denied", "c1")
+    ]
 
 
 async def test_what_a_tool_calls_itself_is_another_call() -> None:
@@ -287,7 +352,9 @@ async def test_a_tool_whose_execute_was_replaced_is_governed() -> None:
         return "replaced"
 
     lookup.execute = replaced  # type: ignore[method-assign]
-    governed = NanobotAdapter(Edictum(contracts=[no_forbidden])).wrap_registry(registry_of([lookup]))
+    governed = NanobotAdapter(Edictum(contracts=[no_forbidden])).wrap_registry(
+        registry_of([lookup])
+    )
     assert "DENIED" in await governed.execute("lookup", {"key": "forbidden"})
     assert await governed.execute("lookup", {"key": "a"}) == "replaced"
 
@@ -301,7 +368,12 @@ async def test_the_sender_of_a_message_is_the_principal() -> None:
         {"channel": "telegram", "channel_id": "42"},
     )
     guard = Edictum()
-    adapter = NanobotAdapter(guard, principal_resolver=lambda *_: NanobotAdapter.principal_from_message(current_request_context()))
+    adapter = NanobotAdapter(
+        guard,
+        principal_resolver=lambda *_: NanobotAdapter.principal_from_message(
+            current_request_context()
+        ),
+    )
     run = wired("govern", adapter, registry_of([Lookup()]), [[Call("lookup", {"key": "a"}, "c1")]])
     await run.loop.process_direct("go", channel="slack", chat_id="9", sender_id="ada")
     assert (last(guard).principal or {})["user_id"] == "slack:ada"
@@ -327,7 +399,9 @@ def test_a_loop_whose_sub_agents_are_not_governed_is_noticed() -> None:
 
 def test_an_unsupported_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NanobotAdapter, "requires", {"nanobot-ai": ("7.0", "8")})
-    with pytest.raises(EdictumConfigError, match=r"supports nanobot-ai>=7\.0,<8; installed is 0\.3"):
+    with pytest.raises(
+        EdictumConfigError, match=r"supports nanobot-ai>=7\.0,<8; installed is 0\.3"
+    ):
         NanobotAdapter(Edictum()).as_hook()
 
 

@@ -34,7 +34,16 @@ from pydantic import BaseModel
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import OpenAIAgentsAdapter
-from edictum.testing.adapter import SECRET, AdapterConformance, Answer, Call, ControlFlow, no_forbidden, no_secret, without_secret
+from edictum.testing.adapter import (
+    SECRET,
+    AdapterConformance,
+    Answer,
+    Call,
+    ControlFlow,
+    no_forbidden,
+    no_secret,
+    without_secret,
+)
 
 pytestmark = pytest.mark.s1  # needs agents
 
@@ -56,7 +65,11 @@ def as_tool(function: Any, **options: Any) -> Any:
 def outputs(agent_model: ScriptedModel) -> list[tuple[str, Any]]:
     """The answers to tool calls in the model's last input."""
     read = agent_model.calls[-1].input
-    return [(item["call_id"], item["output"]) for item in read if item.get("type") == "function_call_output"]
+    return [
+        (item["call_id"], item["output"])
+        for item in read
+        if item.get("type") == "function_call_output"
+    ]
 
 
 def text_of(output: Any) -> str:
@@ -119,7 +132,11 @@ class TestOpenAIAgents(AdapterConformance):
             """Ask a person first."""
             return "asked"
 
-        inner = Agent(name="inner", model=model(*([Call("ask", {}, f"inner_{n}")] for n in range(9))), tools=[ask])
+        inner = Agent(
+            name="inner",
+            model=model(*([Call("ask", {}, f"inner_{n}")] for n in range(9))),
+            tools=[ask],
+        )
         steer = inner.as_tool("steer", "Ask another agent.", parameters=Params)
         return [ControlFlow("an agent as a tool that waits for approval", steer)]
 
@@ -155,11 +172,13 @@ class TestGuardrailFaults(PlantedFaults):
     adapter = OpenAIAgentsAdapter
 
 
-# --- What is the SDK's own ------------------------------------------------------------------------------------------------------
+# --- What is the SDK's own ------------------------------------------------------------------------
 
 
 def play(agent: Any, **options: Any) -> Any:
-    return asyncio.run(Runner.run(agent, "go", run_config=RunConfig(tracing_disabled=True, **options)))
+    return asyncio.run(
+        Runner.run(agent, "go", run_config=RunConfig(tracing_disabled=True, **options))
+    )
 
 
 def actions(guard: Edictum) -> list[str]:
@@ -167,7 +186,9 @@ def actions(guard: Edictum) -> list[str]:
 
 
 class Server(MCPServer):
-    """An MCP server without a wire: one tool that reports the key "bad" as a failure, in the protocol's own way."""
+    """An MCP server without a wire: one tool that reports the key "bad" as a failure, in the
+    protocol's own way.
+    """
 
     name = "server"
 
@@ -178,11 +199,20 @@ class Server(MCPServer):
         pass
 
     async def list_tools(self, run_context: Any = None, agent: Any = None) -> Any:
-        return [MCPTool.model_validate({"name": "remote", "inputSchema": {"type": "object", "properties": {"key": {"type": "string"}}}})]
+        return [
+            MCPTool.model_validate(
+                {
+                    "name": "remote",
+                    "inputSchema": {"type": "object", "properties": {"key": {"type": "string"}}},
+                }
+            )
+        ]
 
     async def call_tool(self, tool_name: str, arguments: Any, meta: Any = None) -> Any:
         content = [TextContent(type="text", text=f"{arguments['key']}, {SECRET}")]
-        return CallToolResult.model_validate({"content": content, "isError": arguments["key"] == "bad"})
+        return CallToolResult.model_validate(
+            {"content": content, "isError": arguments["key"] == "bad"}
+        )
 
     async def list_prompts(self) -> Any:
         return []
@@ -200,12 +230,18 @@ def look(key: str) -> str:
 def test_mcp_tools_are_governed_and_their_error_flag_is_seen() -> None:
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
     calls = [Call("remote", {"key": key}, f"c_{key}") for key in ("fine", "bad", "forbidden")]
-    agent = OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=model(calls), mcp_servers=[Server()]))
+    agent = OpenAIAgentsAdapter(guard).govern(
+        Agent(name="a", model=model(calls), mcp_servers=[Server()])
+    )
     play(agent)
     read = dict(outputs(agent.model))
     assert read["c_fine"] == [{"type": "input_text", "text": "fine, [GONE]"}]
     assert read["c_forbidden"] == "DENIED: The key is forbidden."
-    assert {e.call_id: (str(e.action), e.success_source) for e in guard.local_sink.events if e.action != "call_allowed"} == {
+    assert {
+        e.call_id: (str(e.action), e.success_source)
+        for e in guard.local_sink.events
+        if e.action != "call_allowed"
+    } == {
         "c_fine": ("call_executed", "default"),
         "c_bad": ("call_failed", "framework"),
         "c_forbidden": ("call_denied", None),
@@ -215,18 +251,33 @@ def test_mcp_tools_are_governed_and_their_error_flag_is_seen() -> None:
 def test_a_handoff_leads_to_a_governed_agent() -> None:
     for wire in (lambda agent: agent, handoff):
         guard = Edictum(contracts=[no_forbidden])
-        second = Agent(name="second", model=model([Call("look", {"key": "forbidden"}, "c2")]), tools=[look])
-        first = Agent(name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[wire(second)])
+        second = Agent(
+            name="second", model=model([Call("look", {"key": "forbidden"}, "c2")]), tools=[look]
+        )
+        first = Agent(
+            name="first",
+            model=model([Call("transfer_to_second", {}, "c1")]),
+            handoffs=[wire(second)],
+        )
         result = play(OpenAIAgentsAdapter(guard).govern(first))
         assert result.last_agent is second
-        assert dict(outputs(second.model)) == {"c1": '{"assistant": "second"}', "c2": "DENIED: The key is forbidden."}
-        assert actions(guard) == ["call_allowed transfer_to_second", "call_executed transfer_to_second", "call_denied look"]
+        assert dict(outputs(second.model)) == {
+            "c1": '{"assistant": "second"}',
+            "c2": "DENIED: The key is forbidden.",
+        }
+        assert actions(guard) == [
+            "call_allowed transfer_to_second",
+            "call_executed transfer_to_second",
+            "call_denied look",
+        ]
 
 
 def test_a_denied_handoff_stays_with_its_agent_and_says_why() -> None:
     guard = Edictum(limits=OperationLimits(max_calls_per_tool={"transfer_to_second": 0}))
     second = Agent(name="second", model=model(), tools=[look])
-    first = Agent(name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[second])
+    first = Agent(
+        name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[second]
+    )
     result = play(OpenAIAgentsAdapter(guard).govern(first))
     assert (result.last_agent.name, len(second.model.calls)) == ("first", 0)
     assert dict(outputs(first.model))["c1"].startswith("DENIED: ")
@@ -237,7 +288,9 @@ def test_the_filter_of_a_handoff_is_for_those_that_happen() -> None:
         guard = Edictum(limits=OperationLimits(max_calls_per_tool={"transfer_to_second": allowed}))
         second = Agent(name="second", model=model())
         hand = handoff(second, input_filter=remove_all_tools)
-        first = Agent(name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[hand])
+        first = Agent(
+            name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[hand]
+        )
         play(OpenAIAgentsAdapter(guard).govern(first))
         read = dict(outputs(second.model if allowed else first.model))
         assert read == {} if allowed else read["c1"].startswith("DENIED: ")
@@ -245,7 +298,9 @@ def test_the_filter_of_a_handoff_is_for_those_that_happen() -> None:
 
 def test_a_clone_that_is_denied_a_handoff_goes_on_itself() -> None:
     guard = Edictum(limits=OperationLimits(max_calls_per_tool={"transfer_to_second": 0}))
-    first = OpenAIAgentsAdapter(guard).govern(Agent(name="first", model=model(), handoffs=[Agent(name="second", model=model())]))
+    first = OpenAIAgentsAdapter(guard).govern(
+        Agent(name="first", model=model(), handoffs=[Agent(name="second", model=model())])
+    )
     clone = first.clone(model=model([Call("transfer_to_second", {}, "c1")]))
     play(clone)
     assert (len(clone.model.calls), len(first.model.calls)) == (2, 0)
@@ -255,7 +310,9 @@ def test_a_handoff_is_one_call_whatever_is_added_and_whoever_was_governed_before
     guard = Edictum()
     adapter = OpenAIAgentsAdapter(guard)
     second = adapter.govern(Agent(name="second", model=model()))
-    first = adapter.govern(Agent(name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[second]))
+    first = adapter.govern(
+        Agent(name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[second])
+    )
     first.handoffs.append(Agent(name="third"))
     play(first)
     assert actions(guard) == ["call_allowed transfer_to_second", "call_executed transfer_to_second"]
@@ -263,14 +320,22 @@ def test_a_handoff_is_one_call_whatever_is_added_and_whoever_was_governed_before
 
 def test_an_agent_as_a_tool_is_governed_inside_too() -> None:
     guard = Edictum(contracts=[no_forbidden])
-    inner = Agent(name="inner", model=model([Call("look", {"key": "forbidden"}, "c2")]), tools=[look])
-    agent = Agent(name="outer", model=model([Call("inner", {"input": "go"}, "c1")]), tools=[inner.as_tool("inner", "Ask it.")])
+    inner = Agent(
+        name="inner", model=model([Call("look", {"key": "forbidden"}, "c2")]), tools=[look]
+    )
+    agent = Agent(
+        name="outer",
+        model=model([Call("inner", {"input": "go"}, "c1")]),
+        tools=[inner.as_tool("inner", "Ask it.")],
+    )
     play(OpenAIAgentsAdapter(guard).govern(agent))
     assert dict(outputs(inner.model)) == {"c2": "DENIED: The key is forbidden."}
     assert actions(guard) == ["call_allowed inner", "call_denied look", "call_executed inner"]
 
 
-def test_clones_and_tools_that_come_later_are_governed_and_the_original_tool_is_left_alone() -> None:
+def test_clones_and_tools_that_come_later_are_governed_and_the_original_tool_is_left_alone() -> (
+    None
+):
     guard = Edictum(contracts=[no_forbidden])
     agent = OpenAIAgentsAdapter(guard).govern(Agent(name="a", tools=[]))
     clone = agent.clone(model=model([Call("look", {"key": "forbidden"}, "c1")]), tools=[look])
@@ -286,10 +351,18 @@ def test_arguments_that_are_no_json_run_nothing_and_are_a_failure() -> None:
         ran.append(text)
         return text
 
-    made = FunctionTool("lenient", "Reads anything.", {"type": "object", "properties": {}}, lenient, strict_json_schema=False)
+    made = FunctionTool(
+        "lenient",
+        "Reads anything.",
+        {"type": "object", "properties": {}},
+        lenient,
+        strict_json_schema=False,
+    )
     for broken in ('{"key": "forbidden"', '["forbidden"]'):
         guard = Edictum(contracts=[no_forbidden])
-        script = ScriptedModel([[function_call("look", broken, call_id="c1")], [assistant_message("done")]])
+        script = ScriptedModel(
+            [[function_call("look", broken, call_id="c1")], [assistant_message("done")]]
+        )
         play(OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=script, tools=[look])))
         assert actions(guard) == ["call_allowed look", "call_failed look"]
         script = ScriptedModel([[function_call("lenient", broken, call_id="c1")]])
@@ -302,12 +375,22 @@ def test_a_function_tool_made_by_hand_is_governed() -> None:
     async def invoke(ctx: Any, text: str) -> Any:
         return {"read": json.loads(text)["key"], "number": SECRET}
 
-    made = FunctionTool("hand", "By hand.", {"type": "object", "properties": {}}, invoke, strict_json_schema=False, timeout_seconds=5)
+    made = FunctionTool(
+        "hand",
+        "By hand.",
+        {"type": "object", "properties": {}},
+        invoke,
+        strict_json_schema=False,
+        timeout_seconds=5,
+    )
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
     calls = [Call("hand", {"key": "a"}, "c1"), Call("hand", {"key": "forbidden"}, "c2")]
     agent = OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=model(calls), tools=[made]))
     play(agent)
-    assert dict(outputs(agent.model)) == {"c1": "{'read': 'a', 'number': '[GONE]'}", "c2": "DENIED: The key is forbidden."}
+    assert dict(outputs(agent.model)) == {
+        "c1": "{'read': 'a', 'number': '[GONE]'}",
+        "c2": "DENIED: The key is forbidden.",
+    }
 
 
 @pytest.mark.parametrize("wire", ["govern", "guardrails"])
@@ -316,13 +399,28 @@ def test_a_call_that_waited_for_a_person_is_counted_once(wire: str) -> None:
     guard = Edictum(limits=OperationLimits(max_tool_calls=1))
     adapter = OpenAIAgentsAdapter(guard)
     before, after = adapter.as_guardrails()
-    rails = {"tool_input_guardrails": [before], "tool_output_guardrails": [after]} if wire == "guardrails" else {}
-    made = function_tool(lambda key: f"value of {key}", name_override="ask", needs_approval=True, strict_mode=False, **rails)
+    rails = (
+        {"tool_input_guardrails": [before], "tool_output_guardrails": [after]}
+        if wire == "guardrails"
+        else {}
+    )
+    made = function_tool(
+        lambda key: f"value of {key}",
+        name_override="ask",
+        needs_approval=True,
+        strict_mode=False,
+        **rails,
+    )
     agent = Agent(name="a", model=model([Call("ask", {"key": "a"}, "c1")]), tools=[made])
-    config = RunConfig(tracing_disabled=True, tool_execution=ToolExecutionConfig(pre_approval_tool_input_guardrails=True))
+    config = RunConfig(
+        tracing_disabled=True,
+        tool_execution=ToolExecutionConfig(pre_approval_tool_input_guardrails=True),
+    )
 
     async def run() -> None:
-        first = await Runner.run(adapter.govern(agent) if wire == "govern" else agent, "go", run_config=config)
+        first = await Runner.run(
+            adapter.govern(agent) if wire == "govern" else agent, "go", run_config=config
+        )
         state = first.to_state()
         state.approve(first.interruptions[0])
         await Runner.run(agent, state, run_config=config)
@@ -345,13 +443,20 @@ def test_an_output_guardrail_alone_withholds_the_result() -> None:
     made = function_tool(lambda: "raw", name_override="raw", tool_output_guardrails=[after])
     agent = Agent(name="a", model=model([Call("raw", {}, "c1")]), tools=[made])
     play(agent)
-    assert dict(outputs(agent.model)) == {"c1": "DENIED: The tool lacks the guard's input guardrail."}
+    assert dict(outputs(agent.model)) == {
+        "c1": "DENIED: The tool lacks the guard's input guardrail."
+    }
 
 
 def test_one_tool_without_guardrails_among_others_is_noticed() -> None:
     adapter = OpenAIAgentsAdapter(Edictum())
     before, after = adapter.as_guardrails()
-    good = function_tool(lambda: "", name_override="good", tool_input_guardrails=[before], tool_output_guardrails=[after])
+    good = function_tool(
+        lambda: "",
+        name_override="good",
+        tool_input_guardrails=[before],
+        tool_output_guardrails=[after],
+    )
     assert adapter.self_test(Agent(name="a", tools=[good])) == "governed"
     for extra in ({"tools": [good, look]}, {"tools": [good], "mcp_servers": [Server()]}):
         with pytest.raises(EdictumConfigError, match="does not govern"):
@@ -367,7 +472,10 @@ def test_a_denial_need_not_fit_the_schema_of_the_output() -> None:
     calls = [Call("find", {"key": "a"}, "c1"), Call("find", {"key": "forbidden"}, "c2")]
     agent = Agent(name="a", model=model(calls), tools=[function_tool(find, output_type=Params)])
     play(OpenAIAgentsAdapter(guard).govern(agent))
-    assert dict(outputs(agent.model)) == {"c1": '{"key":"a"}', "c2": "DENIED: The key is forbidden."}
+    assert dict(outputs(agent.model)) == {
+        "c1": '{"key":"a"}',
+        "c2": "DENIED: The key is forbidden.",
+    }
 
 
 def test_a_failure_function_still_words_failures_and_none_still_raises() -> None:
@@ -376,7 +484,9 @@ def test_a_failure_function_still_words_failures_and_none_still_raises() -> None
 
     def governed(**options: Any) -> Any:
         made = function_tool(fall, **options)
-        return OpenAIAgentsAdapter(Edictum()).govern(Agent(name="a", model=model([Call("fall", {}, "c1")]), tools=[made]))
+        return OpenAIAgentsAdapter(Edictum()).govern(
+            Agent(name="a", model=model([Call("fall", {}, "c1")]), tools=[made])
+        )
 
     agent = governed(failure_error_function=lambda ctx, error: f"sorry: {error}")
     play(agent)
@@ -385,7 +495,9 @@ def test_a_failure_function_still_words_failures_and_none_still_raises() -> None
         play(governed(failure_error_function=None))
 
 
-def test_a_tool_that_the_provider_runs_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tool_that_the_provider_runs_is_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     OpenAIAgentsAdapter(Edictum()).govern(Agent(name="a", tools=[WebSearchTool()]))
     assert "'web_search' is not a function tool" in caplog.text
 
@@ -401,8 +513,12 @@ def test_a_tool_that_two_threads_use_first_is_governed_once() -> None:
             return super()._invoker(*args)
 
     first, second = Slow(Edictum()).as_guardrails()
-    made = function_tool(tool_input_guardrails=[first], tool_output_guardrails=[second])(lookup_once)
-    data = SimpleNamespace(agent=Agent(name="a", tools=[made]), context=SimpleNamespace(tool_name=made.name))
+    made = function_tool(tool_input_guardrails=[first], tool_output_guardrails=[second])(
+        lookup_once
+    )
+    data = SimpleNamespace(
+        agent=Agent(name="a", tools=[made]), context=SimpleNamespace(tool_name=made.name)
+    )
 
     def use(last: bool) -> None:
         if last:

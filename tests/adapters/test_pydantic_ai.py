@@ -9,15 +9,36 @@ from typing import Any
 import pytest
 from faults import PlantedFaults
 from pages import ExampleAndPage
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext, Tool, ToolReturn
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    RunContext,
+    Tool,
+    ToolReturn,
+)
 from pydantic_ai.capabilities import Hooks
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, SkipToolExecution, ToolFailed
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    SkipToolExecution,
+    ToolFailed,
+)
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from edictum import Edictum, OperationLimits
 from edictum.adapters import PydanticAIAdapter
-from edictum.testing.adapter import SECRET, AdapterConformance, Answer, Call, ControlFlow, no_secret, without_secret
+from edictum.testing.adapter import (
+    SECRET,
+    AdapterConformance,
+    Answer,
+    Call,
+    ControlFlow,
+    no_secret,
+    without_secret,
+)
 
 pytestmark = pytest.mark.s1  # needs pydantic_ai
 
@@ -31,7 +52,10 @@ class Scripted:
         self.output: Any = None
         model = FunctionModel(self.answer, stream_function=self.stream)
         self.agent: Agent[None, Any] = Agent(
-            model, tools=[Tool(tool) for tool in tools], capabilities=capabilities, output_type=[str, DeferredToolRequests]
+            model,
+            tools=[Tool(tool) for tool in tools],
+            capabilities=capabilities,
+            output_type=[str, DeferredToolRequests],
         )
 
     def turn(self, messages: Any) -> Any:
@@ -82,9 +106,21 @@ class TestPydanticAI(AdapterConformance):
         return asyncio.run(collect())
 
     def replies(self, agent: Scripted) -> list[Answer]:
-        parts = [part for message in agent.seen[-1] for part in message.parts if part.part_kind in ("tool-return", "retry-prompt")]
+        parts = [
+            part
+            for message in agent.seen[-1]
+            for part in message.parts
+            if part.part_kind in ("tool-return", "retry-prompt")
+        ]
         assert all(isinstance(part, ToolReturnPart) for part in parts), parts
-        return [Answer(part.tool_call_id, part.model_response_str(), None if part.outcome == "success" else True) for part in parts]
+        return [
+            Answer(
+                part.tool_call_id,
+                part.model_response_str(),
+                None if part.outcome == "success" else True,
+            )
+            for part in parts
+        ]
 
     def failing_tool(self) -> Any:
         def report(key: str) -> str:
@@ -107,7 +143,9 @@ class TestPydanticAI(AdapterConformance):
 
     def ending(self, agent: Scripted) -> Any:
         deferred = agent.output if isinstance(agent.output, DeferredToolRequests) else None
-        return [call.tool_call_id for call in (deferred.calls + deferred.approvals if deferred else ())], self.replies(agent)
+        return [
+            call.tool_call_id for call in (deferred.calls + deferred.approvals if deferred else ())
+        ], self.replies(agent)
 
     def target(self, agent: Scripted) -> Any:
         return agent.agent
@@ -118,12 +156,18 @@ class TestFaults(PlantedFaults):
     adapter = PydanticAIAdapter
 
 
-# --- What is Pydantic AI's own ----------------------------------------------------------------------------------------------------
+# --- What is Pydantic AI's own --------------------------------------------------------------------
 
 
 def played(tool: Any, guard: Edictum, *others: Any) -> Scripted:
-    """One call of a tool, by an agent with the adapter's capability and perhaps others inside of it."""
-    agent = Scripted([tool], [[Call(tool.__name__, {"key": "a"}, "c1")]], [PydanticAIAdapter(guard).as_capability(), *others])
+    """One call of a tool, by an agent with the adapter's capability and perhaps others inside of
+    it.
+    """
+    agent = Scripted(
+        [tool],
+        [[Call(tool.__name__, {"key": "a"}, "c1")]],
+        [PydanticAIAdapter(guard).as_capability(), *others],
+    )
     TestPydanticAI().run(agent)
     return agent
 
@@ -137,8 +181,20 @@ def test_all_parts_of_a_tool_return_are_redacted() -> None:
         return ToolReturn({"number": SECRET}, content=f"It is {SECRET}.", metadata={"kept": SECRET})
 
     agent = played(look, redacting())
-    assert SECRET not in str([part for message in agent.seen[-1] for part in message.parts if part.part_kind == "user-prompt"])
-    (part,) = [part for message in agent.seen[-1] for part in message.parts if part.part_kind == "tool-return"]
+    assert SECRET not in str(
+        [
+            part
+            for message in agent.seen[-1]
+            for part in message.parts
+            if part.part_kind == "user-prompt"
+        ]
+    )
+    (part,) = [
+        part
+        for message in agent.seen[-1]
+        for part in message.parts
+        if part.part_kind == "tool-return"
+    ]
     assert (part.content, part.metadata) == ({"number": "[GONE]"}, {"kept": "[GONE]"})
 
 
@@ -150,8 +206,16 @@ def test_the_metadata_of_a_tool_return_is_judged_without_anything_else_in_it(eff
     guard = redacting() if effect == "redact" else Edictum(contracts=[no_secret("deny")])
     agent = played(look, guard)
     assert SECRET not in str(agent.seen[-1][1:])
-    (part,) = [part for message in agent.seen[-1] for part in message.parts if part.part_kind == "tool-return"]
-    assert (part.metadata == {"kept": "[GONE]"}, part.content == "fine") == (effect == "redact", effect == "redact")
+    (part,) = [
+        part
+        for message in agent.seen[-1]
+        for part in message.parts
+        if part.part_kind == "tool-return"
+    ]
+    assert (part.metadata == {"kept": "[GONE]"}, part.content == "fine") == (
+        effect == "redact",
+        effect == "redact",
+    )
 
 
 def test_a_tool_return_that_is_suppressed_shows_neither_part() -> None:
@@ -202,9 +266,17 @@ def test_a_call_that_waited_for_an_approval_is_counted_once() -> None:
 
     agent = Scripted([pay], [[Call("pay", {"key": "a"}, "c1")]], [adapter.as_capability()])
     first = agent.agent.run_sync("go")
-    agent.agent.run_sync(message_history=first.all_messages(), deferred_tool_results=DeferredToolResults(approvals={"c1": True}))
+    agent.agent.run_sync(
+        message_history=first.all_messages(),
+        deferred_tool_results=DeferredToolResults(approvals={"c1": True}),
+    )
     assert TestPydanticAI().replies(agent)[0].text == "paid a"
-    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_paused", "call_allowed", "call_executed"]
+    assert [str(event.action) for event in guard.local_sink.events] == [
+        "call_allowed",
+        "call_paused",
+        "call_allowed",
+        "call_executed",
+    ]
     assert guard.session(adapter.session_id).executions == 1
 
 
@@ -222,7 +294,9 @@ def test_a_call_counts_once_however_often_the_capability_is_wired() -> None:
     wired = [adapter.as_capability(), adapter.as_capability()]
     asyncio.run(Scripted([again], script, wired).agent.run("go"))
     assert ran == ["a", "a"]
-    assert guard.session(adapter.session_id).attempts == 2, "the same call once; another call, by the same name and id, too"
+    assert guard.session(adapter.session_id).attempts == 2, (
+        "the same call once; another call, by the same name and id, too"
+    )
 
 
 class TestExample(ExampleAndPage):

@@ -61,34 +61,57 @@ class ScriptedModel(ChatCompletionClientBase):
         """There is nothing to reset."""
 
     def _next(self, history: Any) -> list[FunctionCallContent]:
-        self.seen.append([item for message in history.messages for item in message.items if isinstance(item, FunctionResultContent)])
+        self.seen.append(
+            [
+                item
+                for message in history.messages
+                for item in message.items
+                if isinstance(item, FunctionResultContent)
+            ]
+        )
         asked = self.script[len(self.seen) - 1] if len(self.seen) <= len(self.script) else []
         return [
-            FunctionCallContent(id=call.id, index=number, name=f"p-{call.tool}", arguments=json.dumps(call.args))
+            FunctionCallContent(
+                id=call.id, index=number, name=f"p-{call.tool}", arguments=json.dumps(call.args)
+            )
             for number, call in enumerate(asked)
         ]
 
     async def _inner_get_chat_message_contents(self, chat_history: Any, settings: Any) -> Any:
         calls = self._next(chat_history)
-        return [ChatMessageContent(role="assistant", items=calls) if calls else ChatMessageContent(role="assistant", content="done")]
+        return [
+            (
+                ChatMessageContent(role="assistant", items=calls)
+                if calls
+                else ChatMessageContent(role="assistant", content="done")
+            )
+        ]
 
     async def _inner_get_streaming_chat_message_contents(
         self, chat_history: Any, settings: Any, function_invoke_attempt: int = 0
     ) -> AsyncGenerator[Any, Any]:
         items: Any = self._next(chat_history) or [StreamingTextContent(choice_index=0, text="done")]
-        yield [StreamingChatMessageContent(role="assistant", choice_index=0, items=items, ai_model_id="scripted")]
+        yield [
+            StreamingChatMessageContent(
+                role="assistant", choice_index=0, items=items, ai_model_id="scripted"
+            )
+        ]
 
 
 class Run:
     """A kernel with its functions, its model, and how to ask it."""
 
     def __init__(self, tools: Any, script: Any) -> None:
-        self.model = ScriptedModel(ai_model_id="scripted", service_id="s", script=list(script), seen=[])
+        self.model = ScriptedModel(
+            ai_model_id="scripted", service_id="s", script=list(script), seen=[]
+        )
         self.kernel = Kernel()
         self.kernel.add_service(self.model)
         for item in tools:
             self.kernel.add_function("p", kernel_function(name=item.__name__)(item))
-        self.settings = PromptExecutionSettings(service_id="s", function_choice_behavior=FunctionChoiceBehavior.Auto())
+        self.settings = PromptExecutionSettings(
+            service_id="s", function_choice_behavior=FunctionChoiceBehavior.Auto()
+        )
         self.history = ChatHistory()
         self.history.add_user_message("go")
 
@@ -97,7 +120,12 @@ class TestSemanticKernel(AdapterConformance):
     framework, distribution = "Semantic Kernel", "semantic-kernel"
     ways = (("async", "sync"), ("async", "async"))
     nested = ("async",)
-    cannot = {"control flow": "Semantic Kernel has no exception by which a function could steer: every one becomes a text"}
+    cannot = {
+        "control flow": (
+            "Semantic Kernel has no exception by which a function could steer: every one becomes a"
+            " text"
+        )
+    }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
         return SemanticKernelAdapter(guard, **options)
@@ -109,22 +137,36 @@ class TestSemanticKernel(AdapterConformance):
         return made
 
     async def arun(self, agent: Run) -> None:
-        await agent.model.get_chat_message_content(agent.history, agent.settings, kernel=agent.kernel)
+        await agent.model.get_chat_message_content(
+            agent.history, agent.settings, kernel=agent.kernel
+        )
 
     def stream(self, agent: Run) -> str:
         async def collect() -> str:
-            parts = agent.model.get_streaming_chat_message_content(agent.history, agent.settings, kernel=agent.kernel)
-            return "".join([f"{part.model_dump()} {[item.inner_content for item in part.items]}" async for part in parts])
+            parts = agent.model.get_streaming_chat_message_content(
+                agent.history, agent.settings, kernel=agent.kernel
+            )
+            return "".join(
+                [
+                    f"{part.model_dump()} {[item.inner_content for item in part.items]}"
+                    async for part in parts
+                ]
+            )
 
         return asyncio.run(collect())
 
     def replies(self, agent: Run) -> list[Answer]:
-        return [Answer(item.id, read(item), "error" in item.metadata or None) for item in agent.model.seen[-1]]
+        return [
+            Answer(item.id, read(item), "error" in item.metadata or None)
+            for item in agent.model.seen[-1]
+        ]
 
     def failing_tool(self) -> Any:
         def report(key: str) -> Any:
             about = KernelFunctionMetadata(name="report", plugin_name="p", is_prompt=False)
-            return FunctionResult(function=about, value="there is no such key", metadata={"error": "no_key"})
+            return FunctionResult(
+                function=about, value="there is no such key", metadata={"error": "no_key"}
+            )
 
         return report
 
@@ -134,8 +176,15 @@ class TestSemanticKernel(AdapterConformance):
 
 def read(item: FunctionResultContent) -> str:
     """Everything in a result: the value that the services make text of, and the copy inside."""
-    inner = item.inner_content.value if isinstance(item.inner_content, FunctionResult) else item.inner_content
-    return " ".join(value if isinstance(value, str) else json.dumps(value, default=str) for value in (item.result, inner))
+    inner = (
+        item.inner_content.value
+        if isinstance(item.inner_content, FunctionResult)
+        else item.inner_content
+    )
+    return " ".join(
+        value if isinstance(value, str) else json.dumps(value, default=str)
+        for value in (item.result, inner)
+    )
 
 
 class TestFaults(PlantedFaults):
@@ -143,7 +192,7 @@ class TestFaults(PlantedFaults):
     adapter = SemanticKernelAdapter
 
 
-# --- What is Semantic Kernel's own ------------------------------------------------------------------------------------------------
+# --- What is Semantic Kernel's own ----------------------------------------------------------------
 
 
 def look_up(key: str) -> str:
@@ -163,43 +212,62 @@ def governed(guard: Edictum, tools: Any, *calls: Call, **options: Any) -> Run:
 
 
 async def ask(run: Run, **options: Any) -> Any:
-    return await run.model.get_chat_message_content(run.history, run.settings, kernel=run.kernel, **options)
+    return await run.model.get_chat_message_content(
+        run.history, run.settings, kernel=run.kernel, **options
+    )
 
 
 async def test_an_agent_with_plugins_of_its_own_is_governed() -> None:
     """The agent makes a copy of the kernel, which keeps the filters."""
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
-    run = Run([], [[Call("look_up", {"key": "forbidden"}, "c1"), Call("look_up", {"key": "a"}, "c2")]])
+    run = Run(
+        [], [[Call("look_up", {"key": "forbidden"}, "c1"), Call("look_up", {"key": "a"}, "c2")]]
+    )
     adapter = SemanticKernelAdapter(guard)
     adapter.register(run.kernel)
     plugin = KernelPlugin("p", functions=kernel_function(look_up))
     agent = ChatCompletionAgent(
-        kernel=run.kernel, service=run.model, name="a", plugins=[plugin], function_choice_behavior=FunctionChoiceBehavior.Auto()
+        kernel=run.kernel,
+        service=run.model,
+        name="a",
+        plugins=[plugin],
+        function_choice_behavior=FunctionChoiceBehavior.Auto(),
     )
     await agent.get_response(messages="go")
-    assert sorted(item.result for item in run.model.seen[-1]) == ["DENIED: The key is forbidden.", "value of a, [GONE]"]
+    assert sorted(item.result for item in run.model.seen[-1]) == [
+        "DENIED: The key is forbidden.",
+        "value of a, [GONE]",
+    ]
     assert adapter.self_test(agent) == "governed"
 
 
 async def test_a_denial_can_end_the_run() -> None:
     guard = Edictum(contracts=[no_forbidden])
-    run = governed(guard, [look_up], Call("look_up", {"key": "forbidden"}, "c1"), terminate_on_deny=True)
+    run = governed(
+        guard, [look_up], Call("look_up", {"key": "forbidden"}, "c1"), terminate_on_deny=True
+    )
     answer = await ask(run)
     assert len(run.model.seen) == 1, "the model was asked again"
     assert "DENIED" in str(answer.items[0].result)
-    go_on = governed(Edictum(), [look_up], Call("look_up", {"key": "a"}, "c1"), terminate_on_deny=True)
+    go_on = governed(
+        Edictum(), [look_up], Call("look_up", {"key": "a"}, "c1"), terminate_on_deny=True
+    )
     await ask(go_on)
     assert len(go_on.model.seen) == 2
 
 
 async def test_a_failure_that_a_function_deals_with_is_its_own_business() -> None:
-    """The inner function is invoked from code, not by the model: it is no call of its own, and its exception is not the outer one's."""
+    """The inner function is invoked from code, not by the model: it is no call of its own, and its
+    exception is not the outer one's.
+    """
     guard = Edictum()
     run = Run([], [[Call("outer", {"key": "a"}, "c1")]])
 
     async def outer(key: str) -> str:
         try:
-            await run.kernel.invoke(plugin_name="p", function_name="fall", arguments=KernelArguments(key=key))
+            await run.kernel.invoke(
+                plugin_name="p", function_name="fall", arguments=KernelArguments(key=key)
+            )
         except Exception:
             return "dealt with"
         return "it did not raise"
@@ -213,9 +281,13 @@ async def test_a_failure_that_a_function_deals_with_is_its_own_business() -> Non
     assert last(guard).tool_args == {"key": "a"}
 
 
-@pytest.mark.parametrize("kind", [FilterTypes.AUTO_FUNCTION_INVOCATION, FilterTypes.FUNCTION_INVOCATION])
+@pytest.mark.parametrize(
+    "kind", [FilterTypes.AUTO_FUNCTION_INVOCATION, FilterTypes.FUNCTION_INVOCATION]
+)
 @pytest.mark.parametrize("first", [True, False], ids=["around ours", "inside ours"])
-async def test_what_another_filter_raises_goes_where_it_went_and_is_a_failure(kind: Any, first: bool) -> None:
+async def test_what_another_filter_raises_goes_where_it_went_and_is_a_failure(
+    kind: Any, first: bool
+) -> None:
     async def broken(context: Any, next: Any) -> None:
         await next(context)
         raise RuntimeError("the filter is broken")
@@ -235,13 +307,19 @@ async def test_what_another_filter_raises_goes_where_it_went_and_is_a_failure(ki
         except RuntimeError as exc:
             ends.append(str(exc))
     assert ends[0] == ends[1]
-    expected = "call_executed" if first and kind is FilterTypes.AUTO_FUNCTION_INVOCATION else "call_failed"
+    expected = (
+        "call_executed" if first and kind is FilterTypes.AUTO_FUNCTION_INVOCATION else "call_failed"
+    )
     assert last(guard).action == expected
 
 
 @pytest.mark.parametrize("deadline", [None, 5])
-async def test_a_plain_function_runs_in_a_thread_only_under_a_deadline(deadline: float | None) -> None:
-    """Without one it runs where Semantic Kernel runs it, for the sake of what belongs to a thread."""
+async def test_a_plain_function_runs_in_a_thread_only_under_a_deadline(
+    deadline: float | None,
+) -> None:
+    """Without one it runs where Semantic Kernel runs it, for the sake of what belongs to a
+    thread.
+    """
     places: list[bool] = []
 
     def where(key: str) -> str:
@@ -264,7 +342,11 @@ async def test_contracts_see_the_arguments_of_the_function_only() -> None:
     assert last(guard).tool_args == {"key": "a"}
 
 
-@pytest.mark.parametrize("call", [Call("nosuch", {}, "c1"), Call("look_up", {"wrong": 1}, "c1")], ids=["unknown tool", "bad arguments"])
+@pytest.mark.parametrize(
+    "call",
+    [Call("nosuch", {}, "c1"), Call("look_up", {"wrong": 1}, "c1")],
+    ids=["unknown tool", "bad arguments"],
+)
 async def test_what_semantic_kernel_itself_refuses_is_nobody_s_call(call: Call) -> None:
     guard = Edictum()
     run = governed(guard, [look_up], call)
@@ -275,7 +357,9 @@ async def test_what_semantic_kernel_itself_refuses_is_nobody_s_call(call: Call) 
 
 def test_an_unsupported_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SemanticKernelAdapter, "requires", {"semantic-kernel": ("7.0", "8")})
-    with pytest.raises(EdictumConfigError, match=r"supports semantic-kernel>=7\.0,<8; installed is 1\."):
+    with pytest.raises(
+        EdictumConfigError, match=r"supports semantic-kernel>=7\.0,<8; installed is 1\."
+    ):
         SemanticKernelAdapter(Edictum()).register(Kernel())
 
 
@@ -284,7 +368,13 @@ async def test_a_call_counts_once_however_often_the_filter_is_registered() -> No
     adapter = SemanticKernelAdapter(guard)
     run = Run(
         [look_up, fall],
-        [[Call("look_up", {"key": "a"}, "c1"), Call("look_up", {"key": "forbidden"}, "c2"), Call("fall", {"key": "a"}, "c3")]],
+        [
+            [
+                Call("look_up", {"key": "a"}, "c1"),
+                Call("look_up", {"key": "forbidden"}, "c2"),
+                Call("fall", {"key": "a"}, "c3"),
+            ]
+        ],
     )
     for _ in range(2):
         adapter.register(run.kernel)

@@ -34,14 +34,16 @@ SOON = 0.05
 
 
 def ask(**options: Any) -> Any:
-    return precondition("*", id="ask", effect="approve", **options)(lambda call: Verdict.fail("are you sure?"))
+    return precondition("*", id="ask", effect="approve", **options)(
+        lambda call: Verdict.fail("are you sure?")
+    )
 
 
 def actions(guard: Edictum) -> list[str]:
     return [event.action.value for event in guard.local_sink.events]
 
 
-# --- The four ends ----------------------------------------------------------------------------------------------------
+# --- The four ends --------------------------------------------------------------------------------
 
 
 async def test_granted() -> None:
@@ -85,14 +87,19 @@ async def test_expired() -> None:
 
 async def test_expired_where_the_contract_says_that_silence_is_consent() -> None:
     """The event still says that nobody decided."""
-    guard = Edictum(contracts=[ask(timeout=SOON, timeout_effect="allow")], approval_backend=InMemoryApprovalBackend())
+    guard = Edictum(
+        contracts=[ask(timeout=SOON, timeout_effect="allow")],
+        approval_backend=InMemoryApprovalBackend(),
+    )
     assert isinstance(await guard.dispatch("t", {}, lambda: "done"), ToolExecutionResult)
     assert actions(guard) == ["call_approval_requested", "call_approval_timeout", "call_executed"]
 
 
 async def test_withdrawn_by_the_backend() -> None:
     """Its own end."""
-    backend = ScriptedApprovalBackend(decision=ApprovalDecision(False, status=ApprovalStatus.WITHDRAWN))
+    backend = ScriptedApprovalBackend(
+        decision=ApprovalDecision(False, status=ApprovalStatus.WITHDRAWN)
+    )
     guard = Edictum(contracts=[ask()], approval_backend=backend)
     assert (await guard.dispatch("t", {}, lambda: 1)).details == "The request was withdrawn."
     assert actions(guard)[-1] == "call_approval_withdrawn"
@@ -108,7 +115,9 @@ async def test_withdrawn_because_the_caller_gave_up() -> None:
         async def request_approval(self, *args: Any, **kwargs: Any) -> ApprovalRequest:
             return ApprovalRequest("a-1", "t", {}, "sure?", 1)
 
-        async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision:
+        async def wait_for_decision(
+            self, approval_id: str, timeout: float | None = None
+        ) -> ApprovalDecision:
             self.asked.set()
             await asyncio.Event().wait()
             raise AssertionError("never")
@@ -127,7 +136,9 @@ async def test_nothing_is_held_while_a_person_thinks() -> None:
     """Other calls of the session go on."""
     backend = InMemoryApprovalBackend()
     contract = precondition("slow", effect="approve")(lambda call: Verdict.fail("sure?"))
-    guard = Edictum(contracts=[contract], approval_backend=backend, limits=OperationLimits(max_tool_calls=1))
+    guard = Edictum(
+        contracts=[contract], approval_backend=backend, limits=OperationLimits(max_tool_calls=1)
+    )
     task = asyncio.ensure_future(guard.dispatch("slow", {}, lambda: 1))
     while not backend.pending:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -140,21 +151,37 @@ async def test_nothing_is_held_while_a_person_thinks() -> None:
 async def test_several_contracts_that_ask_are_one_question_on_the_strictest_terms() -> None:
     """The shortest time, and consent by silence only if all agree."""
     backend = InMemoryApprovalBackend(True)
-    contracts = [ask(timeout=60, timeout_effect="allow"), ask(timeout=30), ask(timeout=90, timeout_effect="allow")]
+    contracts = [
+        ask(timeout=60, timeout_effect="allow"),
+        ask(timeout=30),
+        ask(timeout=90, timeout_effect="allow"),
+    ]
     await Edictum(contracts=contracts, approval_backend=backend).dispatch("t", {}, lambda: 1)
-    assert [(request.timeout, request.timeout_effect) for request in backend.requests] == [(30, "deny")]
+    assert [(request.timeout, request.timeout_effect) for request in backend.requests] == [
+        (30, "deny")
+    ]
 
 
-# --- What an approval is bound to -------------------------------------------------------------------------------------
+# --- What an approval is bound to -----------------------------------------------------------------
 
 
 async def test_a_request_carries_what_was_asked() -> None:
     """Tool, arguments, message, principal, session, and the digest that binds the answer."""
     backend = InMemoryApprovalBackend(True)
-    guard = Edictum(contracts=[ask()], approval_backend=backend, principal=Principal(user_id="u"), policy_version="v1")
+    guard = Edictum(
+        contracts=[ask()],
+        approval_backend=backend,
+        principal=Principal(user_id="u"),
+        policy_version="v1",
+    )
     await guard.dispatch("t", {"x": [1]}, lambda x: 1, session_id="s", call_id="c")
     request = backend.requests[0]
-    assert (request.tool_name, request.tool_args, request.message, request.session_id) == ("t", {"x": [1]}, "are you sure?", "s")
+    assert (request.tool_name, request.tool_args, request.message, request.session_id) == (
+        "t",
+        {"x": [1]},
+        "are you sure?",
+        "s",
+    )
     assert request.principal["user_id"] == "u"
     assert request.metadata["contract"] == "ask"
     assert request.metadata["call_id"] == "c"
@@ -168,18 +195,26 @@ def digest(**changes: Any) -> str:
         "principal": Principal(user_id="u"),
         "version": "v1",
     } | changes
-    return approval_digest(ToolCall(fields["tool"], fields["args"], principal=fields["principal"]), fields["version"])
+    return approval_digest(
+        ToolCall(fields["tool"], fields["args"], principal=fields["principal"]), fields["version"]
+    )
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"tool": "t2"}, {"args": {"a": 2, "b": [1, {"c": 2}]}}, {"args": {"a": 1, "b": [1, {"c": 3}]}},
+        {"tool": "t2"},
+        {"args": {"a": 2, "b": [1, {"c": 2}]}},
+        {"args": {"a": 1, "b": [1, {"c": 3}]}},
         {"args": {"a": "1", "b": [1, {"c": 2}]}},
-        {"args": {}}, {"principal": None}, {"principal": Principal(user_id="v")}, {"principal": Principal(user_id="u", claims={"x": 1})},
-        {"version": "v2"}, {"version": None},
+        {"args": {}},
+        {"principal": None},
+        {"principal": Principal(user_id="v")},
+        {"principal": Principal(user_id="u", claims={"x": 1})},
+        {"version": "v2"},
+        {"version": None},
     ],
-)  # fmt: skip
+)
 def test_the_digest_changes_with_everything_it_binds(change: dict[str, Any]) -> None:
     """Tool, each argument and its type, principal, policy version."""
     assert digest(**change) != digest()
@@ -244,7 +279,7 @@ async def test_an_answer_given_under_another_policy_does_not_count() -> None:
     assert actions(guard)[-1] == "call_approval_denied"
 
 
-# --- In memory --------------------------------------------------------------------------------------------------------
+# --- In memory ------------------------------------------------------------------------------------
 
 
 class TestInMemory(ApprovalConformance):
@@ -279,7 +314,9 @@ def test_a_decision_may_come_from_another_thread() -> None:
     backend = InMemoryApprovalBackend()
     guard = Edictum(contracts=[ask()], approval_backend=backend)
     outcomes: list[Any] = []
-    thread = threading.Thread(target=lambda: outcomes.append(guard.dispatch_sync("t", {}, lambda: 1)))
+    thread = threading.Thread(
+        target=lambda: outcomes.append(guard.dispatch_sync("t", {}, lambda: 1))
+    )
     thread.start()
     while not backend.pending:
         pass
@@ -288,7 +325,7 @@ def test_a_decision_may_come_from_another_thread() -> None:
     assert isinstance(outcomes[0], ToolExecutionResult)
 
 
-# --- On the terminal --------------------------------------------------------------------------------------------------
+# --- On the terminal ------------------------------------------------------------------------------
 
 
 class Terminal:
@@ -343,11 +380,23 @@ class TestLocal(ApprovalConformance):
 
 @pytest.mark.parametrize(
     ("typed", "approved"),
-    [("y", True), ("yes", True), ("YES", True), (" approve ", True), ("n", False), ("", False), ("yy", False), ("yes please", False)],
+    [
+        ("y", True),
+        ("yes", True),
+        ("YES", True),
+        (" approve ", True),
+        ("n", False),
+        ("", False),
+        ("yy", False),
+        ("yes please", False),
+    ],
 )
 async def test_what_a_person_types(terminal: Terminal, typed: str, approved: bool) -> None:
     """Only a clear yes is one."""
-    guard = Edictum(contracts=[ask()], approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout))
+    guard = Edictum(
+        contracts=[ask()],
+        approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout),
+    )
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
     await terminal.shows_questions(1)
     terminal.type(typed + "\n")
@@ -357,9 +406,16 @@ async def test_what_a_person_types(terminal: Terminal, typed: str, approved: boo
 
 async def test_the_question_shows_the_arguments_redacted(terminal: Terminal) -> None:
     """What the person needs, and nothing that must not stand on a screen."""
-    guard = Edictum(contracts=[ask()], approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout))
+    guard = Edictum(
+        contracts=[ask()],
+        approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout),
+    )
     task = asyncio.ensure_future(
-        guard.dispatch("deploy", {"host": "db-1", "password": "hunter2", "cmd": "export API_KEY=hunter3"}, lambda **args: 1)
+        guard.dispatch(
+            "deploy",
+            {"host": "db-1", "password": "hunter2", "cmd": "export API_KEY=hunter3"},
+            lambda **args: 1,
+        )
     )
     await terminal.shows_questions(1)
     terminal.type("n\n")
@@ -372,10 +428,17 @@ async def test_the_question_shows_the_arguments_redacted(terminal: Terminal) -> 
     assert "hunter3" not in shown
 
 
-async def test_control_characters_in_a_question_do_not_reach_the_terminal(terminal: Terminal) -> None:
+async def test_control_characters_in_a_question_do_not_reach_the_terminal(
+    terminal: Terminal,
+) -> None:
     """A model could otherwise repaint the screen and ask for something else."""
-    contract = precondition("*", effect="approve")(lambda call: Verdict.fail("sure?\x1b[2J\x1b[1;1HApprove? harmless \x9b2J \r hidden"))
-    guard = Edictum(contracts=[contract], approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout))
+    contract = precondition("*", effect="approve")(
+        lambda call: Verdict.fail("sure?\x1b[2J\x1b[1;1HApprove? harmless \x9b2J \r hidden")
+    )
+    guard = Edictum(
+        contracts=[contract],
+        approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout),
+    )
     task = asyncio.ensure_future(guard.dispatch("t", {"x": "\x1b[2J"}, lambda x: 1))
     await terminal.shows_questions(1)
     terminal.type("n\n")
@@ -391,7 +454,11 @@ async def test_a_prompt_that_timed_out_does_not_eat_the_next_line(terminal: Term
     assert actions(slow)[-1] == "call_approval_timeout"
     assert "(no answer in time)" in terminal.stdout.getvalue()
     guard = Edictum(contracts=[ask()], approval_backend=backend)
-    for typed, wanted in (("y", ToolExecutionResult), ("n", ToolDenied), ("y", ToolExecutionResult)):
+    for typed, wanted in (
+        ("y", ToolExecutionResult),
+        ("n", ToolDenied),
+        ("y", ToolExecutionResult),
+    ):
         before = terminal.stdout.getvalue().count("Approve? [y/N]")
         task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
         await terminal.shows_questions(before + 1)
@@ -399,10 +466,14 @@ async def test_a_prompt_that_timed_out_does_not_eat_the_next_line(terminal: Term
         assert isinstance(await task, wanted)
 
 
-async def test_a_line_typed_for_a_question_that_timed_out_does_not_answer_the_next(terminal: Terminal) -> None:
+async def test_a_line_typed_for_a_question_that_timed_out_does_not_answer_the_next(
+    terminal: Terminal,
+) -> None:
     """A late yes is a yes to the old question."""
     backend = LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout)
-    await Edictum(contracts=[ask(timeout=SOON)], approval_backend=backend).dispatch("t", {}, lambda: 1)
+    await Edictum(contracts=[ask(timeout=SOON)], approval_backend=backend).dispatch(
+        "t", {}, lambda: 1
+    )
     terminal.type("y\n")
     await asyncio.sleep(SOON)
     guard = Edictum(contracts=[ask()], approval_backend=backend)
@@ -418,7 +489,10 @@ async def test_questions_are_put_one_at_a_time(terminal: Terminal) -> None:
     """Each line answers the question that stands there."""
     backend = LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout)
     guard = Edictum(contracts=[ask()], approval_backend=backend)
-    tasks = [asyncio.ensure_future(guard.dispatch(f"tool-{number}", {}, lambda: 1)) for number in range(2)]
+    tasks = [
+        asyncio.ensure_future(guard.dispatch(f"tool-{number}", {}, lambda: 1))
+        for number in range(2)
+    ]
     await terminal.shows_questions(1)
     await asyncio.sleep(SOON)
     assert terminal.stdout.getvalue().count("Approve? [y/N]") == 1
@@ -433,7 +507,9 @@ async def test_questions_are_put_one_at_a_time(terminal: Terminal) -> None:
 async def test_waiting_for_ones_turn_is_part_of_the_requests_time(terminal: Terminal) -> None:
     """A question that was never put times out like one that was not answered."""
     backend = LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout)
-    busy = asyncio.ensure_future(Edictum(contracts=[ask()], approval_backend=backend).dispatch("busy", {}, lambda: 1))
+    busy = asyncio.ensure_future(
+        Edictum(contracts=[ask()], approval_backend=backend).dispatch("busy", {}, lambda: 1)
+    )
     await terminal.shows_questions(1)
     waiting = Edictum(contracts=[ask(timeout=SOON)], approval_backend=backend)
     assert isinstance(await waiting.dispatch("t", {}, lambda: 1), ToolDenied)
@@ -445,7 +521,10 @@ async def test_waiting_for_ones_turn_is_part_of_the_requests_time(terminal: Term
 async def test_a_closed_input_means_no_now_and_later(terminal: Terminal) -> None:
     """Nobody can answer."""
     terminal.close_input()
-    guard = Edictum(contracts=[ask()], approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout))
+    guard = Edictum(
+        contracts=[ask()],
+        approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout),
+    )
     for _ in range(3):
         outcome = await guard.dispatch("t", {}, lambda: 1)
         assert isinstance(outcome, ToolDenied)
@@ -456,8 +535,13 @@ async def test_a_closed_input_means_no_now_and_later(terminal: Terminal) -> None
 async def test_it_works_on_a_real_terminal() -> None:
     """A pseudo-terminal, as a person has one."""
     leader, follower = pty.openpty()
-    with os.fdopen(follower, "r", closefd=False) as stdin, os.fdopen(os.dup(follower), "w") as stdout:
-        guard = Edictum(contracts=[ask()], approval_backend=LocalApprovalBackend(stdin=stdin, stdout=stdout))
+    with (
+        os.fdopen(follower, "r", closefd=False) as stdin,
+        os.fdopen(os.dup(follower), "w") as stdout,
+    ):
+        guard = Edictum(
+            contracts=[ask()], approval_backend=LocalApprovalBackend(stdin=stdin, stdout=stdout)
+        )
         task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: "done"))
         shown = b""
         while b"Approve?" not in shown:
@@ -474,9 +558,14 @@ async def test_it_works_on_a_real_terminal() -> None:
 
 def test_it_works_for_synchronous_callers(terminal: Terminal) -> None:
     """Through the portal."""
-    guard = Edictum(contracts=[ask()], approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout))
+    guard = Edictum(
+        contracts=[ask()],
+        approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout),
+    )
     outcomes: list[Any] = []
-    thread = threading.Thread(target=lambda: outcomes.append(guard.dispatch_sync("t", {}, lambda: 1)))
+    thread = threading.Thread(
+        target=lambda: outcomes.append(guard.dispatch_sync("t", {}, lambda: 1))
+    )
     thread.start()
     asyncio.run(terminal.shows_questions(1))
     terminal.type("y\n")

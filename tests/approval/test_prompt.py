@@ -27,7 +27,10 @@ def ask(call: ToolCall) -> Verdict:
 def asked(tool: str, command: str) -> str:
     """What is shown on the terminal."""
     shown = io.StringIO()
-    guard = Edictum(contracts=[ask], approval_backend=LocalApprovalBackend(stdin=io.StringIO("y\n"), stdout=shown))
+    guard = Edictum(
+        contracts=[ask],
+        approval_backend=LocalApprovalBackend(stdin=io.StringIO("y\n"), stdout=shown),
+    )
     guard.dispatch_sync(tool, {"command": command}, lambda command: 1)
     return shown.getvalue()
 
@@ -53,4 +56,6 @@ def test_the_name_of_a_tool_cannot_be_turned_around() -> None:
 
 def test_ordinary_text_is_shown_as_it_is() -> None:
     """In any language."""
-    assert asked("bash", "Löschen? 削除 🙂").startswith("[APPROVAL REQUIRED] Run Löschen? 削除 🙂?\n  Tool: bash\n")
+    assert asked("bash", "Löschen? 削除 🙂").startswith(
+        "[APPROVAL REQUIRED] Run Löschen? 削除 🙂?\n  Tool: bash\n"
+    )

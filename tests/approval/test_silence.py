@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from edictum import ApprovalDecision, ApprovalRequest, ApprovalStatus, Edictum, ToolDenied, ToolExecutionResult, Verdict, precondition
+from edictum import (
+    ApprovalDecision,
+    ApprovalRequest,
+    ApprovalStatus,
+    Edictum,
+    ToolDenied,
+    ToolExecutionResult,
+    Verdict,
+    precondition,
+)
 
 
 @precondition("*", id="ask", effect="approve", timeout=1)
@@ -21,7 +30,9 @@ class Slow:
     def __init__(self, *, silent: bool) -> None:
         self.silent = silent
 
-    async def request_approval(self, tool_name: str, tool_args: Any, message: str, **more: Any) -> ApprovalRequest:
+    async def request_approval(
+        self, tool_name: str, tool_args: Any, message: str, **more: Any
+    ) -> ApprovalRequest:
         return ApprovalRequest("1", tool_name, tool_args, message, more["timeout"])
 
     async def wait_for_decision(self, approval_id: str, timeout: Any = None) -> ApprovalDecision:
@@ -31,7 +42,9 @@ class Slow:
 
 
 @pytest.mark.parametrize("driven", ["async", "sync"])
-async def test_it_is_not_waited_for_without_end(driven: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_not_waited_for_without_end(
+    driven: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It gets its time and a little more; then the answer is no, and the audit says so."""
     monkeypatch.setattr("edictum.core.lifecycle.LATE_ANSWER_S", -0.9)
     guard = Edictum(contracts=[ask], approval_backend=Slow(silent=True))  # type: ignore[arg-type]

@@ -26,17 +26,29 @@ print(type(guard.dispatch_sync("t", {"a": "y"}, lambda a: bodies.append(a))).__n
 """
 
 
-def test_a_line_that_is_cut_by_a_full_disk_stops_the_call_and_harms_no_other_line(tmp_path: Path) -> None:
-    """What could not be written down does not start; once there is room, the next line stands alone."""
+def test_a_line_that_is_cut_by_a_full_disk_stops_the_call_and_harms_no_other_line(
+    tmp_path: Path,
+) -> None:
+    """What could not be written down does not start; once there is room, the next line stands
+    alone.
+    """
     path = tmp_path / "audit.jsonl"
-    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert done.stdout.splitlines() == ["ToolDenied 0 True", "ToolExecutionResult"]
     torn, *whole = path.read_text().splitlines()
     assert len(torn) == 300
     assert [json.loads(line)["action"] for line in whole] == ["call_allowed", "call_executed"]
 
 
-def test_a_part_of_a_composite_that_is_not_required_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_part_of_a_composite_that_is_not_required_stops_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """As when it stands in the guard's own list; its failure is logged."""
     optional, other = FailingSink(required=False), CollectingAuditSink()
     guard = Edictum(audit_sink=CompositeSink([optional, other]))
@@ -48,4 +60,6 @@ def test_a_part_of_a_composite_that_is_not_required_stops_nothing(caplog: pytest
 def test_a_part_of_a_composite_that_is_required_still_fails_it() -> None:
     """Required is what a sink is that says nothing."""
     with pytest.raises(ExceptionGroup, match="1 of 2"):
-        asyncio.run(CompositeSink([FailingSink(), CollectingAuditSink()]).emit(AuditEvent(tool_name="t")))
+        asyncio.run(
+            CompositeSink([FailingSink(), CollectingAuditSink()]).emit(AuditEvent(tool_name="t"))
+        )

@@ -24,16 +24,54 @@ from edictum import (
 from edictum.testing import FakeClock
 
 SPEC_FIELDS = [
-    "schema_version", "timestamp", "run_id", "call_id", "call_index", "parent_call_id", "tool_name", "tool_args", "side_effect",
-    "environment", "principal", "action", "decision_source", "decision_name", "reason", "hooks_evaluated", "contracts_evaluated",
-    "tool_success", "postconditions_passed", "duration_ms", "error", "result_summary", "session_attempt_count",
-    "session_execution_count", "mode", "policy_version", "policy_error",
-]  # fmt: skip
-OUR_FIELDS = ["session_id", "outcome", "success_source", "success_reason", "approval_id", "approver"]
+    "schema_version",
+    "timestamp",
+    "run_id",
+    "call_id",
+    "call_index",
+    "parent_call_id",
+    "tool_name",
+    "tool_args",
+    "side_effect",
+    "environment",
+    "principal",
+    "action",
+    "decision_source",
+    "decision_name",
+    "reason",
+    "hooks_evaluated",
+    "contracts_evaluated",
+    "tool_success",
+    "postconditions_passed",
+    "duration_ms",
+    "error",
+    "result_summary",
+    "session_attempt_count",
+    "session_execution_count",
+    "mode",
+    "policy_version",
+    "policy_error",
+]
+OUR_FIELDS = [
+    "session_id",
+    "outcome",
+    "success_source",
+    "success_reason",
+    "approval_id",
+    "approver",
+]
 SPEC_ACTIONS = [
-    "call_denied", "call_would_deny", "call_allowed", "call_executed", "call_failed", "postcondition_warning",
-    "call_approval_requested", "call_approval_granted", "call_approval_denied", "call_approval_timeout",
-]  # fmt: skip
+    "call_denied",
+    "call_would_deny",
+    "call_allowed",
+    "call_executed",
+    "call_failed",
+    "postcondition_warning",
+    "call_approval_requested",
+    "call_approval_granted",
+    "call_approval_denied",
+    "call_approval_timeout",
+]
 
 
 def test_the_field_names_are_those_people_query_by() -> None:
@@ -53,10 +91,22 @@ def test_a_closing_event_says_everything_about_its_call() -> None:
     """Including what the older library left empty."""
     clock = FakeClock(datetime(2024, 2, 29, tzinfo=UTC).timestamp())
     guard = Edictum(
-        clock=clock, tools={"send": {"side_effect": "write"}}, environment="staging", policy_version="v7", principal=Principal(user_id="u"),
+        clock=clock,
+        tools={"send": {"side_effect": "write"}},
+        environment="staging",
+        policy_version="v7",
+        principal=Principal(user_id="u"),
         contracts=[precondition("send", id="pre")(lambda call: Verdict.pass_())],
-    )  # fmt: skip
-    guard.dispatch_sync("send", {"to": "x"}, lambda to: {"sent": to}, session_id="s", call_id="c-1", parent_call_id="c-0", call_index=3)
+    )
+    guard.dispatch_sync(
+        "send",
+        {"to": "x"},
+        lambda to: {"sent": to},
+        session_id="s",
+        call_id="c-1",
+        parent_call_id="c-0",
+        call_index=3,
+    )
     event = guard.local_sink.last()
     assert event.to_dict() | {"duration_ms": 0} == {
         "schema_version": "0.4.0",
@@ -69,13 +119,22 @@ def test_a_closing_event_says_everything_about_its_call() -> None:
         "tool_args": {"to": "x"},
         "side_effect": "write",
         "environment": "staging",
-        "principal": {"user_id": "u", "service_id": None, "org_id": None, "role": None, "ticket_ref": None, "claims": {}},
+        "principal": {
+            "user_id": "u",
+            "service_id": None,
+            "org_id": None,
+            "role": None,
+            "ticket_ref": None,
+            "claims": {},
+        },
         "action": "call_executed",
         "decision_source": None,
         "decision_name": None,
         "reason": None,
         "hooks_evaluated": [],
-        "contracts_evaluated": [{"name": "pre", "type": "precondition", "passed": True, "message": None}],
+        "contracts_evaluated": [
+            {"name": "pre", "type": "precondition", "passed": True, "message": None}
+        ],
         "tool_success": True,
         "postconditions_passed": None,
         "duration_ms": 0,
@@ -102,20 +161,48 @@ def fail() -> None:
 @pytest.mark.parametrize(
     ("options", "fn", "expected"),
     [
-        ({}, lambda: "fine", {"outcome": "executed", "error": None, "result_summary": "fine", "tool_success": True}),
+        (
+            {},
+            lambda: "fine",
+            {"outcome": "executed", "error": None, "result_summary": "fine", "tool_success": True},
+        ),
         ({}, lambda: None, {"outcome": "executed", "result_summary": "None"}),
-        ({}, fail, {"outcome": "failed", "error": "boom", "result_summary": None, "tool_success": False}),
-        ({}, lambda: "Error: x", {"outcome": "failed", "error": "Error: x", "result_summary": "Error: x"}),
-        ({}, lambda: {"error": "x", "id": 5}, {"outcome": "failed", "error": "x", "result_summary": "{'error': 'x', 'id': 5}"}),
+        (
+            {},
+            fail,
+            {"outcome": "failed", "error": "boom", "result_summary": None, "tool_success": False},
+        ),
+        (
+            {},
+            lambda: "Error: x",
+            {"outcome": "failed", "error": "Error: x", "result_summary": "Error: x"},
+        ),
+        (
+            {},
+            lambda: {"error": "x", "id": 5},
+            {"outcome": "failed", "error": "x", "result_summary": "{'error': 'x', 'id': 5}"},
+        ),
         (
             {"contracts": [precondition("*")(lambda call: Verdict.fail("no"))]},
             fail,
-            {"outcome": "denied", "error": None, "result_summary": None, "tool_success": None, "reason": "no"},
+            {
+                "outcome": "denied",
+                "error": None,
+                "result_summary": None,
+                "tool_success": None,
+                "reason": "no",
+            },
         ),
-        ({"limits": OperationLimits(max_tool_calls=0)}, fail, {"outcome": "denied", "decision_name": "max_tool_calls"}),
+        (
+            {"limits": OperationLimits(max_tool_calls=0)},
+            fail,
+            {"outcome": "denied", "decision_name": "max_tool_calls"},
+        ),
     ],
 )
-def test_error_summary_and_outcome_are_filled_in(options: dict[str, Any], fn: Any, expected: dict[str, Any]) -> None:
+def test_error_summary_and_outcome_are_filled_in(
+    options: dict[str, Any], fn: Any, expected: dict[str, Any]
+) -> None:
     """For each way a call can end."""
     guard = Edictum(**options)
     guard.dispatch_sync("t", {}, fn)
@@ -129,7 +216,11 @@ async def test_a_timeouts_event_says_how_long_it_took() -> None:
     outcome = await guard.dispatch("t", {}, asyncio.Event().wait, timeout_s=0.02)
     event = guard.local_sink.last()
     assert isinstance(outcome, ToolTimeout)
-    assert (event.outcome, event.error, event.duration_ms) == ("timeout", f"timed out after {outcome.elapsed_ms} ms", outcome.elapsed_ms)
+    assert (event.outcome, event.error, event.duration_ms) == (
+        "timeout",
+        f"timed out after {outcome.elapsed_ms} ms",
+        outcome.elapsed_ms,
+    )
     assert event.action == "call_failed"
 
 
@@ -138,14 +229,25 @@ def test_counters_are_those_of_the_moment() -> None:
     guard = Edictum()
     for _ in range(2):
         guard.dispatch_sync("t", {}, lambda: 1)
-    counts = [(event.action.value, event.session_attempt_count, event.session_execution_count) for event in guard.local_sink.events]
-    assert counts == [("call_allowed", 1, 0), ("call_executed", 1, 1), ("call_allowed", 2, 1), ("call_executed", 2, 2)]
+    counts = [
+        (event.action.value, event.session_attempt_count, event.session_execution_count)
+        for event in guard.local_sink.events
+    ]
+    assert counts == [
+        ("call_allowed", 1, 0),
+        ("call_executed", 1, 1),
+        ("call_allowed", 2, 1),
+        ("call_executed", 2, 2),
+    ]
 
 
 def test_an_approval_is_named_in_its_events() -> None:
     """Which request, who decided, and why."""
     backend = InMemoryApprovalBackend()
-    guard = Edictum(contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))], approval_backend=backend)
+    guard = Edictum(
+        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        approval_backend=backend,
+    )
 
     async def call() -> None:
         task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
@@ -157,15 +259,26 @@ def test_an_approval_is_named_in_its_events() -> None:
     asyncio.run(call())
     requested, denied = guard.local_sink.events
     assert requested.approval_id == denied.approval_id == backend.requests[0].approval_id
-    assert (requested.reason, requested.approver, denied.reason, denied.approver) == ("sure?", None, "too risky", "ann")
+    assert (requested.reason, requested.approver, denied.reason, denied.approver) == (
+        "sure?",
+        None,
+        "too risky",
+        "ann",
+    )
 
 
 def test_a_warning_of_a_postcondition_is_an_event_with_the_result() -> None:
     """Before the closing one."""
-    guard = Edictum(contracts=[postcondition("*", id="odd")(lambda call, result: Verdict.fail("odd"))])
+    guard = Edictum(
+        contracts=[postcondition("*", id="odd")(lambda call, result: Verdict.fail("odd"))]
+    )
     guard.dispatch_sync("t", {}, lambda: "value")
     warning = guard.local_sink.filter(AuditAction.POSTCONDITION_WARNING)[0]
-    assert (warning.postconditions_passed, warning.result_summary, warning.contracts_evaluated[-1]["name"]) == (False, "value", "odd")
+    assert (
+        warning.postconditions_passed,
+        warning.result_summary,
+        warning.contracts_evaluated[-1]["name"],
+    ) == (False, "value", "odd")
 
 
 def test_events_are_in_the_order_of_time() -> None:

@@ -1,4 +1,6 @@
-"""Secrets do not reach the audit: not in arguments, results, reasons, principals or errors, wherever they stand."""
+"""Secrets do not reach the audit: not in arguments, results, reasons, principals or errors,
+wherever they stand.
+"""
 
 from __future__ import annotations
 
@@ -23,39 +25,158 @@ from edictum import (
     postcondition,
     precondition,
 )
-from edictum.core.redaction import MAX_PAYLOAD, MAX_STRING, MAX_SUMMARY, bounded_payload, map_text, shorten
+from edictum.core.redaction import (
+    MAX_PAYLOAD,
+    MAX_STRING,
+    MAX_SUMMARY,
+    bounded_payload,
+    map_text,
+    shorten,
+)
 
 POLICY = RedactionPolicy()
 
-# --- Keys -------------------------------------------------------------------------------------------------------------
+# --- Keys -----------------------------------------------------------------------------------------
 
 SENSITIVE = [
-    "password", "Password", "PASSWORD", "db_password", "dbPassword", "user-password", "passwd", "pwd", "secret", "client_secret",
-    "clientSecret", "token", "access_token", "accessToken", "access-token", "refresh_token", "api_key", "apiKey", "API_KEY", "x-api-key",
-    "apikey", "private_key", "ssh_key", "authorization", "Authorization", "auth", "auth_header", "credentials", "credential", "passphrase",
-    "connection_string", "connectionString", "database_url", "DATABASE_URL", "cookie", "session_token", "bearer_token", "signing_key",
-    "encryption_key", "secret_name", "aws_secret_access_key", "oauth_tokens", "api_keys",
-    "dbpassword", "userpassword", "DBPASSWORD", "mysqlpasswd", "oldpasswords",
-    "mysecret", "appsecret", "authtoken", "accesstoken", "usertoken",
-    "githubaccesstoken", "myapikey", "sshkey", "secretkey", "signingkey", "dbpass", "userpwd", "awscredentials", "dbconnectionstring",
-    "DATABASEURL", "dbpassword2", "login_dbpass", "clientsecret_value",
-]  # fmt: skip
+    "password",
+    "Password",
+    "PASSWORD",
+    "db_password",
+    "dbPassword",
+    "user-password",
+    "passwd",
+    "pwd",
+    "secret",
+    "client_secret",
+    "clientSecret",
+    "token",
+    "access_token",
+    "accessToken",
+    "access-token",
+    "refresh_token",
+    "api_key",
+    "apiKey",
+    "API_KEY",
+    "x-api-key",
+    "apikey",
+    "private_key",
+    "ssh_key",
+    "authorization",
+    "Authorization",
+    "auth",
+    "auth_header",
+    "credentials",
+    "credential",
+    "passphrase",
+    "connection_string",
+    "connectionString",
+    "database_url",
+    "DATABASE_URL",
+    "cookie",
+    "session_token",
+    "bearer_token",
+    "signing_key",
+    "encryption_key",
+    "secret_name",
+    "aws_secret_access_key",
+    "oauth_tokens",
+    "api_keys",
+    "dbpassword",
+    "userpassword",
+    "DBPASSWORD",
+    "mysqlpasswd",
+    "oldpasswords",
+    "mysecret",
+    "appsecret",
+    "authtoken",
+    "accesstoken",
+    "usertoken",
+    "githubaccesstoken",
+    "myapikey",
+    "sshkey",
+    "secretkey",
+    "signingkey",
+    "dbpass",
+    "userpwd",
+    "awscredentials",
+    "dbconnectionstring",
+    "DATABASEURL",
+    "dbpassword2",
+    "login_dbpass",
+    "clientsecret_value",
+]
 HARMLESS = [
-    "monkey", "max_tokens", "maxTokens", "prompt_tokens", "completion_tokens", "total_tokens", "token_count", "keyboard", "key", "keys",
-    "sort_key", "sort_keys", "primary_key", "foreign_key", "partition_key", "public_key", "keyword", "author", "authority", "tokenizer",
-    "turkey", "hockey", "next_page_token", "page_token", "passenger", "compass", "cache_key", "idempotency_key", "secretary", "path", "",
-    "passwordless", "tokenizers", "secretaries",
-    "undersecretary", "bypass", "trespass", "overpass", "encompass", "hotkey", "donkey", "jockey",
-    "whiskey", "primarykey", "sortkey", "cachekey", "nexttoken", "pagetoken", "maxtokens", "betoken", "pass", "oldpwd", "OLDPWD", "keypad",
-    "passport", "tokenized", "authtoken_count", "accesspoint", "authors",
-]  # fmt: skip
+    "monkey",
+    "max_tokens",
+    "maxTokens",
+    "prompt_tokens",
+    "completion_tokens",
+    "total_tokens",
+    "token_count",
+    "keyboard",
+    "key",
+    "keys",
+    "sort_key",
+    "sort_keys",
+    "primary_key",
+    "foreign_key",
+    "partition_key",
+    "public_key",
+    "keyword",
+    "author",
+    "authority",
+    "tokenizer",
+    "turkey",
+    "hockey",
+    "next_page_token",
+    "page_token",
+    "passenger",
+    "compass",
+    "cache_key",
+    "idempotency_key",
+    "secretary",
+    "path",
+    "",
+    "passwordless",
+    "tokenizers",
+    "secretaries",
+    "undersecretary",
+    "bypass",
+    "trespass",
+    "overpass",
+    "encompass",
+    "hotkey",
+    "donkey",
+    "jockey",
+    "whiskey",
+    "primarykey",
+    "sortkey",
+    "cachekey",
+    "nexttoken",
+    "pagetoken",
+    "maxtokens",
+    "betoken",
+    "pass",
+    "oldpwd",
+    "OLDPWD",
+    "keypad",
+    "passport",
+    "tokenized",
+    "authtoken_count",
+    "accesspoint",
+    "authors",
+]
 
 
 @pytest.mark.parametrize("key", SENSITIVE)
 def test_the_value_under_a_sensitive_key_is_hidden(key: str) -> None:
     """By the words of the key."""
     assert POLICY.is_sensitive(key)
-    assert POLICY.redact_args({key: "hunter2", "nested": {key: ["hunter2"]}}) == {key: "[REDACTED]", "nested": {key: "[REDACTED]"}}
+    assert POLICY.redact_args({key: "hunter2", "nested": {key: ["hunter2"]}}) == {
+        key: "[REDACTED]",
+        "nested": {key: "[REDACTED]"},
+    }
 
 
 @pytest.mark.parametrize("key", HARMLESS)
@@ -67,14 +188,26 @@ def test_the_value_under_a_harmless_key_is_shown(key: str) -> None:
 
 def test_numbers_flags_and_nothing_under_a_sensitive_key_are_shown() -> None:
     """``has_token: true`` is no secret; a numeric code may be one."""
-    shown = POLICY.redact_args({"token": None, "auth": True, "password": "", "secret": 0.5, "pin_token": 1234})
-    assert shown == {"token": None, "auth": True, "password": "", "secret": 0.5, "pin_token": "[REDACTED]"}
+    shown = POLICY.redact_args(
+        {"token": None, "auth": True, "password": "", "secret": 0.5, "pin_token": 1234}
+    )
+    assert shown == {
+        "token": None,
+        "auth": True,
+        "password": "",
+        "secret": 0.5,
+        "pin_token": "[REDACTED]",
+    }
 
 
 def test_keys_can_be_added_and_excepted() -> None:
     """By the user, in any case."""
     policy = RedactionPolicy(sensitive_keys=["Iban"], safe_keys=["Secret"])
-    assert policy.redact_args({"iban": "DE1", "secret": "x", "token": "y"}) == {"iban": "[REDACTED]", "secret": "x", "token": "[REDACTED]"}
+    assert policy.redact_args({"iban": "DE1", "secret": "x", "token": "y"}) == {
+        "iban": "[REDACTED]",
+        "secret": "x",
+        "token": "[REDACTED]",
+    }
 
 
 def test_keys_that_are_no_text_are_no_problem() -> None:
@@ -83,7 +216,7 @@ def test_keys_that_are_no_text_are_no_problem() -> None:
     assert POLICY.redact_value({5: "x", None: "y"}) == {5: "x", None: "y"}
 
 
-# --- Texts ------------------------------------------------------------------------------------------------------------
+# --- Texts ----------------------------------------------------------------------------------------
 
 ALNUM = string.ascii_letters + string.digits
 SECRETS: dict[str, tuple[str, str]] = {
@@ -116,9 +249,15 @@ SECRETS: dict[str, tuple[str, str]] = {
     "json": ('{"password": "hunter2"}', "hunter2"),
     "python": ("connect(password='hunter2')", "hunter2"),
     "yaml": ("db:\n  password: hunter2\n", "hunter2"),
-    "pem": ("-----BEGIN RSA PRIVATE KEY-----\nMIIEa1B2a1B2\n-----END RSA PRIVATE KEY-----", "a1B2a1B2"),
+    "pem": (
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEa1B2a1B2\n-----END RSA PRIVATE KEY-----",
+        "a1B2a1B2",
+    ),
     "encrypted pem": (
-        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nMIIEa1B2a1B2\n-----END RSA PRIVATE KEY-----",
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info:"
+            " AES-128-CBC,00\n\nMIIEa1B2a1B2\n-----END RSA PRIVATE KEY-----"
+        ),
         "a1B2a1B2",
     ),
     "pem that was cut": ("-----BEGIN PRIVATE KEY-----\nMIIEa1B2a1B2", "a1B2a1B2"),
@@ -126,11 +265,15 @@ SECRETS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", SECRETS)
-@pytest.mark.parametrize("around", ["{}", "use {} now", "a,{};b", "\n{}\n", "({})", "x={} y", '"{}"', "token_{}"])
+@pytest.mark.parametrize(
+    "around", ["{}", "use {} now", "a,{};b", "\n{}\n", "({})", "x={} y", '"{}"', "token_{}"]
+)
 def test_a_secret_is_found_anywhere_in_a_text(name: str, around: str) -> None:
     """At the start, in a sentence, in quotes, behind an underscore."""
     whole, secret = SECRETS[name]
-    if around == "token_{}" and not whole.startswith(("sk", "AK", "gh", "gi", "gl", "npm", "xox", "AI", "eyJ")):
+    if around == "token_{}" and not whole.startswith(
+        ("sk", "AK", "gh", "gi", "gl", "npm", "xox", "AI", "eyJ")
+    ):
         around = "see {}"
     shown = POLICY.redact_text(around.format(whole))
     assert secret not in shown
@@ -159,23 +302,44 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
 
 
 COMMANDS = [
-    "mysql -u root -pHUNTER2 db", "mysql -u root -p HUNTER2 db", "mysqldump --all -p'HUNTER2 x' > dump.sql", "mariadb-dump -pHUNTER2 db",
-    "mongosh -u admin -p HUNTER2", "sshpass -p HUNTER2 ssh host", "docker login -u me -p HUNTER2 registry", "sqlcmd -S host -P HUNTER2",
-    "redis-cli -h host -a HUNTER2 ping", "curl -u me:HUNTER2 https://example.com",
-    'curl -s --user "me:HUNTER2" host', "PGPASSWORD=HUNTER2 psql",
-    "dbpassword=HUNTER2", "mysecret: HUNTER2", 'authtoken="HUNTER2"',
-]  # fmt: skip
+    "mysql -u root -pHUNTER2 db",
+    "mysql -u root -p HUNTER2 db",
+    "mysqldump --all -p'HUNTER2 x' > dump.sql",
+    "mariadb-dump -pHUNTER2 db",
+    "mongosh -u admin -p HUNTER2",
+    "sshpass -p HUNTER2 ssh host",
+    "docker login -u me -p HUNTER2 registry",
+    "sqlcmd -S host -P HUNTER2",
+    "redis-cli -h host -a HUNTER2 ping",
+    "curl -u me:HUNTER2 https://example.com",
+    'curl -s --user "me:HUNTER2" host',
+    "PGPASSWORD=HUNTER2 psql",
+    "dbpassword=HUNTER2",
+    "mysecret: HUNTER2",
+    'authtoken="HUNTER2"',
+]
 PLAIN_COMMANDS = [
-    "mkdir -p reports/2026", "docker run -p 8080:80 nginx", "mysql -P 3306 -h db", "mysql -u root -p", "mysql -p -h db", "cp -p a b",
-    "redis-cli -h host ping", "curl -s https://example.com/a:b", "mysql --port 3306", "ssh -p 2222 host", "mysql; mkdir -p x",
-]  # fmt: skip
+    "mkdir -p reports/2026",
+    "docker run -p 8080:80 nginx",
+    "mysql -P 3306 -h db",
+    "mysql -u root -p",
+    "mysql -p -h db",
+    "cp -p a b",
+    "redis-cli -h host ping",
+    "curl -s https://example.com/a:b",
+    "mysql --port 3306",
+    "ssh -p 2222 host",
+    "mysql; mkdir -p x",
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_secret_after_a_flag_is_found(command: str) -> None:
     """For the programs that take one so."""
     assert "HUNTER2" not in POLICY.redact_text(command)
-    assert POLICY.redact_text(command).split()[0] == POLICY.redact_text(f"echo; {command}").split()[1]
+    assert (
+        POLICY.redact_text(command).split()[0] == POLICY.redact_text(f"echo; {command}").split()[1]
+    )
 
 
 @pytest.mark.parametrize("command", PLAIN_COMMANDS)
@@ -202,9 +366,14 @@ def test_a_quote_that_is_not_closed_hides_the_rest_of_its_line() -> None:
 
 def test_the_rest_of_the_text_is_kept() -> None:
     """Only the secret is replaced."""
-    text = "curl -H 'Authorization: Bearer abcdef1234567890' https://u:pw12@host/x && export API_KEY=k1 && ls"
-    assert POLICY.redact_text(text) == (
-        "curl -H 'Authorization: Bearer [REDACTED]' https://u:[REDACTED]@host/x && export API_KEY=[REDACTED] && ls"
+    text = (
+        "curl -H 'Authorization: Bearer abcdef1234567890' https://u:pw12@host/x && export"
+        " API_KEY=k1 && ls"
+    )
+    assert (
+        POLICY.redact_text(text)
+        == "curl -H 'Authorization: Bearer [REDACTED]' https://u:[REDACTED]@host/x && export"
+        " API_KEY=[REDACTED] && ls"
     )
 
 
@@ -212,7 +381,11 @@ def test_a_secret_behind_a_hundred_thousand_characters_is_found() -> None:
     """All of a text is searched before any of it is cut."""
     secret = SECRETS["github"][0]
     guard = Edictum()
-    guard.dispatch_sync("t", {"text": "x " * 50_000 + secret, "head": secret + " y" * 50_000}, lambda text, head: text)
+    guard.dispatch_sync(
+        "t",
+        {"text": "x " * 50_000 + secret, "head": secret + " y" * 50_000},
+        lambda text, head: text,
+    )
     written = json.dumps([event.to_dict() for event in guard.local_sink.events])
     assert "a1B2a1B2" not in written
     assert POLICY.redact_text("x " * 50_000 + secret).endswith("[REDACTED]")
@@ -225,12 +398,16 @@ def test_a_cut_does_not_bare_half_a_secret() -> None:
         assert "a1B2a1B2" not in POLICY.redact_result("x" * (offset - 1) + " " + secret)
         assert "a1B2a1B2" not in POLICY.redact_result({"text": "x" * (offset - 1) + " " + secret})
     for offset in range(MAX_STRING - 45, MAX_STRING + 5):
-        assert "a1B2a1B2" not in json.dumps(POLICY.redact_args({"text": "x" * (offset - 1) + " " + secret}))
+        assert "a1B2a1B2" not in json.dumps(
+            POLICY.redact_args({"text": "x" * (offset - 1) + " " + secret})
+        )
 
 
 def test_own_patterns_come_first_and_detection_can_be_switched_off() -> None:
     """For data that is full of things that look like secrets."""
-    policy = RedactionPolicy(custom_patterns=[(r"\b\d{3}-\d{2}-\d{4}\b", "[SSN]")], detect_secret_values=False)
+    policy = RedactionPolicy(
+        custom_patterns=[(r"\b\d{3}-\d{2}-\d{4}\b", "[SSN]")], detect_secret_values=False
+    )
     assert policy.redact_text("123-45-6789 export API_KEY=x") == "[SSN] export API_KEY=x"
     assert policy.redact_args({"password": "x"}) == {"password": "[REDACTED]"}
     assert POLICY.redact_bash_command("export API_KEY=x") == "export API_KEY=[REDACTED]"
@@ -250,13 +427,17 @@ def test_patterns_take_time_in_proportion_to_the_text() -> None:
         assert POLICY.redact_text(hostile)
 
 
-# --- Structures -------------------------------------------------------------------------------------------------------
+# --- Structures -----------------------------------------------------------------------------------
 
 
 def test_the_structure_is_kept() -> None:
     """A dict stays a dict, a list a list."""
     value = {"a": [1, {"note": "export API_KEY=x"}], "b": ("t", None), "n": 1.5}
-    assert POLICY.redact_value(value) == {"a": [1, {"note": "export API_KEY=[REDACTED]"}], "b": ["t", None], "n": 1.5}
+    assert POLICY.redact_value(value) == {
+        "a": [1, {"note": "export API_KEY=[REDACTED]"}],
+        "b": ["t", None],
+        "n": 1.5,
+    }
     assert POLICY.redact_secrets({"password": "export API_KEY=x", "t": ("export API_KEY=y",)}) == {
         "password": "export API_KEY=[REDACTED]",
         "t": ("export API_KEY=[REDACTED]",),
@@ -301,14 +482,26 @@ def test_a_large_list_says_how_much_was_left_out() -> None:
 
 def test_the_summary_of_a_huge_result_is_short() -> None:
     """And costs no more than a small one: it stops looking once it has enough."""
-    shown = POLICY.redact_result({"rows": [{"id": number, "text": "x" * 50} for number in range(10_000)]})
+    shown = POLICY.redact_result(
+        {"rows": [{"id": number, "text": "x" * 50} for number in range(10_000)]}
+    )
     assert len(shown) == MAX_SUMMARY
-    assert POLICY.redact_result({f"k{number}": "v" * 100 for number in range(1_000)}).endswith("...")
-    assert POLICY.redact_result({"password": "x", "n": None}) == "{'password': [REDACTED], 'n': None}"
-    assert [POLICY.redact_result(value) for value in (None, True, 5, 1.5, "text")] == ["None", "True", "5", "1.5", "text"]
+    assert POLICY.redact_result({f"k{number}": "v" * 100 for number in range(1_000)}).endswith(
+        "..."
+    )
+    assert (
+        POLICY.redact_result({"password": "x", "n": None}) == "{'password': [REDACTED], 'n': None}"
+    )
+    assert [POLICY.redact_result(value) for value in (None, True, 5, 1.5, "text")] == [
+        "None",
+        "True",
+        "5",
+        "1.5",
+        "text",
+    ]
 
 
-# --- Everywhere in an event -------------------------------------------------------------------------------------------
+# --- Everywhere in an event -----------------------------------------------------------------------
 
 
 @dataclass
@@ -405,8 +598,12 @@ class TestNoPlantedSecretSurvives:
     def test_in_reasons_and_metadata(self, plant: tuple[str, str]) -> None:
         """What contracts, hooks and people say about a call."""
         whole, secret = plant
-        deny = precondition("*", id="x", metadata={"why": whole})(lambda call: Verdict.fail(f"contains {whole}", found=[whole]))
-        ask = precondition("*", id="x", effect="approve")(lambda call: Verdict.fail(f"contains {whole}"))
+        deny = precondition("*", id="x", metadata={"why": whole})(
+            lambda call: Verdict.fail(f"contains {whole}", found=[whole])
+        )
+        ask = precondition("*", id="x", effect="approve")(
+            lambda call: Verdict.fail(f"contains {whole}")
+        )
         hook = HookRegistration("before", "*", lambda call: HookDecision.deny(f"contains {whole}"))
         for guard in (
             Edictum(contracts=[deny]),
@@ -422,7 +619,12 @@ class TestNoPlantedSecretSurvives:
     def test_in_principals(self, plant: tuple[str, str]) -> None:
         """Claims often hold tokens."""
         whole, secret = plant
-        guard = Edictum(principal=Principal(user_id=f"u {whole}", claims={"raw": whole, "access_token": "hunter2", "list": [whole]}))
+        guard = Edictum(
+            principal=Principal(
+                user_id=f"u {whole}",
+                claims={"raw": whole, "access_token": "hunter2", "list": [whole]},
+            )
+        )
         guard.dispatch_sync("t", {}, lambda: 1)
         assert secret not in trail(guard)
         assert "hunter2" not in trail(guard)

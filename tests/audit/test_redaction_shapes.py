@@ -1,4 +1,6 @@
-"""Secrets in the shapes of headers, connection strings and JSON inside of text; summaries that stay small; options that are wrong."""
+"""Secrets in the shapes of headers, connection strings and JSON inside of text; summaries that stay
+small; options that are wrong.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from edictum.core.redaction import MAX_SUMMARY
 
 POLICY = RedactionPolicy()
 
-# --- Texts --------------------------------------------------------------------------------------------------------------
+# --- Texts ----------------------------------------------------------------------------------------
 
 HIDDEN = {
     "X-Api-Key: HUNTER2": "X-Api-Key: [REDACTED]",
@@ -42,22 +44,52 @@ HIDDEN = {
     "Server=x;Uid=u;Pwd=HUNTER2;Database=z": "Server=x;Uid=u;Pwd=[REDACTED];Database=z",
     "DB_PASS=HUNTER2 ./run": "DB_PASS=[REDACTED] ./run",
     "smtp-pass: HUNTER2": "smtp-pass: [REDACTED]",
-    "AccountName=n;AccountKey=HUNTER2==;EndpointSuffix=x": "AccountName=n;AccountKey=[REDACTED];EndpointSuffix=x",
+    "AccountName=n;AccountKey=HUNTER2==;EndpointSuffix=x": (
+        "AccountName=n;AccountKey=[REDACTED];EndpointSuffix=x"
+    ),
     '{"auth": "HUNTER2", "n": 1}': '{"auth": [REDACTED], "n": 1}',
     "_auth=HUNTER2": "_auth=[REDACTED]",
     r'"{\"password\": \"HUNTER2\", \"n\": 1}"': r'"{\"password\": [REDACTED], \"n\": 1}"',
     r'"{\"auth\": \"HUNTER2\", \"n\": 1}"': r'"{\"auth\": [REDACTED], \"n\": 1}"',
     r'"{\"Cookie\": \"HUNTER2\", \"n\": 1}"': r'"{\"Cookie\": \"[REDACTED]\", \"n\": 1}"',
     "ya29.HUNTER2_a0AfH6SMBabcdef and more": "[REDACTED] and more",
-    "https://hooks.slack.com/services/T000/B000/HUNTER2 x": "https://hooks.slack.com/services/[REDACTED] x",
+    "https://hooks.slack.com/services/T000/B000/HUNTER2 x": (
+        "https://hooks.slack.com/services/[REDACTED] x"
+    ),
 }
 SHOWN = [
-    "monkey=banana", "donkey: grey", "hotkey=F1", "max_tokens=100", "total_tokens: 9", "PWD=/home/me", "OLDPWD=/tmp", "auth: failed",
-    "author=me", "Author: me", "oauth=2", "authority: x", "authorizations: 3", "cookies: 5", "cookie_count=3", "my cookie is good",
-    "first_pass=1", "low-pass: 3000", "bypass: yes", "compass=north", "proxy_pass http://x", "passed=5", "keyboard: us", "public_key=x",
-    "sort-key: name", "https://slack.com/services/x", "ya29 is a prefix", "no authorization needed",
-    "{'cookie': [REDACTED], 'n': 1}", "Login(user='u', pwd=[REDACTED], auth=[REDACTED])", '{"Authorization": "Bearer [REDACTED]", "n": 1}',
-]  # fmt: skip
+    "monkey=banana",
+    "donkey: grey",
+    "hotkey=F1",
+    "max_tokens=100",
+    "total_tokens: 9",
+    "PWD=/home/me",
+    "OLDPWD=/tmp",
+    "auth: failed",
+    "author=me",
+    "Author: me",
+    "oauth=2",
+    "authority: x",
+    "authorizations: 3",
+    "cookies: 5",
+    "cookie_count=3",
+    "my cookie is good",
+    "first_pass=1",
+    "low-pass: 3000",
+    "bypass: yes",
+    "compass=north",
+    "proxy_pass http://x",
+    "passed=5",
+    "keyboard: us",
+    "public_key=x",
+    "sort-key: name",
+    "https://slack.com/services/x",
+    "ya29 is a prefix",
+    "no authorization needed",
+    "{'cookie': [REDACTED], 'n': 1}",
+    "Login(user='u', pwd=[REDACTED], auth=[REDACTED])",
+    '{"Authorization": "Bearer [REDACTED]", "n": 1}',
+]
 
 
 @pytest.mark.parametrize("text", HIDDEN)
@@ -75,16 +107,29 @@ def test_what_only_looks_similar_is_shown(text: str) -> None:
 
 @pytest.mark.parametrize(
     "hostile",
-    ["auth\\", "cookie:", "cookie:'", "cookie:   ", "cookie: \\", "authorization: token ", "pwd=/", "db_pass:\"", "db_", "api-",
-     "hooks.slack.com/services/", "token=\\\"", "ya29."],
-)  # fmt: skip
+    [
+        "auth\\",
+        "cookie:",
+        "cookie:'",
+        "cookie:   ",
+        "cookie: \\",
+        "authorization: token ",
+        "pwd=/",
+        'db_pass:"',
+        "db_",
+        "api-",
+        "hooks.slack.com/services/",
+        'token=\\"',
+        "ya29.",
+    ],
+)
 def test_texts_made_to_hurt_end(hostile: str) -> None:
     """Every repetition is bounded, or starts behind a fixed word."""
     assert POLICY.redact_text(hostile * 20_000 + "key")
     assert POLICY.redact_text("key " + hostile + hostile[-1] * 200_000)
 
 
-# --- Summaries of results -----------------------------------------------------------------------------------------------
+# --- Summaries of results -------------------------------------------------------------------------
 
 
 @dataclass
@@ -111,7 +156,10 @@ class Account(NamedTuple):
 def test_fields_with_sensitive_names_are_hidden_in_a_summary() -> None:
     """As keys are; a ``repr`` that says less is left to say less."""
     policy = RedactionPolicy(sensitive_keys=["iban"])
-    assert policy.redact_result(Login("u", "hunter2")) == "Login(user='u', pwd=[REDACTED], iban=[REDACTED])"
+    assert (
+        policy.redact_result(Login("u", "hunter2"))
+        == "Login(user='u', pwd=[REDACTED], iban=[REDACTED])"
+    )
     assert policy.redact_result([Account("u", "DE1")]) == "[Account(user='u', iban=[REDACTED])]"
     assert policy.redact_result(Discreet("1234")) == "Discreet(***)"
     assert policy.redact_result({"all": {1}}) == "{'all': {1}}"
@@ -192,14 +240,20 @@ def test_the_record_does_not_keep_results() -> None:
     assert len(guard.local_sink.events) == 2
 
 
-# --- Options --------------------------------------------------------------------------------------------------------------
+# --- Options --------------------------------------------------------------------------------------
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a group that is not there": ({"custom_patterns": [(r"\d{3}", r"\1")]}, "invalid group reference 1"),
+    "a group that is not there": (
+        {"custom_patterns": [(r"\d{3}", r"\1")]},
+        "invalid group reference 1",
+    ),
     "a name that is not there": ({"custom_patterns": [(r"\d{3}", r"\g<year>")]}, "year"),
     "a bad escape": ({"custom_patterns": [(r"\d{3}", r"\q")]}, "bad escape"),
     "no regex": ({"custom_patterns": [("(", "x")]}, "is not a regex"),
-    "a replacement that is a function": ({"custom_patterns": [("a", str)]}, "the replacement is type, not text"),
+    "a replacement that is a function": (
+        {"custom_patterns": [("a", str)]},
+        "the replacement is type, not text",
+    ),
     "bytes": ({"custom_patterns": [(b"a", "x")]}, "both as text"),
     "no pair": ({"custom_patterns": ["abc"]}, "custom_patterns=[(regex, replacement)]"),
     "one name as text": ({"sensitive_keys": "ssn"}, 'Write sensitive_keys=["..."]'),
@@ -218,6 +272,8 @@ def test_a_wrong_option_is_refused_at_once(options: dict[str, Any], said: str) -
 
 def test_replacements_with_groups_work() -> None:
     """By number and by name."""
-    policy = RedactionPolicy(custom_patterns=[(r"(\d)\d\d", r"\1xx"), (r"id=(?P<first>.)\w+", r"id=\g<first>..")])
+    policy = RedactionPolicy(
+        custom_patterns=[(r"(\d)\d\d", r"\1xx"), (r"id=(?P<first>.)\w+", r"id=\g<first>..")]
+    )
     assert policy.redact_text("123 id=abc") == "1xx id=a.."
     assert json.dumps(policy.redact_args({"a": "456"})) == '{"a": "4xx"}'

@@ -56,7 +56,7 @@ def write(sink: FileAuditSink, *numbers: int) -> None:
     sink.close()
 
 
-# --- The suite that every sink must pass ------------------------------------------------------------------------------
+# --- The suite that every sink must pass ----------------------------------------------------------
 
 
 class TestFileSink(AuditConformance):
@@ -76,7 +76,9 @@ class TestRotatingFileSink(TestFileSink):
         return FileAuditSink(self.path, max_bytes=20_000, keep=100)
 
     def read(self, sink: Any) -> list[Any]:
-        files = sorted(self.path.parent.glob("audit.jsonl.*"), key=lambda path: -int(path.suffix[1:]))
+        files = sorted(
+            self.path.parent.glob("audit.jsonl.*"), key=lambda path: -int(path.suffix[1:])
+        )
         return [line for path in [*files, self.path] for line in lines(path)]
 
 
@@ -109,7 +111,7 @@ class TestCompositeSink(AuditConformance):
         return first
 
 
-# --- File -------------------------------------------------------------------------------------------------------------
+# --- File -----------------------------------------------------------------------------------------
 
 
 def test_the_parent_directory_is_created(tmp_path: Path) -> None:
@@ -148,7 +150,10 @@ def test_rotation_keeps_so_many_old_files_and_every_line_whole(tmp_path: Path) -
     for number in range(10, 20):
         sink.emit(numbered(number))
     sink.close()
-    kept = {file.name: [line["tool_name"] for line in lines(file)] for file in sorted(tmp_path.iterdir())}
+    kept = {
+        file.name: [line["tool_name"] for line in lines(file)]
+        for file in sorted(tmp_path.iterdir())
+    }
     assert kept == {
         "audit.jsonl": ["t-18", "t-19"],
         "audit.jsonl.1": ["t-16", "t-17"],
@@ -175,7 +180,10 @@ for number in range(200):
 def test_lines_of_several_processes_do_not_mix(tmp_path: Path) -> None:
     """Each line is one write to a file opened for appending."""
     path = tmp_path / "audit.jsonl"
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), f"p-{number}"]) for number in range(3)]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), f"p-{number}"])
+        for number in range(3)
+    ]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     names = [line["tool_name"] for line in lines(path)]
     assert {name: names.count(name) for name in set(names)} == {"p-0": 200, "p-1": 200, "p-2": 200}
@@ -223,7 +231,9 @@ def test_a_file_that_cannot_be_written_says_which_and_stops_the_call(tmp_path: P
     assert [line["tool_name"] for line in lines(path)] == ["t-2"]
 
 
-@pytest.mark.parametrize("make", [FileAuditSink, lambda path, policy: StdoutAuditSink(policy, Appending(path))])
+@pytest.mark.parametrize(
+    "make", [FileAuditSink, lambda path, policy: StdoutAuditSink(policy, Appending(path))]
+)
 def test_a_sinks_own_redaction_comes_on_top(make: Any, tmp_path: Path) -> None:
     """Events are redacted already; a sink may know more secrets."""
     path = tmp_path / "audit.jsonl"
@@ -234,19 +244,26 @@ def test_a_sinks_own_redaction_comes_on_top(make: Any, tmp_path: Path) -> None:
         sink.close()
 
 
-def test_standard_output_is_looked_up_when_an_event_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_standard_output_is_looked_up_when_an_event_is_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Programs redirect it."""
     Edictum(audit_sink=StdoutAuditSink()).dispatch_sync("t", {}, lambda: 1)
-    assert [json.loads(line)["action"] for line in capsys.readouterr().out.splitlines()] == ["call_allowed", "call_executed"]
+    assert [json.loads(line)["action"] for line in capsys.readouterr().out.splitlines()] == [
+        "call_allowed",
+        "call_executed",
+    ]
 
 
-# --- Composite --------------------------------------------------------------------------------------------------------
+# --- Composite ------------------------------------------------------------------------------------
 
 
 async def test_a_composite_tries_all_and_reports_what_failed() -> None:
     """Together, at the end."""
     good = RecordingSink()
-    composite = CompositeSink([FailingSink(error="one"), good, FailingSink(error="three", asynchronous=True)])
+    composite = CompositeSink(
+        [FailingSink(error="one"), good, FailingSink(error="three", asynchronous=True)]
+    )
     with pytest.raises(ExceptionGroup, match="2 of 3 audit sinks failed") as raised:
         await composite.emit(numbered(1))
     assert [str(error) for error in raised.value.exceptions] == ["one", "three"]
@@ -297,7 +314,7 @@ def test_local_and_given_sinks_see_the_same_events() -> None:
     assert guard.local_sink.events == sink.events
 
 
-# --- Memory -----------------------------------------------------------------------------------------------------------
+# --- Memory ---------------------------------------------------------------------------------------
 
 
 def test_the_ring_keeps_the_newest() -> None:

@@ -1,4 +1,6 @@
-"""The ``edictum`` command as people type it: what is wrong is said at the start, and stdout belongs to the protocol."""
+"""The ``edictum`` command as people type it: what is wrong is said at the start, and stdout belongs
+to the protocol.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ for line in sys.stdin:
     result = {"content": [{"type": "text", "text": "here"}]}
     print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
-CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "look", "arguments": {}}}
+CALL = {
+    "jsonrpc": "2.0",
+    "id": 7,
+    "method": "tools/call",
+    "params": {"name": "look", "arguments": {}},
+}
 ANY_URL = "http://127.0.0.1:9/mcp"  # nobody is asked
 
 
@@ -38,19 +45,33 @@ def rules(tmp_path: Path) -> Path:
     return path
 
 
-def edictum(*arguments: str, module: str = "edictum", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def edictum(
+    *arguments: str, module: str = "edictum", cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["mcp-proxy", "--help"], ["no-such-command"]])
 def test_the_module_is_the_command(arguments: list[str]) -> None:
     module, package = edictum(*arguments), edictum(*arguments, module="edictum.cli")
-    assert (module.returncode, module.stdout, module.stderr) == (package.returncode, package.stdout, package.stderr)
+    assert (module.returncode, module.stdout, module.stderr) == (
+        package.returncode,
+        package.stdout,
+        package.stderr,
+    )
     assert "edictum" in module.stdout + module.stderr
 
 
-# --- What is wrong is said at the start ---------------------------------------------------------------------------------------
+# --- What is wrong is said at the start -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -60,12 +81,27 @@ def test_the_module_is_the_command(arguments: list[str]) -> None:
         (["--http", ""], ANY_URL, "--http '' has no valid port."),
         (["--http", "127.0.0.1:99999"], ANY_URL, "--http '127.0.0.1:99999' has no valid port."),
         (["--audit", "."], "true", "The audit file . cannot be written: "),
-        (["--audit", "rules.yaml/audit.jsonl"], "true", "The audit file rules.yaml/audit.jsonl cannot be written: "),
-        ([], "http://host:port/mcp", "The url 'http://host:port/mcp' has no valid host and port. Write it as https://example.com/mcp."),
+        (
+            ["--audit", "rules.yaml/audit.jsonl"],
+            "true",
+            "The audit file rules.yaml/audit.jsonl cannot be written: ",
+        ),
+        (
+            [],
+            "http://host:port/mcp",
+            (
+                "The url 'http://host:port/mcp' has no valid host and port. Write it as"
+                " https://example.com/mcp."
+            ),
+        ),
         ([], "https://", "The url 'https://' has no valid host and port."),
         ([], "http://[::1", "The url 'http://[::1' has no valid host and port."),
         ([], "HTTP://", "The url 'HTTP://' has no valid host and port."),
-        (["--header", "Bad Name: v"], ANY_URL, "--header 'Bad Name' is no name of a header. Write it as 'Name: value'"),
+        (
+            ["--header", "Bad Name: v"],
+            ANY_URL,
+            "--header 'Bad Name' is no name of a header. Write it as 'Name: value'",
+        ),
         (["--header", ": v"], ANY_URL, "--header '' is no name of a header."),
         (["--header", "X-Näme: v"], ANY_URL, "--header 'X-Näme' is no name of a header."),
         (["--header", "Name: välue"], ANY_URL, "The value of --header 'Name' cannot be sent."),
@@ -75,14 +111,22 @@ def test_the_module_is_the_command(arguments: list[str]) -> None:
         (["--session", " "], ANY_URL, "--session ' ' is no name."),
     ],
 )
-def test_a_wrong_option_is_one_line_and_exit_code_2(rules: Path, options: list[str], server: str, says: str) -> None:
-    done = edictum("mcp-proxy", "--contracts", "rules.yaml", *options, "--", server, cwd=rules.parent)
+def test_a_wrong_option_is_one_line_and_exit_code_2(
+    rules: Path, options: list[str], server: str, says: str
+) -> None:
+    done = edictum(
+        "mcp-proxy", "--contracts", "rules.yaml", *options, "--", server, cwd=rules.parent
+    )
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert done.stderr.startswith(f"edictum mcp-proxy: {says}") and len(done.stderr.splitlines()) == 1, done.stderr
+    assert (
+        done.stderr.startswith(f"edictum mcp-proxy: {says}") and len(done.stderr.splitlines()) == 1
+    ), done.stderr
 
 
 def test_nothing_stands_after_a_url(rules: Path) -> None:
-    done = edictum("mcp-proxy", "--contracts", "rules.yaml", "--", ANY_URL, "--http", "8080", cwd=rules.parent)
+    done = edictum(
+        "mcp-proxy", "--contracts", "rules.yaml", "--", ANY_URL, "--http", "8080", cwd=rules.parent
+    )
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert done.stderr.startswith("edictum mcp-proxy: '--http' stands after the url of the server.")
 
@@ -94,7 +138,7 @@ def test_an_audit_file_of_the_bundle_is_opened_at_the_start_as_well(rules: Path)
     assert "The audit file rules.yaml/audit.jsonl cannot be written: " in done.stderr
 
 
-# --- The port -----------------------------------------------------------------------------------------------------------------
+# --- The port -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -112,7 +156,18 @@ def test_a_port_may_stand_alone(text: str, address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":", "host", "host:", "host:-1", "host:65536", "host:1e3", "host:" + "9" * 5_000, "host:\N{SUPERSCRIPT TWO}"]
+    "text",
+    [
+        "",
+        ":",
+        "host",
+        "host:",
+        "host:-1",
+        "host:65536",
+        "host:1e3",
+        "host:" + "9" * 5_000,
+        "host:\N{SUPERSCRIPT TWO}",
+    ],
 )
 def test_what_is_no_port_is_refused(text: str) -> None:
     with pytest.raises(EdictumConfigError, match="has no valid port"):
@@ -122,7 +177,10 @@ def test_what_is_no_port_is_refused(text: str) -> None:
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(EdictumConfigError, match=f"--http cannot listen on 127.0.0.1:{port}: Address already in use"):
+        with pytest.raises(
+            EdictumConfigError,
+            match=f"--http cannot listen on 127.0.0.1:{port}: Address already in use",
+        ):
             listen("127.0.0.1", port)
 
 
@@ -136,18 +194,35 @@ def test_clients_reach_the_addresses_that_are_announced() -> None:
     sockets = listen("localhost", 0)
     for announced, listening in zip(addresses(sockets, "/mcp").split(", "), sockets, strict=True):
         host, port = listening.getsockname()[:2]
-        assert announced == (f"http://[{host}]:{port}/mcp" if listening.family == socket.AF_INET6 else f"http://{host}:{port}/mcp")
+        assert announced == (
+            f"http://[{host}]:{port}/mcp"
+            if listening.family == socket.AF_INET6
+            else f"http://{host}:{port}/mcp"
+        )
         socket.create_connection((host, port)).close()
         listening.close()
 
 
-# --- Standard output ----------------------------------------------------------------------------------------------------------
+# --- Standard output ------------------------------------------------------------------------------
 
 
 def test_events_for_stdout_go_to_stderr_and_leave_the_protocol_alone(rules: Path) -> None:
     rules.write_text(BUNDLE + "observability: {stdout: true}\n")
-    command = [sys.executable, "-m", "edictum", "mcp-proxy", "--contracts", str(rules), "--", sys.executable, "-c", SERVER]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "edictum",
+        "mcp-proxy",
+        "--contracts",
+        str(rules),
+        "--",
+        sys.executable,
+        "-c",
+        SERVER,
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(CALL) + "\n")

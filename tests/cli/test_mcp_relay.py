@@ -1,4 +1,6 @@
-"""The relay of ``edictum mcp-proxy`` and those who do not keep to the protocol: nothing passes unjudged, nothing ends it."""
+"""The relay of ``edictum mcp-proxy`` and those who do not keep to the protocol: nothing passes
+unjudged, nothing ends it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from edictum.cli._mcp_relay import Relay
 from edictum.cli._mcp_wire import id_of_unread, is_answer, key_of, lines, read
 from edictum.testing.adapter import SECRET, no_secret, without_secret
 
-CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "look", "arguments": {}}}
+CALL = {
+    "jsonrpc": "2.0",
+    "id": 7,
+    "method": "tools/call",
+    "params": {"name": "look", "arguments": {}},
+}
 RESULT = {"content": [{"type": "text", "text": f"it is {SECRET}"}]}
 ANSWER = {"jsonrpc": "2.0", "id": 7, "result": RESULT}
 
@@ -58,16 +65,20 @@ def deep(levels: int = 100_000) -> str:
     return "[" * levels + "]" * levels
 
 
-# --- Answers ------------------------------------------------------------------------------------------------------------------
+# --- Answers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", [{"id": "7"}, {"id": 7.0}, {"id": " 7"}, {"method": "x"}], ids=repr)
+@pytest.mark.parametrize(
+    "said", [{"id": "7"}, {"id": 7.0}, {"id": " 7"}, {"method": "x"}], ids=repr
+)
 async def test_an_answer_under_another_form_of_its_id_is_judged_and_counted(said: Any) -> None:
     wire = Wire()
     await wire.call()
     await wire.relay.from_server({**ANSWER, **said})
     assert await wire.counted() == 1
-    assert [(message["id"], SECRET in json.dumps(message)) for message in wire.client] == [(7, False)]
+    assert [(message["id"], SECRET in json.dumps(message)) for message in wire.client] == [
+        (7, False)
+    ]
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -95,7 +106,10 @@ async def test_an_answer_passes_only_to_an_open_request_and_under_its_id() -> No
 
 async def test_what_the_server_says_of_its_own_accord_passes() -> None:
     wire = Wire()
-    said = [{"jsonrpc": "2.0", "method": "notifications/message", "params": {}}, {"jsonrpc": "2.0", "id": 7, "method": "roots/list"}]
+    said = [
+        {"jsonrpc": "2.0", "method": "notifications/message", "params": {}},
+        {"jsonrpc": "2.0", "id": 7, "method": "roots/list"},
+    ]
     await wire.call()
     await wire.relay.from_server(said)
     assert wire.client == said
@@ -108,11 +122,14 @@ async def test_when_the_server_is_lost_everything_that_waits_for_it_has_failed()
     wire.asked.clear()
     await wire.call()
     await wire.relay.lost("It is gone.")
-    assert {message["id"]: message["error"]["message"] for message in wire.client} == {3: "It is gone.", 7: "It is gone."}
+    assert {message["id"]: message["error"]["message"] for message in wire.client} == {
+        3: "It is gone.",
+        7: "It is gone.",
+    }
     assert wire.adapter.guard.local_sink.last().action == "call_failed"
 
 
-# --- Odd messages of the client -------------------------------------------------------------------------------------------------
+# --- Odd messages of the client -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("params", [["x"], "x", 5, None, {"requestId": [1]}])
@@ -129,9 +146,16 @@ async def test_what_is_no_message_or_cannot_be_written_is_answered() -> None:
     for _ in range(100_000):
         nested = [nested]
     await wire.relay.from_client(
-        [5, {"jsonrpc": "2.0", "id": 1, "method": "x", "params": nested}, {"jsonrpc": "2.0", "id": 1, "method": "ping"}]
+        [
+            5,
+            {"jsonrpc": "2.0", "id": 1, "method": "x", "params": nested},
+            {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+        ]
     )
-    assert [(message["id"], message["error"]["code"]) for message in wire.client] == [(None, -32600), (1, -32600)]
+    assert [(message["id"], message["error"]["code"]) for message in wire.client] == [
+        (None, -32600),
+        (1, -32600),
+    ]
     assert [message["method"] for message in wire.server] == ["ping"]
 
 
@@ -148,7 +172,7 @@ async def test_a_call_that_cannot_be_written_is_answered_and_its_id_is_free_agai
     assert not wire.relay._asked
 
 
-# --- What is in an answer ---------------------------------------------------------------------------------------------------------
+# --- What is in an answer -------------------------------------------------------------------------
 
 
 def judged(answer: Any) -> tuple[Any, Edictum]:
@@ -188,21 +212,39 @@ def test_no_part_of_an_answer_passes_unjudged(said: Any, redacted: bool) -> None
         assert answer["result"]["content"] == FINE["content"]
 
 
-@pytest.mark.parametrize("result", [{**FINE, "more": 1}, {"content": [None, 5, "x", {"no": "type"}, {"type": "text"}]}, {}, FINE], ids=repr)
+@pytest.mark.parametrize(
+    "result",
+    [{**FINE, "more": 1}, {"content": [None, 5, "x", {"no": "type"}, {"type": "text"}]}, {}, FINE],
+    ids=repr,
+)
 def test_an_odd_result_that_nobody_objects_to_passes_as_it_is(result: Any) -> None:
     assert judged({"jsonrpc": "2.0", "id": 7, "result": result})[0]["result"] == result
 
 
-# --- Reading ------------------------------------------------------------------------------------------------------------------------
+# --- Reading --------------------------------------------------------------------------------------
 
 
 def test_ids_are_compared_loosely_and_other_things_are_not_ids() -> None:
     assert key_of(7) == key_of("7") == key_of(7.0) == key_of("07")
-    assert len({key_of(each) for each in (1, True, None, "None", "x", [1], {"a": 1}, float("nan"), float("inf"))}) == 9
-    assert not is_answer({"id": 1, "method": "x"}) and not is_answer([ANSWER]) and is_answer({"result": {}, "method": "x"})
+    assert (
+        len(
+            {
+                key_of(each)
+                for each in (1, True, None, "None", "x", [1], {"a": 1}, float("nan"), float("inf"))
+            }
+        )
+        == 9
+    )
+    assert (
+        not is_answer({"id": 1, "method": "x"})
+        and not is_answer([ANSWER])
+        and is_answer({"result": {}, "method": "x"})
+    )
 
 
-@pytest.mark.parametrize("text", ["{", deep(), "9" * 5000, b"\xff"], ids=["broken", "deep", "large", "bytes"])
+@pytest.mark.parametrize(
+    "text", ["{", deep(), "9" * 5000, b"\xff"], ids=["broken", "deep", "large", "bytes"]
+)
 def test_what_cannot_be_read_is_one_kind_of_error(text: Any) -> None:
     with pytest.raises(ValueError, match="not JSON, or too deep"):
         read(text)
@@ -233,10 +275,17 @@ async def test_event_streams_have_three_kinds_of_line_ends_and_no_others(size: i
             yield data[start : start + size]
             yield b""
 
-    assert [line async for line in lines(parts())] == ["a\u2028b\u0085c\x0cd", "", "e", "f", "", "g"]
+    assert [line async for line in lines(parts())] == [
+        "a\u2028b\u0085c\x0cd",
+        "",
+        "e",
+        "f",
+        "",
+        "g",
+    ]
 
 
-# --- The process ----------------------------------------------------------------------------------------------------------------------
+# --- The process ----------------------------------------------------------------------------------
 
 RULES = """\
 apiVersion: edictum/v1
@@ -260,14 +309,31 @@ for line in sys.stdin:
 """
 
 
-def proxied(tmp_path: Path, writes: str, *more: str, requests: bytes | None = None, answers: int = 1) -> tuple[list[Any], int, str]:
-    """What a client reads that sends its requests and waits for so many answers; the exit code; what was written to stderr."""
+def proxied(
+    tmp_path: Path, writes: str, *more: str, requests: bytes | None = None, answers: int = 1
+) -> tuple[list[Any], int, str]:
+    """What a client reads that sends its requests and waits for so many answers; the exit code;
+    what was written to stderr.
+    """
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES)
     server = [sys.executable, "-c", SERVER, writes, *more]
-    command = [sys.executable, "-m", "edictum", "mcp-proxy", "--contracts", str(rules), "--", *server]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    command = [
+        sys.executable,
+        "-m",
+        "edictum",
+        "mcp-proxy",
+        "--contracts",
+        str(rules),
+        "--",
+        *server,
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert (
+            process.stdin is not None and process.stdout is not None and process.stderr is not None
+        )
         process.stdin.write(requests or json.dumps(CALL).encode() + b"\n")
         process.stdin.flush()
         read_back = [json.loads(process.stdout.readline()) for _ in range(answers)]
@@ -283,7 +349,11 @@ HEAD = '{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"'
 def test_a_line_that_cannot_be_read_fails_its_call_and_is_not_repeated(tmp_path: Path) -> None:
     too_deep = f"""b'{HEAD}123-45-6789"}}],"structuredContent":' + b'[' * 100000 + b']' * 100000 + b'}}}}\\n'"""
     (answer,), code, said = proxied(tmp_path, "b'debug 123-45-6789\\n' + " + too_deep)
-    assert (answer["id"], answer["error"]["message"], code) == (7, "The server's answer cannot be read.", 0)
+    assert (answer["id"], answer["error"]["message"], code) == (
+        7,
+        "The server's answer cannot be read.",
+        0,
+    )
     assert "123-45-6789" not in said and said.count("cannot be read as JSON") == 2
 
 
@@ -294,8 +364,16 @@ def test_letters_that_are_no_utf8_are_replaced(tmp_path: Path) -> None:
 
 def test_a_server_that_dies_fails_its_calls_and_it_is_said(tmp_path: Path) -> None:
     (answer,), code, said = proxied(tmp_path, "b''", "dies")
-    assert (answer["id"], answer["error"]["message"], code) == (7, "The server has ended, or cannot be reached any more.", 1)
-    assert said == "edictum mcp-proxy: ended, because the server did or cannot be reached (its exit code is 3)\n"
+    assert (answer["id"], answer["error"]["message"], code) == (
+        7,
+        "The server has ended, or cannot be reached any more.",
+        1,
+    )
+    assert (
+        said
+        == "edictum mcp-proxy: ended, because the server did or cannot be reached (its exit code is"
+        " 3)\n"
+    )
 
 
 def test_an_odd_message_of_the_client_does_not_end_it(tmp_path: Path) -> None:
@@ -307,4 +385,8 @@ def test_an_odd_message_of_the_client_does_not_end_it(tmp_path: Path) -> None:
     requests = "".join(f"{each}\n" for each in odd).encode()
     writes = f"""b'{HEAD}fine"}}]}}}}\\n' if 'tools/call' in line else b''"""
     answers, code, _ = proxied(tmp_path, writes, requests=requests, answers=2)
-    assert ([answer["id"] for answer in answers], answers[0]["error"]["code"], code) == ([1, 7], -32700, 0)
+    assert ([answer["id"] for answer in answers], answers[0]["error"]["code"], code) == (
+        [1, 7],
+        -32700,
+        0,
+    )

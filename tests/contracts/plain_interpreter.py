@@ -1,4 +1,6 @@
-"""A plain interpreter of conditions, written from the documentation and not from the compiler: it reads the YAML as data."""
+"""A plain interpreter of conditions, written from the documentation and not from the compiler: it
+reads the YAML as data.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ OPERATORS: dict[str, Any] = {
     "length_gte": lambda field, value: size(field) >= value,
     "length_lt": lambda field, value: size(field) < value,
     "length_lte": lambda field, value: size(field) <= value,
-    "in_cidr": lambda field, value: any(address(field) in ipaddress.ip_network(item) for item in value),
+    "in_cidr": lambda field, value: any(
+        address(field) in ipaddress.ip_network(item) for item in value
+    ),
 }
 
 
@@ -95,7 +99,9 @@ def leaf(selector: str, operator: str, value: Any, subject: dict[str, Any]) -> b
 
 
 def holds(expression: dict[str, Any], subject: dict[str, Any]) -> bool:
-    """Whether a condition holds; raises Broken when it cannot be judged. From left to right, the first that decides does."""
+    """Whether a condition holds; raises Broken when it cannot be judged. From left to right, the
+    first that decides does.
+    """
     ((word, body),) = expression.items()
     if word == "all":
         return all(holds(item, subject) for item in body)

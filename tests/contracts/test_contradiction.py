@@ -33,12 +33,20 @@ def leaf(selector: str, operator: str, value: Any) -> Leaf:
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(LEAVES, max_size=8))
-def test_a_contradiction_is_found_when_two_conditions_contradict_each_other(drawn: list[Any]) -> None:
+def test_a_contradiction_is_found_when_two_conditions_contradict_each_other(
+    drawn: list[Any],
+) -> None:
     leaves = [leaf(selector, *test) for selector, test in drawn]
     found = list(contradictions(All(tuple(leaves))))
     assert all(contradict(*pair) and pair[0].selector == pair[1].selector for pair in found)
-    pairs = [(one, other) for one, other in combinations(leaves, 2) if one.selector == other.selector and not one.selector.wild]
-    assert {pair[0].selector for pair in found} == {one.selector for one, other in pairs if contradict(one, other)}
+    pairs = [
+        (one, other)
+        for one, other in combinations(leaves, 2)
+        if one.selector == other.selector and not one.selector.wild
+    ]
+    assert {pair[0].selector for pair in found} == {
+        one.selector for one, other in pairs if contradict(one, other)
+    }
     assert len(found) == len({pair[0].selector for pair in found})  # each field is spoken of once
 
 

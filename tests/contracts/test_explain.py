@@ -48,7 +48,10 @@ contracts:
 """
 
 
-MISMATCH = "Type mismatch: operator 'gt' cannot be applied to selector 'args.size' value str; it judges a number"
+MISMATCH = (
+    "Type mismatch: operator 'gt' cannot be applied to selector 'args.size' value str; it judges a"
+    " number"
+)
 
 
 @pytest.fixture
@@ -57,7 +60,12 @@ def guard() -> Edictum:
 
 
 def test_the_tree_shows_what_every_leaf_saw(guard: Edictum) -> None:
-    explanation = guard.explain("deploy", {"password": "hunter2", "size": "big"}, principal=Principal(role="dev"), output="the s3cret")
+    explanation = guard.explain(
+        "deploy",
+        {"password": "hunter2", "size": "big"},
+        principal=Principal(role="dev"),
+        output="the s3cret",
+    )
     assert explanation.verdict == "deny"
     assert str(explanation).splitlines() == [
         "deploy: deny",
@@ -119,19 +127,25 @@ CALLS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("earlier", [0, 2, 3])
 @pytest.mark.parametrize("number", range(len(CALLS)))
 def test_evaluate_agrees_with_run(number: int, earlier: int, mode: Any) -> None:
-    """Modes, principals, limits and session conditions when a session is given, asynchronous contracts."""
+    """Modes, principals, limits and session conditions when a session is given, asynchronous
+    contracts.
+    """
 
     @session_contract
     async def patient(session: Any) -> Verdict:
         return Verdict.fail("patience") if session.failures > 2 else Verdict.pass_()
 
-    guard = Edictum.from_yaml_string(BUNDLE, mode=mode, contracts=[patient], limits=OperationLimits(max_attempts=50))
+    guard = Edictum.from_yaml_string(
+        BUNDLE, mode=mode, contracts=[patient], limits=OperationLimits(max_attempts=50)
+    )
     for _ in range(earlier):
         guard.dispatch_sync("x", {}, lambda: 1 / 0, session_id="s")
     call = CALLS[number]
     evaluation = guard.evaluate(**call, session_id="s")
     options = {name: call[name] for name in ("principal", "environment") if name in call}
-    outcome = guard.dispatch_sync(call["tool_name"], call["args"], lambda **_: None, session_id="s", **options)
+    outcome = guard.dispatch_sync(
+        call["tool_name"], call["args"], lambda **_: None, session_id="s", **options
+    )
     assert (evaluation.verdict == "deny") is isinstance(outcome, ToolDenied)
     if isinstance(outcome, ToolDenied) and not evaluation.needs_approval:
         assert outcome.details in evaluation.deny_reasons

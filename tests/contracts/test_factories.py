@@ -1,4 +1,6 @@
-"""Guards from bundles: files, text, templates, layers, and everything that can be given beside them."""
+"""Guards from bundles: files, text, templates, layers, and everything that can be given beside
+them.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,11 @@ class TestFromYaml:
     def test_the_version_is_the_hash_of_the_bytes(self, file: Path) -> None:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         assert Edictum.from_yaml(file).policy_version == digest
-        assert Edictum.from_yaml_string(BUNDLE).policy_version == Edictum.from_yaml_string(BUNDLE.encode()).policy_version == digest
+        assert (
+            Edictum.from_yaml_string(BUNDLE).policy_version
+            == Edictum.from_yaml_string(BUNDLE.encode()).policy_version
+            == digest
+        )
         two = hashlib.sha256(f"{digest}:{digest}".encode()).hexdigest()
         assert Edictum.from_yaml(file, file).policy_version == two
 
@@ -105,8 +111,13 @@ class TestFromYaml:
 
 class TestOptions:
     def test_every_keyword_of_the_constructor_is_a_keyword_of_the_factories(self) -> None:
-        constructor = set(inspect.signature(Edictum.__init__).parameters) - {"self", "policy_version"}
-        assert constructor | {"custom_operators", "custom_selectors", "max_bytes"} == set(get_type_hints(BundleOptions))
+        constructor = set(inspect.signature(Edictum.__init__).parameters) - {
+            "self",
+            "policy_version",
+        }
+        assert constructor | {"custom_operators", "custom_selectors", "max_bytes"} == set(
+            get_type_hints(BundleOptions)
+        )
 
     def test_success_check_replaces_the_rules(self) -> None:
         bundle = BUNDLE + "success:\n  - tool: '*'\n    failure_when: {result.status: {gte: 400}}\n"
@@ -119,8 +130,14 @@ class TestOptions:
     def test_hooks_limits_principal_sinks_and_callbacks(self) -> None:
         sink, told = RecordingSink(), []
         guard = Edictum.from_yaml_string(
-            BUNDLE.replace("contains: .env", "contains: '{x}'").replace("args.path:", "principal.role:").replace("'{x}'", "intern"),
-            hooks=[HookRegistration(phase="before", tool="hooked", callback=lambda call: HookDecision.deny("hook"))],
+            BUNDLE.replace("contains: .env", "contains: '{x}'")
+            .replace("args.path:", "principal.role:")
+            .replace("'{x}'", "intern"),
+            hooks=[
+                HookRegistration(
+                    phase="before", tool="hooked", callback=lambda call: HookDecision.deny("hook")
+                )
+            ],
             limits=OperationLimits(max_tool_calls=1),
             principal=Principal(role="intern"),
             audit_sink=sink,
@@ -149,18 +166,32 @@ class TestOptions:
         assert guard.policy.entry("db_write").retry_on_failure is False
 
     def test_limits_given_in_python_stay_beside_those_of_the_bundle(self) -> None:
-        session = "contracts:\n  - {id: s, type: session, limits: {max_tool_calls: 5}, then: {effect: deny, message: m}}\n"
+        session = (
+            "contracts:\n  - {id: s, type: session, limits: {max_tool_calls: 5}, then: {effect:"
+            " deny, message: m}}\n"
+        )
         bundle = BUNDLE.split("contracts:")[0] + session
         assert Edictum.from_yaml_string(bundle).limits.max_tool_calls == 5
-        assert Edictum.from_yaml_string(bundle, limits=OperationLimits(max_tool_calls=2)).limits.max_tool_calls == 2
+        assert (
+            Edictum.from_yaml_string(
+                bundle, limits=OperationLimits(max_tool_calls=2)
+            ).limits.max_tool_calls
+            == 2
+        )
         assert Edictum.from_yaml_string(bundle).limits.max_attempts == 500
 
     @pytest.mark.parametrize(
         ("options", "what"),
         [
-            ({"custom_operators": {"contains": max}}, "Custom operator names clash with built-in operators"),
+            (
+                {"custom_operators": {"contains": max}},
+                "Custom operator names clash with built-in operators",
+            ),
             ({"custom_operators": {"near": 5}}, "Custom operator 'near' is not callable"),
-            ({"custom_selectors": {"args": max}}, "Custom selector prefixes clash with built-in selectors"),
+            (
+                {"custom_selectors": {"args": max}},
+                "Custom selector prefixes clash with built-in selectors",
+            ),
             ({"custom_selectors": {"risk": 5}}, "Custom selector 'risk' is not callable"),
             ({"mode": "strict"}, "mode is 'strict'"),
             ({"success_check": 5}, "success_check is 5"),
@@ -174,13 +205,17 @@ class TestOptions:
         async def near(field: Any, value: Any) -> bool:
             return False
 
-        guard = Edictum.from_yaml_string(BUNDLE.replace("contains: .env", "near: 1"), custom_operators={"near": near})
+        guard = Edictum.from_yaml_string(
+            BUNDLE.replace("contains: .env", "near: 1"), custom_operators={"near": near}
+        )
         assert guard.evaluate("read_file", {"path": "x"}).policy_error
 
     async def test_observability_makes_sinks_unless_some_are_given(self, tmp_path: Path) -> None:
         log = tmp_path / "audit.jsonl"
         bundle = BUNDLE + f"observability: {{file: {log}}}\n"
-        Edictum.from_yaml_string(bundle, audit_sink=RecordingSink()).dispatch_sync("t", {}, lambda: None)
+        Edictum.from_yaml_string(bundle, audit_sink=RecordingSink()).dispatch_sync(
+            "t", {}, lambda: None
+        )
         assert not log.exists()
         async with Edictum.from_yaml_string(bundle) as guard:
             await guard.dispatch("t", {}, lambda: None)
@@ -191,10 +226,14 @@ class TestTemplates:
     def test_user_directories_come_first_and_shadow_the_builtin_ones(self, tmp_path: Path) -> None:
         (tmp_path / "file-agent.yaml").write_text(BUNDLE)
         (tmp_path / "own.yaml").write_text(BUNDLE)
-        listed = {info.name: info for info in Edictum.list_templates([tmp_path, tmp_path / "nothing"])}
+        listed = {
+            info.name: info for info in Edictum.list_templates([tmp_path, tmp_path / "nothing"])
+        }
         assert listed["own"] == TemplateInfo("own", tmp_path / "own.yaml", False)
         assert listed["file-agent"].builtin is False
-        guard = Edictum.from_template("own", template_dirs=[tmp_path], success_check=lambda tool, result: False)
+        guard = Edictum.from_template(
+            "own", template_dirs=[tmp_path], success_check=lambda tool, result: False
+        )
         with pytest.raises(EdictumToolError):
             guard.run_sync("t", {}, lambda: "x")
 
@@ -205,31 +244,52 @@ class TestTemplates:
 
 
 class TestComposition:
-    def test_the_report_says_what_was_replaced_and_what_only_observes(self, file: Path, tmp_path: Path) -> None:
+    def test_the_report_says_what_was_replaced_and_what_only_observes(
+        self, file: Path, tmp_path: Path
+    ) -> None:
         over, beside = tmp_path / "over.yaml", tmp_path / "beside.yaml"
         over.write_text(BUNDLE.replace(".env", ".pem"))
         beside.write_text(BUNDLE.replace(".env", ".key") + "observe_alongside: true\n")
         guard, report = Edictum.from_yaml(file, over, beside, return_report=True)
         (override,), (shadow,) = report.overridden_contracts, report.shadow_contracts
-        assert (override.contract_id, override.overridden_by, override.original_source) == ("no-env", str(over), str(file))
-        assert (shadow.contract_id, shadow.enforced_source, shadow.observed_source) == ("no-env", str(over), str(beside))
+        assert (override.contract_id, override.overridden_by, override.original_source) == (
+            "no-env",
+            str(over),
+            str(file),
+        )
+        assert (shadow.contract_id, shadow.enforced_source, shadow.observed_source) == (
+            "no-env",
+            str(over),
+            str(beside),
+        )
         assert guard.evaluate("read_file", {"path": ".env"}).verdict == "allow"
         assert guard.evaluate("read_file", {"path": ".pem"}).verdict == "deny"
 
     def test_that_nothing_is_enforced_is_said(self, file: Path, tmp_path: Path) -> None:
         candidate = tmp_path / "candidate.yaml"
         candidate.write_text(BUNDLE + "observe_alongside: true\n")
-        reports = [Edictum.from_yaml(*layers, return_report=True)[1] for layers in ((candidate,), (candidate, file))]
-        warning = f"{candidate}: nothing is enforced: 'observe_alongside: true' makes the bundle a candidate."
+        reports = [
+            Edictum.from_yaml(*layers, return_report=True)[1]
+            for layers in ((candidate,), (candidate, file))
+        ]
+        warning = (
+            f"{candidate}: nothing is enforced: 'observe_alongside: true' makes the bundle a"
+            " candidate."
+        )
         assert [warning in report.warnings for report in reports] == [True, False]
-        assert [shadow.contract_id for report in reports for shadow in report.shadow_contracts] == ["no-env", "no-env"]
+        assert [shadow.contract_id for report in reports for shadow in report.shadow_contracts] == [
+            "no-env",
+            "no-env",
+        ]
 
     async def test_candidates_are_reported_by_every_way_of_driving(self) -> None:
         def trail(guard: Edictum) -> list[tuple[str, str | None]]:
             return [(str(event.action), event.decision_name) for event in guard.local_sink.events]
 
         def guards() -> Edictum:
-            return Edictum.from_yaml_string(BUNDLE, BUNDLE.replace(".env", ".key") + "observe_alongside: true\n")
+            return Edictum.from_yaml_string(
+                BUNDLE, BUNDLE.replace(".env", ".key") + "observe_alongside: true\n"
+            )
 
         trails = []
         for args in ({"path": ".key"}, {"path": ".env.key"}):
@@ -241,25 +301,41 @@ class TestComposition:
                 await ticket.finish("contents")
             trails.append(trail(asynchronous))
             assert trail(asynchronous) == trail(synchronous) == trail(hooked)
-        assert trails[0] == [("call_would_deny", "no-env:candidate"), ("call_allowed", None), ("call_executed", None)]
+        assert trails[0] == [
+            ("call_would_deny", "no-env:candidate"),
+            ("call_allowed", None),
+            ("call_executed", None),
+        ]
         assert trails[1] == [("call_would_deny", "no-env:candidate"), ("call_denied", "no-env")]
 
     def test_a_merged_guard_keeps_unlisted_tools_out(self) -> None:
         strict = BUNDLE + "defaults: {unlisted_tools: deny}\n"
-        merged = Edictum.from_multiple([Edictum.from_yaml_string(BUNDLE), Edictum.from_yaml_string(strict)])
+        merged = Edictum.from_multiple(
+            [Edictum.from_yaml_string(BUNDLE), Edictum.from_yaml_string(strict)]
+        )
         assert merged.evaluate("unknown", {}).verdict == "deny"
 
 
 async def test_an_approval_asked_by_a_bundle() -> None:
     backend = InMemoryApprovalBackend()
-    asking = BUNDLE.replace("effect: deny", "effect: approve").replace("tags:", "timeout: 5, timeout_effect: deny, tags:")
+    asking = BUNDLE.replace("effect: deny", "effect: approve").replace(
+        "tags:", "timeout: 5, timeout_effect: deny, tags:"
+    )
     guard = Edictum.from_yaml_string(asking, approval_backend=backend)
     assert guard.evaluate("read_file", {"path": ".env"}).needs_approval
 
 
 def test_importing_edictum_imports_no_yaml_and_no_regex_engine() -> None:
-    code = "import edictum, sys; print([m for m in sys.modules if m in ('yaml', 're2') or m.startswith('edictum.contracts.load')])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import edictum, sys; print([m for m in sys.modules if m in ('yaml', 're2') or"
+        " m.startswith('edictum.contracts.load')])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 def test_without_the_extra_the_error_says_what_to_install() -> None:
@@ -269,9 +345,16 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
         "try: edictum.Edictum.from_yaml_string('a: 1')\n"
         "except edictum.EdictumConfigError as exc: print(exc)"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert "pip install 'edictum[yaml]'" in said
-    missing_yaml = subprocess.run([sys.executable, "-c", code.replace("re2", "yaml")], capture_output=True, text=True, check=True).stdout
+    missing_yaml = subprocess.run(
+        [sys.executable, "-c", code.replace("re2", "yaml")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert "pip install 'edictum[yaml]'" in missing_yaml
 
 
@@ -292,7 +375,9 @@ async def test_a_bundle_names_the_store_of_its_sessions(tmp_path: Path) -> None:
     """Two guards from the same bundle count in the same file, budgets included."""
     text = SESSION_SECTION.format(path=tmp_path / "sessions.db")
     async with Edictum.from_yaml_string(text) as first, Edictum.from_yaml_string(text) as second:
-        one = await first.dispatch("t", {}, lambda: 1, session_id="s", amounts={"cost": 0.6, "tokens": 10})
+        one = await first.dispatch(
+            "t", {}, lambda: 1, session_id="s", amounts={"cost": 0.6, "tokens": 10}
+        )
         two = await second.dispatch("t", {}, lambda: 1, session_id="s", amounts={"cost": 0.6})
         assert (type(one).__name__, type(two).__name__) == ("ToolExecutionResult", "ToolDenied")
         assert two.details == "The budget is spent."
@@ -301,6 +386,8 @@ async def test_a_bundle_names_the_store_of_its_sessions(tmp_path: Path) -> None:
 
 async def test_a_backend_given_in_python_wins_over_the_bundle(tmp_path: Path) -> None:
     """What the program says is nearer than what the file says."""
-    guard = Edictum.from_yaml_string(SESSION_SECTION.format(path=tmp_path / "sessions.db"), backend="memory:")
+    guard = Edictum.from_yaml_string(
+        SESSION_SECTION.format(path=tmp_path / "sessions.db"), backend="memory:"
+    )
     await guard.dispatch("t", {}, lambda: 1, session_id="s")
     assert not (tmp_path / "sessions.db").exists()

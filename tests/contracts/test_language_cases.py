@@ -10,7 +10,10 @@ from edictum.testing.cases import Case, load_cases
 
 CASES = load_cases(
     Path(__file__).parent.parent / "cases",
-    custom_operators={"is_even": lambda field, value: (field % 2 == 0) is value, "explodes": lambda field, value: 1 / 0},
+    custom_operators={
+        "is_even": lambda field, value: (field % 2 == 0) is value,
+        "explodes": lambda field, value: 1 / 0,
+    },
     custom_selectors={
         "risk": lambda call: {"score": len(call.args.get("path", "")), "owner": {"name": "ops"}},
         "broken": lambda call: 1 / 0,

@@ -1,4 +1,6 @@
-"""Every bundle that is printed in the documentation loads, and the tables of the language are the code's."""
+"""Every bundle that is printed in the documentation loads, and the tables of the language are the
+code's.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def test_bundles_are_found() -> None:
 
 
 @pytest.mark.parametrize(("where", "text"), BUNDLES, ids=[where for where, _ in BUNDLES])
-def test_every_printed_bundle_loads_without_a_warning(where: str, text: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_printed_bundle_loads_without_a_warning(
+    where: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     assert Edictum.from_yaml_string(text).policy_version
     assert caplog.text == ""
 
@@ -49,9 +53,19 @@ def test_every_operator_is_documented_in_its_own_words() -> None:
 
 @pytest.mark.parametrize(
     "word",
-    [*ROOTS, *PRINCIPAL_FIELDS, *COUNTERS, *grammar.LIMITS.fields, *grammar.TOOL_ENTRY.fields,
-     *(key for document in grammar.DOCUMENTS.values() for key in document.fields),
-     *(key for record in grammar.CONTRACT_BUNDLE.contract().records.values() for key in record.fields)],
-)  # fmt: skip
+    [
+        *ROOTS,
+        *PRINCIPAL_FIELDS,
+        *COUNTERS,
+        *grammar.LIMITS.fields,
+        *grammar.TOOL_ENTRY.fields,
+        *(key for document in grammar.DOCUMENTS.values() for key in document.fields),
+        *(
+            key
+            for record in grammar.CONTRACT_BUNDLE.contract().records.values()
+            for key in record.fields
+        ),
+    ],
+)
 def test_every_word_of_the_language_is_documented(word: str) -> None:
     assert re.search(rf"\b{word}\b", LANGUAGE.read_text())

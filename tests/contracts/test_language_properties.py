@@ -1,4 +1,6 @@
-"""Properties: any tree of operators gives the same answer compiled and by a plain interpreter; any bytes load or are refused."""
+"""Properties: any tree of operators gives the same answer compiled and by a plain interpreter; any
+bytes load or are refused.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from hypothesis import strategies as st
 from edictum import Edictum, EdictumConfigError, Principal
 from edictum.outcomes import ToolDenied
 
-QUIET = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
+QUIET = settings(
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ],
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -27,28 +36,58 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(before)
 
 
-WORDS = st.sampled_from(["", "a", "b", "ab", "abc", "A", "aab", "10.0.0.1", "::1", "x" * 30, "a\nb", "ß", "SS", "1"])
+WORDS = st.sampled_from(
+    ["", "a", "b", "ab", "abc", "A", "aab", "10.0.0.1", "::1", "x" * 30, "a\nb", "ß", "SS", "1"]
+)
 NUMBERS = st.sampled_from([-1, 0, 1, 2, 3, 1.5, 10**20, True, False])
 FIELDS = st.recursive(
     WORDS | NUMBERS | st.none(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "0"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b", "0"]), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 SOME_TEXT = WORDS.filter(bool)
-PATTERNS = st.sampled_from(["a", "a+b", "^a", "b$", "[ab]{2}", r"\d", r"\w\s\w", "(a|b)c", "x.*x", "(?i)AB", "^$", r"a\nb", r"[^\W\d]"])
+PATTERNS = st.sampled_from(
+    [
+        "a",
+        "a+b",
+        "^a",
+        "b$",
+        "[ab]{2}",
+        r"\d",
+        r"\w\s\w",
+        "(a|b)c",
+        "x.*x",
+        "(?i)AB",
+        "^$",
+        r"a\nb",
+        r"[^\W\d]",
+    ]
+)
 PLAIN = (WORDS | NUMBERS).filter(lambda value: value is not None)
 SIZES = st.integers(0, 3)
 TESTS = st.one_of(
     st.tuples(st.sampled_from(["exists", "empty"]), st.booleans()),
-    st.tuples(st.sampled_from(["equals", "not_equals"]), FIELDS.filter(lambda value: value is not None)),
+    st.tuples(
+        st.sampled_from(["equals", "not_equals"]), FIELDS.filter(lambda value: value is not None)
+    ),
     st.tuples(st.sampled_from(["in", "not_in"]), st.lists(PLAIN, min_size=1, max_size=10)),
-    st.tuples(st.sampled_from(["contains", "starts_with", "ends_with", "equals_ignore_case"]), SOME_TEXT),
+    st.tuples(
+        st.sampled_from(["contains", "starts_with", "ends_with", "equals_ignore_case"]), SOME_TEXT
+    ),
     st.tuples(st.just("contains_any"), st.lists(SOME_TEXT, min_size=1, max_size=10)),
     st.tuples(st.just("matches"), PATTERNS),
-    st.tuples(st.sampled_from(["matches_any", "matches_none"]), st.lists(PATTERNS, min_size=1, max_size=4)),
+    st.tuples(
+        st.sampled_from(["matches_any", "matches_none"]), st.lists(PATTERNS, min_size=1, max_size=4)
+    ),
     st.tuples(st.sampled_from(["gt", "gte", "lt", "lte"]), st.sampled_from([-1, 0, 1, 2.5])),
     st.tuples(st.sampled_from(["length_gt", "length_gte", "length_lt", "length_lte"]), SIZES),
-    st.tuples(st.just("in_cidr"), st.lists(st.sampled_from(["10.0.0.0/8", "::/64"]), min_size=1, max_size=2)),
+    st.tuples(
+        st.just("in_cidr"),
+        st.lists(st.sampled_from(["10.0.0.0/8", "::/64"]), min_size=1, max_size=2),
+    ),
 )
 SELECTORS = st.sampled_from(
     [
@@ -75,21 +114,40 @@ EXPRESSIONS = st.recursive(
     max_leaves=8,
 )
 ARGS = st.dictionaries(st.sampled_from(["a", "b"]), FIELDS, max_size=2)
-PRINCIPALS = st.none() | st.builds(Principal, role=st.none() | WORDS, claims=st.dictionaries(st.just("a"), FIELDS, max_size=1))
+PRINCIPALS = st.none() | st.builds(
+    Principal, role=st.none() | WORDS, claims=st.dictionaries(st.just("a"), FIELDS, max_size=1)
+)
 
 
 def bundle(expressions: list[Any]) -> str:
     contracts = [
-        {"id": f"c{number}", "type": "pre", "tool": "t", "when": when, "then": {"effect": "deny", "message": f"m{number}"}}
+        {
+            "id": f"c{number}",
+            "type": "pre",
+            "tool": "t",
+            "when": when,
+            "then": {"effect": "deny", "message": f"m{number}"},
+        }
         for number, when in enumerate(expressions)
     ]
-    return json.dumps({"apiVersion": "edictum/v1", "kind": "ContractBundle", "metadata": {"name": "p"}, "contracts": contracts})
+    return json.dumps(
+        {
+            "apiVersion": "edictum/v1",
+            "kind": "ContractBundle",
+            "metadata": {"name": "p"},
+            "contracts": contracts,
+        }
+    )
 
 
 def expected(expression: Any, args: Any, principal: Principal | None, metadata: Any) -> str:
     who = None if principal is None else {"role": principal.role, "claims": dict(principal.claims)}
     try:
-        return "holds" if reference.holds(expression, {"args": args, "principal": who, "metadata": metadata}) else "passes"
+        return (
+            "holds"
+            if reference.holds(expression, {"args": args, "principal": who, "metadata": metadata})
+            else "passes"
+        )
     except reference.Broken:
         return "error"
 
@@ -101,27 +159,43 @@ def plain(value: Any) -> Any:
 
 @settings(QUIET, max_examples=200)
 @given(st.lists(EXPRESSIONS, min_size=1, max_size=4), ARGS, PRINCIPALS, ARGS)
-def test_compiled_and_interpreted_conditions_agree(expressions: list[Any], args: Any, principal: Principal | None, metadata: Any) -> None:
+def test_compiled_and_interpreted_conditions_agree(
+    expressions: list[Any], args: Any, principal: Principal | None, metadata: Any
+) -> None:
     guard = Edictum.from_yaml_string(bundle(expressions))
-    outcome = guard.dispatch_sync("t", args, lambda **_: None, principal=principal, metadata=metadata)
+    outcome = guard.dispatch_sync(
+        "t", args, lambda **_: None, principal=principal, metadata=metadata
+    )
     who = principal and Principal(role=principal.role, claims=plain(principal.claims))
     wanted = [expected(expression, plain(args), who, plain(metadata)) for expression in expressions]
     event = guard.local_sink.events[0]
-    answers = ["passes" if record["passed"] else "error" if record.get("metadata", {}).get("policy_error") else "holds"
-               for record in event.contracts_evaluated]  # fmt: skip
+    answers = [
+        (
+            "passes"
+            if record["passed"]
+            else "error"
+            if record.get("metadata", {}).get("policy_error")
+            else "holds"
+        )
+        for record in event.contracts_evaluated
+    ]
     assert answers == wanted
     assert isinstance(outcome, ToolDenied) is any(answer != "passes" for answer in wanted)
 
 
 @settings(QUIET, max_examples=60)
 @given(EXPRESSIONS, ARGS, PRINCIPALS)
-def test_an_explanation_says_what_the_compiled_condition_says(expression: Any, args: Any, principal: Principal | None) -> None:
+def test_an_explanation_says_what_the_compiled_condition_says(
+    expression: Any, args: Any, principal: Principal | None
+) -> None:
     guard = Edictum.from_yaml_string(bundle([expression]))
     (part,) = guard.explain("t", args, principal=principal).contracts
     assert part.condition is not None
     said = {True: "holds", False: "passes", None: "error"}[part.condition.held]
     alone = guard.policy.contracts[0].check
-    assert said == ("passes" if part.result.passed else "error" if part.result.policy_error else "holds")
+    assert said == (
+        "passes" if part.result.passed else "error" if part.result.policy_error else "holds"
+    )
     assert callable(alone)
 
 
@@ -135,13 +209,53 @@ def test_any_bytes_load_or_are_refused(content: bytes) -> None:
 
 
 YAML_PIECES = st.sampled_from(
-    ["apiVersion: edictum/v1", "kind: ContractBundle", "kind: Ruleset", "metadata: {name: x}", "contracts:", "rules:", "  - id: a",
-     "    type: pre", "    type: session", "    tool: t", "    when: {args.x: {matches: '(a+)+$'}}",
-     "    then: {effect: deny, message: '{x'}", "- ", "&a", "*a", "<<: *a", "? ", ": ", "[", "]", "{", "}", "!!binary x", "|", ">-", "\t",
-     "%YAML 1.1", "---", "...", "'", '"', "# c", "limits: {per: 1s}", "\u2028", "\x85", "success:", "  - tool: '*'",
-     "    failure_when: {result: {empty: true}}", "defaults: {unlisted_tools: deny}", "tools: {t: {verify: u}}",
-     "limits: {max_failures: " + "9" * 390 + "}", "    when: {args.n: {gt: " + "9" * 390 + "}}", "1e999", "0x" + "f" * 60]
-)  # fmt: skip
+    [
+        "apiVersion: edictum/v1",
+        "kind: ContractBundle",
+        "kind: Ruleset",
+        "metadata: {name: x}",
+        "contracts:",
+        "rules:",
+        "  - id: a",
+        "    type: pre",
+        "    type: session",
+        "    tool: t",
+        "    when: {args.x: {matches: '(a+)+$'}}",
+        "    then: {effect: deny, message: '{x'}",
+        "- ",
+        "&a",
+        "*a",
+        "<<: *a",
+        "? ",
+        ": ",
+        "[",
+        "]",
+        "{",
+        "}",
+        "!!binary x",
+        "|",
+        ">-",
+        "\t",
+        "%YAML 1.1",
+        "---",
+        "...",
+        "'",
+        '"',
+        "# c",
+        "limits: {per: 1s}",
+        "\u2028",
+        "\x85",
+        "success:",
+        "  - tool: '*'",
+        "    failure_when: {result: {empty: true}}",
+        "defaults: {unlisted_tools: deny}",
+        "tools: {t: {verify: u}}",
+        "limits: {max_failures: " + "9" * 390 + "}",
+        "    when: {args.n: {gt: " + "9" * 390 + "}}",
+        "1e999",
+        "0x" + "f" * 60,
+    ]
+)
 
 
 @settings(QUIET, max_examples=200)

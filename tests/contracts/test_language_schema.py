@@ -38,7 +38,11 @@ def bundles() -> list[dict[str, Any]]:
     found = []
     for case in load_cases(DATA / "cases"):
         layers = case.data.get("bundle", case.shared) or []
-        found += [{**HEAD, **layer} for layer in (layers if isinstance(layers, list) else [layers]) if isinstance(layer, dict)]
+        found += [
+            {**HEAD, **layer}
+            for layer in (layers if isinstance(layers, list) else [layers])
+            if isinstance(layer, dict)
+        ]
     return found
 
 
@@ -60,7 +64,9 @@ def test_bundles_of_the_cases(number: int) -> None:
     assert VALIDATOR.is_valid(BUNDLES[number]) == shape_is_right(BUNDLES[number])
 
 
-@pytest.mark.parametrize("path", sorted((DATA / "data" / "broken").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((DATA / "data" / "broken").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_broken_bundles(path: Path) -> None:
     try:
         document = to_plain(load_any(path.read_bytes(), path.name)[0])
@@ -70,32 +76,105 @@ def test_broken_bundles(path: Path) -> None:
         assert VALIDATOR.is_valid(document) == shape_is_right(document)
 
 
-# --- Any change to a good bundle ---------------------------------------------------------------------------------------------
+# --- Any change to a good bundle ------------------------------------------------------------------
 
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 1000), st.just(10**10), st.sampled_from([0.0, 0.5, 1.0, -1.5, 3.0]),
-    st.sampled_from(["", "x", "a.b", "deny", "block", "approve", "ask", "enforce", "observe", "pre", "60s", "0s", "5 m",
-                     "10.0.0.0/8", "A B",
-                     "a/b", "edictum/v1", "Ruleset", "read", "thread", "args.x", "x" * 501, "é"]),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 1000),
+    st.just(10**10),
+    st.sampled_from([0.0, 0.5, 1.0, -1.5, 3.0]),
+    st.sampled_from(
+        [
+            "",
+            "x",
+            "a.b",
+            "deny",
+            "block",
+            "approve",
+            "ask",
+            "enforce",
+            "observe",
+            "pre",
+            "60s",
+            "0s",
+            "5 m",
+            "10.0.0.0/8",
+            "A B",
+            "a/b",
+            "edictum/v1",
+            "Ruleset",
+            "read",
+            "thread",
+            "args.x",
+            "x" * 501,
+            "é",
+        ]
+    ),
+)
 NAMES = st.sampled_from(
-    [*grammar.CONTRACT_BUNDLE.document().fields, "rules", "action", "effect", "timeout_effect", "timeout_action", "tool", "tools", "when",
-     "then", "limits", "per", "max_failures", "max_calls_per_tool", "within", "not_within", "allows", "not_allows", "outside", "message",
-     "tags", "all", "any", "not", "equals", "in", "in_cidr", "matches", "exists", "gt", "length_gt", "args.x", "extra", ""]
-)  # fmt: skip
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2), max_leaves=5)
+    [
+        *grammar.CONTRACT_BUNDLE.document().fields,
+        "rules",
+        "action",
+        "effect",
+        "timeout_effect",
+        "timeout_action",
+        "tool",
+        "tools",
+        "when",
+        "then",
+        "limits",
+        "per",
+        "max_failures",
+        "max_calls_per_tool",
+        "within",
+        "not_within",
+        "allows",
+        "not_allows",
+        "outside",
+        "message",
+        "tags",
+        "all",
+        "any",
+        "not",
+        "equals",
+        "in",
+        "in_cidr",
+        "matches",
+        "exists",
+        "gt",
+        "length_gt",
+        "args.x",
+        "extra",
+        "",
+    ]
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2),
+    max_leaves=5,
+)
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     found = [path]
-    for key, item in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+    for key, item in (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    ):
         found += places(item, (*path, key))
     return found
 
 
 @st.composite
 def changed(draw: st.DrawFn) -> Any:
-    """A good bundle with one to three changes: a value replaced, a key removed, renamed or added."""
+    """A good bundle with one to three changes: a value replaced, a key removed, renamed or
+    added.
+    """
     document = copy.deepcopy(draw(st.sampled_from(BUNDLES)))
     for _ in range(draw(st.integers(1, 3))):
         path = draw(st.sampled_from(places(document)))
@@ -115,7 +194,11 @@ def changed(draw: st.DrawFn) -> Any:
     return document
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=600,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(changed())
 def test_schema_and_loader_agree_on_any_change(document: Any) -> None:
     assert VALIDATOR.is_valid(document) == shape_is_right(document)

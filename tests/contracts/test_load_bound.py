@@ -1,7 +1,9 @@
-"""Loading has a bound, whatever the text: its work grows with the size and not faster, and the largest texts end in time and memory.
+"""Loading has a bound, whatever the text: its work grows with the size and not faster, and the
+largest texts end in time and memory.
 
-No clock is read to show it. Work is counted, in lines and calls of Python; what the engines below do in C is held by a watchdog that
-is far above what it takes, and by a limit on memory, both in a process of their own.
+No clock is read to show it. Work is counted, in lines and calls of Python; what the engines below
+do in C is held by a watchdog that is far above what it takes, and by a limit on memory, both in a
+process of their own.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from edictum.contracts.regex import PatternBudget, PatternError, PatternSet, com
 from edictum.core import redaction
 
 SIZES = (6_000, 12_000)
-LARGE = dict.fromkeys(("file", "value", "scalar", "name", "alias", "pattern"), "1000000")  # as large as a bundle may be
+LARGE = dict.fromkeys(
+    ("file", "value", "scalar", "name", "alias", "pattern"), "1000000"
+)  # as large as a bundle may be
 REMEMBERED = (
     regex.compiled,
     regex.pattern_set,
@@ -70,7 +74,9 @@ def load(text: str | bytes) -> None:
 
 
 def work(text: str) -> int:
-    """How many lines are run and how many functions called, those written in C included, to load a text that is not remembered."""
+    """How many lines are run and how many functions called, those written in C included, to load a
+    text that is not remembered.
+    """
     for cache in REMEMBERED:
         cache.cache_clear()
     re.purge()
@@ -101,8 +107,12 @@ def events(action: Callable[[], Any]) -> int:
 
 
 @pytest.mark.parametrize("name", adversarial.DOCUMENTS)
-def test_work_grows_with_the_size_and_not_faster(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "MAX_COMPARISONS", 500)  # below it names and globs are compared one by one
+def test_work_grows_with_the_size_and_not_faster(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        reach, "MAX_COMPARISONS", 500
+    )  # below it names and globs are compared one by one
     monkeypatch.setattr(reach, "MAX_GUESSING", 5_000)  # the same for names that may be misspelt
     small, large = (adversarial.DOCUMENTS[name](size) for size in SIZES)
     work(small)  # what is made once for all loads is made now
@@ -119,16 +129,53 @@ def test_the_measure_sees_work_that_grows_faster() -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_large_texts_load_or_are_refused_in_time_and_memory(group: str) -> None:
     names = [name for name in adversarial.DOCUMENTS if name.partition("/")[0] == group]
-    command = [sys.executable, "-c", CHILD, str(Path(__file__).parent), LARGE.get(group, str(1 << 17)), *names]
+    command = [
+        sys.executable,
+        "-c",
+        CHILD,
+        str(Path(__file__).parent),
+        LARGE.get(group, str(1 << 17)),
+        *names,
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-2_000:]
     assert [line.split()[0] for line in ran.stdout.splitlines()] == names
 
 
 PIECES = st.sampled_from(
-    ["[", "]", "{", "}", ": ", ", ", "- ", "\n", "\n  ", "'", '"', "&a ", "*a", "<<", "!", "|", "?", "#", "a", "9", "\\", "\t",
-     adversarial.HEAD, "contracts:\n", adversarial.contract(0, adversarial.EXISTS), "(", ")", "{9}", "*", "\\w"]
-)  # fmt: skip
+    [
+        "[",
+        "]",
+        "{",
+        "}",
+        ": ",
+        ", ",
+        "- ",
+        "\n",
+        "\n  ",
+        "'",
+        '"',
+        "&a ",
+        "*a",
+        "<<",
+        "!",
+        "|",
+        "?",
+        "#",
+        "a",
+        "9",
+        "\\",
+        "\t",
+        adversarial.HEAD,
+        "contracts:\n",
+        adversarial.contract(0, adversarial.EXISTS),
+        "(",
+        ")",
+        "{9}",
+        "*",
+        "\\w",
+    ]
+)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -149,7 +196,7 @@ def test_the_work_of_any_repeated_pattern_is_linear(pieces: list[str]) -> None:
     assert work(large) <= 2.5 * work(small) + 2_000
 
 
-# --- What is said when a bound is reached ---------------------------------------------------------------------------------------
+# --- What is said when a bound is reached ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -173,25 +220,41 @@ def test_the_bound_is_named(name: str, said: str) -> None:
 
 def test_too_many_names_to_compare_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("edictum").setLevel(logging.WARNING)
-    guard = Edictum.from_yaml_string(adversarial.DOCUMENTS["contracts/unlisted-globs-on-both-sides"](200_000))
+    guard = Edictum.from_yaml_string(
+        adversarial.DOCUMENTS["contracts/unlisted-globs-on-both-sides"](200_000)
+    )
     assert sum("too many names and globs" in record.message for record in caplog.records) == 1
     assert guard.evaluate("x1", {}).verdict == "allow"
 
 
 def test_names_and_globs_meet() -> None:
     names = Names(["read_file", "send_*"])
-    for tools, wanted in [(["read_file"], True), (["read_*"], True), (["send_mail"], True), (["send_*"], True), (["write"], False)]:
+    for tools, wanted in [
+        (["read_file"], True),
+        (["read_*"], True),
+        (["send_mail"], True),
+        (["send_*"], True),
+        (["write"], False),
+    ]:
         assert Reach().meet(tools, names) is wanted, tools
     assert Reach().meet(["a*"] * (MAX_COMPARISONS // 2 + 1), names) is None
 
 
-def test_a_name_is_guessed_as_long_as_there_is_something_left_for_guessing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_guessed_as_long_as_there_is_something_left_for_guessing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reach, "MAX_GUESSING", len("refnd") * len("refund"))
     guesses = Guesses(Names(["refund"]))
-    assert [guesses.of(name) for name in ("refnd", "refunt", "refnd")] == ["Did you mean 'refund'? ", "", "Did you mean 'refund'? "]
+    assert [guesses.of(name) for name in ("refnd", "refunt", "refnd")] == [
+        "Did you mean 'refund'? ",
+        "",
+        "Did you mean 'refund'? ",
+    ]
 
 
-def test_a_pattern_is_charged_once_and_nothing_is_compiled_beyond_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_is_charged_once_and_nothing_is_compiled_beyond_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(regex, "MAX_STEPS", 100_000)
     budget = PatternBudget()
     first = budget.compiled(r"\w{50}a")
@@ -206,8 +269,13 @@ def test_a_pattern_is_charged_once_and_nothing_is_compiled_beyond_the_budget(mon
     assert PatternBudget(characters=10).most == 100_040
 
 
-def test_patterns_that_do_not_fit_one_engine_are_searched_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    patterns = [f"(?:{letter}[a-z]{{30}}|[0-9]{{20}}{letter}).*[{letter}-z]{{40}}" for letter in "abcdefghij"]
+def test_patterns_that_do_not_fit_one_engine_are_searched_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patterns = [
+        f"(?:{letter}[a-z]{{30}}|[0-9]{{20}}{letter}).*[{letter}-z]{{40}}"
+        for letter in "abcdefghij"
+    ]
     for pattern in patterns:
         compiled(pattern)
     monkeypatch.setattr(regex, "MAX_PROGRAM_MEMORY", 1 << 13)

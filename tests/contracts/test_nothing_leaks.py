@@ -1,4 +1,6 @@
-"""What a contract takes out of a result, or what is secret by its name, is found nowhere: not in the result, a reason or the audit."""
+"""What a contract takes out of a result, or what is secret by its name, is found nowhere: not in
+the result, a reason or the audit.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,18 @@ from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure
 from edictum.success import Checker
 
 SSN = "123-45-6789"
-HEAD = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: p}\ntools: {t: {side_effect: read}}\n"
+HEAD = (
+    "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: p}\ntools: {t: {side_effect:"
+    " read}}\n"
+)
 NUMBERS = r"{result.text: {matches: '\d{3}-\d{2}-\d{4}'}}"
 
 
 def post(when: str) -> str:
-    return f"{HEAD}contracts:\n  - {{id: r, type: post, tool: t, when: {when}, then: {{effect: redact, message: m}}}}\n"
+    return (
+        f"{HEAD}contracts:\n  - {{id: r, type: post, tool: t, when: {when}, then: {{effect: redact,"
+        " message: m}}\n"
+    )
 
 
 def told(guard: Edictum, outcome: Any) -> str:
@@ -25,24 +33,58 @@ def told(guard: Edictum, outcome: Any) -> str:
     return repr(outcome) + "".join(repr(event.to_dict()) for event in guard.local_sink.events)
 
 
-# --- A condition on the call and the result ---------------------------------------------------------------------------------
+# --- A condition on the call and the result -------------------------------------------------------
 
 SUPPRESSED = {"suppressed": "[OUTPUT SUPPRESSED] m"}
 CALL = "{args.kind: {equals: secret}}"
 CONDITIONS = {
-    "the call alone speaks": (f"{{any: [{CALL}, {{result.text: {{matches: zzz}}}}]}}", "secret", {"ssn": SSN}, SUPPRESSED),
+    "the call alone speaks": (
+        f"{{any: [{CALL}, {{result.text: {{matches: zzz}}}}]}}",
+        "secret",
+        {"ssn": SSN},
+        SUPPRESSED,
+    ),
     "both speak": (f"{{any: [{CALL}, {NUMBERS}]}}", "secret", {"ssn": SSN}, SUPPRESSED),
-    "the result alone speaks": (f"{{any: [{CALL}, {NUMBERS}]}}", "open", {"ssn": SSN}, {"ssn": "[REDACTED]"}),
-    "they speak together": (f"{{all: [{CALL}, {NUMBERS}]}}", "secret", {"ssn": SSN}, {"ssn": "[REDACTED]"}),
-    "the call speaks by not": (f"{{any: [{{not: {CALL}}}, {NUMBERS}]}}", "open", {"ssn": SSN}, SUPPRESSED),
-    "the guard's own takes out something else": ("{result.ssn: {exists: true}}", "open", {"ssn": SSN, "password": "x"}, SUPPRESSED),
-    "the guard's own takes out all": ("{result.password: {exists: true}}", "open", {"password": "x"}, {"password": "[REDACTED]"}),
+    "the result alone speaks": (
+        f"{{any: [{CALL}, {NUMBERS}]}}",
+        "open",
+        {"ssn": SSN},
+        {"ssn": "[REDACTED]"},
+    ),
+    "they speak together": (
+        f"{{all: [{CALL}, {NUMBERS}]}}",
+        "secret",
+        {"ssn": SSN},
+        {"ssn": "[REDACTED]"},
+    ),
+    "the call speaks by not": (
+        f"{{any: [{{not: {CALL}}}, {NUMBERS}]}}",
+        "open",
+        {"ssn": SSN},
+        SUPPRESSED,
+    ),
+    "the guard's own takes out something else": (
+        "{result.ssn: {exists: true}}",
+        "open",
+        {"ssn": SSN, "password": "x"},
+        SUPPRESSED,
+    ),
+    "the guard's own takes out all": (
+        "{result.password: {exists: true}}",
+        "open",
+        {"password": "x"},
+        {"password": "[REDACTED]"},
+    ),
 }
 
 
 @pytest.mark.parametrize(("when", "kind", "result", "shown"), CONDITIONS.values(), ids=CONDITIONS)
-def test_what_the_condition_still_objects_to_is_suppressed(when: str, kind: str, result: Any, shown: Any) -> None:
-    outcome = Edictum.from_yaml_string(post(when)).dispatch_sync("t", {"kind": kind}, lambda kind: result)
+def test_what_the_condition_still_objects_to_is_suppressed(
+    when: str, kind: str, result: Any, shown: Any
+) -> None:
+    outcome = Edictum.from_yaml_string(post(when)).dispatch_sync(
+        "t", {"kind": kind}, lambda kind: result
+    )
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.value == shown
 
@@ -51,10 +93,14 @@ def test_keys_that_become_alike_keep_their_values() -> None:
     result = {SSN: 1, "a": {SSN: 1, "[REDACTED] (2)": 2, "987-65-4321": 3}, "987-65-4321": 4}
     outcome = Edictum.from_yaml_string(post(NUMBERS)).dispatch_sync("t", {}, lambda: result)
     assert isinstance(outcome, ToolExecutionResult)
-    assert outcome.value == {"[REDACTED]": 1, "a": {"[REDACTED]": 1, "[REDACTED] (2)": 2, "[REDACTED] (3)": 3}, "[REDACTED] (2)": 4}
+    assert outcome.value == {
+        "[REDACTED]": 1,
+        "a": {"[REDACTED]": 1, "[REDACTED] (2)": 2, "[REDACTED] (3)": 3},
+        "[REDACTED] (2)": 4,
+    }
 
 
-# --- The reason of a failure ------------------------------------------------------------------------------------------------
+# --- The reason of a failure ----------------------------------------------------------------------
 
 
 def raises() -> None:
@@ -68,11 +114,31 @@ def rule(when: str) -> str:
 NOT_TOLD = "The reason is not shown: it may quote what a contract has taken out of the result."
 REASONS: dict[str, tuple[str, dict[str, Any], Callable[[], Any], str]] = {
     "the tool's exception": ("", {}, raises, "ValueError: fail [REDACTED]"),
-    "a rule": (rule("{result.note: {contains: No}}"), {}, lambda: {"note": f"No {SSN}"}, "result.note is 'No [REDACTED]' (contains 'No')"),
-    "a rule that sees it no more": (rule(f"{{result.ssn: {{equals: {SSN}}}}}"), {}, lambda: {"ssn": SSN}, NOT_TOLD),
-    "a success check": ("", {"success_check": Checker(lambda _tool, result: f"it is {result}")}, lambda: {"ssn": SSN}, NOT_TOLD),
-    "a reason that quotes nothing": ("", {}, lambda: {"is_error": True, "ssn": SSN}, "is_error is set"),
-}  # fmt: skip
+    "a rule": (
+        rule("{result.note: {contains: No}}"),
+        {},
+        lambda: {"note": f"No {SSN}"},
+        "result.note is 'No [REDACTED]' (contains 'No')",
+    ),
+    "a rule that sees it no more": (
+        rule(f"{{result.ssn: {{equals: {SSN}}}}}"),
+        {},
+        lambda: {"ssn": SSN},
+        NOT_TOLD,
+    ),
+    "a success check": (
+        "",
+        {"success_check": Checker(lambda _tool, result: f"it is {result}")},
+        lambda: {"ssn": SSN},
+        NOT_TOLD,
+    ),
+    "a reason that quotes nothing": (
+        "",
+        {},
+        lambda: {"is_error": True, "ssn": SSN},
+        "is_error is set",
+    ),
+}
 
 
 @pytest.mark.parametrize(("rules", "options", "body", "reason"), REASONS.values(), ids=REASONS)
@@ -98,21 +164,33 @@ def test_a_rule_that_cannot_judge_what_is_left() -> None:
 def test_contracts_in_python_too(effect: Any, leaks: bool) -> None:
     """Also one whose redaction makes something else of the text than a text."""
     options = {"redact": lambda _text: 7} if effect == "redact" else {}
-    contract = postcondition("t", effect=effect, **options)(lambda _call, _result: Verdict.fail("odd"))
+    contract = postcondition("t", effect=effect, **options)(
+        lambda _call, _result: Verdict.fail("odd")
+    )
     guard = Edictum(contracts=[contract])
     outcome = guard.dispatch_sync("t", {}, raises)
     assert isinstance(outcome, ToolFailure)
     assert (SSN in str(outcome.success_reason)) is leaks
 
 
-# --- Placeholders -----------------------------------------------------------------------------------------------------------
+# --- Placeholders ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("selector", ["args.password", "args.password[0]", "args.credentials.user.name", "args.secrets[*].db"])
+@pytest.mark.parametrize(
+    "selector",
+    ["args.password", "args.password[0]", "args.credentials.user.name", "args.secrets[*].db"],
+)
 def test_all_that_lies_under_a_sensitive_key_is_hidden(selector: str) -> None:
-    args = {"password": ["hunter2"], "credentials": {"user": {"name": "hunter2"}}, "secrets": [{"db": "hunter2"}]}
+    args = {
+        "password": ["hunter2"],
+        "credentials": {"user": {"name": "hunter2"}},
+        "secrets": [{"db": "hunter2"}],
+    }
     then = f"{{effect: deny, message: 'no {{{selector}}}'}}"
-    bundle = f"{HEAD}contracts:\n  - {{id: a, type: pre, tool: t, when: {{'{selector}': {{exists: true}}}}, then: {then}}}\n"
+    bundle = (
+        f"{HEAD}contracts:\n  - {{id: a, type: pre, tool: t, when: {{'{selector}': {{exists:"
+        f" true}}}}, then: {then}}}\n"
+    )
     guard = Edictum.from_yaml_string(bundle)
     outcome = guard.dispatch_sync("t", args, lambda **_args: 1)
     assert isinstance(outcome, ToolDenied)

@@ -101,7 +101,9 @@ def test_what_printing_leaves_out_is_seen(result: Any) -> None:
 
 
 def test_an_object_beside_text_is_not_left_behind() -> None:
-    assert dispatch({"text": "BEGIN KEY", "object": Response(200, "BEGIN KEY")}).value == {"suppressed": "[OUTPUT SUPPRESSED] a key"}
+    assert dispatch({"text": "BEGIN KEY", "object": Response(200, "BEGIN KEY")}).value == {
+        "suppressed": "[OUTPUT SUPPRESSED] a key"
+    }
 
 
 def test_bytes_are_searched() -> None:
@@ -128,4 +130,6 @@ def test_the_text_of_an_exception_is_redacted_too() -> None:
     def fails() -> None:
         raise RuntimeError("read BEGIN KEY")
 
-    assert Edictum.from_yaml_string(BUNDLE).dispatch_sync("read", {}, fails).error == "read [REDACTED]"  # type: ignore[union-attr]
+    assert (
+        Edictum.from_yaml_string(BUNDLE).dispatch_sync("read", {}, fails).error == "read [REDACTED]"
+    )  # type: ignore[union-attr]

@@ -1,4 +1,6 @@
-"""Patterns: the whole text is searched, in time that grows with its length and not faster; they mean what they mean in Python."""
+"""Patterns: the whole text is searched, in time that grows with its length and not faster; they
+mean what they mean in Python.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,22 @@ from edictum.outcomes import ToolDenied
 
 
 def denies(when: dict[str, object], text: str) -> bool:
-    contract = {"id": "p", "type": "pre", "tool": "*", "when": when, "then": {"effect": "deny", "message": "m"}}
+    contract = {
+        "id": "p",
+        "type": "pre",
+        "tool": "*",
+        "when": when,
+        "then": {"effect": "deny", "message": "m"},
+    }
     guard = Edictum.from_yaml_string(
-        json.dumps({"apiVersion": "edictum/v1", "kind": "ContractBundle", "metadata": {"name": "r"}, "contracts": [contract]})
+        json.dumps(
+            {
+                "apiVersion": "edictum/v1",
+                "kind": "ContractBundle",
+                "metadata": {"name": "r"},
+                "contracts": [contract],
+            }
+        )
     )
     return isinstance(guard.dispatch_sync("t", {"x": text}, lambda x: None), ToolDenied)
 
@@ -43,7 +58,9 @@ def test_a_payload_is_found_however_far_behind_it_stands(padding: int, padded_wi
     ],
 )
 def test_patterns_that_ruin_other_engines_end(pattern: str, text: str) -> None:
-    """These take longer than the age of the universe, or minutes, with backtracking; that the test ends is the assertion."""
+    """These take longer than the age of the universe, or minutes, with backtracking; that the test
+    ends is the assertion.
+    """
     assert not denies({"args.x": {"matches": pattern}}, text)
 
 
@@ -66,18 +83,47 @@ def test_contracts_on_one_text_share_one_search_and_keep_their_answers() -> None
         for n in range(50)
     ]
     guard = Edictum.from_yaml_string(
-        json.dumps({"apiVersion": "edictum/v1", "kind": "ContractBundle", "metadata": {"name": "r"}, "contracts": contracts})
+        json.dumps(
+            {
+                "apiVersion": "edictum/v1",
+                "kind": "ContractBundle",
+                "metadata": {"name": "r"},
+                "contracts": contracts,
+            }
+        )
     )
     outcome = guard.dispatch_sync("t", {}, lambda: "w7 and w41")
     assert [finding.contract_id for finding in outcome.findings] == ["c7", "c41"]  # type: ignore[union-attr]
 
 
 SAME_AS_PYTHON = [
-    r"a+b", r"^\d{2,3}$", r"[^\W\d_]+", r"(?i)straße", r"a{,2}b", r"x*?y", r"[\s\S]z", r"\S\s\S", r"(?P<n>a)b", r"a|bc|", r"[]x]",
-    r"[a\-z]", r"\x41\u00e9", r"(?#note)ab", r"$", r"a$", r"\Aab\Z", r"(?m)^b$", r"(?s)a.b", r"[\d.]+", r"\.\*\+\?", r"[^a]b", r"a{2}",
-    r"^a{,}$", r"xa{}|by",
+    r"a+b",
+    r"^\d{2,3}$",
+    r"[^\W\d_]+",
+    r"(?i)straße",
+    r"a{,2}b",
+    r"x*?y",
+    r"[\s\S]z",
+    r"\S\s\S",
+    r"(?P<n>a)b",
+    r"a|bc|",
+    r"[]x]",
+    r"[a\-z]",
+    r"\x41\u00e9",
+    r"(?#note)ab",
+    r"$",
+    r"a$",
+    r"\Aab\Z",
+    r"(?m)^b$",
+    r"(?s)a.b",
+    r"[\d.]+",
+    r"\.\*\+\?",
+    r"[^a]b",
+    r"a{2}",
+    r"^a{,}$",
+    r"xa{}|by",
     r"\t",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("pattern", SAME_AS_PYTHON)
@@ -88,25 +134,49 @@ def test_patterns_mean_what_they_mean_in_python(pattern: str, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("members", "what"), [(r"\d", "digits"), (r"\s", "spaces"), (r"\D", "others"), (r"\S", "others"), (r"[^\W_]", "letters")]
+    ("members", "what"),
+    [
+        (r"\d", "digits"),
+        (r"\s", "spaces"),
+        (r"\D", "others"),
+        (r"\S", "others"),
+        (r"[^\W_]", "letters"),
+    ],
 )
 def test_classes_hold_the_characters_that_python_puts_into_them(members: str, what: str) -> None:
     mine, theirs = compiled(f"^{members}\\Z"), re.compile(f"^{members}\\Z")
-    different = [char for char in map(chr, range(1, 0x3000)) if mine.search(char) != (theirs.search(char) is not None)]
+    different = [
+        char
+        for char in map(chr, range(1, 0x3000))
+        if mine.search(char) != (theirs.search(char) is not None)
+    ]
     assert different == []
 
 
 @pytest.mark.parametrize(
     ("pattern", "construct"),
     [
-        ("(?=a)", "look-ahead"), ("(?!a)", "negative look-ahead"), ("(?<=a)b", "look-behind"), ("(?<!a)b", "negative look-behind"),
-        (r"(a)\1", r"back-reference \1"), ("(?P<x>a)(?P=x)", "back-reference"), ("(?>a)", "atomic group"), ("a*+", "possessive"),
-        ("(a)?(?(1)b|c)", "conditional"), ("a{2000}", "above 1,000"), ("(?L)a", "flag 'L'"), (r"\C", r"\C"), ("[z-a]", "z-a"),
+        ("(?=a)", "look-ahead"),
+        ("(?!a)", "negative look-ahead"),
+        ("(?<=a)b", "look-behind"),
+        ("(?<!a)b", "negative look-behind"),
+        (r"(a)\1", r"back-reference \1"),
+        ("(?P<x>a)(?P=x)", "back-reference"),
+        ("(?>a)", "atomic group"),
+        ("a*+", "possessive"),
+        ("(a)?(?(1)b|c)", "conditional"),
+        ("a{2000}", "above 1,000"),
+        ("(?L)a", "flag 'L'"),
+        (r"\C", r"\C"),
+        ("[z-a]", "z-a"),
         ("a**", "**"),
-        (r"\p", "class name"), (r"\u12", "hexadecimal"), (r"\N{NO SUCH}", "name of a character"), ("[a", "not closed"),
+        (r"\p", "class name"),
+        (r"\u12", "hexadecimal"),
+        (r"\N{NO SUCH}", "name of a character"),
+        ("[a", "not closed"),
         ("a\\", "backslash"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_expressed_is_refused_by_name(pattern: str, construct: str) -> None:
     with pytest.raises(PatternError) as caught:
         compiled(pattern)
@@ -116,7 +186,9 @@ def test_what_cannot_be_expressed_is_refused_by_name(pattern: str, construct: st
 
 
 def test_a_word_boundary_knows_ascii_letters_only() -> None:
-    """Documented: next to another letter ``\\b`` is refused; before a class it looks at the ASCII letters that the class finds."""
+    """Documented: next to another letter ``\\b`` is refused; before a class it looks at the ASCII
+    letters that the class finds.
+    """
     assert compiled(r"\bpass\b").search("üpass")
     assert not compiled(r"\w\b").search("ß")
     with pytest.raises(PatternError, match="ASCII letters only"):

@@ -10,13 +10,24 @@ from typing import Any
 
 import pytest
 
-from edictum import Edictum, EdictumConfigError, EdictumDenied, InMemoryApprovalBackend, OperationLimits, Principal, Verdict, precondition
+from edictum import (
+    Edictum,
+    EdictumConfigError,
+    EdictumDenied,
+    InMemoryApprovalBackend,
+    OperationLimits,
+    Principal,
+    Verdict,
+    precondition,
+)
 
 HEAD = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: r}\n"
 
 
 def denying(word: str, effect: str = "deny", tool: str = "t") -> str:
-    """A bundle that denies a word, twice: a call that saw parts of two policies would hear two different messages."""
+    """A bundle that denies a word, twice: a call that saw parts of two policies would hear two
+    different messages.
+    """
     contracts = "".join(
         f"  - {{id: {part}, type: pre, tool: {tool}, when: {{args.x: {{exists: true}}}}, "
         f"then: {{effect: {effect}, message: {part} {word}}}}}\n"
@@ -48,7 +59,17 @@ async def test_a_path_and_layers(tmp_path: Path) -> None:
     assert reasons(guard) == ["first layer", "second file", "second layer"]
 
 
-@pytest.mark.parametrize("bad", ["", "a: [", HEAD, denying("x").replace("exists", "exist"), denying("x").replace("args", "arg"), 5])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "a: [",
+        HEAD,
+        denying("x").replace("exists", "exist"),
+        denying("x").replace("args", "arg"),
+        5,
+    ],
+)
 async def test_a_bad_bundle_leaves_the_old_one_in_force(bad: Any) -> None:
     guard = Edictum.from_yaml_string(denying("old"))
     version = guard.policy_version
@@ -62,7 +83,9 @@ async def test_what_was_given_in_python_stays() -> None:
     def mine(call: Any) -> Verdict:
         return Verdict.fail("mine")
 
-    guard = Edictum(contracts=[mine], tools={"t": {"side_effect": "read"}}, principal=Principal(role="sre"))
+    guard = Edictum(
+        contracts=[mine], tools={"t": {"side_effect": "read"}}, principal=Principal(role="sre")
+    )
     await guard.reload(denying("new"))
     assert reasons(guard) == ["mine", "first new", "second new"]
     await guard.reload(denying("newer"))
@@ -72,7 +95,11 @@ async def test_what_was_given_in_python_stays() -> None:
 
 
 async def test_custom_operators_selectors_and_the_mode_stay() -> None:
-    own = HEAD + "contracts: [{id: a, type: pre, tool: t, when: {risk.n: {near: N}}, then: {effect: deny, message: m}}]\n"
+    own = (
+        HEAD
+        + "contracts: [{id: a, type: pre, tool: t, when: {risk.n: {near: N}}, then: {effect: deny,"
+        " message: m}}]\n"
+    )
     guard = Edictum.from_yaml_string(
         own.replace("N", "1"),
         custom_operators={"near": lambda field, value: abs(field - value) <= 1},
@@ -85,7 +112,11 @@ async def test_custom_operators_selectors_and_the_mode_stay() -> None:
 
 
 async def test_tools_candidates_and_success_rules_of_the_old_bundle_are_gone() -> None:
-    old = denying("old") + "tools: {t: {side_effect: read}}\nsuccess: [{tool: t, failure_when: {result: {equals: bad}}}]\n"
+    old = (
+        denying("old")
+        + "tools: {t: {side_effect: read}}\nsuccess: [{tool: t, failure_when: {result: {equals:"
+        " bad}}}]\n"
+    )
     guard = Edictum.from_yaml_string(old, denying("candidate") + "observe_alongside: true\n")
     await guard.reload(denying("new", tool="u"))
     assert guard.policy.entry("t").side_effect == "irreversible"
@@ -94,7 +125,10 @@ async def test_tools_candidates_and_success_rules_of_the_old_bundle_are_gone() -
 
 
 async def test_a_session_keeps_its_counts() -> None:
-    limit = "contracts: [{id: s, type: session, limits: {max_tool_calls: N}, then: {effect: deny, message: m}}]\n"
+    limit = (
+        "contracts: [{id: s, type: session, limits: {max_tool_calls: N}, then: {effect: deny,"
+        " message: m}}]\n"
+    )
     guard = Edictum.from_yaml_string(HEAD + limit.replace("N", "2"))
     for _ in range(2):
         await guard.run("t", {}, lambda: None)
@@ -115,15 +149,22 @@ async def test_an_approval_does_not_count_for_the_policy_that_came_after_it_was_
     await guard.reload(denying("never"))
     backend.decide(backend.pending[0].approval_id, True)
     outcome = await call
-    assert (outcome.reason, outcome.details) == ("write_denied", "The policy has changed since approval was asked for. Call again.")  # type: ignore[union-attr]
+    assert (outcome.reason, outcome.details) == (
+        "write_denied",
+        "The policy has changed since approval was asked for. Call again.",
+    )  # type: ignore[union-attr]
     assert ran == []
     assert guard.local_sink.last().action == "call_approval_denied"
 
 
 def test_every_call_sees_one_whole_policy() -> None:
-    """10,000 reloads under eight threads of calls: what a call heard, and the version it was recorded with, belong together."""
+    """10,000 reloads under eight threads of calls: what a call heard, and the version it was
+    recorded with, belong together.
+    """
     bundles = {"odd": denying("odd"), "even": denying("even")}
-    versions = {word: Edictum.from_yaml_string(bundle).policy_version for word, bundle in bundles.items()}
+    versions = {
+        word: Edictum.from_yaml_string(bundle).policy_version for word, bundle in bundles.items()
+    }
     guard = Edictum.from_yaml_string(bundles["odd"])
     stop = threading.Event()
     calls = [0] * 8
@@ -142,7 +183,10 @@ def test_every_call_sees_one_whole_policy() -> None:
     stop.set()
     for thread in threads:
         thread.join()
-    heard = [({record["message"] for record in event.contracts_evaluated}, event.policy_version) for event in guard.local_sink.events]
+    heard = [
+        ({record["message"] for record in event.contracts_evaluated}, event.policy_version)
+        for event in guard.local_sink.events
+    ]
     whole = [({f"first {word}", f"second {word}"}, version) for word, version in versions.items()]
     assert [pair for pair in heard if pair not in whole] == []
     assert all(pair in heard for pair in whole)
@@ -155,7 +199,12 @@ class TestWatch:
         path.write_text(denying("one"))
         guard = Edictum.from_yaml(path)
         reloaded, failed = threading.Event(), threading.Event()
-        with guard.watch(path, interval_s=0.01, on_reload=lambda report: reloaded.set(), on_error=lambda exc: failed.set()):
+        with guard.watch(
+            path,
+            interval_s=0.01,
+            on_reload=lambda report: reloaded.set(),
+            on_error=lambda exc: failed.set(),
+        ):
             path.write_text(denying("two"))
             assert reloaded.wait(60)
             assert reasons(guard) == ["first two", "second two"]

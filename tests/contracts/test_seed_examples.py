@@ -1,4 +1,6 @@
-"""The factories and checkers of the seed text run as they are printed there, and the bundle can say the same in YAML."""
+"""The factories and checkers of the seed text run as they are printed there, and the bundle can say
+the same in YAML.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_the_first_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     Path("contracts.yaml").write_text(RULES)
     guard = Edictum.from_yaml(
         "contracts.yaml",
-        success_check=lambda tool_name, result: not (isinstance(result, dict) and result.get("status", 200) >= 400),
+        success_check=lambda tool_name, result: (
+            not (isinstance(result, dict) and result.get("status", 200) >= 400)
+        ),
     )
     assert guard.run_sync("fetch", {}, lambda: {"status": 200}) == {"status": 200}
     with pytest.raises(EdictumToolError):
@@ -56,17 +60,34 @@ def test_every_factory_takes_a_success_check(tmp_path: Path) -> None:
         Edictum(success_check=http_success_check),
         Edictum.from_yaml(path, success_check=http_success_check),
         Edictum.from_yaml_string(RULES, success_check=http_success_check),
-        Edictum.from_template("file-agent", template_dirs=[tmp_path], success_check=http_success_check),
+        Edictum.from_template(
+            "file-agent", template_dirs=[tmp_path], success_check=http_success_check
+        ),
     ]
-    checked.append(Edictum.from_multiple([checked[0], Edictum.from_yaml_string(RULES, success_check=lambda tool, result: True)]))
+    checked.append(
+        Edictum.from_multiple(
+            [checked[0], Edictum.from_yaml_string(RULES, success_check=lambda tool, result: True)]
+        )
+    )
     for guard in checked:
         assert guard.success_check is http_success_check
-        assert guard.dispatch_sync("t", {}, lambda: {"status": 503}).success_source == "success_check"  # type: ignore[union-attr]
+        assert (
+            guard.dispatch_sync("t", {}, lambda: {"status": 503}).success_source == "success_check"
+        )  # type: ignore[union-attr]
 
 
 RESULTS: list[Any] = [
-    {"status": 200}, {"status": 400}, {"status": 503, "error": "x"}, {}, {"rows": []}, {"rows": None}, {"rows": [1]}, "text", None, [],
-]  # fmt: skip
+    {"status": 200},
+    {"status": 400},
+    {"status": 503, "error": "x"},
+    {},
+    {"rows": []},
+    {"rows": None},
+    {"rows": [1]},
+    "text",
+    None,
+    [],
+]
 
 
 # On a result that is not a dict db_success_check has no opinion, and the rule calls it empty.

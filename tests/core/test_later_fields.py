@@ -20,4 +20,6 @@ def test_facts_that_are_missing_have_their_defaults() -> None:
     """A fact that an earlier minor version did not know."""
     data = outcome_to_dict(ToolExecutionResult("1", "t", {}, 5))
     data["turn"] = {"attempts": 3}
-    assert outcome_from_dict(data) == ToolExecutionResult("1", "t", {}, 5, turn=TurnFacts(attempts=3))
+    assert outcome_from_dict(data) == ToolExecutionResult(
+        "1", "t", {}, 5, turn=TurnFacts(attempts=3)
+    )

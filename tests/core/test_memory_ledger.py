@@ -52,11 +52,17 @@ class Model:
         return streak
 
     def full(self, tool: str, counts_attempt: bool, hold: bool) -> list[str]:
-        """What is full for a call; one that neither counts nor holds only looks whether the next attempt would be one too many."""
+        """What is full for a call; one that neither counts nor holds only looks whether the next
+        attempt would be one too many.
+        """
         names = []
         for limit in limits_for(tool, LIMITS):
             if limit.metric is Metric.ATTEMPTS:
-                if self.attempts > limit.maximum if counts_attempt else not hold and self.attempts >= limit.maximum:
+                if (
+                    self.attempts > limit.maximum
+                    if counts_attempt
+                    else not hold and self.attempts >= limit.maximum
+                ):
                     names.append(limit.name)
             elif self.count(limit) >= limit.maximum:
                 names.append(limit.name)
@@ -74,10 +80,14 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         limits = limits_for(tool, LIMITS)
         return Reservation("s", f"c-{self.ids}", scopes_for(tool, limits), limits, **options)
 
-    @rule(tool=st.sampled_from(TOOLS), counts=st.booleans(), hold=st.booleans(), enforce=st.booleans())
+    @rule(
+        tool=st.sampled_from(TOOLS), counts=st.booleans(), hold=st.booleans(), enforce=st.booleans()
+    )
     def reserve(self, tool: str, counts: bool, hold: bool, enforce: bool) -> None:
         self.ids += 1
-        grant = self.ledger.reserve(self.reservation(tool, count_attempt=counts, hold=hold, enforce=enforce))
+        grant = self.ledger.reserve(
+            self.reservation(tool, count_attempt=counts, hold=hold, enforce=enforce)
+        )
         self.model.attempts += counts
         full = self.model.full(tool, counts, hold)
         refused = any(limit.name in full for limit in LIMITS if limit.enforce)
@@ -93,10 +103,16 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         call_id = data.draw(st.sampled_from(sorted(self.model.running)))
         tool = self.model.running[call_id]
         limits = limits_for(tool, LIMITS)
-        assert self.ledger.reserve(Reservation("s", call_id, scopes_for(tool, limits), limits)).granted
+        assert self.ledger.reserve(
+            Reservation("s", call_id, scopes_for(tool, limits), limits)
+        ).granted
 
     @precondition(lambda self: self.model.running)
-    @rule(data=st.data(), result=st.sampled_from(["success", "failure", "release"]), again=st.booleans())
+    @rule(
+        data=st.data(),
+        result=st.sampled_from(["success", "failure", "release"]),
+        again=st.booleans(),
+    )
     def settle(self, data: st.DataObject, result: str, again: bool) -> None:
         call_id = data.draw(st.sampled_from(sorted(self.model.running)))
         tool = self.model.running.pop(call_id)
@@ -124,8 +140,12 @@ class LedgerAgainstModel(RuleBasedStateMachine):
             if tool in snapshot.per_tool:
                 counted = snapshot.per_tool[tool]
                 assert counted.executions == sum(name == tool for name, _ in self.model.ended)
-                assert counted.in_flight == sum(name == tool for name in self.model.running.values())
+                assert counted.in_flight == sum(
+                    name == tool for name in self.model.running.values()
+                )
 
 
 TestLedgerAgainstModel = LedgerAgainstModel.TestCase
-TestLedgerAgainstModel.settings = settings(deadline=None, max_examples=60, stateful_step_count=60, derandomize=True)
+TestLedgerAgainstModel.settings = settings(
+    deadline=None, max_examples=60, stateful_step_count=60, derandomize=True
+)

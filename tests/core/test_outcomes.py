@@ -1,4 +1,6 @@
-"""Typed outcomes: the seed's five types, field by field, and content that any value can be turned into."""
+"""Typed outcomes: the seed's five types, field by field, and content that any value can be turned
+into.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +43,40 @@ from edictum.outcomes import (
 REQUIRED = dataclasses.MISSING
 SEED: dict[type[Any], list[tuple[str, Any]]] = {
     ToolExecutionResult: [
-        ("call_id", REQUIRED), ("tool_name", REQUIRED), ("output", REQUIRED), ("elapsed_ms", REQUIRED), ("was_coerced", False),
+        ("call_id", REQUIRED),
+        ("tool_name", REQUIRED),
+        ("output", REQUIRED),
+        ("elapsed_ms", REQUIRED),
+        ("was_coerced", False),
     ],
     ToolTimeout: [
-        ("call_id", REQUIRED), ("tool_name", REQUIRED), ("deadline_s", REQUIRED), ("elapsed_ms", REQUIRED), ("retryable", True),
+        ("call_id", REQUIRED),
+        ("tool_name", REQUIRED),
+        ("deadline_s", REQUIRED),
+        ("elapsed_ms", REQUIRED),
+        ("retryable", True),
     ],
-    ToolFailure: [("call_id", REQUIRED), ("tool_name", REQUIRED), ("error", REQUIRED), ("retryable", True), ("elapsed_ms", 0)],
-    ToolDenied: [("call_id", REQUIRED), ("tool_name", REQUIRED), ("reason", REQUIRED), ("details", "")],
+    ToolFailure: [
+        ("call_id", REQUIRED),
+        ("tool_name", REQUIRED),
+        ("error", REQUIRED),
+        ("retryable", True),
+        ("elapsed_ms", 0),
+    ],
+    ToolDenied: [
+        ("call_id", REQUIRED),
+        ("tool_name", REQUIRED),
+        ("reason", REQUIRED),
+        ("details", ""),
+    ],
     ToolArtifactReference: [
-        ("call_id", REQUIRED), ("tool_name", REQUIRED), ("artifact_id", REQUIRED), ("summary", REQUIRED), ("size_bytes", 0),
+        ("call_id", REQUIRED),
+        ("tool_name", REQUIRED),
+        ("artifact_id", REQUIRED),
+        ("summary", REQUIRED),
+        ("size_bytes", 0),
     ],
-}  # fmt: skip
+}
 
 RESULT = ToolExecutionResult("c", "t", {"ok": True}, 5)
 TIMEOUT = ToolTimeout("c", "t", 12.5, 5)
@@ -108,7 +133,7 @@ def test_the_value_of_a_result_made_by_hand_is_its_output() -> None:
     assert repr(UNSET) == "<unset>"
 
 
-# --- What the model reads ---------------------------------------------------------------------------------------------
+# --- What the model reads -------------------------------------------------------------------------
 
 
 def content(outcome: ToolOutcome) -> Any:
@@ -125,41 +150,74 @@ class TestModelContent:
     def test_a_timeout(self, retryable: bool) -> None:
         """An error that says that time ran out, and whether to retry."""
         said = content(ToolTimeout("c", "t", 12.5, 5, retryable))
-        assert said == {"status": "error", "error": "Tool 't' timed out after 5 ms.", "timed_out": True, "retryable": retryable}
+        assert said == {
+            "status": "error",
+            "error": "Tool 't' timed out after 5 ms.",
+            "timed_out": True,
+            "retryable": retryable,
+        }
 
     def test_a_timeout_whose_body_may_be_running_says_so(self) -> None:
         """The model must not believe that nothing happens any more."""
-        assert "may still be running" in content(ToolTimeout("c", "t", 12.5, 5, body_may_be_running=True))["error"]
+        assert (
+            "may still be running"
+            in content(ToolTimeout("c", "t", 12.5, 5, body_may_be_running=True))["error"]
+        )
 
     @pytest.mark.parametrize("retryable", [True, False])
     def test_a_failure(self, retryable: bool) -> None:
         """An error with its text, and whether to retry."""
-        assert content(ToolFailure("c", "t", "boom", retryable)) == {"status": "error", "error": "boom", "retryable": retryable}
+        assert content(ToolFailure("c", "t", "boom", retryable)) == {
+            "status": "error",
+            "error": "boom",
+            "retryable": retryable,
+        }
 
     def test_denied_as_a_duplicate(self) -> None:
         """The seed's warning."""
-        assert content(ToolDenied("c", "t", "duplicate")) == {"warning": "duplicate_tool_call", "skipped": True}
+        assert content(ToolDenied("c", "t", "duplicate")) == {
+            "warning": "duplicate_tool_call",
+            "skipped": True,
+        }
 
     def test_denied_because_the_tool_is_blocked(self) -> None:
         """The seed's warning."""
-        assert content(ToolDenied("c", "t", "blocked")) == {"warning": "non_retryable_tool_failure", "skipped": True}
+        assert content(ToolDenied("c", "t", "blocked")) == {
+            "warning": "non_retryable_tool_failure",
+            "skipped": True,
+        }
 
     def test_denied_by_validation(self) -> None:
         """An error, the details, and a hint."""
         said = content(ToolDenied("c", "t", "validation", "x must be a number"))
         assert list(said) == ["error", "details", "hint"]
-        assert (said["error"], said["details"]) == ("argument_validation_failed", "x must be a number")
+        assert (said["error"], said["details"]) == (
+            "argument_validation_failed",
+            "x must be a number",
+        )
         assert said["hint"]
 
     def test_denied_by_the_deadline(self) -> None:
         """The seed's sentence."""
-        assert content(ToolDenied("c", "t", "deadline")) == {"error": "Turn deadline expired; cannot execute tool.", "timed_out": True}
+        assert content(ToolDenied("c", "t", "deadline")) == {
+            "error": "Turn deadline expired; cannot execute tool.",
+            "timed_out": True,
+        }
 
-    @pytest.mark.parametrize("reason", ["contract", "limit", "pre_hook", "write_denied", "policy_error", "something else"])
+    @pytest.mark.parametrize(
+        "reason",
+        ["contract", "limit", "pre_hook", "write_denied", "policy_error", "something else"],
+    )
     def test_denied_otherwise(self, reason: str) -> None:
         """Blocked, with the details, or the reason when there are none."""
-        assert content(ToolDenied("c", "t", reason, "not today")) == {"error": "Blocked: not today", "blocked": True}
-        assert content(ToolDenied("c", "t", reason)) == {"error": f"Blocked: {reason}", "blocked": True}
+        assert content(ToolDenied("c", "t", reason, "not today")) == {
+            "error": "Blocked: not today",
+            "blocked": True,
+        }
+        assert content(ToolDenied("c", "t", reason)) == {
+            "error": f"Blocked: {reason}",
+            "blocked": True,
+        }
 
     def test_an_artifact(self) -> None:
         """A reference, a summary, and the hint to use read_file."""
@@ -187,11 +245,22 @@ class TestModelContent:
 )
 def test_the_predicates(outcome: ToolOutcome, error: bool, retryable: bool, blocks: bool) -> None:
     """Error, retryable, blocks: the whole table."""
-    assert (outcome_is_error(outcome), outcome_is_retryable(outcome), outcome_blocks_tool(outcome)) == (error, retryable, blocks)
+    assert (
+        outcome_is_error(outcome),
+        outcome_is_retryable(outcome),
+        outcome_blocks_tool(outcome),
+    ) == (error, retryable, blocks)
 
 
 @pytest.mark.parametrize(
-    ("outcome", "kind"), [(RESULT, "executed"), (TIMEOUT, "timeout"), (FAILURE, "failed"), (DENIED, "denied"), (ARTIFACT, "artifact")]
+    ("outcome", "kind"),
+    [
+        (RESULT, "executed"),
+        (TIMEOUT, "timeout"),
+        (FAILURE, "failed"),
+        (DENIED, "denied"),
+        (ARTIFACT, "artifact"),
+    ],
 )
 def test_each_type_has_a_word(outcome: ToolOutcome, kind: str) -> None:
     """The ``outcome`` field of audit events."""
@@ -200,10 +269,17 @@ def test_each_type_has_a_word(outcome: ToolOutcome, kind: str) -> None:
 
 def test_the_seeds_usage_pattern_runs() -> None:
     """Inject the result, block the tool, record for replay."""
-    guard, messages, blocked, recorded = Edictum(tools={"t": {"retry_on_failure": False}}), [], set(), []
+    guard, messages, blocked, recorded = (
+        Edictum(tools={"t": {"retry_on_failure": False}}),
+        [],
+        set(),
+        [],
+    )
     for call_id, fn in (("c-1", lambda: {"rows": []}), ("c-2", lambda: {"error": "no such table"})):
         outcome = guard.dispatch_sync("t", {}, fn, call_id=call_id)
-        messages.append({"role": "tool", "tool_call_id": call_id, "content": outcome_to_model_content(outcome)})
+        messages.append(
+            {"role": "tool", "tool_call_id": call_id, "content": outcome_to_model_content(outcome)}
+        )
         if outcome_blocks_tool(outcome):
             blocked.add("t")
         recorded.append("failure" if outcome_is_error(outcome) else "success")
@@ -214,7 +290,7 @@ def test_the_seeds_usage_pattern_runs() -> None:
     assert (blocked, recorded) == ({"t"}, ["success", "failure"])
 
 
-# --- Any value serialises ---------------------------------------------------------------------------------------------
+# --- Any value serialises -------------------------------------------------------------------------
 
 
 class Colour(Enum):
@@ -360,11 +436,17 @@ NASTY: dict[str, Callable[[], Any]] = {
 class TestAnyValueSerialises:
     def test_as_the_content_of_a_result(self, name: str) -> None:
         """The model gets valid JSON, whatever the tool returned."""
-        json.loads(outcome_to_model_content(ToolExecutionResult("c", "t", {"result": NASTY[name]()}, 1)), parse_constant=_refuse)
+        json.loads(
+            outcome_to_model_content(ToolExecutionResult("c", "t", {"result": NASTY[name]()}, 1)),
+            parse_constant=_refuse,
+        )
 
     def test_as_a_dict_of_the_outcome(self, name: str) -> None:
         """An outcome can always be stored."""
-        json.dumps(outcome_to_dict(ToolExecutionResult("c", "t", {}, 1, value=NASTY[name]())), allow_nan=False)
+        json.dumps(
+            outcome_to_dict(ToolExecutionResult("c", "t", {}, 1, value=NASTY[name]())),
+            allow_nan=False,
+        )
 
     def test_when_the_tool_succeeded(self, name: str) -> None:
         """After the side effect has happened nothing may raise: not the outcome, not the audit."""
@@ -390,11 +472,15 @@ class TestAnyValueSerialises:
         """Success detection survives every value, too."""
         value = NASTY[name]()
         guard = Edictum()
-        assert isinstance(guard.dispatch_sync("t", {}, lambda: value), (ToolExecutionResult, ToolFailure))
+        assert isinstance(
+            guard.dispatch_sync("t", {}, lambda: value), (ToolExecutionResult, ToolFailure)
+        )
         assert guard.session().executions == 1
 
     def test_as_an_argument(self, name: str) -> None:
-        """What is no plain data is passed on to the tool and shown in the audit as well as it can be."""
+        """What is no plain data is passed on to the tool and shown in the audit as well as it can
+        be.
+        """
         guard = Edictum()
         if name in ("cycle", "deep"):
             with pytest.raises(EdictumInputError, match="200 levels"):
@@ -442,21 +528,39 @@ def test_a_cycle_is_marked_and_a_value_that_occurs_twice_is_not() -> None:
     """Only what contains itself is circular."""
     shared = [1]
     value = cycle()
-    assert content(ToolExecutionResult("c", "t", {"result": value}, 1)) == {"result": [1, {"again": "[circular reference]"}]}
-    assert content(ToolExecutionResult("c", "t", {"a": shared, "b": shared, "c": {1}}, 1)) == {"a": [1], "b": [1], "c": [1]}
+    assert content(ToolExecutionResult("c", "t", {"result": value}, 1)) == {
+        "result": [1, {"again": "[circular reference]"}]
+    }
+    assert content(ToolExecutionResult("c", "t", {"a": shared, "b": shared, "c": {1}}, 1)) == {
+        "a": [1],
+        "b": [1],
+        "c": [1],
+    }
 
 
 def test_what_is_nested_too_deeply_is_marked_there() -> None:
     """The rest is kept."""
-    text = outcome_to_model_content(ToolExecutionResult("c", "t", {"near": 1, "far": deep(100_000)}, 1))
+    text = outcome_to_model_content(
+        ToolExecutionResult("c", "t", {"near": 1, "far": deep(100_000)}, 1)
+    )
     assert json.loads(text)["near"] == 1
     assert "[nested too deeply]" in text
 
 
 leaves = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(st.characters(codec=None)), st.binary(), st.dates(),
-    st.datetimes(), st.timedeltas(), st.decimals(), st.complex_numbers(), st.sampled_from([*NASTY]).map(lambda name: NASTY[name]()),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(st.characters(codec=None)),
+    st.binary(),
+    st.dates(),
+    st.datetimes(),
+    st.timedeltas(),
+    st.decimals(),
+    st.complex_numbers(),
+    st.sampled_from([*NASTY]).map(lambda name: NASTY[name]()),
+)
 values = st.recursive(
     leaves,
     lambda inner: (
@@ -477,31 +581,90 @@ def test_no_value_breaks_content_or_storage(value: Any) -> None:
     json.dumps(outcome_to_dict(outcome), allow_nan=False)
 
 
-# --- To a dict and back -----------------------------------------------------------------------------------------------
+# --- To a dict and back ---------------------------------------------------------------------------
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
 notes = st.lists(st.text(), max_size=2).map(tuple)
 findings = st.lists(
-    st.builds(Finding, st.text(), st.text(), st.text(), st.text(), st.dictionaries(st.text(), plain, max_size=2)), max_size=2
+    st.builds(
+        Finding,
+        st.text(),
+        st.text(),
+        st.text(),
+        st.text(),
+        st.dictionaries(st.text(), plain, max_size=2),
+    ),
+    max_size=2,
 )
 records = st.dictionaries(st.text(), plain, max_size=3)
 outcomes = st.one_of(
-    st.builds(ToolExecutionResult, st.text(), st.text(), records, st.integers(), st.booleans(), value=plain,
-              findings=findings.map(tuple), notes=notes),
-    st.builds(ToolTimeout, st.text(), st.text(), st.floats(0, 1e9), st.integers(), st.booleans(),
-              body_may_be_running=st.booleans(), notes=notes),
-    st.builds(ToolFailure, st.text(), st.text(), st.text(), st.booleans(), st.integers(), value=plain, success_source=st.text(),
-              success_reason=st.text(), policy_error=st.booleans(), findings=findings.map(tuple), notes=notes),
-    st.builds(ToolDenied, st.text(), st.text(), st.text(), st.text(), decision_source=st.none() | st.text(),
-              decision_name=st.none() | st.text(),
-              policy_error=st.booleans(), notes=notes),
-    st.builds(ToolArtifactReference, st.text(), st.text(), st.text(), st.text(), st.integers(), elapsed_ms=st.integers(),
-              was_coerced=st.booleans(), findings=findings.map(tuple), notes=notes),
-)  # fmt: skip
+    st.builds(
+        ToolExecutionResult,
+        st.text(),
+        st.text(),
+        records,
+        st.integers(),
+        st.booleans(),
+        value=plain,
+        findings=findings.map(tuple),
+        notes=notes,
+    ),
+    st.builds(
+        ToolTimeout,
+        st.text(),
+        st.text(),
+        st.floats(0, 1e9),
+        st.integers(),
+        st.booleans(),
+        body_may_be_running=st.booleans(),
+        notes=notes,
+    ),
+    st.builds(
+        ToolFailure,
+        st.text(),
+        st.text(),
+        st.text(),
+        st.booleans(),
+        st.integers(),
+        value=plain,
+        success_source=st.text(),
+        success_reason=st.text(),
+        policy_error=st.booleans(),
+        findings=findings.map(tuple),
+        notes=notes,
+    ),
+    st.builds(
+        ToolDenied,
+        st.text(),
+        st.text(),
+        st.text(),
+        st.text(),
+        decision_source=st.none() | st.text(),
+        decision_name=st.none() | st.text(),
+        policy_error=st.booleans(),
+        notes=notes,
+    ),
+    st.builds(
+        ToolArtifactReference,
+        st.text(),
+        st.text(),
+        st.text(),
+        st.text(),
+        st.integers(),
+        elapsed_ms=st.integers(),
+        was_coerced=st.booleans(),
+        findings=findings.map(tuple),
+        notes=notes,
+    ),
+)
 
 
 @given(outcomes)
@@ -514,19 +677,36 @@ def test_an_outcome_survives_being_stored(outcome: ToolOutcome) -> None:
 def test_the_stored_form_names_version_and_kind() -> None:
     """What a reader in another process needs first."""
     assert outcome_to_dict(DENIED) == {
-        "schema_version": 1, "kind": "denied", "call_id": "c", "tool_name": "t", "reason": "contract", "details": "not today",
-        "decision_source": None, "decision_name": None, "policy_error": False, "notes": [],
-    }  # fmt: skip
+        "schema_version": 1,
+        "kind": "denied",
+        "call_id": "c",
+        "tool_name": "t",
+        "reason": "contract",
+        "details": "not today",
+        "decision_source": None,
+        "decision_name": None,
+        "policy_error": False,
+        "notes": [],
+    }
 
 
 def test_an_exception_is_left_out_of_the_stored_form() -> None:
     """It is for this process only."""
-    assert "exception" not in outcome_to_dict(ToolFailure("c", "t", "boom", exception=ValueError("boom")))
+    assert "exception" not in outcome_to_dict(
+        ToolFailure("c", "t", "boom", exception=ValueError("boom"))
+    )
 
 
 def test_fields_that_an_earlier_version_did_not_write_have_their_defaults() -> None:
     """The seed's fields are enough."""
-    stored = {"schema_version": 1, "kind": "executed", "call_id": "c", "tool_name": "t", "output": {"ok": True}, "elapsed_ms": 5}
+    stored = {
+        "schema_version": 1,
+        "kind": "executed",
+        "call_id": "c",
+        "tool_name": "t",
+        "output": {"ok": True},
+        "elapsed_ms": 5,
+    }
     assert outcome_from_dict(stored) == RESULT
 
 

@@ -1,4 +1,6 @@
-"""The small parts of the core: calls, contracts, policies, limits, findings, and the ready-made contracts."""
+"""The small parts of the core: calls, contracts, policies, limits, findings, and the ready-made
+contracts.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ from edictum.core.session import SessionReading
 from edictum.findings import classify_finding
 from edictum.success import all_of
 
-# --- Calls ------------------------------------------------------------------------------------------------------------
+# --- Calls ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tool", ["Bash", "bash", "shell", "run_command"])
@@ -78,14 +80,25 @@ def test_an_envelope_is_a_call_as_a_guard_would_make_it() -> None:
     registry = ToolRegistry()
     registry.register("read", SideEffect.READ, idempotent=True)
     registry.register("mcp_*", "pure")
-    call = create_envelope("read", {"x": 1}, run_id="s", call_index=2, registry=registry, principal=Principal(role="r"))
+    call = create_envelope(
+        "read", {"x": 1}, run_id="s", call_index=2, registry=registry, principal=Principal(role="r")
+    )
     assert isinstance(call, ToolEnvelope)
-    assert (call.side_effect, call.idempotent, call.run_id, call.call_index, call.principal.role) == (SideEffect.READ, True, "s", 2, "r")
+    assert (
+        call.side_effect,
+        call.idempotent,
+        call.run_id,
+        call.call_index,
+        call.principal.role,
+    ) == (SideEffect.READ, True, "s", 2, "r")
     assert call.call_id
     assert create_envelope("read", {}).side_effect is SideEffect.IRREVERSIBLE
     assert create_envelope("mcp_x", {}, registry=registry).side_effect is SideEffect.PURE
     assert create_envelope("Bash", {"command": "ls"}).side_effect is SideEffect.READ
-    assert create_envelope("Bash", {"command": "rm x"}, registry=registry).side_effect is SideEffect.IRREVERSIBLE
+    assert (
+        create_envelope("Bash", {"command": "rm x"}, registry=registry).side_effect
+        is SideEffect.IRREVERSIBLE
+    )
     when = datetime(2024, 2, 29, tzinfo=UTC)
     assert create_envelope("t", {}, timestamp=when).timestamp == when
     assert registry.classify("unknown") == (SideEffect.IRREVERSIBLE, False)
@@ -109,12 +122,33 @@ READS = [
     "git branch",
 ]
 CHANGES = [
-    "rm x", "ls ; rm x", "ls & rm -rf /", "ls && rm x", "ls | sh", "ls > x", "cat < x", "echo $HOME", "echo `id`", "ls\nrm x",
-    "lsof", "find . -delete",
-    "find . -exec rm {} +", "git branch -D main", "git branch new", "git remote add x y", "git tag v1", "date -s x",
-    "date 01010000", "git diff --output=x",
-    "rg --pre cmd x", "tree -o x", "less x", "git push", None, 5,
-]  # fmt: skip
+    "rm x",
+    "ls ; rm x",
+    "ls & rm -rf /",
+    "ls && rm x",
+    "ls | sh",
+    "ls > x",
+    "cat < x",
+    "echo $HOME",
+    "echo `id`",
+    "ls\nrm x",
+    "lsof",
+    "find . -delete",
+    "find . -exec rm {} +",
+    "git branch -D main",
+    "git branch new",
+    "git remote add x y",
+    "git tag v1",
+    "date -s x",
+    "date 01010000",
+    "git diff --output=x",
+    "rg --pre cmd x",
+    "tree -o x",
+    "less x",
+    "git push",
+    None,
+    5,
+]
 
 
 @pytest.mark.parametrize("command", READS)
@@ -154,7 +188,9 @@ ORDINARY: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("tool", "args"), SENSITIVE)
 def test_sensitive_reads_are_denied(tool: str, args: dict[str, Any]) -> None:
     """Every text of the arguments is looked at, whatever tool and argument are called."""
-    outcome = Edictum(contracts=[deny_sensitive_reads()]).dispatch_sync(tool, args, lambda **given: 1)
+    outcome = Edictum(contracts=[deny_sensitive_reads()]).dispatch_sync(
+        tool, args, lambda **given: 1
+    )
     assert isinstance(outcome, ToolDenied)
     assert outcome.decision_name == "deny_sensitive_reads"
 
@@ -162,7 +198,10 @@ def test_sensitive_reads_are_denied(tool: str, args: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("tool", "args"), ORDINARY)
 def test_ordinary_reads_are_not(tool: str, args: dict[str, Any]) -> None:
     """A guard that denies everything is switched off."""
-    assert isinstance(Edictum(contracts=[deny_sensitive_reads()]).dispatch_sync(tool, args, lambda **given: 1), ToolExecutionResult)
+    assert isinstance(
+        Edictum(contracts=[deny_sensitive_reads()]).dispatch_sync(tool, args, lambda **given: 1),
+        ToolExecutionResult,
+    )
 
 
 def test_what_is_sensitive_can_be_said() -> None:
@@ -170,11 +209,13 @@ def test_what_is_sensitive_can_be_said() -> None:
     contract = deny_sensitive_reads(sensitive_paths=["/vault/"], sensitive_commands=["whoami"])
     guard = Edictum(contracts=[contract])
     assert isinstance(guard.dispatch_sync("r", {"p": "/vault/x"}, lambda p: 1), ToolDenied)
-    assert isinstance(guard.dispatch_sync("Bash", {"command": "whoami"}, lambda command: 1), ToolDenied)
+    assert isinstance(
+        guard.dispatch_sync("Bash", {"command": "whoami"}, lambda command: 1), ToolDenied
+    )
     assert isinstance(guard.dispatch_sync("r", {"p": "/x/.env"}, lambda p: 1), ToolExecutionResult)
 
 
-# --- Contracts and policies -------------------------------------------------------------------------------------------
+# --- Contracts and policies -----------------------------------------------------------------------
 
 
 def test_a_default_mode_fills_in_where_a_contract_has_none() -> None:
@@ -190,13 +231,18 @@ def test_a_contract_needs_a_function() -> None:
     """Made by hand, too."""
     with pytest.raises(EdictumConfigError, match="check is not callable"):
         Contract(id="x", kind=Kind.PRE, check=None)  # type: ignore[arg-type]
-    assert Contract(id="x", kind=Kind.PRE, check=print, source="yaml_precondition").source == "yaml_precondition"
+    assert (
+        Contract(id="x", kind=Kind.PRE, check=print, source="yaml_precondition").source
+        == "yaml_precondition"
+    )
     assert session_contract(mode="observe")(lambda session: Verdict.pass_()).mode == "observe"
 
 
 def test_a_shadow_contract_only_observes() -> None:
     """Beside the ones that enforce."""
-    shadow = Contract(id="x:candidate", kind=Kind.PRE, check=lambda call: Verdict.fail("no"), shadow=True)
+    shadow = Contract(
+        id="x:candidate", kind=Kind.PRE, check=lambda call: Verdict.fail("no"), shadow=True
+    )
     guard = Edictum(contracts=[shadow])
     assert isinstance(guard.dispatch_sync("t", {}, lambda: 1), ToolExecutionResult)
     assert guard.local_sink.events[0].action == "call_would_deny"
@@ -210,7 +256,11 @@ def test_neighbours_that_can_be_fused_are_asked_in_one_go(kind: Kind) -> None:
     def fuse(contracts: tuple[Contract, ...]) -> Any:
         def ask(*subject: Any) -> list[tuple[Contract, Any]]:
             asked.append([contract.id for contract in contracts])
-            return [(contract, Verdict.fail(f"{contract.id} says no")) for contract in contracts if contract.id == "b"]
+            return [
+                (contract, Verdict.fail(f"{contract.id} says no"))
+                for contract in contracts
+                if contract.id == "b"
+            ]
 
         return ask
 
@@ -220,19 +270,31 @@ def test_neighbours_that_can_be_fused_are_asked_in_one_go(kind: Kind) -> None:
         return Contract(id=name, kind=kind, check=print, fuse=fuse, effect=effect)
 
     def plain(name: str) -> Contract:
-        return Contract(id=name, kind=kind, check=lambda *subject: asked.append(name) or Verdict.pass_(), effect=effect)
+        return Contract(
+            id=name,
+            kind=kind,
+            check=lambda *subject: asked.append(name) or Verdict.pass_(),
+            effect=effect,
+        )
 
     guard = Edictum(contracts=[fused("a"), fused("b"), plain("c"), fused("d")])
     guard.dispatch_sync("t", {}, lambda: 1)
     assert asked == [["a", "b"], "c", ["d"]]
-    assert [(record["name"], record["passed"]) for record in guard.local_sink.last().contracts_evaluated] == [
-        ("a", True), ("b", False), ("c", True), ("d", True),
-    ]  # fmt: skip
+    assert [
+        (record["name"], record["passed"]) for record in guard.local_sink.last().contracts_evaluated
+    ] == [
+        ("a", True),
+        ("b", False),
+        ("c", True),
+        ("d", True),
+    ]
 
 
 @given(st.lists(st.sampled_from(["pass", "fail", "raise", "exit", "stop"]), max_size=8))
 def test_every_contract_is_asked_once_whatever_the_others_do(plans: list[str]) -> None:
-    """And the record names the ones that objected, in order; StopIteration is an error as any other."""
+    """And the record names the ones that objected, in order; StopIteration is an error as any
+    other.
+    """
     asked: list[int] = []
 
     def contract(number: int, plan: str) -> Contract:
@@ -241,7 +303,9 @@ def test_every_contract_is_asked_once_whatever_the_others_do(plans: list[str]) -
             if plan == "fail":
                 return Verdict.fail(f"{number} says no")
             if plan != "pass":
-                raise {"raise": ValueError, "exit": SystemExit, "stop": StopIteration}[plan](f"{number} broke")
+                raise {"raise": ValueError, "exit": SystemExit, "stop": StopIteration}[plan](
+                    f"{number} broke"
+                )
             return Verdict.pass_()
 
         return Contract(id=f"c{number}", kind=Kind.PRE, check=check)
@@ -250,7 +314,9 @@ def test_every_contract_is_asked_once_whatever_the_others_do(plans: list[str]) -
     outcome = guard.dispatch_sync("t", {}, lambda: 1)
     assert asked == [*range(len(plans))]
     records = guard.local_sink.last().contracts_evaluated
-    assert [(record["name"], record["passed"]) for record in records] == [(f"c{n}", plan == "pass") for n, plan in enumerate(plans)]
+    assert [(record["name"], record["passed"]) for record in records] == [
+        (f"c{n}", plan == "pass") for n, plan in enumerate(plans)
+    ]
     assert isinstance(outcome, ToolExecutionResult) is all(plan == "pass" for plan in plans)
 
 
@@ -265,7 +331,9 @@ def test_invented_tool_names_do_not_use_up_memory() -> None:
 
 def test_contracts_for_other_tools_are_not_even_looked_at() -> None:
     """A plan has only what can apply, in the order of registration."""
-    contracts = [precondition(f"other-{number}")(lambda call: Verdict.pass_()) for number in range(1_000)]
+    contracts = [
+        precondition(f"other-{number}")(lambda call: Verdict.pass_()) for number in range(1_000)
+    ]
     policy = Policy(
         contracts=[
             precondition("t*", id="glob")(lambda call: Verdict.pass_()),
@@ -278,8 +346,17 @@ def test_contracts_for_other_tools_are_not_even_looked_at() -> None:
 
 def test_a_tools_own_entry_comes_before_a_globs() -> None:
     """And what nobody described is the worst case."""
-    policy = Policy(tools={"mcp_*": ToolEntry(side_effect=SideEffect.READ), "mcp_rm": ToolEntry(side_effect=SideEffect.WRITE)})
-    assert [policy.entry(name).side_effect.value for name in ("mcp_ls", "mcp_rm", "other")] == ["read", "write", "irreversible"]
+    policy = Policy(
+        tools={
+            "mcp_*": ToolEntry(side_effect=SideEffect.READ),
+            "mcp_rm": ToolEntry(side_effect=SideEffect.WRITE),
+        }
+    )
+    assert [policy.entry(name).side_effect.value for name in ("mcp_ls", "mcp_rm", "other")] == [
+        "read",
+        "write",
+        "irreversible",
+    ]
     assert policy.listed("mcp_ls")
     assert not policy.listed("other")
     entry = ToolEntry(timeout_s=5)
@@ -315,7 +392,10 @@ def test_success_rules_of_a_policy_come_before_the_heuristic() -> None:
         return _verdict(ToolCall("t"), plan, Ran(value), None, None)
 
     assert Context is not None
-    assert (verdict(lambda call, value: "no rows", 1).source, verdict(lambda call, value: "no rows", 1).reason) == (
+    assert (
+        verdict(lambda call, value: "no rows", 1).source,
+        verdict(lambda call, value: "no rows", 1).reason,
+    ) == (
         "success_rule:rows",
         "no rows",
     )
@@ -323,37 +403,97 @@ def test_success_rules_of_a_policy_come_before_the_heuristic() -> None:
     assert verdict(lambda call, value: 1 / 0, 1).policy_error
 
 
-# --- Limits -----------------------------------------------------------------------------------------------------------
+# --- Limits ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("limit", "used", "held", "said"),
     [
-        (Limit(name="x", metric=Metric.EXECUTIONS, maximum=3), 2, 1,
-         "Execution limit reached (3 calls; 1 still running). Summarize progress and stop."),
-        (Limit(name="x", metric=Metric.EXECUTIONS, maximum=3, window_s=60), 3, 0,
-         "Execution limit reached (3 calls within 60 s). Summarize progress and stop."),
-        (Limit(name="x", metric=Metric.SUCCESSES, maximum=3), 3, 0, "Limit reached: 3 successes (limit: 3). Summarize progress and stop."),
-        (Limit(name="x", metric=Metric.CONSECUTIVE_FAILURES, maximum=3), 3, 1,
-         "Limit reached: 3 consecutive failures (limit: 3). Summarize progress and stop."),
-        (Limit(name="x", metric=Metric.EXECUTIONS, maximum=3, scope="send"), 3, 0, "Per-tool limit: send has 3 executions (limit: 3)."),
-        (Limit(name="x", metric=Metric.EXECUTIONS, maximum=1, scope="send"), 1, 0, "Per-tool limit: send has 1 execution (limit: 1)."),
-        (Limit(name="x", metric=Metric.SUCCESSES, maximum=2, scope="send"), 1, 1,
-         "Per-tool limit: send has 1 success (limit: 2; 1 still running)."),
-        (Limit(name="x", metric=Metric.FAILURES, maximum=1, window_s=60), 1, 0,
-         "Limit reached: 1 failure within 60 s (limit: 1). Summarize progress and stop."),
-        (Limit(name="x", metric=Metric.CONSECUTIVE_FAILURES, maximum=1), 1, 0,
-         "Limit reached: 1 consecutive failure (limit: 1). Summarize progress and stop."),
-        (Limit(name="x", metric=Metric.ATTEMPTS, maximum=3), 4, 0,
-         "Attempt limit reached (3). Agent may be stuck in a retry loop. Stop and reassess."),
+        (
+            Limit(name="x", metric=Metric.EXECUTIONS, maximum=3),
+            2,
+            1,
+            "Execution limit reached (3 calls; 1 still running). Summarize progress and stop.",
+        ),
+        (
+            Limit(name="x", metric=Metric.EXECUTIONS, maximum=3, window_s=60),
+            3,
+            0,
+            "Execution limit reached (3 calls within 60 s). Summarize progress and stop.",
+        ),
+        (
+            Limit(name="x", metric=Metric.SUCCESSES, maximum=3),
+            3,
+            0,
+            "Limit reached: 3 successes (limit: 3). Summarize progress and stop.",
+        ),
+        (
+            Limit(name="x", metric=Metric.CONSECUTIVE_FAILURES, maximum=3),
+            3,
+            1,
+            "Limit reached: 3 consecutive failures (limit: 3). Summarize progress and stop.",
+        ),
+        (
+            Limit(name="x", metric=Metric.EXECUTIONS, maximum=3, scope="send"),
+            3,
+            0,
+            "Per-tool limit: send has 3 executions (limit: 3).",
+        ),
+        (
+            Limit(name="x", metric=Metric.EXECUTIONS, maximum=1, scope="send"),
+            1,
+            0,
+            "Per-tool limit: send has 1 execution (limit: 1).",
+        ),
+        (
+            Limit(name="x", metric=Metric.SUCCESSES, maximum=2, scope="send"),
+            1,
+            1,
+            "Per-tool limit: send has 1 success (limit: 2; 1 still running).",
+        ),
+        (
+            Limit(name="x", metric=Metric.FAILURES, maximum=1, window_s=60),
+            1,
+            0,
+            "Limit reached: 1 failure within 60 s (limit: 1). Summarize progress and stop.",
+        ),
+        (
+            Limit(name="x", metric=Metric.CONSECUTIVE_FAILURES, maximum=1),
+            1,
+            0,
+            "Limit reached: 1 consecutive failure (limit: 1). Summarize progress and stop.",
+        ),
+        (
+            Limit(name="x", metric=Metric.ATTEMPTS, maximum=3),
+            4,
+            0,
+            "Attempt limit reached (3). Agent may be stuck in a retry loop. Stop and reassess.",
+        ),
         (Limit(name="x", metric=Metric.EXECUTIONS, maximum=3, message="enough"), 3, 0, "enough"),
-        (Limit(name="x", metric=Metric.AMOUNT, maximum=2_500_000, amount="cost"), 2_000_000, 1_000_000,
-         "Budget reached: cost is 2 (limit: 2.5; 1 reserved by running calls)."),
-        (Limit(name="x", metric=Metric.AMOUNT, maximum=1_000_000, amount="cost", scope="send", window_s=60), 1_000_000, 0,
-         "Budget reached: cost of send is 1 within 60 s (limit: 1)."),
+        (
+            Limit(name="x", metric=Metric.AMOUNT, maximum=2_500_000, amount="cost"),
+            2_000_000,
+            1_000_000,
+            "Budget reached: cost is 2 (limit: 2.5; 1 reserved by running calls).",
+        ),
+        (
+            Limit(
+                name="x",
+                metric=Metric.AMOUNT,
+                maximum=1_000_000,
+                amount="cost",
+                scope="send",
+                window_s=60,
+            ),
+            1_000_000,
+            0,
+            "Budget reached: cost of send is 1 within 60 s (limit: 1).",
+        ),
     ],
-)  # fmt: skip
-def test_the_reason_of_a_full_limit_has_the_numbers(limit: Limit, used: int, held: int, said: str) -> None:
+)
+def test_the_reason_of_a_full_limit_has_the_numbers(
+    limit: Limit, used: int, held: int, said: str
+) -> None:
     """For a model that has to change its plan."""
     assert limit.reason(used, held) == said
 
@@ -376,7 +516,14 @@ def test_a_limit_that_means_nothing_is_refused(options: dict[str, Any], said: st
 
 @pytest.mark.parametrize(
     "bad",
-    [{"max_cost": -1}, {"max_cost": "1"}, {"max_cost": True}, {"max_amounts": [1]}, {"max_amounts": {"": 1}}, {"max_amounts": {"x": -1}}],
+    [
+        {"max_cost": -1},
+        {"max_cost": "1"},
+        {"max_cost": True},
+        {"max_amounts": [1]},
+        {"max_amounts": {"": 1}},
+        {"max_amounts": {"x": -1}},
+    ],
 )
 def test_a_budget_that_means_nothing_is_refused(bad: dict[str, Any]) -> None:
     """With the number."""
@@ -398,20 +545,30 @@ def test_a_budget_that_means_nothing_is_refused(bad: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_less_than_a_millionth_counts(value: float, up: int, down: int) -> None:
-    """If this fails, any number of small amounts fit into a budget, or what floats cannot hold exactly costs a millionth."""
+    """If this fails, any number of small amounts fit into a budget, or what floats cannot hold
+    exactly costs a millionth.
+    """
     assert (millionths("cost", value), millionths("cost", value, down=True)) == (up, down)
 
 
 def test_a_budget_holds_for_amounts_that_are_less_than_a_millionth() -> None:
     """What is used is rounded up and the budget down: the sum never exceeds it."""
     guard = Edictum(limits=OperationLimits(max_cost=0.0000015))
-    outcomes = [guard.dispatch_sync("work", {}, lambda: 1, amounts={"cost": 0.0000008}) for _ in range(3)]
-    assert [type(it).__name__ for it in outcomes] == ["ToolExecutionResult", "ToolDenied", "ToolDenied"]
+    outcomes = [
+        guard.dispatch_sync("work", {}, lambda: 1, amounts={"cost": 0.0000008}) for _ in range(3)
+    ]
+    assert [type(it).__name__ for it in outcomes] == [
+        "ToolExecutionResult",
+        "ToolDenied",
+        "ToolDenied",
+    ]
 
 
 def test_the_tighter_budget_applies() -> None:
     """``max_cost`` is the amount called cost."""
-    merged = OperationLimits(max_cost=2, max_amounts={"cost": 3, "tokens": 5}).tighter(OperationLimits(max_cost=1))
+    merged = OperationLimits(max_cost=2, max_amounts={"cost": 3, "tokens": 5}).tighter(
+        OperationLimits(max_cost=1)
+    )
     assert merged.budgets() == {"cost": 1, "tokens": 5}
     assert OperationLimits(max_cost=1).compiled()[-1].amount == "cost"
 
@@ -420,9 +577,16 @@ def test_a_session_contract_at_least_as_strict_speaks_for_a_plain_limit() -> Non
     """In its own words."""
     strict = Limit(name="mine", metric=Metric.EXECUTIONS, maximum=2, message="enough")
     loose = Limit(name="loose", metric=Metric.EXECUTIONS, maximum=500)
-    names = [limit.name for limit in compiled_together(OperationLimits(max_tool_calls=3), (strict, loose), enforce=True)]
+    names = [
+        limit.name
+        for limit in compiled_together(
+            OperationLimits(max_tool_calls=3), (strict, loose), enforce=True
+        )
+    ]
     assert names == ["max_attempts", "mine", "loose"]
-    assert not any(limit.enforce for limit in compiled_together(OperationLimits(), (), enforce=False))
+    assert not any(
+        limit.enforce for limit in compiled_together(OperationLimits(), (), enforce=False)
+    )
 
 
 def test_windows_are_remembered_once_for_all_limits_that_look_at_them() -> None:
@@ -432,7 +596,9 @@ def test_windows_are_remembered_once_for_all_limits_that_look_at_them() -> None:
         Limit(name="b", metric=Metric.EXECUTIONS, maximum=2, window_s=60),
         Limit(name="c", metric=Metric.EXECUTIONS, maximum=2),
     )
-    assert [(window.counter, window.keep, window.span_s) for window in windows_of(limits)] == [("executions", 6, 60)]
+    assert [(window.counter, window.keep, window.span_s) for window in windows_of(limits)] == [
+        ("executions", 6, 60)
+    ]
 
 
 def test_a_reading_without_a_source_says_so() -> None:
@@ -443,25 +609,37 @@ def test_a_reading_without_a_source_says_so() -> None:
         _ = SessionReading().per_tool
 
 
-# --- Amounts and sessions above ---------------------------------------------------------------------------------------
+# --- Amounts and sessions above -------------------------------------------------------------------
 
 
 def test_amounts_are_reserved_and_settled_with_what_was_used() -> None:
     """The estimate before, the truth after; where it cannot be told, the estimate."""
     guard = Edictum(limits=OperationLimits(max_cost=1.0))
     first = guard.dispatch_sync(
-        "t", {}, lambda: {"cost": 0.2}, amounts={"cost": 0.9}, actual_amounts=lambda result: {"cost": result["cost"]}
+        "t",
+        {},
+        lambda: {"cost": 0.2},
+        amounts={"cost": 0.9},
+        actual_amounts=lambda result: {"cost": result["cost"]},
     )
     assert isinstance(first, ToolExecutionResult)
-    odd = guard.dispatch_sync("t", {}, dict, amounts={"cost": 0.5}, actual_amounts=lambda result: {"cost": result["cost"]})
+    odd = guard.dispatch_sync(
+        "t", {}, dict, amounts={"cost": 0.5}, actual_amounts=lambda result: {"cost": result["cost"]}
+    )
     assert "actual_amounts gave no answer" in odd.notes[0]
-    failed = guard.dispatch_sync("t", {}, lambda: 1 / 0, amounts={"cost": 0.2}, actual_amounts=lambda result: {"cost": 0})
+    failed = guard.dispatch_sync(
+        "t", {}, lambda: 1 / 0, amounts={"cost": 0.2}, actual_amounts=lambda result: {"cost": 0}
+    )
     assert isinstance(failed, ToolFailure)
     refused = guard.dispatch_sync("t", {}, lambda: 1, amounts={"cost": 0.5})
     assert isinstance(refused, ToolDenied)
-    assert refused.details == "Budget reached: the call asks for 0.5 of cost, 0.9 is used (limit: 1)."
+    assert (
+        refused.details == "Budget reached: the call asks for 0.5 of cost, 0.9 is used (limit: 1)."
+    )
     with_silence = guard.dispatch_sync("t", {}, lambda: 1, amounts={"tokens": 5})
-    assert isinstance(with_silence, ToolExecutionResult)  # who does not say what it will cost may go on while anything is left
+    assert isinstance(
+        with_silence, ToolExecutionResult
+    )  # who does not say what it will cost may go on while anything is left
 
 
 def test_a_call_counts_in_the_sessions_above_its_own() -> None:
@@ -469,13 +647,19 @@ def test_a_call_counts_in_the_sessions_above_its_own() -> None:
     guard = Edictum(limits=OperationLimits(max_tool_calls=2))
     for number in range(2):
         assert isinstance(
-            guard.dispatch_sync("t", {}, lambda: 1, session_id=f"child-{number}", parent_session_id="root"), ToolExecutionResult
+            guard.dispatch_sync(
+                "t", {}, lambda: 1, session_id=f"child-{number}", parent_session_id="root"
+            ),
+            ToolExecutionResult,
         )
-    assert isinstance(guard.dispatch_sync("t", {}, lambda: 1, session_id="child-9", parent_session_id="root"), ToolDenied)
+    assert isinstance(
+        guard.dispatch_sync("t", {}, lambda: 1, session_id="child-9", parent_session_id="root"),
+        ToolDenied,
+    )
     assert guard.session("root").executions == 2
 
 
-# --- Findings, outcomes -----------------------------------------------------------------------------------------------
+# --- Findings, outcomes ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -496,7 +680,9 @@ def test_findings_are_classified_by_words(contract_id: str, message: str, kind: 
 
 def test_a_finding_can_say_its_type_itself() -> None:
     """In the contract's metadata."""
-    contract = postcondition("*", id="x", metadata={"finding_type": "licence"})(lambda call, result: Verdict.fail("odd"))
+    contract = postcondition("*", id="x", metadata={"finding_type": "licence"})(
+        lambda call, result: Verdict.fail("odd")
+    )
     outcome = Edictum(contracts=[contract]).dispatch_sync("t", {}, lambda: 1)
     assert outcome.findings[0].type == "licence"
     assert Finding("a", "b", "c", "d", {"x": 1}).as_dict() == {
@@ -514,7 +700,9 @@ def test_an_outcome_whose_effect_is_unknown_says_how_to_find_out() -> None:
     assert "check with 'lookup' before" in outcome_to_model_content(
         ToolFailure("c", "t", "lost", effect_unknown=True, verify_tool="lookup")
     )
-    assert "find out before" in outcome_to_model_content(ToolTimeout("c", "t", 1.0, 5, effect_unknown=True))
+    assert "find out before" in outcome_to_model_content(
+        ToolTimeout("c", "t", 1.0, 5, effect_unknown=True)
+    )
 
 
 def test_a_call_whose_worker_died_is_lost() -> None:
@@ -537,7 +725,9 @@ def test_a_call_whose_worker_died_is_lost() -> None:
 @pytest.mark.parametrize("value", [{"rows": [1]}, [1], "text", 5])
 def test_a_suppressed_output_keeps_its_type(value: Any) -> None:
     """Programs that read a dict must not be handed a text."""
-    guard = Edictum(contracts=[postcondition("*", effect="deny")(lambda call, result: Verdict.fail("hidden"))])
+    guard = Edictum(
+        contracts=[postcondition("*", effect="deny")(lambda call, result: Verdict.fail("hidden"))]
+    )
     shown = guard.run_sync("t", {}, lambda: value)
     assert type(shown) is (type(value) if isinstance(value, (dict, list)) else str)
     assert "[OUTPUT SUPPRESSED] hidden" in str(shown)
@@ -550,6 +740,8 @@ def test_an_awaitable_without_close_is_a_mistake_in_a_combination_too() -> None:
         def __await__(self) -> Any:
             yield
 
-    outcome = Edictum(success_check=all_of(lambda tool, result: Promise())).dispatch_sync("t", {}, lambda: 1)
+    outcome = Edictum(success_check=all_of(lambda tool, result: Promise())).dispatch_sync(
+        "t", {}, lambda: 1
+    )
     assert isinstance(outcome, ToolFailure)
     assert outcome.policy_error

@@ -1,4 +1,6 @@
-"""Success detection: the seed's heuristic and recipes, ready-made checkers, combinators, and checkers that misbehave."""
+"""Success detection: the seed's heuristic and recipes, ready-made checkers, combinators, and
+checkers that misbehave.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edictum import Edictum, EdictumConfigError, EdictumToolError, OperationLimits, ToolDenied, ToolExecutionResult, ToolFailure
+from edictum import (
+    Edictum,
+    EdictumConfigError,
+    EdictumToolError,
+    OperationLimits,
+    ToolDenied,
+    ToolExecutionResult,
+    ToolFailure,
+)
 from edictum.success import (
     Checker,
     all_of,
@@ -26,7 +36,7 @@ from edictum.success import (
     per_tool,
 )
 
-# --- The default heuristic, exactly as the seed states it -------------------------------------------------------------
+# --- The default heuristic, exactly as the seed states it -----------------------------------------
 
 HEURISTIC: list[tuple[Any, bool]] = [
     (None, True),
@@ -61,7 +71,9 @@ HEURISTIC: list[tuple[Any, bool]] = [
 
 @pytest.mark.parametrize(("result", "success"), HEURISTIC)
 async def test_the_default_heuristic(result: Any, success: bool) -> None:
-    """None succeeds; a dict with ``is_error`` truthy and text that starts with "Error:" or "fatal:" fail; all else succeeds."""
+    """None succeeds; a dict with ``is_error`` truthy and text that starts with "Error:" or "fatal:"
+    fail; all else succeeds.
+    """
     assert default_success_check("t", result) is success
     guard = Edictum()
     if success:
@@ -73,7 +85,17 @@ async def test_the_default_heuristic(result: Any, success: bool) -> None:
     assert guard.local_sink.last().tool_success is success
 
 
-@given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.binary(), st.lists(st.text()), st.text()))
+@given(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.binary(),
+        st.lists(st.text()),
+        st.text(),
+    )
+)
 def test_everything_but_the_two_patterns_is_a_success(result: Any) -> None:
     """There is no third pattern."""
     expected = not (isinstance(result, str) and (result[:6] == "Error:" or result[:6] == "fatal:"))
@@ -81,16 +103,22 @@ def test_everything_but_the_two_patterns_is_a_success(result: Any) -> None:
 
 
 def test_dispatch_adds_the_seeds_error_key() -> None:
-    """In the vocabulary of outcomes ``{"error": ...}`` is a failure; ``run`` keeps to the heuristic."""
+    """In the vocabulary of outcomes ``{"error": ...}`` is a failure; ``run`` keeps to the
+    heuristic.
+    """
     guard = Edictum()
     outcome = guard.dispatch_sync("t", {}, lambda: {"error": "no such table"})
     assert isinstance(outcome, ToolFailure)
-    assert (outcome.error, outcome.success_source, outcome.success_reason) == ("no such table", "framework", "error is 'no such table'")
+    assert (outcome.error, outcome.success_source, outcome.success_reason) == (
+        "no such table",
+        "framework",
+        "error is 'no such table'",
+    )
     assert guard.run_sync("t", {}, lambda: {"error": "no such table"}) == {"error": "no such table"}
     assert isinstance(guard.dispatch_sync("t", {}, lambda: {"error": None}), ToolExecutionResult)
 
 
-# --- The seed's three recipes -----------------------------------------------------------------------------------------
+# --- The seed's three recipes ---------------------------------------------------------------------
 
 
 # ruff: noqa: SIM102, SIM103  (as printed in the seed)
@@ -125,15 +153,35 @@ RECIPES: list[tuple[Any, Any, str, Any, bool]] = [
     (db_success_check, per_tool({"query_users": non_empty}), "query_users", {"rows": [1]}, True),
     (db_success_check, per_tool({"query_users": non_empty}), "query_orders", {"rows": []}, True),
     (unified_success_check, all_of(not_none, ok_flag, no_traceback), "t", None, False),
-    (unified_success_check, all_of(not_none, ok_flag, no_traceback), "t", {"ok": False, "message": "no"}, False),
-    (unified_success_check, all_of(not_none, ok_flag, no_traceback), "t", "Traceback (most recent call last):", False),
+    (
+        unified_success_check,
+        all_of(not_none, ok_flag, no_traceback),
+        "t",
+        {"ok": False, "message": "no"},
+        False,
+    ),
+    (
+        unified_success_check,
+        all_of(not_none, ok_flag, no_traceback),
+        "t",
+        "Traceback (most recent call last):",
+        False,
+    ),
     (unified_success_check, all_of(not_none, ok_flag, no_traceback), "t", {"ok": True}, True),
-    (unified_success_check, all_of(not_none, ok_flag, no_traceback), "t", "Error: but the recipe does not mind", True),
+    (
+        unified_success_check,
+        all_of(not_none, ok_flag, no_traceback),
+        "t",
+        "Error: but the recipe does not mind",
+        True,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("recipe", "ready_made", "tool", "result", "success"), RECIPES)
-def test_the_recipes_and_their_ready_made_twins_agree(recipe: Any, ready_made: Any, tool: str, result: Any, success: bool) -> None:
+def test_the_recipes_and_their_ready_made_twins_agree(
+    recipe: Any, ready_made: Any, tool: str, result: Any, success: bool
+) -> None:
     """Each recipe runs as printed, and a ready-made checker gives the same answer."""
     for check in (recipe, ready_made):
         guard = Edictum(success_check=check)
@@ -144,25 +192,39 @@ def test_the_recipes_and_their_ready_made_twins_agree(recipe: Any, ready_made: A
 
 def test_the_seeds_lambda_runs() -> None:
     """The first example of the document."""
-    check = lambda tool_name, result: not (isinstance(result, dict) and result.get("status", 200) >= 400)  # noqa: E731
+    check = lambda tool_name, result: (  # noqa: E731  # as it is published
+        not (isinstance(result, dict) and result.get("status", 200) >= 400)
+    )
     guard = Edictum(success_check=check)
     assert isinstance(guard.dispatch_sync("t", {}, lambda: {"status": 404}), ToolFailure)
     assert isinstance(guard.dispatch_sync("t", {}, lambda: {"status": 200}), ToolExecutionResult)
 
 
 def test_right_counts_make_session_limits_fire_at_the_right_time() -> None:
-    """ "Max 3 successful executions": misjudged failures use it up too early, a custom check does not."""
-    answers = [{"status": 500}, {"status": 500}, {"status": 200}, {"status": 200}, {"status": 200}, {"status": 200}]
+    """ "Max 3 successful executions": misjudged failures use it up too early, a custom check does
+    not.
+    """
+    answers = [
+        {"status": 500},
+        {"status": 500},
+        {"status": 200},
+        {"status": 200},
+        {"status": 200},
+        {"status": 200},
+    ]
 
     def executed(guard: Edictum) -> int:
-        return sum(not isinstance(guard.dispatch_sync("fetch", {}, lambda a=answer: a), ToolDenied) for answer in answers)
+        return sum(
+            not isinstance(guard.dispatch_sync("fetch", {}, lambda a=answer: a), ToolDenied)
+            for answer in answers
+        )
 
     limits = OperationLimits(max_successes=3)
     assert executed(Edictum(limits=limits)) == 3
     assert executed(Edictum(limits=limits, success_check=http_success_check)) == 5
 
 
-# --- A custom check replaces everything -------------------------------------------------------------------------------
+# --- A custom check replaces everything -----------------------------------------------------------
 
 
 def test_a_custom_check_replaces_the_heuristic_and_the_frameworks_flag() -> None:
@@ -212,11 +274,16 @@ async def test_a_check_may_be_asynchronous(answer: bool) -> None:
 @pytest.mark.parametrize("truthy", [1, "yes", [0]])
 def test_any_value_with_a_truth_will_do(truthy: Any) -> None:
     """Checkers are written by people."""
-    assert isinstance(Edictum(success_check=lambda tool, result: truthy).dispatch_sync("t", {}, lambda: 1), ToolExecutionResult)
-    assert isinstance(Edictum(success_check=lambda tool, result: 0).dispatch_sync("t", {}, lambda: 1), ToolFailure)
+    assert isinstance(
+        Edictum(success_check=lambda tool, result: truthy).dispatch_sync("t", {}, lambda: 1),
+        ToolExecutionResult,
+    )
+    assert isinstance(
+        Edictum(success_check=lambda tool, result: 0).dispatch_sync("t", {}, lambda: 1), ToolFailure
+    )
 
 
-# --- Checkers that misbehave ------------------------------------------------------------------------------------------
+# --- Checkers that misbehave ----------------------------------------------------------------------
 
 
 class NoTruth:
@@ -248,9 +315,20 @@ def exhausted(tool: str, result: Any) -> bool:
         (any_of(lambda tool, result: None), "it returned None"),
         (Checker(lambda tool, result: 5), "the problem it found is int"),  # type: ignore[arg-type, return-value]
     ],
-    ids=["raises", "raises later", "StopIteration", "None", "no truth", "combined raises", "combined None", "no text"],
+    ids=[
+        "raises",
+        "raises later",
+        "StopIteration",
+        "None",
+        "no truth",
+        "combined raises",
+        "combined None",
+        "no text",
+    ],
 )
-async def test_a_checker_that_gives_no_answer_makes_the_call_a_failure(check: Any, said: str) -> None:
+async def test_a_checker_that_gives_no_answer_makes_the_call_a_failure(
+    check: Any, said: str
+) -> None:
     """With ``policy_error`` and a clear reason; the result stays in the audit."""
     guard = Edictum(success_check=check)
     outcome = await guard.dispatch("t", {}, lambda: {"rows": 41})
@@ -258,7 +336,12 @@ async def test_a_checker_that_gives_no_answer_makes_the_call_a_failure(check: An
     assert outcome.policy_error
     assert outcome.value == {"rows": 41}
     event = guard.local_sink.last()
-    assert (event.action, event.policy_error, event.tool_success, event.success_source) == ("call_failed", True, False, "success_check")
+    assert (event.action, event.policy_error, event.tool_success, event.success_source) == (
+        "call_failed",
+        True,
+        False,
+        "success_check",
+    )
     assert said in event.success_reason
     assert "41" in event.result_summary
     assert guard.session().failures == 1
@@ -292,7 +375,11 @@ async def test_a_cancelled_check_still_leaves_the_call_counted_and_audited() -> 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (guard.session().executions, guard.session().failures, guard.session().in_flight) == (1, 1, 0)
+    assert (guard.session().executions, guard.session().failures, guard.session().in_flight) == (
+        1,
+        1,
+        0,
+    )
     assert [event.action for event in guard.local_sink.events] == ["call_allowed", "call_failed"]
 
 
@@ -308,7 +395,7 @@ def test_a_check_that_exits_still_leaves_the_call_counted() -> None:
     assert (guard.session().executions, guard.session().in_flight) == (1, 0)
 
 
-# --- Ready-made checkers ----------------------------------------------------------------------------------------------
+# --- Ready-made checkers --------------------------------------------------------------------------
 
 READY_MADE: list[tuple[Checker, Any, str | None]] = [
     (http_status, {"status": 399}, None),
@@ -357,8 +444,12 @@ READY_MADE: list[tuple[Checker, Any, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("check", "result", "problem"), READY_MADE, ids=lambda value: str(value)[:40])
-def test_a_ready_made_checker_says_yes_or_why_not(check: Checker, result: Any, problem: str | None) -> None:
+@pytest.mark.parametrize(
+    ("check", "result", "problem"), READY_MADE, ids=lambda value: str(value)[:40]
+)
+def test_a_ready_made_checker_says_yes_or_why_not(
+    check: Checker, result: Any, problem: str | None
+) -> None:
     """As a function it answers, and the guard's audit gets its reason."""
     assert check("t", result) is (problem is None)
     guard = Edictum(success_check=check)
@@ -375,7 +466,7 @@ def test_a_checker_shows_its_name() -> None:
     assert repr(all_of(http_status)) == "<success check all_of>"
 
 
-# --- Combinators ------------------------------------------------------------------------------------------------------
+# --- Combinators ----------------------------------------------------------------------------------
 
 
 def test_all_of_gives_the_first_reason() -> None:
@@ -412,7 +503,9 @@ def test_per_tool_prefers_exact_names_then_globs_in_order_then_the_default() -> 
     assert check.problem("user_rows", {"rows": []}) == "rows is empty"
     assert check.problem("other", "Error: boom") == "default_success_check returned False"
     assert check.problem("other", {"status": 500}) is None
-    assert per_tool({"a": not_none}, default=ok_flag).problem("other", {"ok": False}) == "ok is false"
+    assert (
+        per_tool({"a": not_none}, default=ok_flag).problem("other", {"ok": False}) == "ok is false"
+    )
 
 
 def test_combinations_can_be_combined() -> None:
@@ -425,7 +518,9 @@ def test_combinations_can_be_combined() -> None:
 @pytest.mark.parametrize("combine", [all_of, any_of], ids=["all_of", "any_of"])
 def test_a_combination_of_nothing_is_refused(combine: Any) -> None:
     """It would agree to everything, or to nothing."""
-    with pytest.raises(EdictumConfigError, match=r"_of needs at least one check.*Write for example"):
+    with pytest.raises(
+        EdictumConfigError, match=r"_of needs at least one check.*Write for example"
+    ):
         combine()
     with pytest.raises(EdictumConfigError, match="per_tool needs at least one check"):
         per_tool({})
@@ -435,15 +530,22 @@ async def async_check(tool: str, result: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("bad", "said"), [(5, "5 is not a success check"), (async_check, "async_check is asynchronous")])
+@pytest.mark.parametrize(
+    ("bad", "said"), [(5, "5 is not a success check"), (async_check, "async_check is asynchronous")]
+)
 def test_what_cannot_be_combined_is_refused_when_it_is_combined(bad: Any, said: str) -> None:
     """Not when the first call fails."""
-    for combine in (all_of, any_of, lambda check: per_tool({"t": check}), lambda check: per_tool({"t": not_none}, default=check)):
+    for combine in (
+        all_of,
+        any_of,
+        lambda check: per_tool({"t": check}),
+        lambda check: per_tool({"t": not_none}, default=check),
+    ):
         with pytest.raises(EdictumConfigError, match=said):
             combine(bad)
 
 
-# --- Why it counted as a failure --------------------------------------------------------------------------------------
+# --- Why it counted as a failure ------------------------------------------------------------------
 
 
 def explode() -> None:
@@ -458,12 +560,19 @@ def explode() -> None:
         ({}, lambda: {"error": "x"}, "framework", "error is 'x'"),
         ({}, explode, "exception", "ValueError: boom"),
         ({"success_check": http_status}, lambda: {"status": 500}, "success_check", "status is 500"),
-        ({"success_check": http_success_check}, lambda: {"status": 500}, "success_check", "http_success_check returned False"),
+        (
+            {"success_check": http_success_check},
+            lambda: {"status": 500},
+            "success_check",
+            "http_success_check returned False",
+        ),
         ({}, lambda: 1, "default", None),
         ({"success_check": http_status}, lambda: 1, "success_check", None),
     ],
 )
-def test_the_closing_event_says_who_judged_and_why(options: Any, fn: Any, source: str, reason: str | None) -> None:
+def test_the_closing_event_says_who_judged_and_why(
+    options: Any, fn: Any, source: str, reason: str | None
+) -> None:
     """``success_source`` and ``success_reason``."""
     guard = Edictum(**options)
     guard.dispatch_sync("t", {}, fn)
@@ -476,4 +585,7 @@ async def test_a_timeout_says_so() -> None:
     guard = Edictum()
     await guard.dispatch("t", {}, asyncio.Event().wait, timeout_s=0.01)
     event = guard.local_sink.last()
-    assert (event.success_source, event.success_reason) == ("timeout", "The tool did not end by its deadline.")
+    assert (event.success_source, event.success_reason) == (
+        "timeout",
+        "The tool did not end by its deadline.",
+    )

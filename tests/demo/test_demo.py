@@ -49,7 +49,10 @@ def test_each_kind_of_outcome_shows_what_the_model_reads(shown):
     assert '{"status": "error", "error": "Internal Server Error", "retryable": true}' in text
     assert '{"region": "eu-west-1", "api_key": "[REDACTED]"}' in text
     assert '"timed_out": true, "retryable": false' in " ".join(text.split())
-    assert '{"error": "Blocked: Limit reached: 3 successes (limit: 3). Summarize progress and stop.", "blocked": true}' in text
+    assert (
+        '{"error": "Blocked: Limit reached: 3 successes (limit: 3). Summarize progress and stop.",'
+        ' "blocked": true}' in text
+    )
 
 
 def test_an_answer_of_two_megabytes_is_a_reference_for_the_model_and_whole_in_the_store(shown):
@@ -58,7 +61,11 @@ def test_an_answer_of_two_megabytes_is_a_reference_for_the_model_and_whole_in_th
     said = re.search(r'"artifact_reference": "(art_[0-9a-f]{16})"', text)
     assert said is not None
     assert "Use read_artifact with this reference" in " ".join(text.split())
-    ended = [event for event in events if event["tool_name"] == "export_orders" and event["outcome"] is not None]
+    ended = [
+        event
+        for event in events
+        if event["tool_name"] == "export_orders" and event["outcome"] is not None
+    ]
     assert [event["outcome"] for event in ended] == ["artifact", "artifact"]
     kept = ArtifactStore(artifacts).retrieve(said[1])
     assert kept is not None
@@ -67,7 +74,14 @@ def test_an_answer_of_two_megabytes_is_a_reference_for_the_model_and_whole_in_th
 
 
 def test_it_fits_one_screen(shown):
-    command = [sys.executable, str(DEMO), "--audit", str(shown[2].parent / "again.jsonl"), "--width", "110"]
+    command = [
+        sys.executable,
+        str(DEMO),
+        "--audit",
+        str(shown[2].parent / "again.jsonl"),
+        "--width",
+        "110",
+    ]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     assert len(printed.splitlines()) <= 50
 
@@ -84,14 +98,23 @@ def test_audit_has_every_call_with_its_end(shown):
     refused = [event for event in events if event["action"] == "call_denied"]
     assert len(ended) == 22
     assert len(refused) == 6
-    assert {event["decision_name"] for event in refused} == {"max_successes", "max_consecutive_failures"}
+    assert {event["decision_name"] for event in refused} == {
+        "max_successes",
+        "max_consecutive_failures",
+    }
     hung = [event for event in ended if event["tool_name"] == "rebuild_index"]
     assert [event["outcome"] for event in hung] == ["timeout", "timeout"]
 
 
 def test_audit_says_why_each_call_failed(shown):
-    failed = [event for event in shown[1] if event["action"] == "call_failed" and event["session_id"].startswith("checked")]
-    reasons = {event["tool_name"]: (event["success_source"], event["success_reason"]) for event in failed}
+    failed = [
+        event
+        for event in shown[1]
+        if event["action"] == "call_failed" and event["session_id"].startswith("checked")
+    ]
+    reasons = {
+        event["tool_name"]: (event["success_source"], event["success_reason"]) for event in failed
+    }
     assert reasons["fetch_report"] == ("success_check", "status is 500")
     assert reasons["post_message"] == ("success_check", "ok is false")
     assert reasons["run_script"] == ("success_check", "the text contains a traceback")

@@ -1,4 +1,6 @@
-"""Which names docs/reference/api.md shows, and how much of each. A test holds this to the public names of the packages."""
+"""Which names docs/reference/api.md shows, and how much of each. A test holds this to the public
+names of the packages.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Brief:
 
 @dataclass(frozen=True)
 class Options:
-    """The keys of a TypedDict that many functions take as ``**options``, without those of another one."""
+    """The keys of a TypedDict that many functions take as ``**options``, without those of another
+    one.
+    """
 
     of: str
     title: str
@@ -32,7 +36,10 @@ class Options:
     besides: str = ""
 
 
-COUNTERS = "attempts executions successes failures consecutive_failures in_flight per_tool successes_per_tool"
+COUNTERS = (
+    "attempts executions successes failures consecutive_failures in_flight per_tool"
+    " successes_per_tool"
+)
 
 SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
     "guard": (Name("edictum:Edictum", whole=True),),
@@ -40,7 +47,12 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:Edictum.from_yaml", whole=True),
         Name("edictum:Edictum.from_yaml_string"),
         Name("edictum:Edictum.from_template"),
-        Options("BundleOptions", "Options of a bundle", "These, and all keywords of `Edictum(...)` but `policy_version`.", "GuardOptions"),
+        Options(
+            "BundleOptions",
+            "Options of a bundle",
+            "These, and all keywords of `Edictum(...)` but `policy_version`.",
+            "GuardOptions",
+        ),
         Brief("edictum:Edictum.list_templates"),
         Brief("edictum:Edictum.from_multiple"),
         Brief("edictum:TemplateInfo"),
@@ -51,7 +63,11 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
     "calling": (
         Name("edictum:Edictum.run", whole=True),
         Name("edictum:Edictum.dispatch", whole=True),
-        Options("CallOptions", "Options of a call", "Of `run`, `dispatch`, `begin` and their synchronous twins. None of them is needed."),
+        Options(
+            "CallOptions",
+            "Options of a call",
+            "Of `run`, `dispatch`, `begin` and their synchronous twins. None of them is needed.",
+        ),
         Brief("edictum:Edictum.run_sync"),
         Brief("edictum:Edictum.dispatch_sync"),
     ),
@@ -74,7 +90,11 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
     "tickets": (
         Name("edictum:Edictum.begin"),
         Brief("edictum:Edictum.begin_sync"),
-        Name("edictum:Ticket", "allowed denied outcome args finish fail timed_out cancel pause decline", given=False),
+        Name(
+            "edictum:Ticket",
+            "allowed denied outcome args finish fail timed_out cancel pause decline",
+            given=False,
+        ),
     ),
     "contracts": (
         Name("edictum:precondition"),
@@ -145,7 +165,11 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Brief("edictum.harness:run_turn_sync"),
         Name("edictum.harness:TurnResult"),
         Name("edictum.harness:TurnBudget.create"),
-        Name("edictum.harness:TurnBudget", "remaining_s is_expired used snapshot pause resume", given=False),
+        Name(
+            "edictum.harness:TurnBudget",
+            "remaining_s is_expired used snapshot pause resume",
+            given=False,
+        ),
         Name("edictum.harness:BoundedToolExecutor", "execute aexecute turn", whole=True),
         Name("edictum.harness:TurnState", "late_completions close_writes add_tokens"),
         Name("edictum.harness:Turn"),
@@ -160,7 +184,12 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum.harness:tool", whole=True, given=False),
         Name("edictum.harness:ToolSpec", "to_openai_schema to_anthropic_schema", whole=True),
         Name("edictum.harness:ToolRegistry", "register get names"),
-        Name("edictum.harness:DeadlineToken", "current remaining_s is_expired check cancel", whole=True, given=False),
+        Name(
+            "edictum.harness:DeadlineToken",
+            "current remaining_s is_expired check cancel",
+            whole=True,
+            given=False,
+        ),
         Name("edictum.harness:spec_from_mcp", whole=True),
         Brief("edictum.harness:ResourceKey"),
         Brief("edictum.harness:ToolScheduler"),
@@ -169,11 +198,21 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Brief("edictum.harness:ReplayControl"),
     ),
     "artifacts": (
-        Name("edictum.harness:ArtifactStore", "store retrieve get_ref cleanup_session cleanup_expired", whole=True),
+        Name(
+            "edictum.harness:ArtifactStore",
+            "store retrieve get_ref cleanup_session cleanup_expired",
+            whole=True,
+        ),
         Name("edictum.harness:ArtifactRef", "is_expired to_model_hint", given=False),
     ),
-    "adapters": (Name("edictum.adapters:LangChainAdapter", "session_id set_principal in_turn self_test"),),
-    "cases": (Name("edictum.testing:load_cases"), Brief("edictum.testing:run_cases"), Name("edictum.testing:Case", "check problems run")),
+    "adapters": (
+        Name("edictum.adapters:LangChainAdapter", "session_id set_principal in_turn self_test"),
+    ),
+    "cases": (
+        Name("edictum.testing:load_cases"),
+        Brief("edictum.testing:run_cases"),
+        Name("edictum.testing:Case", "check problems run"),
+    ),
     "fakes": (
         Brief("edictum.testing:FakeClock"),
         Brief("edictum.testing:RecordingSink"),

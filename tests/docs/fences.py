@@ -3,7 +3,8 @@
     python   runs; the fences of one file share a namespace, in order, in an empty working directory
     output   is exactly what the python fence before it printed
     shell    runs line by line; ``make x`` is asked with ``make -n`` what it would do
-    yaml     a bundle is loaded by the library; ``yaml invalid`` must be refused by it; anything else must be YAML
+    yaml     a bundle is loaded by the library; ``yaml invalid`` must be refused by it; anything
+    else must be YAML
     json     must be JSON
     toml     must be TOML
     text     is for people: drawings and the like
@@ -27,7 +28,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = frozenset({"python", "output", "shell", "bash", "yaml", "json", "toml", "text"})
-_FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
 _BUNDLE = re.compile(r"^kind: *(ContractBundle|Ruleset)\b", re.MULTILINE)
 
 
@@ -73,21 +77,31 @@ class Page:
     def run(self, fence: Fence) -> None:
         language = "shell" if fence.language == "bash" else fence.language
         if language not in LANGUAGES:
-            raise AssertionError(f"{fence}: the language {fence.language!r} has no test; use one of {', '.join(sorted(LANGUAGES))}")
+            raise AssertionError(
+                f"{fence}: the language {fence.language!r} has no test; use one of"
+                f" {', '.join(sorted(LANGUAGES))}"
+            )
         getattr(self, f"_{language}")(fence)
         if language != "python":
             self._printed = None
 
     def _python(self, fence: Fence) -> None:
-        source = "\n" * (fence.line - 1) + fence.body  # so that a traceback shows the line of the page
+        source = (
+            "\n" * (fence.line - 1) + fence.body
+        )  # so that a traceback shows the line of the page
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(source, str(fence.path), "exec"), self._namespace)
         self._printed = printed.getvalue()
 
     def _output(self, fence: Fence) -> None:
-        assert self._printed is not None, f"{fence}: an output fence stands right behind the python fence that prints it"
-        printed, shown = (([line.rstrip() for line in text.strip().splitlines()]) for text in (self._printed, fence.body))
+        assert self._printed is not None, (
+            f"{fence}: an output fence stands right behind the python fence that prints it"
+        )
+        printed, shown = (
+            ([line.rstrip() for line in text.strip().splitlines()])
+            for text in (self._printed, fence.body)
+        )
         assert printed == shown, f"{fence}: this is not what the fence before it prints"
 
     def _shell(self, fence: Fence) -> None:
@@ -122,6 +136,15 @@ class Page:
 def _run_shell(line: str, workdir: Path, where: str) -> None:
     dry = re.sub(r"^make\b", f"make -n -C {ROOT}", line)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", dry], cwd=workdir, env=os.environ | {"PATH": path},
-                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
-    assert done.returncode == 0, f"{where}: `{line}` ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", dry],
+        cwd=workdir,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, (
+        f"{where}: `{line}` ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    )

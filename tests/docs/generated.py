@@ -1,7 +1,7 @@
 """Tables in the docs that are printed from the code.
 
-A page holds ``<!-- generated: name -->`` ... ``<!-- end -->``; what stands between is the table of that name. The tests compare;
-``python tests/docs/generated.py`` writes.
+A page holds ``<!-- generated: name -->`` ... ``<!-- end -->``; what stands between is the table of
+that name. The tests compare; ``python tests/docs/generated.py`` writes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from edictum.errors import EdictumError
 from edictum.outcomes import OUTCOME_KINDS, UNSET
 from edictum.runtime.perform import PORT_FAILURES
 
-_MARK = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
+_MARK = re.compile(
+    r"(<!-- generated: (?P<name>[a-z-]+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL
+)
 
 
 def table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -34,20 +36,27 @@ def table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def port_failures() -> str:
-    return table(("what fails", "what follows"), [(what, follows) for what, follows in PORT_FAILURES.items()])
+    return table(
+        ("what fails", "what follows"), [(what, follows) for what, follows in PORT_FAILURES.items()]
+    )
 
 
 def error_classes(base: type[EdictumError] = EdictumError) -> Iterator[type[EdictumError]]:
     """The exception and all its public children in the library, parents first."""
     yield base
-    for child in sorted(base.__subclasses__(), key=lambda cls: (cls.__module__ != base.__module__, cls.__module__)):
+    for child in sorted(
+        base.__subclasses__(), key=lambda cls: (cls.__module__ != base.__module__, cls.__module__)
+    ):
         if child.__module__.startswith("edictum.") and not child.__name__.startswith("_"):
             yield from error_classes(child)
 
 
 def import_everything() -> None:
     """Subclasses exist once their module is imported, whatever the tests before have imported."""
-    names = [module.name for module in pkgutil.walk_packages(edictum.__path__, "edictum.", onerror=lambda name: None)]
+    names = [
+        module.name
+        for module in pkgutil.walk_packages(edictum.__path__, "edictum.", onerror=lambda name: None)
+    ]
     for name in names:
         with contextlib.suppress(ImportError):  # an optional library that is not installed
             if not name.endswith(".__main__"):  # that would run it
@@ -56,7 +65,10 @@ def import_everything() -> None:
 
 def errors() -> str:
     import_everything()
-    rows = [(f"`{cls.__name__}`", f"`{cls.code}`", _parents(cls), _first_line(cls)) for cls in error_classes()]
+    rows = [
+        (f"`{cls.__name__}`", f"`{cls.code}`", _parents(cls), _first_line(cls))
+        for cls in error_classes()
+    ]
     return table(("class", "code", "is a", "means"), rows)
 
 
@@ -70,7 +82,8 @@ def _first_line(cls: type) -> str:
 
 def outcome_fields() -> str:
     return table(
-        ("outcome", "fields", "keyword-only"), [(f"`{cls.__name__}`", _fields(cls, False), _fields(cls, True)) for cls in OUTCOME_KINDS]
+        ("outcome", "fields", "keyword-only"),
+        [(f"`{cls.__name__}`", _fields(cls, False), _fields(cls, True)) for cls in OUTCOME_KINDS],
     )
 
 
@@ -79,13 +92,22 @@ def _fields(cls: type[Any], kw_only: bool) -> str:
 
 
 def _field(item: Field[Any]) -> str:
-    return item.name if item.default is MISSING or item.default is UNSET else f"{item.name}={item.default!r}"
+    return (
+        item.name
+        if item.default is MISSING or item.default is UNSET
+        else f"{item.name}={item.default!r}"
+    )
 
 
 def operation_limits() -> str:
     default = OperationLimits()
     rows = [
-        (f"`{item.name}`", f"`{getattr(default, item.name)!r}`", MEANINGS["OperationLimits"][item.name]) for item in fields(OperationLimits)
+        (
+            f"`{item.name}`",
+            f"`{getattr(default, item.name)!r}`",
+            MEANINGS["OperationLimits"][item.name],
+        )
+        for item in fields(OperationLimits)
     ]
     return table(("`OperationLimits`", "default", "at most so many"), rows)
 

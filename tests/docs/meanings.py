@@ -1,6 +1,8 @@
-"""What keywords mean, for docs/reference/api.md: a signature tells their names, types and defaults, and not this.
+"""What keywords mean, for docs/reference/api.md: a signature tells their names, types and defaults,
+and not this.
 
-By the name under which the page shows the function or the class; ``<class> has`` is for members whose docstring is missing.
+By the name under which the page shows the function or the class; ``<class> has`` is for members
+whose docstring is missing.
 """
 
 from __future__ import annotations
@@ -9,44 +11,78 @@ MEANINGS: dict[str, dict[str, str]] = {
     "Edictum": {
         "contracts": "the rules, made with the decorators below; all that match a call are asked",
         "hooks": "functions before and after tools: `HookRegistration`",
-        "limits": "how much one session may use; None: `OperationLimits()`, that is 500 attempts and 200 calls",
-        "tools": "what is known about tools, by name or glob (of several globs, the one that spells out most of the name): a dict "
-        "of dicts with `side_effect`, `idempotent`, `timeout_s`, `run_in`, `retry_on_timeout`, `retry_on_failure`, `verify`",
-        "success_check": "`function(tool_name, result) -> bool`: whether a call that returned has succeeded; replaces the default",
-        "on_deny": "told of every refusal: `function(call, reason, name)`; what it raises is logged",
+        "limits": (
+            "how much one session may use; None: `OperationLimits()`, that is 500 attempts and 200"
+            " calls"
+        ),
+        "tools": (
+            "what is known about tools, by name or glob (of several globs, the one that spells out"
+            " most of the name): a dict of dicts with `side_effect`, `idempotent`, `timeout_s`,"
+            " `run_in`, `retry_on_timeout`, `retry_on_failure`, `verify`"
+        ),
+        "success_check": (
+            "`function(tool_name, result) -> bool`: whether a call that returned has succeeded;"
+            " replaces the default"
+        ),
+        "on_deny": (
+            "told of every refusal: `function(call, reason, name)`; what it raises is logged"
+        ),
         "on_allow": "told of every call that may run: `function(call)`; what it raises is logged",
         "principal": "on whose behalf calls are made, unless a call or the resolver says otherwise",
-        "principal_resolver": "`function(tool_name, args) -> Principal or None`, asked for every call that does not name its principal",
-        "approval_backend": "where a person is asked; without one, calls that need approval are refused",
+        "principal_resolver": (
+            "`function(tool_name, args) -> Principal or None`, asked for every call that does not"
+            " name its principal"
+        ),
+        "approval_backend": (
+            "where a person is asked; without one, calls that need approval are refused"
+        ),
         "audit_sink": "where events go besides memory: one sink, or several",
-        "redaction": "what is taken out of everything that is written down, and by `redact` postconditions without a function of their own",
+        "redaction": (
+            "what is taken out of everything that is written down, and by `redact` postconditions"
+            " without a function of their own"
+        ),
         "mode": '`"observe"`: nothing is refused or changed, what would have been is reported',
         "environment": "a word that contracts can ask about, such as `staging`",
-        "backend": "where sessions are counted: a ledger, a URL such as `sqlite:///sessions.db`, or an older storage; None: in memory",
+        "backend": (
+            "where sessions are counted: a ledger, a URL such as `sqlite:///sessions.db`, or an"
+            " older storage; None: in memory"
+        ),
         "policy_version": "written into every event; a guard from a bundle has the bundle's own",
         "clock": "where time and ids come from; for tests `edictum.testing.FakeClock()`",
-        "execution": 'where tools run that say nothing themselves: `"inline"`, `"thread"`, `"process"`, or an engine',
+        "execution": (
+            'where tools run that say nothing themselves: `"inline"`, `"thread"`, `"process"`, or'
+            " an engine"
+        ),
     },
     "BundleOptions": {
-        "mode": 'replaces the default mode of the bundle; `"observe"` makes everything only observe',
+        "mode": (
+            'replaces the default mode of the bundle; `"observe"` makes everything only observe'
+        ),
         "custom_operators": "operators by name: `function(field, value) -> bool`",
         "custom_selectors": "selectors by prefix: `function(call) -> dict`",
         "max_bytes": "how large a file or text may be; 1 MiB",
     },
     "CallOptions": {
         "session_id": "the session in which the call counts; without it the guard's own",
-        "parent_session_id": "a session, or several from the nearest to the root, in which the call counts as well",
+        "parent_session_id": (
+            "a session, or several from the nearest to the root, in which the call counts as well"
+        ),
         "call_id": "the framework's own id of the call; in every event of it",
         "parent_call_id": "the call that caused this one; for the audit",
         "tool_use_id": "another id of the host, for contracts and hooks",
         "call_index": "the call's number; without it the guard counts",
         "caller": "who asks, as text, for contracts and hooks",
         "environment": "in place of the guard's",
-        "metadata": "anything that contracts may ask about (`metadata.<path>`), besides the arguments",
+        "metadata": (
+            "anything that contracts may ask about (`metadata.<path>`), besides the arguments"
+        ),
         "timestamp": "when the call was asked for, with a time zone; without it now",
         "principal": "on whose behalf; the resolver is then not asked",
         "principal_resolver": "in place of the guard's",
-        "amounts": 'what the call is expected to use, such as `{"cost": 0.12}`, or a function of the call that tells it',
+        "amounts": (
+            'what the call is expected to use, such as `{"cost": 0.12}`, or a function of the call'
+            " that tells it"
+        ),
         "actual_amounts": "a function of the result that tells what it has used",
         "timeout_s": "seconds until the call ends as a timeout; None: no bound",
         "run_in": 'where it runs: `"inline"`, `"thread"`, `"process"`, or an engine',
@@ -58,7 +94,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "mode": '`"observe"`: it only reports',
         "tags": "words for the audit",
         "metadata": "data for the audit",
-        "effect": 'what an objection does: `"deny"` (the default), or `"approve"`: a person is asked',
+        "effect": (
+            'what an objection does: `"deny"` (the default), or `"approve"`: a person is asked'
+        ),
         "timeout": "for approval: how many seconds the person has; 300",
         "timeout_effect": 'for approval: what silence means; `"deny"`',
     },
@@ -69,10 +107,15 @@ MEANINGS: dict[str, dict[str, str]] = {
         "mode": '`"observe"`: it only reports',
         "tags": "words for the audit",
         "metadata": "data for the audit",
-        "effect": 'what an objection does: `"warn"` (the default) reports it, `"redact"` takes something out of the result, '
-        '`"deny"` suppresses the result',
-        "redact": "for `redact`: the function that takes it out, from the result to the result that may be shown. Without it, what looks "
-        "like a secret is taken out. When nothing was changed, or the function raises, the result is suppressed",
+        "effect": (
+            'what an objection does: `"warn"` (the default) reports it, `"redact"` takes something'
+            ' out of the result, `"deny"` suppresses the result'
+        ),
+        "redact": (
+            "for `redact`: the function that takes it out, from the result to the result that may"
+            " be shown. Without it, what looks like a secret is taken out. When nothing was"
+            " changed, or the function raises, the result is suppressed"
+        ),
     },
     "session_contract": {
         "function": "used bare: the function below it",
@@ -83,14 +126,22 @@ MEANINGS: dict[str, dict[str, str]] = {
         "effect": '`"deny"`, and nothing else',
     },
     "run_turn": {
-        "model": "a function of the messages and the tools; `openai_model` and `anthropic_model` make one from a client",
+        "model": (
+            "a function of the messages and the tools; `openai_model` and `anthropic_model` make"
+            " one from a client"
+        ),
         "messages": "the conversation so far",
         "tools": "a `ToolRegistry`, or a list of specs and typed functions",
-        "guard": "what judges the calls; without one they are bounded and recorded, and nothing refuses them",
+        "guard": (
+            "what judges the calls; without one they are bounded and recorded, and nothing refuses"
+            " them"
+        ),
         "budget": "time, steps and calls; None: the state's, or `TurnBudget.create()`",
         "session_id": "where calls are counted; without it in the guard's own session",
         "state": "for a turn whose state you want to keep",
-        "artifact_store": "where large outputs go; the model then also gets the tool `read_artifact`",
+        "artifact_store": (
+            "where large outputs go; the model then also gets the tool `read_artifact`"
+        ),
         "scheduler": "which calls may run side by side",
         "parallel_enabled": "False: one call after the other",
         "web_mode": '`"off"`: tools with `metadata={"web": True}` are refused',
@@ -101,7 +152,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "text": "the model's last answer",
         "messages": "the whole conversation, the new messages included",
         "outcomes": "of all calls, in order",
-        "stopped_by": "why it ended: the model answered, steps, tool calls or time ran out, the model failed",
+        "stopped_by": (
+            "why it ended: the model answered, steps, tool calls or time ran out, the model failed"
+        ),
         "timed_out": "whether time ran out",
         "state": "everything the turn knows",
         "error": "what the model raised",
@@ -121,7 +174,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "guard": "what judges the calls",
         "artifact_store": "where large outputs go; without one they are cut",
         "validator": "how arguments are checked and repaired",
-        "on_duplicate": "what becomes of a pointless repetition: refused, or the earlier answer once more",
+        "on_duplicate": (
+            "what becomes of a pointless repetition: refused, or the earlier answer once more"
+        ),
         "tool_timeout_cap_s": "the longest that one call may take",
         "execution": "where tools run; only without a guard, which has its own",
     },
@@ -140,12 +195,18 @@ MEANINGS: dict[str, dict[str, str]] = {
         "window_s": "within it a call with the same identity runs once, also after a restart",
         "timeout_s": "seconds for one call",
         "min_useful_s": "with less time left the call is not started",
-        "retry_on_timeout": "whether the model may try again; None: if it is safe to repeat, or has certainly not begun",
+        "retry_on_timeout": (
+            "whether the model may try again; None: if it is safe to repeat, or has certainly not"
+            " begun"
+        ),
         "retry_on_failure": "False: a failure blocks the tool for the rest of the turn",
         "max_retries": "how often the harness itself tries again; only reads and idempotent tools",
         "non_retryable": "exceptions after which it does not",
         "resource_keys": "what calls may not use at the same time; see above",
-        "isolation": "where it runs; None: where the guard says, else coroutines as tasks and functions in threads",
+        "isolation": (
+            "where it runs; None: where the guard says, else coroutines as tasks and functions in"
+            " threads"
+        ),
         "max_output_chars": "more than that becomes an artifact",
         "store_output": "False: too large an output is cut, never stored",
         "coerce": 'whether `"2"` may become `2`; None: unless it is irreversible',
@@ -185,7 +246,9 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "Verdict has": {
         "pass_": "The contract agrees.",
-        "fail": "It objects: the message is what the model reads, the metadata goes into the audit.",
+        "fail": (
+            "It objects: the message is what the model reads, the metadata goes into the audit."
+        ),
     },
     "HookDecision has": {
         "allow": "The call goes on.",
@@ -233,7 +296,10 @@ MEANINGS: dict[str, dict[str, str]] = {
         "clear": "Forget all.",
     },
     "AuditSink has": {
-        "emit": "Write one event, now or awaited. What it raises before the tool has run refuses the call.",
+        "emit": (
+            "Write one event, now or awaited. What it raises before the tool has run refuses the"
+            " call."
+        ),
     },
     "InMemoryApprovalBackend has": {
         "pending": "Requests that nobody has answered.",

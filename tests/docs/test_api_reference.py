@@ -21,18 +21,29 @@ SHOWN = {entry.where.partition(":")[2]: entry for entry in NAMES}
 
 
 def pages_text() -> str:
-    return "".join((ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") for name in ("api.md", "errors.md", "audit-events.md"))
+    return "".join(
+        (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+        for name in ("api.md", "errors.md", "audit-events.md")
+    )
 
 
 @pytest.mark.parametrize("module", [edictum, harness, testing], ids=lambda module: module.__name__)
 def test_every_public_name_is_there(module):
     text = pages_text()
-    assert [name for name in module.__all__ if name != "__version__" and not re.search(rf"\b{name}\b", text)] == []
+    assert [
+        name
+        for name in module.__all__
+        if name != "__version__" and not re.search(rf"\b{name}\b", text)
+    ] == []
 
 
 def test_every_method_of_the_guard_is_there():
     """Properties are read, and named where they matter."""
-    methods = [name for name, member in vars(edictum.Edictum).items() if not name.startswith("_") and not isinstance(member, property)]
+    methods = [
+        name
+        for name, member in vars(edictum.Edictum).items()
+        if not name.startswith("_") and not isinstance(member, property)
+    ]
     text = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     assert len(methods) > 15
     assert [name for name in methods if not re.search(rf"(guard|Edictum)\.{name}\b", text)] == []
@@ -44,13 +55,17 @@ def test_exactly_the_keywords_that_there_are_have_a_meaning(path):
 
 
 def test_exactly_the_options_that_there_are_have_a_meaning():
-    for entry in (entry for entries in SECTIONS.values() for entry in entries if isinstance(entry, Options)):
+    for entry in (
+        entry for entries in SECTIONS.values() for entry in entries if isinstance(entry, Options)
+    ):
         besides = keys_of(entry.besides) if entry.besides else {}
         assert list(MEANINGS[entry.of]) == [key for key in keys_of(entry.of) if key not in besides]
 
 
 def test_no_meaning_is_of_something_that_is_not_shown():
-    options = {entry.of for entries in SECTIONS.values() for entry in entries if isinstance(entry, Options)}
+    options = {
+        entry.of for entries in SECTIONS.values() for entry in entries if isinstance(entry, Options)
+    }
     members = {f"{path} has" for path, entry in SHOWN.items() if entry.members}
     assert set(MEANINGS) - set(SHOWN) - options - members == set()
 
@@ -62,7 +77,9 @@ def test_meanings_of_members_are_of_members_that_are_shown(path):
 
 
 def test_the_keys_of_a_typed_dict_are_read_from_the_source():
-    """As Python has them, with those of its parents first; and what the guard takes is what is listed."""
+    """As Python has them, with those of its parents first; and what the guard takes is what is
+    listed.
+    """
     assert list(keys_of("BundleOptions")) == list(BundleOptions.__annotations__)
     assert set(keys_of("CallOptions")) == KNOWN_OPTIONS
 

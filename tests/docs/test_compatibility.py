@@ -54,7 +54,7 @@ def tool(**args):
     return "ran"
 
 
-# --- Names and deciding --------------------------------------------------------------------------------------------------
+# --- Names and deciding ---------------------------------------------------------------------------
 
 
 def test_older_names_still_work():
@@ -70,10 +70,19 @@ def test_unknown_items_are_an_error(wrong):
 
 def test_approval_skips_neither_contracts_nor_limits():
     people = InMemoryApprovalBackend(answer=True)
-    guard = Edictum(contracts=[refuse("ask", effect="approve"), refuse("no")], approval_backend=people)
+    guard = Edictum(
+        contracts=[refuse("ask", effect="approve"), refuse("no")], approval_backend=people
+    )
     assert guard.dispatch_sync("t", {}, tool).decision_name == "no"
-    limited = Edictum(contracts=[refuse("ask", effect="approve")], approval_backend=people, limits=OperationLimits(max_tool_calls=1))
-    assert [type(limited.dispatch_sync("t", {}, tool)) for _ in range(2)] == [ToolExecutionResult, ToolDenied]
+    limited = Edictum(
+        contracts=[refuse("ask", effect="approve")],
+        approval_backend=people,
+        limits=OperationLimits(max_tool_calls=1),
+    )
+    assert [type(limited.dispatch_sync("t", {}, tool)) for _ in range(2)] == [
+        ToolExecutionResult,
+        ToolDenied,
+    ]
     assert len(people.requests) == 1
 
 
@@ -85,16 +94,28 @@ def test_tool_gets_what_was_checked():
         args["paths"].append("/etc/shadow")
         return Verdict.pass_()
 
-    assert Edictum(contracts=[changes_the_callers_list]).run_sync("t", args, lambda paths: paths) == ["/srv/a"]
+    assert Edictum(contracts=[changes_the_callers_list]).run_sync(
+        "t", args, lambda paths: paths
+    ) == ["/srv/a"]
 
 
 @pytest.mark.parametrize(
     "broken",
     [
         {"contracts": [precondition("*", id="none")(lambda call: None)]},
-        {"contracts": [precondition("*", when=lambda call: 1 / 0, id="when")(lambda call: Verdict.pass_())]},
+        {
+            "contracts": [
+                precondition("*", when=lambda call: 1 / 0, id="when")(lambda call: Verdict.pass_())
+            ]
+        },
         {"hooks": [HookRegistration("before", "*", lambda call: None)]},
-        {"hooks": [HookRegistration("before", "*", lambda call: HookDecision.allow(), when=lambda call: 1 / 0)]},
+        {
+            "hooks": [
+                HookRegistration(
+                    "before", "*", lambda call: HookDecision.allow(), when=lambda call: 1 / 0
+                )
+            ]
+        },
         {"principal_resolver": lambda tool_name, args: 1 / 0},
     ],
 )
@@ -119,14 +140,20 @@ def test_bad_tool_names(name):
 
 
 def test_globs_in_the_tool_table_and_in_limits():
-    guard = Edictum(tools={"mcp_*": {"side_effect": "read"}}, limits=OperationLimits(max_calls_per_tool={"mcp_*": 1}))
+    guard = Edictum(
+        tools={"mcp_*": {"side_effect": "read"}},
+        limits=OperationLimits(max_calls_per_tool={"mcp_*": 1}),
+    )
     guard.run_sync("mcp_a", {}, tool)
     assert guard.local_sink.last().side_effect == "read"
     with pytest.raises(EdictumDenied):
         guard.run_sync("mcp_b", {}, tool)
 
 
-@pytest.mark.parametrize("command", ["ls & rm -rf /", "find / -delete", "git branch -D main", "less x", "cat < x", "echo $HOME"])
+@pytest.mark.parametrize(
+    "command",
+    ["ls & rm -rf /", "find / -delete", "git branch -D main", "less x", "cat < x", "echo $HOME"],
+)
 def test_commands_that_do_more_than_read(command):
     assert BashClassifier.classify(command) is SideEffect.IRREVERSIBLE
 
@@ -141,7 +168,9 @@ def test_commands_that_do_more_than_read(command):
     ],
 )
 def test_sensitive_reads_of_any_tool(name, args):
-    assert isinstance(Edictum(contracts=[deny_sensitive_reads()]).dispatch_sync(name, args, tool), ToolDenied)
+    assert isinstance(
+        Edictum(contracts=[deny_sensitive_reads()]).dispatch_sync(name, args, tool), ToolDenied
+    )
 
 
 def test_merging_keeps_everything(caplog):
@@ -170,16 +199,24 @@ def test_evaluate_agrees_with_run():
     assert Edictum(contracts=[refuse("no")], mode="observe").evaluate("t", {}).verdict == "allow"
     hook = HookRegistration("before", "*", lambda call: HookDecision.deny("hook"))
     assert Edictum(hooks=[hook]).evaluate("t", {}).verdict == "deny"
-    only_ada = precondition("*", id="ada")(lambda call: Verdict.pass_() if call.principal else Verdict.fail("who?"))
-    assert Edictum(contracts=[only_ada], principal=Principal(user_id="ada")).evaluate("t", {}).verdict == "allow"
+    only_ada = precondition("*", id="ada")(
+        lambda call: Verdict.pass_() if call.principal else Verdict.fail("who?")
+    )
+    assert (
+        Edictum(contracts=[only_ada], principal=Principal(user_id="ada")).evaluate("t", {}).verdict
+        == "allow"
+    )
 
 
-# --- Limits and sessions -------------------------------------------------------------------------------------------------
+# --- Limits and sessions --------------------------------------------------------------------------
 
 
 def test_attempts_are_not_off_by_one():
     guard = Edictum(limits=OperationLimits(max_attempts=3))
-    assert sum(isinstance(guard.dispatch_sync("t", {}, tool), ToolExecutionResult) for _ in range(5)) == 3
+    assert (
+        sum(isinstance(guard.dispatch_sync("t", {}, tool), ToolExecutionResult) for _ in range(5))
+        == 3
+    )
 
 
 def test_cancelled_call_is_counted_and_closed():
@@ -216,7 +253,7 @@ def test_old_storage_from_many_threads_and_loops():
     assert len(ran) == 3
 
 
-# --- Success and results -------------------------------------------------------------------------------------------------
+# --- Success and results --------------------------------------------------------------------------
 
 
 def test_checker_that_raises_loses_nothing():
@@ -242,18 +279,30 @@ def test_tool_error_is_redacted_and_has_its_cause():
 
 @pytest.mark.parametrize("side_effect", list(SideEffect))
 def test_redaction_is_done_for_every_tool_and_keeps_the_shape(side_effect):
-    redacting = postcondition("*", effect="redact", id="redact")(lambda call, result: Verdict.fail("secret"))
+    redacting = postcondition("*", effect="redact", id="redact")(
+        lambda call, result: Verdict.fail("secret")
+    )
     guard = Edictum(contracts=[redacting], tools={"t": {"side_effect": side_effect}})
-    assert guard.run_sync("t", {}, lambda: {"rows": [{"password": "x", "n": 1}]}) == {"rows": [{"password": "[REDACTED]", "n": 1}]}
+    assert guard.run_sync("t", {}, lambda: {"rows": [{"password": "x", "n": 1}]}) == {
+        "rows": [{"password": "[REDACTED]", "n": 1}]
+    }
 
 
 def test_redaction_that_changes_nothing_suppresses():
-    redacting = postcondition("*", effect="redact", id="redact")(lambda call, result: Verdict.fail("an address"))
-    assert Edictum(contracts=[redacting]).run_sync("t", {}, lambda: "12 High Street") == "[OUTPUT SUPPRESSED] an address"
+    redacting = postcondition("*", effect="redact", id="redact")(
+        lambda call, result: Verdict.fail("an address")
+    )
+    assert (
+        Edictum(contracts=[redacting]).run_sync("t", {}, lambda: "12 High Street")
+        == "[OUTPUT SUPPRESSED] an address"
+    )
 
 
 def test_observing_guard_only_reports():
-    parts = [refuse("ask", effect="approve"), postcondition("*", effect="deny", id="post")(lambda call, result: Verdict.fail("no"))]
+    parts = [
+        refuse("ask", effect="approve"),
+        postcondition("*", effect="deny", id="post")(lambda call, result: Verdict.fail("no")),
+    ]
     assert Edictum(contracts=parts, mode="observe").run_sync("t", {}, tool) == "ran"
 
 
@@ -267,7 +316,7 @@ def test_timeouts():
     assert isinstance(guard.dispatch_sync("t", {}, lambda: asyncio.sleep(60)), ToolTimeout)
 
 
-# --- Audit ---------------------------------------------------------------------------------------------------------------
+# --- Audit ----------------------------------------------------------------------------------------
 
 
 def test_fields_are_filled_in():
@@ -275,7 +324,12 @@ def test_fields_are_filled_in():
     guard.run_sync("t", {}, tool)
     guard.dispatch_sync("t", {}, lambda: "Error: no", parent_call_id="p1")
     event = guard.local_sink.last()
-    assert (event.call_index, event.parent_call_id, event.error, event.result_summary) == (1, "p1", "Error: no", "Error: no")
+    assert (event.call_index, event.parent_call_id, event.error, event.result_summary) == (
+        1,
+        "p1",
+        "Error: no",
+        "Error: no",
+    )
 
 
 def test_composite_tries_all_sinks():
@@ -300,11 +354,19 @@ def test_closing_reaches_sinks_inside_a_composite(tmp_path):
 
 def test_redaction_of_keys_texts_principals_and_reasons():
     policy = RedactionPolicy()
-    assert policy.redact_args({"monkey": "a", "max_tokens": 3, "api_key": "x"}) == {"monkey": "a", "max_tokens": 3, "api_key": "[REDACTED]"}
-    assert policy.redact_args({"command": "export API_KEY=abc"}) == {"command": "export API_KEY=[REDACTED]"}
+    assert policy.redact_args({"monkey": "a", "max_tokens": 3, "api_key": "x"}) == {
+        "monkey": "a",
+        "max_tokens": 3,
+        "api_key": "[REDACTED]",
+    }
+    assert policy.redact_args({"command": "export API_KEY=abc"}) == {
+        "command": "export API_KEY=[REDACTED]"
+    }
     guard = Edictum(
         principal=Principal(user_id="ada", claims={"token": "abc"}),
-        contracts=[precondition("*", id="quotes")(lambda call: Verdict.fail("no password=lovelace here"))],
+        contracts=[
+            precondition("*", id="quotes")(lambda call: Verdict.fail("no password=lovelace here"))
+        ],
     )
     guard.dispatch_sync("t", {}, tool)
     written = json.dumps(guard.local_sink.last().to_dict())
@@ -336,9 +398,12 @@ def test_approval_backend_is_told_when_the_caller_is_cancelled():
     assert guard.local_sink.last().action == "call_approval_withdrawn"
 
 
-# --- YAML ----------------------------------------------------------------------------------------------------------------
+# --- YAML -----------------------------------------------------------------------------------------
 
-HEAD = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: x}\ndefaults: {mode: enforce}\ncontracts:\n"
+HEAD = (
+    "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: x}\ndefaults: {mode:"
+    " enforce}\ncontracts:\n"
+)
 
 
 def rule(when: str, then: str = "{effect: deny, message: no}", name: str = "a") -> str:
@@ -352,9 +417,15 @@ def bundle(*rules: str) -> Edictum:
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        ([rule("arg.path: {equals: x}"), rule("args.path: {equal: x}", name="b")], [":6:40:", "'args.path'", ":7:52:", "'equals'"]),
         (
-            ["  - {id: a, id: b, type: pre, tool: t, when: {args.p: {equals: x}}, then: {effect: deny, message: m}}\n"],
+            [rule("arg.path: {equals: x}"), rule("args.path: {equal: x}", name="b")],
+            [":6:40:", "'args.path'", ":7:52:", "'equals'"],
+        ),
+        (
+            [
+                "  - {id: a, id: b, type: pre, tool: t, when: {args.p: {equals: x}}, then: {effect:"
+                " deny, message: m}}\n"
+            ],
             ["'id' appears twice"],
         ),
         ([rule(r"args.path: {matches: '\\\\brm\\\\b'}")], ["backslash"]),
@@ -384,13 +455,21 @@ def test_anonymous_caller_fails_a_role_check():
 
 def test_list_elements_braces_and_metadata():
     guard = bundle(
-        rule("'args.items[*].path': {contains: evil}", "{effect: deny, message: '{{x}} {args.n}', metadata: {tags: 1, message: 2}}")
+        rule(
+            "'args.items[*].path': {contains: evil}",
+            "{effect: deny, message: '{{x}} {args.n}', metadata: {tags: 1, message: 2}}",
+        )
     )
-    assert guard.evaluate("t", {"items": [{"path": "ok"}, {"path": "evil"}], "n": 3}).deny_reasons == ["{x} 3"]
+    assert guard.evaluate(
+        "t", {"items": [{"path": "ok"}, {"path": "evil"}], "n": 3}
+    ).deny_reasons == ["{x} 3"]
 
 
 def test_session_contracts_keep_their_message_and_can_raise_the_defaults():
-    session = "  - {{id: {0}, type: session, limits: {{max_tool_calls: {1}}}, then: {{effect: deny, message: {2}}}}}\n"
+    session = (
+        "  - {{id: {0}, type: session, limits: {{max_tool_calls: {1}}}, then: {{effect: deny,"
+        " message: {2}}}}}\n"
+    )
     guard = bundle(session.format("wide", 300, "wide"), session.format("narrow", 250, "enough"))
     outcomes = [guard.dispatch_sync("t", {}, tool) for _ in range(251)]
     assert isinstance(outcomes[249], ToolExecutionResult)
@@ -407,7 +486,9 @@ def test_reload_keeps_python_contracts_and_custom_operators():
     text = HEAD + rule("args.n: {is_odd: true}")
     operators = {"is_odd": lambda field, value: (field % 2 == 1) is value}
     guard = Edictum.from_yaml_string(
-        text, custom_operators=operators, contracts=[precondition("u", id="u")(lambda call: Verdict.fail("u"))]
+        text,
+        custom_operators=operators,
+        contracts=[precondition("u", id="u")(lambda call: Verdict.fail("u"))],
     )
     asyncio.run(guard.reload(text))
     assert guard.evaluate("t", {"n": 3}).verdict == "deny"
@@ -422,7 +503,7 @@ def test_template_names_are_names():
         Edictum.from_template("../../../../etc/passwd")
 
 
-# --- YAML: patterns, operators, rates, candidates, reload, templates, sandbox --------------------------------------------
+# --- YAML: patterns, operators, rates, candidates, reload, templates, sandbox ---------------------
 
 
 @pytest.mark.parametrize(
@@ -468,21 +549,35 @@ def test_no_pattern_takes_exponential_time():
 )
 def test_new_operators(leaf, holds, does_not):
     guard = bundle(rule(f"args.p: {{{leaf}}}"))
-    assert [guard.evaluate("t", {"p": value}).verdict for value in (holds, does_not)] == ["deny", "allow"]
+    assert [guard.evaluate("t", {"p": value}).verdict for value in (holds, does_not)] == [
+        "deny",
+        "allow",
+    ]
 
 
 def test_fields_of_results_are_selected_and_redacted_in_place():
-    post = rule("output.text: {matches: 'sk-[a-z]+'}", "{effect: redact, message: a key}").replace("type: pre", "type: post")
-    assert bundle(post).run_sync("t", {}, lambda: {"rows": ["a sk-abc b", 1]}) == {"rows": ["a [REDACTED] b", 1]}
+    post = rule("output.text: {matches: 'sk-[a-z]+'}", "{effect: redact, message: a key}").replace(
+        "type: pre", "type: post"
+    )
+    assert bundle(post).run_sync("t", {}, lambda: {"rows": ["a sk-abc b", 1]}) == {
+        "rows": ["a [REDACTED] b", 1]
+    }
 
 
 def session_limit(limits: str, options: str = "") -> str:
-    return f"  - {{id: s, type: session, {options}limits: {{{limits}}}, then: {{effect: deny, message: slow down}}}}\n"
+    return (
+        f"  - {{id: s, type: session, {options}limits: {{{limits}}}, then: {{effect: deny, message:"
+        " slow down}}\n"
+    )
 
 
 def test_rates():
     guard = bundle(session_limit("max_tool_calls: 2, per: 1s"))
-    assert [type(guard.dispatch_sync("t", {}, tool)) for _ in range(3)] == [ToolExecutionResult, ToolExecutionResult, ToolDenied]
+    assert [type(guard.dispatch_sync("t", {}, tool)) for _ in range(3)] == [
+        ToolExecutionResult,
+        ToolExecutionResult,
+        ToolDenied,
+    ]
     time.sleep(1.05)
     assert guard.run_sync("t", {}, tool) == "ran"
 
@@ -490,7 +585,11 @@ def test_rates():
 def test_session_contract_of_a_bundle_can_observe():
     guard = bundle(session_limit("max_tool_calls: 1", "mode: observe, "))
     assert [guard.run_sync("t", {}, tool) for _ in range(2)] == ["ran", "ran"]
-    assert [event.decision_name for event in guard.local_sink.events if event.action == "call_would_deny"] == ["s"]
+    assert [
+        event.decision_name
+        for event in guard.local_sink.events
+        if event.action == "call_would_deny"
+    ] == ["s"]
 
 
 def test_unlisted_tools_can_be_denied():
@@ -502,15 +601,24 @@ def test_unlisted_tools_can_be_denied():
 
 
 def test_success_rules_of_a_bundle():
-    guard = Edictum.from_yaml_string(HEAD.replace("contracts:\n", "success: [{tool: t, failure_when: {result.error: {exists: true}}}]\n"))
-    outcomes = [guard.dispatch_sync("t", {"error": error}, lambda error: {"error": error}) for error in (None, "no such user")]
+    guard = Edictum.from_yaml_string(
+        HEAD.replace(
+            "contracts:\n", "success: [{tool: t, failure_when: {result.error: {exists: true}}}]\n"
+        )
+    )
+    outcomes = [
+        guard.dispatch_sync("t", {"error": error}, lambda error: {"error": error})
+        for error in (None, "no such user")
+    ]
     assert [type(outcome) for outcome in outcomes] == [ToolExecutionResult, ToolFailure]
 
 
 CANDIDATE = (
     HEAD.replace("contracts:", "observe_alongside: true\ncontracts:")
     + rule("args.p: {exists: true}", name="pre")
-    + rule("output.text: {contains: ran}", "{effect: warn, message: w}", "post").replace("type: pre", "type: post")
+    + rule("output.text: {contains: ran}", "{effect: warn, message: w}", "post").replace(
+        "type: pre", "type: post"
+    )
     + session_limit("max_tool_calls: 1")
     + "  - {id: box, type: sandbox, tool: t, within: [/srv], message: out}\n"
 )
@@ -526,7 +634,11 @@ def with_candidate(tmp_path):
 def would_deny(guard: Edictum, p: str) -> set[str | None]:
     mark = guard.local_sink.mark()
     guard.dispatch_sync("t", {"p": p, "path": "/etc/x"}, tool)
-    return {event.decision_name for event in guard.local_sink.since_mark(mark) if event.action == "call_would_deny"}
+    return {
+        event.decision_name
+        for event in guard.local_sink.since_mark(mark)
+        if event.action == "call_would_deny"
+    }
 
 
 def test_candidates_are_heard_with_their_own_numbers_also_about_denied_calls(with_candidate):
@@ -544,7 +656,11 @@ def test_both_vocabularies_compose(tmp_path):
     (tmp_path / "older.yaml").write_text(HEAD + rule("args.p: {equals: 1}"))
     (tmp_path / "newer.yaml").write_text(newer)
     guard = Edictum.from_yaml(tmp_path / "older.yaml", tmp_path / "newer.yaml")
-    assert [guard.evaluate("t", {"p": number}).verdict for number in (1, 2, 3)] == ["deny", "deny", "allow"]
+    assert [guard.evaluate("t", {"p": number}).verdict for number in (1, 2, 3)] == [
+        "deny",
+        "deny",
+        "allow",
+    ]
 
 
 def test_reload_keeps_operators_selectors_and_python_contracts():
@@ -554,7 +670,9 @@ def test_reload_keeps_operators_selectors_and_python_contracts():
         custom_operators={"same": lambda field, value: field == value},
         custom_selectors={"risk": lambda call: {"score": len(call.args)}},
     )
-    asyncio.run(guard.reload(HEAD + rule("args.p: {same: 2}") + rule("risk.score: {gt: 1}", name="risky")))
+    asyncio.run(
+        guard.reload(HEAD + rule("args.p: {same: 2}") + rule("risk.score: {gt: 1}", name="risky"))
+    )
     with pytest.raises(EdictumConfigError):
         asyncio.run(guard.reload("nonsense"))
     calls = [("t", {"p": 1}), ("t", {"p": 2}), ("t", {"p": 3, "q": 3}), ("in_python", {})]
@@ -563,7 +681,12 @@ def test_reload_keeps_operators_selectors_and_python_contracts():
 
 def test_templates_are_found_by_name_only():
     for template in Edictum.list_templates():
-        assert Edictum.from_template(template.name).evaluate("read_file", {"path": "notes.txt"}).verdict == "allow"
+        assert (
+            Edictum.from_template(template.name)
+            .evaluate("read_file", {"path": "notes.txt"})
+            .verdict
+            == "allow"
+        )
     with pytest.raises(EdictumConfigError, match="not found"):
         Edictum.from_template("../templates/file-agent")
 
@@ -596,11 +719,16 @@ def test_sandbox_judges_what_used_to_pass(kind, args):
 
 
 def test_sandbox_reads_pipes_between_allowed_programs():
-    guard = bundle(f"  - {{id: box, type: sandbox, tool: '*', {BOXES['commands']}, message: out}}\n")
-    assert guard.evaluate("bash", {"command": "cat a | grep -c 'x; y' && grep z $(cat names)"}).verdict == "allow"
+    guard = bundle(
+        f"  - {{id: box, type: sandbox, tool: '*', {BOXES['commands']}, message: out}}\n"
+    )
+    assert (
+        guard.evaluate("bash", {"command": "cat a | grep -c 'x; y' && grep z $(cat names)"}).verdict
+        == "allow"
+    )
 
 
-# --- Stores, budgets, sub-agents, engines --------------------------------------------------------------------------------
+# --- Stores, budgets, sub-agents, engines ---------------------------------------------------------
 
 
 def test_limits_hold_across_guards_on_one_store(tmp_path):
@@ -609,19 +737,39 @@ def test_limits_hold_across_guards_on_one_store(tmp_path):
     outcomes = [guard.dispatch_sync("t", {}, tool, session_id="s") for guard in guards]
     for guard in guards:
         asyncio.run(guard.close())
-    assert [type(outcome) for outcome in outcomes] == [ToolExecutionResult, ToolExecutionResult, ToolDenied]
+    assert [type(outcome) for outcome in outcomes] == [
+        ToolExecutionResult,
+        ToolExecutionResult,
+        ToolDenied,
+    ]
 
 
 def test_amounts_are_reserved_and_counted_as_used():
     guard = Edictum(limits=OperationLimits(max_cost=1.0))
-    used = [guard.dispatch_sync("t", {}, tool, amounts={"cost": 0.6}, actual_amounts=lambda result: {"cost": 0.3}) for _ in range(3)]
-    assert [type(outcome) for outcome in used] == [ToolExecutionResult, ToolExecutionResult, ToolDenied]
+    used = [
+        guard.dispatch_sync(
+            "t", {}, tool, amounts={"cost": 0.6}, actual_amounts=lambda result: {"cost": 0.3}
+        )
+        for _ in range(3)
+    ]
+    assert [type(outcome) for outcome in used] == [
+        ToolExecutionResult,
+        ToolExecutionResult,
+        ToolDenied,
+    ]
 
 
 def test_sub_agents_count_in_the_session_above():
     guard = Edictum(limits=OperationLimits(max_tool_calls=2))
-    outcomes = [guard.dispatch_sync("t", {}, tool, session_id=f"child-{n}", parent_session_id="parent") for n in range(3)]
-    assert [type(outcome) for outcome in outcomes] == [ToolExecutionResult, ToolExecutionResult, ToolDenied]
+    outcomes = [
+        guard.dispatch_sync("t", {}, tool, session_id=f"child-{n}", parent_session_id="parent")
+        for n in range(3)
+    ]
+    assert [type(outcome) for outcome in outcomes] == [
+        ToolExecutionResult,
+        ToolExecutionResult,
+        ToolDenied,
+    ]
 
 
 def test_a_tool_can_run_in_a_process():

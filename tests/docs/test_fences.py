@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 from fences import ROOT, Page, fences_of, pages
 
-EXPECTED = ("README.md", "CONTRIBUTING.md", "docs/quickstart.md", "docs/concepts/lifecycle.md", "docs/guides/testing-contracts.md")
+EXPECTED = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/quickstart.md",
+    "docs/concepts/lifecycle.md",
+    "docs/guides/testing-contracts.md",
+)
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_fence_of_the_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_fence_of_the_page_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     page = Page(tmp_path)
     for fence in fences_of(path):
@@ -30,11 +38,18 @@ def test_fences_are_found_at_all() -> None:
 def test_the_two_commands_are_at_the_top_of_the_readme() -> None:
     first = fences_of(ROOT / "README.md")[0]
     assert first.language == "shell"
-    assert [line.split("#")[0].strip() for line in first.body.splitlines()] == ["make demo", "make test"]
+    assert [line.split("#")[0].strip() for line in first.body.splitlines()] == [
+        "make demo",
+        "make test",
+    ]
 
 
 def test_every_fence_mark_belongs_to_a_fence() -> None:
     """An unbalanced fence would hide what stands behind it."""
     for path in pages():
-        marks = [line for line in path.read_text(encoding="utf-8").splitlines() if line.lstrip().startswith("```")]
+        marks = [
+            line
+            for line in path.read_text(encoding="utf-8").splitlines()
+            if line.lstrip().startswith("```")
+        ]
         assert len(marks) == 2 * len(fences_of(path)), path

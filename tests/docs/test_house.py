@@ -20,7 +20,9 @@ def would_run(target: str, *options: str) -> str:
 def test_make_test_checks_everything():
     commands = would_run("test")
     steps = ["ruff check .", "ruff format --check", "/mypy", "-m pytest", "coverage report"]
-    assert [commands.index(step) for step in steps] == sorted(commands.index(step) for step in steps)
+    assert [commands.index(step) for step in steps] == sorted(
+        commands.index(step) for step in steps
+    )
     assert "--fail-under=100" in commands
     assert "src/edictum/core/*,src/edictum/outcomes.py,src/edictum/success.py" in commands
 
@@ -38,7 +40,9 @@ def test_clean_stays_in_this_folder():
 
 
 def test_help_names_every_target():
-    text = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True, timeout=60).stdout
+    text = subprocess.run(
+        ["make", "-C", str(ROOT)], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     assert all(f"make {target}" in text for target in ("demo", "test", "bench", "lint", "clean"))
 
 
@@ -75,8 +79,14 @@ BENCHMARKED = (
 
 def test_benchmark_runs_and_three_means_three():
     command = [sys.executable, str(ROOT / "benchmarks" / "bench.py"), "--quick"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    facts = {line.split("  ")[0]: line.split()[-2] for line in printed.split("\nFacts\n")[1].splitlines() if "bodies" in line}
+    printed = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+    facts = {
+        line.split("  ")[0]: line.split()[-2]
+        for line in printed.split("\nFacts\n")[1].splitlines()
+        if "bodies" in line
+    }
     assert set(facts.values()) == {"3"}
     assert len(facts) == 2
     assert [title for title in BENCHMARKED if title not in printed] == []

@@ -44,7 +44,9 @@ def test_generated_tables_are_up_to_date(name):
     places = found().get(name, [])
     assert places, f"no page shows the table {name!r}"
     for path, shown in places:
-        assert shown == TABLES[name](), f"{path.relative_to(ROOT)}: run `.venv/bin/python tests/docs/generated.py`"
+        assert shown == TABLES[name](), (
+            f"{path.relative_to(ROOT)}: run `.venv/bin/python tests/docs/generated.py`"
+        )
 
 
 def test_no_page_asks_for_an_unknown_table():
@@ -52,17 +54,24 @@ def test_no_page_asks_for_an_unknown_table():
 
 
 def test_every_audit_field_is_documented_in_order():
-    assert first_column(ROOT / "docs/reference/audit-events.md", "Fields") == [item.name for item in fields(AuditEvent)]
+    assert first_column(ROOT / "docs/reference/audit-events.md", "Fields") == [
+        item.name for item in fields(AuditEvent)
+    ]
 
 
 def test_every_audit_action_is_documented():
-    assert set(first_column(ROOT / "docs/reference/audit-events.md", "Actions")) == {action.value for action in AuditAction}
+    assert set(first_column(ROOT / "docs/reference/audit-events.md", "Actions")) == {
+        action.value for action in AuditAction
+    }
 
 
 def test_every_ready_made_checker_is_documented():
     checkers = {name for name, value in vars(success_module).items() if isinstance(value, Checker)}
     assert len(checkers) >= 7
-    assert set(first_column(ROOT / "docs/concepts/success-detection.md", "Ready-made checkers")) == checkers
+    assert (
+        set(first_column(ROOT / "docs/concepts/success-detection.md", "Ready-made checkers"))
+        == checkers
+    )
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -77,7 +86,10 @@ def test_links_lead_somewhere(path):
 
 
 def linked_from(path: Path) -> set[Path]:
-    targets = {(path.parent / match["target"].partition("#")[0]).resolve() for match in _LINK.finditer(prose(path))}
+    targets = {
+        (path.parent / match["target"].partition("#")[0]).resolve()
+        for match in _LINK.finditer(prose(path))
+    }
     return {target for target in targets if target.suffix == ".md" and target.exists()}
 
 
@@ -90,16 +102,27 @@ def test_every_page_is_reachable_from_the_index():
 
 
 def test_the_drawn_tree_has_every_module():
-    """docs/architecture.md names each module of the core and the runtime, and each package and module beside them."""
+    """docs/architecture.md names each module of the core and the runtime, and each package and
+    module beside them.
+    """
     source = ROOT / "src" / "edictum"
-    drawn = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("```text")[1].split("```")[0]
-    modules = [path for folder in ("", "core", "runtime") for path in (source / folder).glob("*.py")]
-    names = {path.name for path in modules} - {"_version.py"} | {f"{path.parent.name}/" for path in source.glob("*/__init__.py")}
+    drawn = (
+        (ROOT / "docs" / "architecture.md")
+        .read_text(encoding="utf-8")
+        .split("```text")[1]
+        .split("```")[0]
+    )
+    modules = [
+        path for folder in ("", "core", "runtime") for path in (source / folder).glob("*.py")
+    ]
+    names = {path.name for path in modules} - {"_version.py"} | {
+        f"{path.parent.name}/" for path in source.glob("*/__init__.py")
+    }
     assert len(names) > 30
     assert sorted(name for name in names if name not in drawn) == []
 
 
-# --- Words that the code writes down, and the pages that explain them ----------------------------------------------------------
+# --- Words that the code writes down, and the pages that explain them -----------------------------
 
 
 def calls_of(*names: str, below: str = "") -> Iterator[ast.Call]:
@@ -111,45 +134,78 @@ def calls_of(*names: str, below: str = "") -> Iterator[ast.Call]:
 
 
 def words(node: ast.expr | None) -> set[str]:
-    """The text that an expression stands for; of a text with something filled in, the part before it."""
+    """The text that an expression stands for; of a text with something filled in, the part before
+    it.
+    """
     if isinstance(node, ast.JoinedStr):
         node = node.values[0]
     return {node.value} if isinstance(node, ast.Constant) and isinstance(node.value, str) else set()
 
 
 def keyword_words(name: str, *functions: str) -> set[str]:
-    return {word for call in calls_of(*functions) for keyword in call.keywords if keyword.arg == name for word in words(keyword.value)}
+    return {
+        word
+        for call in calls_of(*functions)
+        for keyword in call.keywords
+        if keyword.arg == name
+        for word in words(keyword.value)
+    }
 
 
 def place_words(place: int, *functions: str, below: str = "") -> set[str]:
-    return {word for call in calls_of(*functions, below=below) if len(call.args) > place for word in words(call.args[place])}
+    return {
+        word
+        for call in calls_of(*functions, below=below)
+        if len(call.args) > place
+        for word in words(call.args[place])
+    }
 
 
 def named_in(path: str, heading: str) -> set[str]:
     """The words in code in the first column of the tables under a heading."""
     level = "###" if path.endswith("outcomes.md") else "##"
-    section = (ROOT / path).read_text(encoding="utf-8").split(f"\n{level} {heading}\n")[1].split("\n## ")[0]
+    section = (
+        (ROOT / path)
+        .read_text(encoding="utf-8")
+        .split(f"\n{level} {heading}\n")[1]
+        .split("\n## ")[0]
+    )
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return {word for cell in cells for word in re.findall(r"`([^`<]+)(?:<\w+>)?`", cell)}
 
 
 def test_every_reason_of_a_denial_is_documented():
-    reasons = place_words(0, "Refusal") | place_words(2, "ToolDenied") | keyword_words("gate", "replace") | set(lifecycle.REASONS.values())
+    reasons = (
+        place_words(0, "Refusal")
+        | place_words(2, "ToolDenied")
+        | keyword_words("gate", "replace")
+        | set(lifecycle.REASONS.values())
+    )
     assert len(reasons) > 10
     assert named_in("docs/concepts/outcomes.md", "Why a call was refused") == reasons | {"contract"}
 
 
 def test_every_decision_source_is_documented():
     limits = {limit.source for limit in OperationLimits(max_successes=1).compiled()}
-    contracts = set(RECORD_TYPES.values()) | set(compile_module.SOURCES.values()) | keyword_words("source", "Contract")
+    contracts = (
+        set(RECORD_TYPES.values())
+        | set(compile_module.SOURCES.values())
+        | keyword_words("source", "Contract")
+    )
     parts = (
         place_words(0, "_error", "Objection", below="core")
         | keyword_words("source", "replace")
         | keyword_words("decision_source", "ToolDenied")
     )
     assert len(parts) > 8
-    after = {"postcondition", "yaml_postcondition"}  # they decide about results, and not whether a call may run
-    assert named_in("docs/reference/audit-events.md", "Who decided") == (limits | contracts | parts | {"yaml_session"}) - after
+    after = {
+        "postcondition",
+        "yaml_postcondition",
+    }  # they decide about results, and not whether a call may run
+    assert (
+        named_in("docs/reference/audit-events.md", "Who decided")
+        == (limits | contracts | parts | {"yaml_session"}) - after
+    )
 
 
 def test_every_success_source_is_documented():
@@ -158,31 +214,47 @@ def test_every_success_source_is_documented():
     assert named_in("docs/reference/audit-events.md", "Who judged success") == sources
 
 
-# --- Installing ------------------------------------------------------------------------------------------------------------------
+# --- Installing -----------------------------------------------------------------------------------
 
 
 def test_every_extra_is_in_the_readme():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     assert set(first_column(ROOT / "README.md", "Install")) == set(extras)
 
 
 def test_no_page_installs_the_other_library():
     """The package of this name in the registry is not this one."""
     pattern = re.compile(r"pip install [^`\n]*\bedictum\b")
-    found = {str(path.relative_to(ROOT)): pattern.findall(path.read_text(encoding="utf-8")) for path in pages()}
-    assert {path: lines for path, lines in found.items() if lines} == {"README.md": ["pip install edictum"]}  # the warning
+    found = {
+        str(path.relative_to(ROOT)): pattern.findall(path.read_text(encoding="utf-8"))
+        for path in pages()
+    }
+    assert {path: lines for path, lines in found.items() if lines} == {
+        "README.md": ["pip install edictum"]
+    }  # the warning
 
 
 @pytest.mark.parametrize("name", adapters.ADAPTERS)
 def test_every_adapter_page_says_how_to_install_its_framework(name):
-    wanted = [f"'{package}>={first},<{beyond}'" for package, (first, beyond) in getattr(adapters, name).requires.items()]
-    page = (ROOT / "docs" / "adapters" / f"{adapters.ADAPTERS[name]}.md").read_text(encoding="utf-8")
+    wanted = [
+        f"'{package}>={first},<{beyond}'"
+        for package, (first, beyond) in getattr(adapters, name).requires.items()
+    ]
+    page = (ROOT / "docs" / "adapters" / f"{adapters.ADAPTERS[name]}.md").read_text(
+        encoding="utf-8"
+    )
     assert f"pip install '.[yaml]' {' '.join(wanted)}" in page
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "adapters").glob("*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "adapters").glob("*.md")), ids=lambda path: path.stem
+)
 def test_the_code_on_adapter_pages_is_python(path):
-    """It cannot run here, where the framework is missing; that its lines are the example's is shown beside the adapter."""
+    """It cannot run here, where the framework is missing; that its lines are the example's is shown
+    beside the adapter.
+    """
     for fence in fences_of(path):
         if fence.language == "text" and "adapter" in fence.body:
             ast.parse(fence.body)

@@ -1,4 +1,6 @@
-"""Every example of the documents this library was made from runs as printed: copied, with what they leave out around them."""
+"""Every example of the documents this library was made from runs as printed: copied, with what they
+leave out around them.
+"""
 
 # ruff: noqa: SIM102, SIM103 - the snippets stand here as they were published
 
@@ -53,17 +55,17 @@ def successes_of(guard: Edictum, tool_name: str, result: Any) -> int:
     return guard.session("s").successes
 
 
-# --- Custom tool success detection: the first document -------------------------------------------------------------------
+# --- Custom tool success detection: the first document --------------------------------------------
 
 
 @pytest.mark.usefixtures("_contracts_yaml")
 def test_opening_example():
     guard = Edictum.from_yaml(
         "contracts.yaml",
-        success_check=lambda tool_name, result: not (
-            isinstance(result, dict) and result.get("status", 200) >= 400
+        success_check=lambda tool_name, result: (
+            not (isinstance(result, dict) and result.get("status", 200) >= 400)
         ),
-    )  # fmt: skip
+    )
     assert successes_of(guard, "fetch", {"status": 500}) == 0
     assert successes_of(guard, "fetch", {"status": 200}) == 1
     with pytest.raises(EdictumDenied, match="Not from /etc/shadow"):
@@ -111,13 +113,29 @@ def test_recipes(check, tool, bad, good):
 
 
 def test_max_3_successful_executions_counts_right():
-    """Wrong ``tool_success`` values cascade; with the checker the contract fires after three real successes."""
-    answers = iter([{"status": 200}, {"status": 500}, {"status": 503}, {"status": 200}, {"status": 200}, {"status": 200}])
+    """Wrong ``tool_success`` values cascade; with the checker the contract fires after three real
+    successes.
+    """
+    answers = iter(
+        [
+            {"status": 200},
+            {"status": 500},
+            {"status": 503},
+            {"status": 200},
+            {"status": 200},
+            {"status": 200},
+        ]
+    )
     guard = Edictum(success_check=http_success_check, limits=OperationLimits(max_successes=3))
     outcomes = [guard.dispatch_sync("fetch", {}, lambda: next(answers)) for _ in range(6)]
     assert [type(outcome).__name__ for outcome in outcomes] == [
-        "ToolExecutionResult", "ToolFailure", "ToolFailure", "ToolExecutionResult", "ToolExecutionResult", "ToolDenied",
-    ]  # fmt: skip
+        "ToolExecutionResult",
+        "ToolFailure",
+        "ToolFailure",
+        "ToolExecutionResult",
+        "ToolExecutionResult",
+        "ToolDenied",
+    ]
     assert next(answers) == {"status": 200}, "the sixth body must not have run"
 
 
@@ -190,25 +208,48 @@ def test_default_heuristic(result, success):
 def test_custom_checker_replaces_the_default():
     with pytest.raises(EdictumToolError):
         Edictum().run_sync("t", {}, lambda: "Error: no")
-    assert Edictum(success_check=lambda tool_name, result: True).run_sync("t", {}, lambda: "Error: no") == "Error: no"
+    assert (
+        Edictum(success_check=lambda tool_name, result: True).run_sync("t", {}, lambda: "Error: no")
+        == "Error: no"
+    )
 
 
 def test_audit_events_include_tool_success():
     guard = Edictum(success_check=my_checker)
     guard.dispatch_sync("t", {}, lambda: "bad")
     guard.dispatch_sync("t", {}, lambda: "good")
-    assert [event.tool_success for event in guard.local_sink.events if event.tool_success is not None] == [False, True]
+    assert [
+        event.tool_success for event in guard.local_sink.events if event.tool_success is not None
+    ] == [False, True]
 
 
-# --- Typed outcomes: the third document (the second repeats the first) ---------------------------------------------------
+# --- Typed outcomes: the third document (the second repeats the first) ----------------------------
 
 NO = MISSING
 SEED_FIELDS = {
-    ToolExecutionResult: {"call_id": NO, "tool_name": NO, "output": NO, "elapsed_ms": NO, "was_coerced": False},
-    ToolTimeout: {"call_id": NO, "tool_name": NO, "deadline_s": NO, "elapsed_ms": NO, "retryable": True},
+    ToolExecutionResult: {
+        "call_id": NO,
+        "tool_name": NO,
+        "output": NO,
+        "elapsed_ms": NO,
+        "was_coerced": False,
+    },
+    ToolTimeout: {
+        "call_id": NO,
+        "tool_name": NO,
+        "deadline_s": NO,
+        "elapsed_ms": NO,
+        "retryable": True,
+    },
     ToolFailure: {"call_id": NO, "tool_name": NO, "error": NO, "retryable": True, "elapsed_ms": 0},
     ToolDenied: {"call_id": NO, "tool_name": NO, "reason": NO, "details": ""},
-    ToolArtifactReference: {"call_id": NO, "tool_name": NO, "artifact_id": NO, "summary": NO, "size_bytes": 0},
+    ToolArtifactReference: {
+        "call_id": NO,
+        "tool_name": NO,
+        "artifact_id": NO,
+        "summary": NO,
+        "size_bytes": 0,
+    },
 }
 
 
@@ -223,7 +264,13 @@ def test_outcome_types_have_the_fields_order_and_defaults(outcome_type):
 
 
 def test_type_alias_and_size():
-    assert set(get_args(ToolOutcome)) == {ToolExecutionResult, ToolTimeout, ToolFailure, ToolDenied, ToolArtifactReference}
+    assert set(get_args(ToolOutcome)) == {
+        ToolExecutionResult,
+        ToolTimeout,
+        ToolFailure,
+        ToolDenied,
+        ToolArtifactReference,
+    }
     assert Union[*SEED_FIELDS] == ToolOutcome
     assert TOOL_MESSAGE_MAX_CHARS == 12_000
 
@@ -233,19 +280,50 @@ def reads(outcome: ToolOutcome) -> Any:
 
 
 def test_what_the_model_sees():
-    assert outcome_to_model_content(ToolExecutionResult("c", "t", {"a": 1}, 3)) == json.dumps({"a": 1})
+    assert outcome_to_model_content(ToolExecutionResult("c", "t", {"a": 1}, 3)) == json.dumps(
+        {"a": 1}
+    )
     timeout = reads(ToolTimeout("c", "t", 1.0, 3))
-    assert timeout == {"status": "error", "error": timeout["error"], "timed_out": True, "retryable": True}
-    assert reads(ToolFailure("c", "t", "no", False)) == {"status": "error", "error": "no", "retryable": False}
-    assert reads(ToolDenied("c", "t", "duplicate")) == {"warning": "duplicate_tool_call", "skipped": True}
-    assert reads(ToolDenied("c", "t", "blocked")) == {"warning": "non_retryable_tool_failure", "skipped": True}
+    assert timeout == {
+        "status": "error",
+        "error": timeout["error"],
+        "timed_out": True,
+        "retryable": True,
+    }
+    assert reads(ToolFailure("c", "t", "no", False)) == {
+        "status": "error",
+        "error": "no",
+        "retryable": False,
+    }
+    assert reads(ToolDenied("c", "t", "duplicate")) == {
+        "warning": "duplicate_tool_call",
+        "skipped": True,
+    }
+    assert reads(ToolDenied("c", "t", "blocked")) == {
+        "warning": "non_retryable_tool_failure",
+        "skipped": True,
+    }
     invalid = reads(ToolDenied("c", "t", "validation", "x is missing"))
-    assert invalid == {"error": "argument_validation_failed", "details": "x is missing", "hint": invalid["hint"]}
-    assert reads(ToolDenied("c", "t", "deadline")) == {"error": "Turn deadline expired; cannot execute tool.", "timed_out": True}
+    assert invalid == {
+        "error": "argument_validation_failed",
+        "details": "x is missing",
+        "hint": invalid["hint"],
+    }
+    assert reads(ToolDenied("c", "t", "deadline")) == {
+        "error": "Turn deadline expired; cannot execute tool.",
+        "timed_out": True,
+    }
     for other in ("pre_hook", "write_denied"):
-        assert reads(ToolDenied("c", "t", other, "because")) == {"error": "Blocked: because", "blocked": True}
+        assert reads(ToolDenied("c", "t", other, "because")) == {
+            "error": "Blocked: because",
+            "blocked": True,
+        }
     artifact = reads(ToolArtifactReference("c", "t", "art-1", "the first lines"))
-    assert artifact == {"artifact_reference": "art-1", "summary": "the first lines", "hint": artifact["hint"]}
+    assert artifact == {
+        "artifact_reference": "art-1",
+        "summary": "the first lines",
+        "hint": artifact["hint"],
+    }
     assert "read_file" in artifact["hint"]
 
 
@@ -262,7 +340,11 @@ def test_what_the_model_sees():
     ],
 )
 def test_predicates(outcome, error, retryable, blocks):
-    assert (outcome_is_error(outcome), outcome_is_retryable(outcome), outcome_blocks_tool(outcome)) == (error, retryable, blocks)
+    assert (
+        outcome_is_error(outcome),
+        outcome_is_retryable(outcome),
+        outcome_blocks_tool(outcome),
+    ) == (error, retryable, blocks)
 
 
 def test_usage_pattern():
@@ -276,11 +358,13 @@ def test_usage_pattern():
 
     for call_id, name, fn in [("1", "ok", lambda: {"a": 1}), ("2", "flaky", raises)]:
         outcome = guard.dispatch_sync(name, {}, fn, call_id=call_id)
-        messages.append({
-            "role": "tool",
-            "tool_call_id": call_id,
-            "content": outcome_to_model_content(outcome),
-        })  # fmt: skip
+        messages.append(
+            {
+                "role": "tool",
+                "tool_call_id": call_id,
+                "content": outcome_to_model_content(outcome),
+            }
+        )
         if outcome_blocks_tool(outcome):
             blocked_tool_names.add(name)
     assert [json.loads(message["content"]) for message in messages] == [
@@ -292,8 +376,12 @@ def test_usage_pattern():
 
 def test_an_exception_or_an_error_response_is_a_failure():
     """``ToolFailure``: "produced when the tool raises an exception or returns {"error": ...}"."""
-    assert isinstance(Edictum().dispatch_sync("t", {}, lambda: {"error": "no such file"}), ToolFailure)
-    assert isinstance(Edictum().dispatch_sync("t", {}, lambda: {"error": None}), ToolExecutionResult)
+    assert isinstance(
+        Edictum().dispatch_sync("t", {}, lambda: {"error": "no such file"}), ToolFailure
+    )
+    assert isinstance(
+        Edictum().dispatch_sync("t", {}, lambda: {"error": None}), ToolExecutionResult
+    )
 
 
 def test_a_tool_that_exceeds_its_deadline_is_a_timeout():

@@ -1,4 +1,6 @@
-"""The ways to drive one call, behind one face: each gives the outcome, or raises what the host would see."""
+"""The ways to drive one call, behind one face: each gives the outcome, or raises what the host
+would see.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,32 @@ from edictum.success import error_key
 Driving = Callable[..., Awaitable[ToolOutcome]]
 
 
-async def drive_async(guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any) -> ToolOutcome:
+async def drive_async(
+    guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any
+) -> ToolOutcome:
     return await guard.dispatch(tool, args, fn, **options)
 
 
-async def drive_sync(guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any) -> ToolOutcome:
+async def drive_sync(
+    guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any
+) -> ToolOutcome:
     """In a thread that has no event loop."""
     return await asyncio.to_thread(guard.dispatch_sync, tool, args, fn, **options)
 
 
-async def drive_sync_in_loop(guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any) -> ToolOutcome:
+async def drive_sync_in_loop(
+    guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any
+) -> ToolOutcome:
     """In the thread of a running event loop."""
     return guard.dispatch_sync(tool, args, fn, **options)
 
 
-async def drive_ticket(guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any) -> ToolOutcome:
-    """As a framework with before- and after-hooks would: it runs the tool itself, under its own deadline."""
+async def drive_ticket(
+    guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any
+) -> ToolOutcome:
+    """As a framework with before- and after-hooks would: it runs the tool itself, under its own
+    deadline.
+    """
     timeout_s = options.pop("timeout_s", None)
     ticket = await guard.begin(tool, args, flag=error_key, **options)
     if ticket.outcome is not None:
@@ -40,7 +52,9 @@ async def drive_ticket(guard: Edictum, tool: str, args: dict[str, Any], fn: Call
             if isawaitable(value):
                 value = await value
     except TimeoutError as exc:
-        return await (ticket.timed_out(time.perf_counter()) if scope.expired() else ticket.fail(exc))
+        return await (
+            ticket.timed_out(time.perf_counter()) if scope.expired() else ticket.fail(exc)
+        )
     except Exception as exc:
         return await ticket.fail(exc)
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -49,12 +63,16 @@ async def drive_ticket(guard: Edictum, tool: str, args: dict[str, Any], fn: Call
     return await ticket.finish(value)
 
 
-async def drive_ticket_sync(guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any) -> ToolOutcome:
+async def drive_ticket_sync(
+    guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any
+) -> ToolOutcome:
     """As a synchronous framework would."""
     return await asyncio.to_thread(_drive_ticket_sync, guard, tool, args, fn, **options)
 
 
-def _drive_ticket_sync(guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any) -> ToolOutcome:
+def _drive_ticket_sync(
+    guard: Edictum, tool: str, args: dict[str, Any], fn: Callable[..., Any], **options: Any
+) -> ToolOutcome:
     timeout_s = options.pop("timeout_s", None)
     ticket = guard.begin_sync(tool, args, flag=error_key, **options)
     if ticket.outcome is not None:

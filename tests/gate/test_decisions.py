@@ -1,4 +1,6 @@
-"""What comes out of contracts, hooks and limits: deny beats approve beats allow, everything is asked, everything is recorded."""
+"""What comes out of contracts, hooks and limits: deny beats approve beats allow, everything is
+asked, everything is recorded.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def names(event: Any) -> list[str]:
     return [record["name"] for record in event.contracts_evaluated]
 
 
-# --- run and dispatch -------------------------------------------------------------------------------------------------
+# --- run and dispatch -----------------------------------------------------------------------------
 
 
 async def test_run_gives_the_tools_own_value() -> None:
@@ -75,9 +77,17 @@ async def test_run_raises_a_denial_with_its_reasons() -> None:
     with pytest.raises(EdictumDenied, match="no-mail says no") as raised:
         await guard.run("t", {}, ran)
     denied = raised.value
-    assert (denied.reason, denied.decision_source, denied.decision_name) == ("no-mail says no", "precondition", "no-mail")
+    assert (denied.reason, denied.decision_source, denied.decision_name) == (
+        "no-mail says no",
+        "precondition",
+        "no-mail",
+    )
     assert isinstance(denied.outcome, ToolDenied)
-    assert (denied.outcome.reason, denied.outcome.details, denied.code) == ("contract", "no-mail says no", "denied")
+    assert (denied.outcome.reason, denied.outcome.details, denied.code) == (
+        "contract",
+        "no-mail says no",
+        "denied",
+    )
 
 
 def test_run_raises_a_failure_with_the_tools_exception_as_cause() -> None:
@@ -109,7 +119,10 @@ async def test_dispatch_gives_outcomes_and_does_not_raise() -> None:
     assert isinstance(await Edictum().dispatch("t", {}, ran), ToolExecutionResult)
     assert isinstance(await Edictum(contracts=[denying("no")]).dispatch("t", {}, ran), ToolDenied)
     assert isinstance(await Edictum().dispatch("t", {}, lambda: 1 / 0), ToolFailure)
-    assert isinstance(Edictum(contracts=[precondition("*")(lambda call: 1 / 0)]).dispatch_sync("t", {}, ran), ToolDenied)
+    assert isinstance(
+        Edictum(contracts=[precondition("*")(lambda call: 1 / 0)]).dispatch_sync("t", {}, ran),
+        ToolDenied,
+    )
 
 
 async def test_an_async_tool_can_be_run_synchronously_and_inside_a_loop() -> None:
@@ -124,7 +137,7 @@ async def test_an_async_tool_can_be_run_synchronously_and_inside_a_loop() -> Non
     assert await asyncio.to_thread(Edictum().run_sync, "t", {"x": 1}, tool) == 2
 
 
-# --- Precedence -------------------------------------------------------------------------------------------------------
+# --- Precedence -----------------------------------------------------------------------------------
 
 
 def test_a_denial_beats_an_approval_in_any_order() -> None:
@@ -140,7 +153,9 @@ def test_a_denial_beats_an_approval_in_any_order() -> None:
 def test_an_approval_beats_an_allowance() -> None:
     """One contract that asks is enough."""
     backend = InMemoryApprovalBackend(answer=True)
-    outcome = Edictum(contracts=[passing("fine"), asking(), passing("fine too")], approval_backend=backend).dispatch_sync("t", {}, ran)
+    outcome = Edictum(
+        contracts=[passing("fine"), asking(), passing("fine too")], approval_backend=backend
+    ).dispatch_sync("t", {}, ran)
     assert isinstance(outcome, ToolExecutionResult)
     assert len(backend.requests) == 1
 
@@ -149,14 +164,27 @@ def test_an_approval_beats_an_allowance() -> None:
     "options",
     [
         {"contracts": [asking(), denying("no")]},
-        {"contracts": [asking(), Contract(id="no", kind=Kind.SANDBOX, check=lambda call: Verdict.fail("outside"))]},
+        {
+            "contracts": [
+                asking(),
+                Contract(id="no", kind=Kind.SANDBOX, check=lambda call: Verdict.fail("outside")),
+            ]
+        },
         {"contracts": [asking(), session_contract(lambda session: Verdict.fail("enough"))]},
         {"contracts": [asking()], "limits": OperationLimits(max_tool_calls=0)},
         {"contracts": [asking()], "limits": OperationLimits(max_calls_per_tool={"t": 0})},
         {"contracts": [asking()], "limits": OperationLimits(max_attempts=0)},
         {"contracts": [asking()], "hooks": [hook(HookDecision.deny("no"))]},
     ],
-    ids=["precondition", "sandbox", "session contract", "limit", "per-tool limit", "attempts", "hook"],
+    ids=[
+        "precondition",
+        "sandbox",
+        "session contract",
+        "limit",
+        "per-tool limit",
+        "attempts",
+        "hook",
+    ],
 )
 def test_an_approval_never_skips_a_denial(options: dict[str, Any]) -> None:
     """Whatever denies is found before a person is asked."""
@@ -167,7 +195,9 @@ def test_an_approval_never_skips_a_denial(options: dict[str, Any]) -> None:
 
 
 async def test_what_denies_while_a_person_thinks_still_denies() -> None:
-    """The last slot went to another call while the approval was pending: the approved call does not run."""
+    """The last slot went to another call while the approval was pending: the approved call does not
+    run.
+    """
     backend = InMemoryApprovalBackend()
     guard = Edictum(
         contracts=[precondition("slow", effect="approve")(lambda call: Verdict.fail("sure?"))],
@@ -182,26 +212,50 @@ async def test_what_denies_while_a_person_thinks_still_denies() -> None:
     outcome = await waiting
     assert isinstance(outcome, ToolDenied)
     assert outcome.decision_name == "max_tool_calls"
-    assert [event.action for event in guard.local_sink.events][-2:] == ["call_approval_granted", "call_denied"]
+    assert [event.action for event in guard.local_sink.events][-2:] == [
+        "call_approval_granted",
+        "call_denied",
+    ]
     assert guard.session().attempts == 2
 
 
-# --- Everything is asked, everything is recorded ----------------------------------------------------------------------
+# --- Everything is asked, everything is recorded --------------------------------------------------
 
 
 def test_every_matching_contract_is_recorded_whatever_the_first_said() -> None:
     """A denial does not hide the others."""
-    guard = Edictum(contracts=[passing("one"), denying("two"), passing("three"), denying("four"), asking("five")])
+    guard = Edictum(
+        contracts=[
+            passing("one"),
+            denying("two"),
+            passing("three"),
+            denying("four"),
+            asking("five"),
+        ]
+    )
     guard.dispatch_sync("t", {}, ran)
     event = guard.local_sink.last()
     assert names(event) == ["one", "two", "three", "four", "five"]
-    assert [record["passed"] for record in event.contracts_evaluated] == [True, False, True, False, False]
+    assert [record["passed"] for record in event.contracts_evaluated] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
     assert event.decision_name == "two"
 
 
 def test_a_denial_by_a_precondition_does_not_hide_the_session_contracts() -> None:
-    """All matching contracts are evaluated and kept in the answer: preconditions, sandboxes and session contracts."""
-    guard = Edictum(contracts=[denying("no"), session_contract(id="session")(lambda session: Verdict.fail("enough"))])
+    """All matching contracts are evaluated and kept in the answer: preconditions, sandboxes and
+    session contracts.
+    """
+    guard = Edictum(
+        contracts=[
+            denying("no"),
+            session_contract(id="session")(lambda session: Verdict.fail("enough")),
+        ]
+    )
     guard.dispatch_sync("t", {}, ran)
     assert names(guard.local_sink.last()) == ["no", "session"]
 
@@ -234,7 +288,9 @@ def test_a_session_contract_is_recorded_once_also_after_an_approval() -> None:
 
 def test_a_contract_whose_when_does_not_hold_is_not_recorded() -> None:
     """It was not asked."""
-    guard = Edictum(contracts=[passing("one"), denying("two", when=lambda call: call.args["x"] > 1)])
+    guard = Edictum(
+        contracts=[passing("one"), denying("two", when=lambda call: call.args["x"] > 1)]
+    )
     assert isinstance(guard.dispatch_sync("t", {"x": 1}, lambda x: x), ToolExecutionResult)
     assert names(guard.local_sink.last()) == ["one"]
     assert isinstance(guard.dispatch_sync("t", {"x": 2}, lambda x: x), ToolDenied)
@@ -242,7 +298,9 @@ def test_a_contract_whose_when_does_not_hold_is_not_recorded() -> None:
 
 def test_tags_and_metadata_of_contract_and_verdict_are_recorded() -> None:
     """As people filter their audit by them."""
-    contract = precondition("t", id="tagged", tags=("pii",), metadata={"owner": "sec"})(lambda call: Verdict.fail("no", code=7))
+    contract = precondition("t", id="tagged", tags=("pii",), metadata={"owner": "sec"})(
+        lambda call: Verdict.fail("no", code=7)
+    )
     guard = Edictum(contracts=[contract])
     guard.dispatch_sync("t", {}, ran)
     assert guard.local_sink.last().contracts_evaluated == [
@@ -263,7 +321,10 @@ def test_preconditions_are_asked_before_sandboxes() -> None:
     guard = Edictum(contracts=[sandbox, denying("pre")])
     outcome = guard.dispatch_sync("t", {}, ran)
     assert isinstance(outcome, ToolDenied)
-    assert (outcome.decision_source, names(guard.local_sink.last())) == ("precondition", ["pre", "box"])
+    assert (outcome.decision_source, names(guard.local_sink.last())) == (
+        "precondition",
+        ["pre", "box"],
+    )
 
 
 def test_contracts_may_be_asynchronous() -> None:
@@ -278,7 +339,11 @@ def test_contracts_may_be_asynchronous() -> None:
     outcome = guard.dispatch_sync("t", {}, ran)
     assert isinstance(outcome, ToolDenied)
     assert outcome.details == "slow no"
-    assert [record["passed"] for record in guard.local_sink.last().contracts_evaluated] == [True, False, False]
+    assert [record["passed"] for record in guard.local_sink.last().contracts_evaluated] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_contract_can_still_be_called_as_the_function_it_was() -> None:
@@ -301,16 +366,25 @@ def test_long_messages_are_bounded() -> None:
     assert Verdict.fail(5).message == "5"  # type: ignore[arg-type]
 
 
-# --- Hooks ------------------------------------------------------------------------------------------------------------
+# --- Hooks ----------------------------------------------------------------------------------------
 
 
 def test_before_hooks_may_refuse() -> None:
     """All are run and recorded; the first refusal is the reason."""
-    hooks = [hook(HookDecision.allow(), "one"), hook(HookDecision.deny("two says no"), "two"), hook(HookDecision.deny("no"), "three")]
+    hooks = [
+        hook(HookDecision.allow(), "one"),
+        hook(HookDecision.deny("two says no"), "two"),
+        hook(HookDecision.deny("no"), "three"),
+    ]
     guard = Edictum(hooks=hooks)
     outcome = guard.dispatch_sync("t", {}, ran)
     assert isinstance(outcome, ToolDenied)
-    assert (outcome.reason, outcome.details, outcome.decision_source, outcome.decision_name) == ("pre_hook", "two says no", "hook", "two")
+    assert (outcome.reason, outcome.details, outcome.decision_source, outcome.decision_name) == (
+        "pre_hook",
+        "two says no",
+        "hook",
+        "two",
+    )
     assert guard.local_sink.last().hooks_evaluated == [
         {"name": "one", "result": "allow", "reason": None},
         {"name": "two", "result": "deny", "reason": "two says no"},
@@ -326,7 +400,9 @@ def test_hooks_apply_to_their_tools_and_when_they_hold() -> None:
         seen.append(call.tool_name)
         return HookDecision.allow()
 
-    guard = Edictum(hooks=[HookRegistration("before", "s*", watch, when=lambda call: call.tool_name != "skip")])
+    guard = Edictum(
+        hooks=[HookRegistration("before", "s*", watch, when=lambda call: call.tool_name != "skip")]
+    )
     for tool in ("send", "skip", "read"):
         guard.dispatch_sync(tool, {}, ran)
     assert seen == ["send"]
@@ -344,7 +420,9 @@ async def test_hooks_may_be_asynchronous() -> None:
         await asyncio.sleep(0)
         seen.append(result)
 
-    guard = Edictum(hooks=[HookRegistration("before", "*", before), HookRegistration("after", "*", after)])
+    guard = Edictum(
+        hooks=[HookRegistration("before", "*", before), HookRegistration("after", "*", after)]
+    )
     await guard.run("t", {}, ran)
     guard.run_sync("t", {}, ran)
     assert seen == ["ran", "ran"]
@@ -358,13 +436,18 @@ def test_after_hooks_see_the_tools_value_or_the_text_of_its_exception() -> None:
     def suppress(call: ToolCall, result: Any) -> Verdict:
         return Verdict.fail("hidden")
 
-    guard = Edictum(contracts=[suppress], hooks=[HookRegistration("after", "*", lambda call, result: seen.append(result))])
+    guard = Edictum(
+        contracts=[suppress],
+        hooks=[HookRegistration("after", "*", lambda call, result: seen.append(result))],
+    )
     guard.dispatch_sync("t", {}, ran)
     guard.dispatch_sync("t", {}, lambda: 1 / 0)
     assert seen == ["ran", "division by zero"]
 
 
-@pytest.mark.parametrize(("holds", "called"), [(True, 1), (1, 1), ("yes", 1), (False, 0), (0, 0), (None, 0)])
+@pytest.mark.parametrize(
+    ("holds", "called"), [(True, 1), (1, 1), ("yes", 1), (False, 0), (0, 0), (None, 0)]
+)
 def test_when_of_an_after_hook_is_read_like_that_of_a_before_hook(holds: Any, called: int) -> None:
     """Any value with a truth."""
     seen: list[Any] = []
@@ -375,7 +458,9 @@ def test_when_of_an_after_hook_is_read_like_that_of_a_before_hook(holds: Any, ca
 
     hooks = [
         HookRegistration("before", "*", before, when=lambda call: holds),
-        HookRegistration("after", "*", lambda call, result: seen.append("after"), when=lambda call: holds),
+        HookRegistration(
+            "after", "*", lambda call, result: seen.append("after"), when=lambda call: holds
+        ),
     ]
     Edictum(hooks=hooks).dispatch_sync("t", {}, ran)
     assert seen == ["before", "after"] * called
@@ -392,7 +477,7 @@ def test_hooks_without_a_name_are_anonymous() -> None:
     assert guard.dispatch_sync("t", {}, ran).decision_name == "anonymous"
 
 
-# --- Callbacks --------------------------------------------------------------------------------------------------------
+# --- Callbacks ------------------------------------------------------------------------------------
 
 
 async def test_on_deny_and_on_allow_are_told() -> None:
@@ -436,14 +521,20 @@ async def test_on_allow_is_told_of_an_approved_call_too() -> None:
     assert told == ["allow", "deny"]
 
 
-# --- Observe ----------------------------------------------------------------------------------------------------------
+# --- Observe --------------------------------------------------------------------------------------
 
 
 def test_a_guard_that_observes_denies_nothing_and_reports_everything() -> None:
-    """Contracts, hooks, session contracts, limits and approvals: one would-deny event each, and the tool runs."""
+    """Contracts, hooks, session contracts, limits and approvals: one would-deny event each, and the
+    tool runs.
+    """
     guard = Edictum(
         mode="observe",
-        contracts=[denying("pre"), asking(), session_contract(id="session")(lambda session: Verdict.fail("enough"))],
+        contracts=[
+            denying("pre"),
+            asking(),
+            session_contract(id="session")(lambda session: Verdict.fail("enough")),
+        ],
         hooks=[hook(HookDecision.deny("no"), "watch")],
         limits=OperationLimits(max_tool_calls=0),
         approval_backend=InMemoryApprovalBackend(False),
@@ -468,22 +559,32 @@ def test_a_contract_that_observes_reports_and_the_others_enforce() -> None:
     """Precondition, sandbox and session contract alike."""
     contracts = [
         denying("pre", mode="observe"),
-        Contract(id="box", kind=Kind.SANDBOX, check=lambda call: Verdict.fail("outside"), mode="observe"),
+        Contract(
+            id="box", kind=Kind.SANDBOX, check=lambda call: Verdict.fail("outside"), mode="observe"
+        ),
         session_contract(id="session", mode="observe")(lambda session: Verdict.fail("enough")),
         asking("ask", mode="observe"),
     ]
     guard = Edictum(contracts=contracts)
     assert isinstance(guard.dispatch_sync("t", {}, ran), ToolExecutionResult)
     events = guard.local_sink.events
-    assert [(event.decision_source, event.decision_name, event.mode) for event in events if event.action == "call_would_deny"] == [
+    assert [
+        (event.decision_source, event.decision_name, event.mode)
+        for event in events
+        if event.action == "call_would_deny"
+    ] == [
         ("precondition", "pre", "observe"),
         ("precondition", "ask", "observe"),
         ("sandbox", "box", "observe"),
         ("session_contract", "session", "observe"),
     ]
-    observed = [record["name"] for record in events[-1].contracts_evaluated if record.get("observed")]
+    observed = [
+        record["name"] for record in events[-1].contracts_evaluated if record.get("observed")
+    ]
     assert observed == ["pre", "ask", "box", "session"]
-    assert isinstance(Edictum(contracts=[*contracts, denying("no")]).dispatch_sync("t", {}, ran), ToolDenied)
+    assert isinstance(
+        Edictum(contracts=[*contracts, denying("no")]).dispatch_sync("t", {}, ran), ToolDenied
+    )
 
 
 def test_an_error_in_a_contract_that_observes_is_reported_only() -> None:
@@ -513,11 +614,13 @@ def test_would_deny_comes_with_a_denial_by_another_contract() -> None:
     assert [event.action for event in guard.local_sink.events] == ["call_would_deny", "call_denied"]
 
 
-# --- Postconditions ---------------------------------------------------------------------------------------------------
+# --- Postconditions -------------------------------------------------------------------------------
 
 
 def post(effect: str, name: str = "post", **options: Any) -> Contract:
-    return postcondition("*", id=name, effect=effect, **options)(lambda call, result: Verdict.fail("contains a secret", field="body"))
+    return postcondition("*", id=name, effect=effect, **options)(
+        lambda call, result: Verdict.fail("contains a secret", field="body")
+    )
 
 
 READS = {"t": {"side_effect": "read"}}
@@ -530,32 +633,53 @@ def test_a_warning_leaves_the_output_and_makes_a_finding() -> None:
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.value == "ran"
     finding = outcome.findings[0]
-    assert (finding.type, finding.contract_id, finding.field, finding.message) == ("secret_detected", "post", "body", "contains a secret")
-    assert [event.action for event in guard.local_sink.events] == ["call_allowed", "postcondition_warning", "call_executed"]
+    assert (finding.type, finding.contract_id, finding.field, finding.message) == (
+        "secret_detected",
+        "post",
+        "body",
+        "contains a secret",
+    )
+    assert [event.action for event in guard.local_sink.events] == [
+        "call_allowed",
+        "postcondition_warning",
+        "call_executed",
+    ]
     assert guard.local_sink.last().postconditions_passed is False
 
 
 @pytest.mark.parametrize("side_effect", [effect.value for effect in SideEffect])
 def test_redaction_keeps_the_structure_whatever_the_tool_does(side_effect: str) -> None:
-    """Also for tools that write: the output is withheld from the model, the effect has happened anyway."""
+    """Also for tools that write: the output is withheld from the model, the effect has happened
+    anyway.
+    """
     secret = "ghp_" + "a" * 36
     guard = Edictum(contracts=[post("redact")], tools={"t": {"side_effect": side_effect}})
-    outcome = guard.dispatch_sync("t", {}, lambda: {"rows": [{"id": 1, "note": f"use {secret}", "password": "x"}]})
+    outcome = guard.dispatch_sync(
+        "t", {}, lambda: {"rows": [{"id": 1, "note": f"use {secret}", "password": "x"}]}
+    )
     assert isinstance(outcome, ToolExecutionResult)
-    assert outcome.value == {"rows": [{"id": 1, "note": "use [REDACTED]", "password": "[REDACTED]"}]}
+    assert outcome.value == {
+        "rows": [{"id": 1, "note": "use [REDACTED]", "password": "[REDACTED]"}]
+    }
 
 
 def test_a_contracts_own_redaction_is_used() -> None:
     """A function from the result to what may be shown."""
-    guard = Edictum(contracts=[post("redact", redact=lambda result: result.replace("hunter2", "***"))])
+    guard = Edictum(
+        contracts=[post("redact", redact=lambda result: result.replace("hunter2", "***"))]
+    )
     assert guard.run_sync("t", {}, lambda: "it is hunter2") == "it is ***"
 
 
-@pytest.mark.parametrize("redact", [lambda result: result, lambda result: 1 / 0], ids=["changes nothing", "raises"])
+@pytest.mark.parametrize(
+    "redact", [lambda result: result, lambda result: 1 / 0], ids=["changes nothing", "raises"]
+)
 def test_a_redaction_that_removes_nothing_suppresses(redact: Any) -> None:
     """What the contract objected to is still in there."""
     guard = Edictum(contracts=[post("redact", redact=redact)])
-    assert guard.run_sync("t", {}, lambda: "it is hunter2") == "[OUTPUT SUPPRESSED] contains a secret"
+    assert (
+        guard.run_sync("t", {}, lambda: "it is hunter2") == "[OUTPUT SUPPRESSED] contains a secret"
+    )
 
 
 def test_deny_suppresses_the_output_and_later_redactions_do_not_bring_it_back() -> None:
@@ -589,14 +713,21 @@ def test_a_failures_text_is_redacted_and_suppressed_like_an_output() -> None:
     def explode() -> None:
         raise ValueError("user hunter2 unknown")
 
-    redacting = Edictum(contracts=[post("redact", redact=lambda text: text.replace("hunter2", "***"))]).dispatch_sync("t", {}, explode)
+    redacting = Edictum(
+        contracts=[post("redact", redact=lambda text: text.replace("hunter2", "***"))]
+    ).dispatch_sync("t", {}, explode)
     denying_ = Edictum(contracts=[post("deny")]).dispatch_sync("t", {}, explode)
     assert isinstance(redacting, ToolFailure)
     assert isinstance(denying_, ToolFailure)
-    assert (redacting.error, denying_.error) == ("user *** unknown", "[OUTPUT SUPPRESSED] contains a secret")
+    assert (redacting.error, denying_.error) == (
+        "user *** unknown",
+        "[OUTPUT SUPPRESSED] contains a secret",
+    )
 
 
-@pytest.mark.parametrize(("side_effect", "advice"), [("read", "Consider retrying."), ("write", "Tool already executed")])
+@pytest.mark.parametrize(
+    ("side_effect", "advice"), [("read", "Consider retrying."), ("write", "Tool already executed")]
+)
 def test_without_objections_there_are_no_findings(side_effect: str, advice: str) -> None:
     """The advice of a warning depends on whether repeating is safe."""
     from edictum.core.decide import as_answer, decide_after
@@ -604,11 +735,17 @@ def test_without_objections_there_are_no_findings(side_effect: str, advice: str)
 
     contract = post("warn")
     call = ToolCall("t", side_effect=SideEffect(side_effect))
-    _, after = decide_after((contract,), [as_answer(contract, Verdict.fail("odd"), "enforce")], call, "x", RedactionPolicy().redact_value)
+    _, after = decide_after(
+        (contract,),
+        [as_answer(contract, Verdict.fail("odd"), "enforce")],
+        call,
+        "x",
+        RedactionPolicy().redact_value,
+    )
     assert after.warnings[0].startswith(f"odd {advice}")
 
 
-# --- Principals -------------------------------------------------------------------------------------------------------
+# --- Principals -----------------------------------------------------------------------------------
 
 
 @precondition("*")
@@ -650,7 +787,9 @@ async def test_a_principal_given_with_the_call_wins() -> None:
     guard = Edictum(contracts=[only_admins], principal=GUEST)
     assert isinstance(await guard.dispatch("t", {}, ran, principal=ADMIN), ToolExecutionResult)
     asked: list[str] = []
-    guard = Edictum(contracts=[only_admins], principal_resolver=lambda tool, args: asked.append(tool) or GUEST)
+    guard = Edictum(
+        contracts=[only_admins], principal_resolver=lambda tool, args: asked.append(tool) or GUEST
+    )
     assert isinstance(await guard.dispatch("t", {}, ran, principal=ADMIN), ToolExecutionResult)
     assert asked == []
 
@@ -667,7 +806,7 @@ def test_a_resolver_may_find_nobody() -> None:
     assert guard.dispatch_sync("t", {}, ran).details == "role None may not"
 
 
-# --- Options of a call ------------------------------------------------------------------------------------------------
+# --- Options of a call ----------------------------------------------------------------------------
 
 
 def test_options_reach_the_call_and_the_audit() -> None:
@@ -680,13 +819,36 @@ def test_options_reach_the_call_and_the_audit() -> None:
         return Verdict.pass_()
 
     guard = Edictum(contracts=[look])
-    options = {"session_id": "s-1", "call_id": "c-1", "parent_call_id": "c-0", "call_index": 7, "environment": "staging",
-               "caller": "planner", "tool_use_id": "tu-1", "metadata": {"trace": "x"}}  # fmt: skip
+    options = {
+        "session_id": "s-1",
+        "call_id": "c-1",
+        "parent_call_id": "c-0",
+        "call_index": 7,
+        "environment": "staging",
+        "caller": "planner",
+        "tool_use_id": "tu-1",
+        "metadata": {"trace": "x"},
+    }
     guard.dispatch_sync("t", {}, ran, **options)
     call, event = seen[0], guard.local_sink.last()
-    assert (call.session_id, call.call_id, call.parent_call_id, call.call_index) == ("s-1", "c-1", "c-0", 7)
-    assert (call.environment, call.caller, call.tool_use_id, call.metadata) == ("staging", "planner", "tu-1", {"trace": "x"})
-    assert (event.run_id, event.session_id, event.call_id, event.parent_call_id) == ("s-1", "s-1", "c-1", "c-0")
+    assert (call.session_id, call.call_id, call.parent_call_id, call.call_index) == (
+        "s-1",
+        "c-1",
+        "c-0",
+        7,
+    )
+    assert (call.environment, call.caller, call.tool_use_id, call.metadata) == (
+        "staging",
+        "planner",
+        "tu-1",
+        {"trace": "x"},
+    )
+    assert (event.run_id, event.session_id, event.call_id, event.parent_call_id) == (
+        "s-1",
+        "s-1",
+        "c-1",
+        "c-0",
+    )
     assert (event.call_index, event.environment) == (7, "staging")
 
 
@@ -725,9 +887,30 @@ async def test_a_session_contract_reads_the_counters_under_all_their_names() -> 
 
     @session_contract
     async def look(session: Session) -> Verdict:
-        seen.append((session.attempts, session.executions, session.successes, session.failures, int(session.consecutive_failures)))
-        seen.append((await session.attempt_count(), await session.execution_count(), await session.tool_execution_count("t")))
-        seen.append((await session.consecutive_failures(), session.per_tool, session.successes_per_tool, session.in_flight))
+        seen.append(
+            (
+                session.attempts,
+                session.executions,
+                session.successes,
+                session.failures,
+                int(session.consecutive_failures),
+            )
+        )
+        seen.append(
+            (
+                await session.attempt_count(),
+                await session.execution_count(),
+                await session.tool_execution_count("t"),
+            )
+        )
+        seen.append(
+            (
+                await session.consecutive_failures(),
+                session.per_tool,
+                session.successes_per_tool,
+                session.in_flight,
+            )
+        )
         return Verdict.pass_()
 
     guard = Edictum(contracts=[look])

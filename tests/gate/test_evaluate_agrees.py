@@ -1,4 +1,6 @@
-"""``evaluate`` with a session says what ``run`` then does: for all kinds of limits, with windows, budgets, parents, and calls in flight."""
+"""``evaluate`` with a session says what ``run`` then does: for all kinds of limits, with windows,
+budgets, parents, and calls in flight.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from edictum.sessions.sqlite import SqliteStore
 from edictum.sessions.store import StoreLedger
 
 SMALL = st.integers(1, 4)
-SESSION_LIMITS = ("max_attempts", "max_tool_calls", "max_successes", "max_failures", "max_consecutive_failures")
+SESSION_LIMITS = (
+    "max_attempts",
+    "max_tool_calls",
+    "max_successes",
+    "max_failures",
+    "max_consecutive_failures",
+)
 BOUNDS = st.one_of(
     st.tuples(st.sampled_from(SESSION_LIMITS), SMALL),
     st.tuples(
@@ -28,10 +36,18 @@ BOUNDS = st.one_of(
         st.dictionaries(st.sampled_from(["a", "[ab]"]), SMALL, min_size=1),
     ),
     st.tuples(st.just("max_cost"), st.sampled_from([0.5, 1.0])),
-)  # fmt: skip
-CONTRACTS = st.lists(st.tuples(BOUNDS, st.sampled_from([None, "5s", "10s"]), st.sampled_from(["enforce", "observe"])), max_size=4)
-PYTHON = st.builds(OperationLimits, st.none() | SMALL, st.none() | SMALL, max_cost=st.sampled_from([None, 0.7]))
-# A pause, the tool, how the call ends ("held": it is still running when the next one comes), its cost, and whether it has a parent.
+)
+CONTRACTS = st.lists(
+    st.tuples(
+        BOUNDS, st.sampled_from([None, "5s", "10s"]), st.sampled_from(["enforce", "observe"])
+    ),
+    max_size=4,
+)
+PYTHON = st.builds(
+    OperationLimits, st.none() | SMALL, st.none() | SMALL, max_cost=st.sampled_from([None, 0.7])
+)
+# A pause, the tool, how the call ends ("held": it is still running when the next one comes), its
+# cost, and whether it has a parent.
 STEPS = st.tuples(
     st.sampled_from([0.0, 0.0, 3.0, 7.0]),
     st.sampled_from(["a", "b"]),
@@ -42,15 +58,36 @@ STEPS = st.tuples(
 
 
 def bundle(contracts: list[Any], attempts: int) -> str:
-    """One session contract for each limit, and a condition on the session's own counter of attempts."""
+    """One session contract for each limit, and a condition on the session's own counter of
+    attempts.
+    """
     made: list[dict[str, Any]] = [
-        {"id": f"s{number}", "type": "session", "mode": mode, "limits": {name: value, **({"per": per} if per else {})},
-         "then": {"effect": "deny", "message": "full"}}
+        {
+            "id": f"s{number}",
+            "type": "session",
+            "mode": mode,
+            "limits": {name: value, **({"per": per} if per else {})},
+            "then": {"effect": "deny", "message": "full"},
+        }
         for number, ((name, value), per, mode) in enumerate(contracts)
-    ]  # fmt: skip
-    made.append({"id": "asked", "type": "pre", "tool": "b", "when": {"session.attempts": {"gt": attempts}},
-                 "then": {"effect": "deny", "message": "asked"}})  # fmt: skip
-    return json.dumps({"apiVersion": "edictum/v1", "kind": "ContractBundle", "metadata": {"name": "p"}, "contracts": made})
+    ]
+    made.append(
+        {
+            "id": "asked",
+            "type": "pre",
+            "tool": "b",
+            "when": {"session.attempts": {"gt": attempts}},
+            "then": {"effect": "deny", "message": "asked"},
+        }
+    )
+    return json.dumps(
+        {
+            "apiVersion": "edictum/v1",
+            "kind": "ContractBundle",
+            "metadata": {"name": "p"},
+            "contracts": made,
+        }
+    )
 
 
 def memory(clock: Callable[[], float], _: Path) -> Any:
@@ -74,11 +111,16 @@ def test_evaluate_says_what_run_then_does(make: Callable[..., Any], examples: in
 
     @settings(max_examples=examples, deadline=None)
     @given(CONTRACTS, st.none() | PYTHON, st.integers(3, 9), st.lists(STEPS, max_size=12))
-    def agrees(contracts: list[Any], limits: OperationLimits | None, attempts: int, steps: list[Any]) -> None:
+    def agrees(
+        contracts: list[Any], limits: OperationLimits | None, attempts: int, steps: list[Any]
+    ) -> None:
         with TemporaryDirectory() as directory:
             now = [1_000.0]
             guard = Edictum.from_yaml_string(
-                bundle(contracts, attempts), limits=limits, backend=make(lambda: now[0], Path(directory)), environment="test"
+                bundle(contracts, attempts),
+                limits=limits,
+                backend=make(lambda: now[0], Path(directory)),
+                environment="test",
             )
             for pause, tool, end, cost, has_parent in steps:
                 now[0] += pause
@@ -105,7 +147,9 @@ def counted(snapshot: Any) -> Any:
 def carried_out(guard: Edictum, tool: str, end: str, stated: dict[str, Any]) -> bool:
     """Make the call, or start it and leave it running; whether it was denied."""
     if end != "held":
-        return isinstance(guard.dispatch_sync(tool, {"end": end}, answer, session_id="s", **stated), ToolDenied)
+        return isinstance(
+            guard.dispatch_sync(tool, {"end": end}, answer, session_id="s", **stated), ToolDenied
+        )
     ticket = guard.begin_sync(tool, {"end": end}, session_id="s", **stated)
     return ticket.denied is not None
 
@@ -145,7 +189,13 @@ contracts:
     guard.dispatch_sync("t", {}, lambda: 1, session_id="root")
     assert guard.evaluate("t", {}, session_id="child").verdict == "allow"
     assert guard.evaluate("t", {}, session_id="child", parent_session_id="root").verdict == "deny"
-    batch = guard.evaluate_batch([{"tool": "t", "metadata": {"hour": 22}}, {"tool": "t", "amounts": {"cost": 2}}, {"tool": "t"}])
+    batch = guard.evaluate_batch(
+        [
+            {"tool": "t", "metadata": {"hour": 22}},
+            {"tool": "t", "amounts": {"cost": 2}},
+            {"tool": "t"},
+        ]
+    )
     assert [result.verdict for result in batch] == ["deny", "deny", "allow"]
 
 

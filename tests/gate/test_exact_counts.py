@@ -1,4 +1,6 @@
-"""Limits are exact: with limit N and any mix of coroutines and threads, exactly N bodies run, every time."""
+"""Limits are exact: with limit N and any mix of coroutines and threads, exactly N bodies run, every
+time.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ LIMIT = 3
 
 
 class Body:
-    """A tool that counts how often its body runs; it gives control away in the middle, so that calls overlap."""
+    """A tool that counts how often its body runs; it gives control away in the middle, so that
+    calls overlap.
+    """
 
     def __init__(self, fail: Callable[[int], bool] = lambda number: False) -> None:
         self.ran = 0
@@ -74,7 +78,9 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def in_threads(pool: ThreadPoolExecutor, call: Callable[[int], Any], parallel: int = PARALLEL) -> list[Any]:
+def in_threads(
+    pool: ThreadPoolExecutor, call: Callable[[int], Any], parallel: int = PARALLEL
+) -> list[Any]:
     """Results of ``parallel`` calls that start together."""
     start = threading.Barrier(parallel)
 
@@ -85,11 +91,17 @@ def in_threads(pool: ThreadPoolExecutor, call: Callable[[int], Any], parallel: i
     return list(pool.map(one, range(parallel)))
 
 
-async def storm(guard: Edictum, body: Body, session: str, parallel: int = PARALLEL) -> list[ToolOutcome]:
-    return list(await asyncio.gather(*(guard.dispatch("send", {}, body.run, session_id=session) for _ in range(parallel))))
+async def storm(
+    guard: Edictum, body: Body, session: str, parallel: int = PARALLEL
+) -> list[ToolOutcome]:
+    return list(
+        await asyncio.gather(
+            *(guard.dispatch("send", {}, body.run, session_id=session) for _ in range(parallel))
+        )
+    )
 
 
-# --- The plain limit --------------------------------------------------------------------------------------------------
+# --- The plain limit ------------------------------------------------------------------------------
 
 
 async def test_fifty_coroutines_with_limit_three_run_three_bodies() -> None:
@@ -98,7 +110,11 @@ async def test_fifty_coroutines_with_limit_three_run_three_bodies() -> None:
     for repeat in range(REPEATS):
         body = Body()
         outcomes = await storm(guard, body, f"s-{repeat}")
-        assert (body.ran, count(outcomes, ToolExecutionResult), count(outcomes, ToolDenied)) == (LIMIT, LIMIT, PARALLEL - LIMIT)
+        assert (body.ran, count(outcomes, ToolExecutionResult), count(outcomes, ToolDenied)) == (
+            LIMIT,
+            LIMIT,
+            PARALLEL - LIMIT,
+        )
         assert guard.session(f"s-{repeat}").executions == LIMIT
 
 
@@ -109,15 +125,22 @@ def test_fifty_threads_with_limit_three_run_three_bodies(pool: ThreadPoolExecuto
     for repeat in range(REPEATS):
         body, session = Body(), f"s-{repeat}"
         outcomes = in_threads(
-            pool, lambda _, body=body, session=session: guard.dispatch_sync("send", {}, body.run_sync, session_id=session)
+            pool,
+            lambda _, body=body, session=session: guard.dispatch_sync(
+                "send", {}, body.run_sync, session_id=session
+            ),
         )
         assert (body.ran, count(outcomes, ToolExecutionResult)) == (LIMIT, LIMIT)
         assert guard.session(session).in_flight == 0
 
 
 @pytest.mark.usefixtures("eager_threads")
-def test_coroutines_threads_and_several_event_loops_share_one_limit(pool: ThreadPoolExecutor) -> None:
-    """Half the threads run an event loop with several calls each, the others call ``dispatch_sync``, some inside a running loop."""
+def test_coroutines_threads_and_several_event_loops_share_one_limit(
+    pool: ThreadPoolExecutor,
+) -> None:
+    """Half the threads run an event loop with several calls each, the others call
+    ``dispatch_sync``, some inside a running loop.
+    """
     guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT))
     for repeat in range(REPEATS):
         body, session = Body(), f"s-{repeat}"
@@ -136,7 +159,10 @@ async def test_sync_calls_inside_a_running_loop_share_the_limit_with_coroutines(
     guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT))
     for repeat in range(REPEATS):
         body, session = Body(), f"s-{repeat}"
-        waiting = [asyncio.ensure_future(guard.dispatch("send", {}, body.run, session_id=session)) for _ in range(2)]
+        waiting = [
+            asyncio.ensure_future(guard.dispatch("send", {}, body.run, session_id=session))
+            for _ in range(2)
+        ]
         await asyncio.sleep(0)
         outcomes = [guard.dispatch_sync("send", {}, body.run, session_id=session) for _ in range(3)]
         outcomes += await asyncio.gather(*waiting)
@@ -151,7 +177,7 @@ async def test_tickets_hold_their_slots_between_before_and_after() -> None:
     assert guard.session().in_flight == LIMIT
 
 
-# --- Mixed with everything that can go wrong --------------------------------------------------------------------------
+# --- Mixed with everything that can go wrong ------------------------------------------------------
 
 
 async def test_failures_use_up_executions() -> None:
@@ -160,7 +186,11 @@ async def test_failures_use_up_executions() -> None:
     for repeat in range(REPEATS):
         body = Body(fail=lambda number: number % 2 == 0)
         outcomes = await storm(guard, body, f"s-{repeat}")
-        assert (body.ran, count(outcomes, ToolFailure), count(outcomes, ToolExecutionResult)) == (LIMIT, 1, 2)
+        assert (body.ran, count(outcomes, ToolFailure), count(outcomes, ToolExecutionResult)) == (
+            LIMIT,
+            1,
+            2,
+        )
 
 
 async def test_denials_and_raising_hooks_take_no_slots() -> None:
@@ -186,25 +216,39 @@ async def test_denials_and_raising_hooks_take_no_slots() -> None:
         async def send(number: int, body: Body = body) -> str:
             return await body.run()
 
-        calls = [guard.dispatch("send", {"number": number}, send, session_id=session) for number in range(PARALLEL)]
+        calls = [
+            guard.dispatch("send", {"number": number}, send, session_id=session)
+            for number in range(PARALLEL)
+        ]
         outcomes = await asyncio.gather(*calls)
         assert (body.ran, count(outcomes, ToolExecutionResult)) == (LIMIT, LIMIT)
         assert guard.session(session).attempts == PARALLEL
 
 
 async def test_cancelled_calls_count_as_failed_executions() -> None:
-    """A call that was cancelled while its tool ran keeps its slot; one that was cancelled before gives it back."""
+    """A call that was cancelled while its tool ran keeps its slot; one that was cancelled before
+    gives it back.
+    """
     guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT))
     for repeat in range(REPEATS):
         body, session = Body(), f"s-{repeat}"
-        tasks = [asyncio.ensure_future(guard.dispatch("send", {}, body.run, session_id=session)) for _ in range(PARALLEL)]
+        tasks = [
+            asyncio.ensure_future(guard.dispatch("send", {}, body.run, session_id=session))
+            for _ in range(PARALLEL)
+        ]
         await asyncio.sleep(0)
         for task in tasks[:2]:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         assert sum(isinstance(end, asyncio.CancelledError) for end in ended) == 2
         counted = guard.session(session).snapshot().totals
-        assert (body.ran, counted.executions, counted.successes, counted.failures, counted.in_flight) == (LIMIT, LIMIT, 1, 2, 0)
+        assert (
+            body.ran,
+            counted.executions,
+            counted.successes,
+            counted.failures,
+            counted.in_flight,
+        ) == (LIMIT, LIMIT, 1, 2, 0)
 
 
 @pytest.mark.usefixtures("eager_threads")
@@ -216,21 +260,32 @@ def test_the_mix_is_exact_over_threads_too(pool: ThreadPoolExecutor) -> None:
             raise RuntimeError("hook broke")
         return HookDecision.deny("no") if call.args["number"] % 11 == 0 else HookDecision.allow()
 
-    guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT), hooks=[HookRegistration("before", "*", broken_for_some)])
+    guard = Edictum(
+        limits=OperationLimits(max_tool_calls=LIMIT),
+        hooks=[HookRegistration("before", "*", broken_for_some)],
+    )
     for repeat in range(REPEATS):
         body, session = Body(fail=lambda number: number == 2), f"s-{repeat}"
 
         def drive(number: int, body: Body = body, session: str = session) -> Any:
-            return guard.dispatch_sync("send", {"number": number}, lambda number: body.run_sync(), session_id=session)
+            return guard.dispatch_sync(
+                "send", {"number": number}, lambda number: body.run_sync(), session_id=session
+            )
 
         outcomes = in_threads(pool, drive)
-        assert (body.ran, count(outcomes, ToolFailure), count(outcomes, ToolExecutionResult)) == (LIMIT, 1, 2)
+        assert (body.ran, count(outcomes, ToolFailure), count(outcomes, ToolExecutionResult)) == (
+            LIMIT,
+            1,
+            2,
+        )
         totals = guard.session(session).snapshot().totals
         assert (totals.attempts, totals.executions, totals.in_flight) == (PARALLEL, LIMIT, 0)
 
 
 async def test_one_call_id_used_twice_at_once_does_not_get_around_the_limit() -> None:
-    """Call ids come from a framework or a model; reusing one must not make two calls share a slot."""
+    """Call ids come from a framework or a model; reusing one must not make two calls share a
+    slot.
+    """
     guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT))
     body = Body()
     calls = [guard.dispatch("send", {}, body.run, call_id="call-1") for _ in range(PARALLEL)]
@@ -249,7 +304,7 @@ async def test_one_call_id_used_again_later_counts_again() -> None:
     assert (body.ran, guard.session().executions) == (LIMIT, LIMIT)
 
 
-# --- Attempts ---------------------------------------------------------------------------------------------------------
+# --- Attempts -------------------------------------------------------------------------------------
 
 
 async def test_max_attempts_three_lets_exactly_three_attempts_through() -> None:
@@ -268,13 +323,21 @@ def test_max_attempts_is_exact_over_threads(pool: ThreadPoolExecutor) -> None:
     guard = Edictum(limits=OperationLimits(max_attempts=LIMIT))
     for repeat in range(REPEATS):
         body, session = Body(), f"s-{repeat}"
-        in_threads(pool, lambda _, body=body, session=session: guard.dispatch_sync("send", {}, body.run_sync, session_id=session))
+        in_threads(
+            pool,
+            lambda _, body=body, session=session: guard.dispatch_sync(
+                "send", {}, body.run_sync, session_id=session
+            ),
+        )
         assert body.ran == LIMIT
 
 
 async def test_denied_attempts_use_up_attempts() -> None:
     """An agent that is stuck on a denial runs into the attempt limit."""
-    guard = Edictum(contracts=[precondition("rm")(lambda call: Verdict.fail("no"))], limits=OperationLimits(max_attempts=LIMIT))
+    guard = Edictum(
+        contracts=[precondition("rm")(lambda call: Verdict.fail("no"))],
+        limits=OperationLimits(max_attempts=LIMIT),
+    )
     for _ in range(LIMIT):
         assert isinstance(await guard.dispatch("rm", {}, print), ToolDenied)
     last = await guard.dispatch("ls", {}, print)
@@ -282,11 +345,13 @@ async def test_denied_attempts_use_up_attempts() -> None:
     assert last.decision_source == "attempt_limit"
 
 
-# --- Successes, failures ----------------------------------------------------------------------------------------------
+# --- Successes, failures --------------------------------------------------------------------------
 
 
 async def test_a_call_in_flight_reserves_a_success() -> None:
-    """With ``max_successes`` three calls run at once and no more; they may all turn out successes."""
+    """With ``max_successes`` three calls run at once and no more; they may all turn out
+    successes.
+    """
     guard = Edictum(limits=OperationLimits(max_successes=LIMIT))
     for repeat in range(REPEATS):
         body = Body()
@@ -310,7 +375,12 @@ def test_max_successes_is_never_exceeded_over_threads(pool: ThreadPoolExecutor) 
     guard = Edictum(limits=OperationLimits(max_successes=LIMIT))
     for repeat in range(REPEATS):
         body, session = Body(fail=lambda number: number % 3 == 0), f"s-{repeat}"
-        in_threads(pool, lambda _, body=body, session=session: guard.dispatch_sync("send", {}, body.run_sync, session_id=session))
+        in_threads(
+            pool,
+            lambda _, body=body, session=session: guard.dispatch_sync(
+                "send", {}, body.run_sync, session_id=session
+            ),
+        )
         assert guard.session(session).successes <= LIMIT
         assert guard.session(session).in_flight == 0
 
@@ -339,18 +409,28 @@ async def test_consecutive_failures_trip_and_a_success_resets_them() -> None:
     fails = iter([True, False, True, True, True])
     body = Body(fail=lambda number: next(fails))
     outcomes = [await guard.dispatch("send", {}, body.run) for _ in range(5)]
-    assert [type(outcome) for outcome in outcomes] == [ToolFailure, ToolExecutionResult, ToolFailure, ToolFailure, ToolDenied]
+    assert [type(outcome) for outcome in outcomes] == [
+        ToolFailure,
+        ToolExecutionResult,
+        ToolFailure,
+        ToolFailure,
+        ToolDenied,
+    ]
     assert outcomes[-1].decision_name == "max_consecutive_failures"
 
 
-# --- Per tool ---------------------------------------------------------------------------------------------------------
+# --- Per tool -------------------------------------------------------------------------------------
 
 
 async def test_per_tool_limits_count_each_tool_apart() -> None:
     """A limit of one tool does not touch another."""
     guard = Edictum(limits=OperationLimits(max_calls_per_tool={"send": 2}))
     sent, read = Body(), Body()
-    calls = [guard.dispatch(name, {}, body.run) for _ in range(10) for name, body in (("send", sent), ("read", read))]
+    calls = [
+        guard.dispatch(name, {}, body.run)
+        for _ in range(10)
+        for name, body in (("send", sent), ("read", read))
+    ]
     await asyncio.gather(*calls)
     assert (sent.ran, read.ran) == (2, 10)
 
@@ -360,7 +440,10 @@ async def test_the_tools_of_a_glob_share_one_count() -> None:
     guard = Edictum(limits=OperationLimits(max_calls_per_tool={"mcp_*": LIMIT}))
     for repeat in range(REPEATS):
         body, session = Body(), f"s-{repeat}"
-        calls = [guard.dispatch(f"mcp_{number % 5}", {}, body.run, session_id=session) for number in range(PARALLEL)]
+        calls = [
+            guard.dispatch(f"mcp_{number % 5}", {}, body.run, session_id=session)
+            for number in range(PARALLEL)
+        ]
         await asyncio.gather(*calls)
         assert body.ran == LIMIT
 
@@ -382,7 +465,7 @@ async def test_a_limit_of_zero_lets_nothing_through() -> None:
     assert body.ran == 0
 
 
-# --- Session contracts written in Python ------------------------------------------------------------------------------
+# --- Session contracts written in Python ----------------------------------------------------------
 
 
 @session_contract
@@ -393,15 +476,27 @@ def at_most_three(session: Session) -> Verdict:
 @session_contract
 async def at_most_three_async(session: Session) -> Verdict:
     await asyncio.sleep(0)
-    return Verdict.fail("three are enough") if await session.execution_count() >= LIMIT else Verdict.pass_()
+    return (
+        Verdict.fail("three are enough")
+        if await session.execution_count() >= LIMIT
+        else Verdict.pass_()
+    )
 
 
 @session_contract
 def at_most_three_of_send(session: Session) -> Verdict:
-    return Verdict.fail("three are enough") if session.per_tool.get("send", 0) >= LIMIT else Verdict.pass_()
+    return (
+        Verdict.fail("three are enough")
+        if session.per_tool.get("send", 0) >= LIMIT
+        else Verdict.pass_()
+    )
 
 
-@pytest.mark.parametrize("contract", [at_most_three, at_most_three_async, at_most_three_of_send], ids=lambda contract: contract.id)
+@pytest.mark.parametrize(
+    "contract",
+    [at_most_three, at_most_three_async, at_most_three_of_send],
+    ids=lambda contract: contract.id,
+)
 async def test_a_session_contract_is_exact_for_coroutines(contract: Any) -> None:
     """``session.executions >= 3`` lets three of fifty through: calls in flight count."""
     guard = Edictum(contracts=[contract])
@@ -417,12 +512,19 @@ def test_a_session_contract_is_exact_for_threads(pool: ThreadPoolExecutor) -> No
     guard = Edictum(contracts=[at_most_three])
     for repeat in range(REPEATS):
         body, session = Body(), f"s-{repeat}"
-        in_threads(pool, lambda _, body=body, session=session: guard.dispatch_sync("send", {}, body.run_sync, session_id=session))
+        in_threads(
+            pool,
+            lambda _, body=body, session=session: guard.dispatch_sync(
+                "send", {}, body.run_sync, session_id=session
+            ),
+        )
         assert body.ran == LIMIT
 
 
 class TogetherLedger(MemoryLedger):
-    """Answers only when ``parties`` calls hold their slots, all of them together: the worst moment, every time."""
+    """Answers only when ``parties`` calls hold their slots, all of them together: the worst moment,
+    every time.
+    """
 
     def __init__(self, parties: int) -> None:
         super().__init__()
@@ -435,8 +537,12 @@ class TogetherLedger(MemoryLedger):
         return grant
 
 
-@pytest.mark.parametrize("contract", [at_most_three, at_most_three_of_send], ids=lambda contract: contract.id)
-def test_calls_that_look_at_the_session_at_the_same_moment_do_not_all_refuse_each_other(contract: Any, pool: ThreadPoolExecutor) -> None:
+@pytest.mark.parametrize(
+    "contract", [at_most_three, at_most_three_of_send], ids=lambda contract: contract.id
+)
+def test_calls_that_look_at_the_session_at_the_same_moment_do_not_all_refuse_each_other(
+    contract: Any, pool: ThreadPoolExecutor
+) -> None:
     """Ten calls hold a slot each and look at once; three of them must still run."""
     guard = Edictum(contracts=[contract], backend=TogetherLedger(10))
     body = Body()
@@ -444,10 +550,12 @@ def test_calls_that_look_at_the_session_at_the_same_moment_do_not_all_refuse_eac
     assert body.ran == LIMIT
 
 
-# --- Ledgers that must be awaited -------------------------------------------------------------------------------------
+# --- Ledgers that must be awaited -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [AsyncLedger, MemoryBackend], ids=["async ledger", "four-verb storage"])
+@pytest.mark.parametrize(
+    "make", [AsyncLedger, MemoryBackend], ids=["async ledger", "four-verb storage"]
+)
 async def test_a_ledger_that_is_awaited_is_exact_for_coroutines(make: Callable[[], Any]) -> None:
     """The slots are taken in one atomic step, however long the answer takes."""
     guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT), backend=make())
@@ -459,20 +567,39 @@ async def test_a_ledger_that_is_awaited_is_exact_for_coroutines(make: Callable[[
 
 
 @pytest.mark.usefixtures("eager_threads")
-@pytest.mark.parametrize("make", [AsyncLedger, MemoryBackend], ids=["async ledger", "four-verb storage"])
-def test_a_ledger_that_is_awaited_is_exact_for_threads(make: Callable[[], Any], pool: ThreadPoolExecutor) -> None:
+@pytest.mark.parametrize(
+    "make", [AsyncLedger, MemoryBackend], ids=["async ledger", "four-verb storage"]
+)
+def test_a_ledger_that_is_awaited_is_exact_for_threads(
+    make: Callable[[], Any], pool: ThreadPoolExecutor
+) -> None:
     """Threads reach it through the portal."""
     guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT), backend=make())
     for repeat in range(REPEATS):
         body, session = Body(), f"s-{repeat}"
-        in_threads(pool, lambda _, body=body, session=session: guard.dispatch_sync("send", {}, body.run_sync, session_id=session))
+        in_threads(
+            pool,
+            lambda _, body=body, session=session: guard.dispatch_sync(
+                "send", {}, body.run_sync, session_id=session
+            ),
+        )
         assert body.ran == LIMIT
 
 
-@pytest.mark.parametrize("contract", [at_most_three, at_most_three_async, at_most_three_of_send], ids=lambda contract: contract.id)
-@pytest.mark.parametrize("make", [AsyncLedger, lambda: SlowBackend()], ids=["async ledger", "four-verb storage"])
-async def test_a_session_contract_on_a_ledger_that_is_awaited_is_exact(make: Callable[[], Any], contract: Any) -> None:
-    """Each call is judged by the counters of the moment when it took its slot: not more than three run, and not fewer."""
+@pytest.mark.parametrize(
+    "contract",
+    [at_most_three, at_most_three_async, at_most_three_of_send],
+    ids=lambda contract: contract.id,
+)
+@pytest.mark.parametrize(
+    "make", [AsyncLedger, lambda: SlowBackend()], ids=["async ledger", "four-verb storage"]
+)
+async def test_a_session_contract_on_a_ledger_that_is_awaited_is_exact(
+    make: Callable[[], Any], contract: Any
+) -> None:
+    """Each call is judged by the counters of the moment when it took its slot: not more than three
+    run, and not fewer.
+    """
     guard = Edictum(contracts=[contract], backend=make())
     for repeat in range(REPEATS // 10):
         body = Body()
@@ -480,7 +607,11 @@ async def test_a_session_contract_on_a_ledger_that_is_awaited_is_exact(make: Cal
         assert body.ran == LIMIT
 
 
-@pytest.mark.parametrize("make", [MemoryLedger, AsyncLedger, MemoryBackend], ids=["memory", "async ledger", "four-verb storage"])
+@pytest.mark.parametrize(
+    "make",
+    [MemoryLedger, AsyncLedger, MemoryBackend],
+    ids=["memory", "async ledger", "four-verb storage"],
+)
 async def test_a_session_contract_sees_failures_in_a_row(make: Callable[[], Any]) -> None:
     """Written as a breaker, it opens with every ledger."""
 
@@ -495,7 +626,9 @@ async def test_a_session_contract_sees_failures_in_a_row(make: Callable[[], Any]
 
 
 class SlowBackend(MemoryBackend):
-    """A four-verb storage that gives control away before every operation, so that operations of all calls interleave."""
+    """A four-verb storage that gives control away before every operation, so that operations of all
+    calls interleave.
+    """
 
     async def get(self, key: str) -> str | None:
         await asyncio.sleep(0)
@@ -516,7 +649,9 @@ class SlowBackend(MemoryBackend):
     ],
     ids=["calls", "successes", "attempts", "per tool and glob"],
 )
-async def test_a_storage_whose_operations_interleave_is_still_exact(limits: OperationLimits) -> None:
+async def test_a_storage_whose_operations_interleave_is_still_exact(
+    limits: OperationLimits,
+) -> None:
     """Adding, comparing and giving back is enough, also when everybody does it at once."""
     guard = Edictum(limits=limits, backend=SlowBackend())
     for repeat in range(REPEATS):

@@ -31,7 +31,13 @@ from edictum.core.contract import Kind
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
 from edictum.runtime.perform import PORT_FAILURES
 from edictum.sessions import MemoryLedger
-from edictum.testing import FailingApprovalBackend, FailingLedger, FailingSink, RecordingSink, ScriptedApprovalBackend
+from edictum.testing import (
+    FailingApprovalBackend,
+    FailingLedger,
+    FailingSink,
+    RecordingSink,
+    ScriptedApprovalBackend,
+)
 
 PROVEN: set[str] = set()
 
@@ -64,7 +70,9 @@ ask = precondition("*", id="ask", effect="approve")(lambda call: Verdict.fail("s
 
 
 def refused(guard: Edictum, source: str | None = None) -> ToolDenied:
-    """The denial of a call whose body did not run, which left one closing event and no slot behind."""
+    """The denial of a call whose body did not run, which left one closing event and no slot
+    behind.
+    """
     bodies: list[str] = []
     outcome = guard.dispatch_sync("t", {}, lambda: bodies.append("ran"))
     assert isinstance(outcome, ToolDenied), outcome
@@ -74,7 +82,7 @@ def refused(guard: Edictum, source: str | None = None) -> ToolDenied:
     return outcome
 
 
-# --- Contracts, hooks -------------------------------------------------------------------------------------------------
+# --- Contracts, hooks -----------------------------------------------------------------------------
 
 CONTRACTS: dict[str, Contract] = {
     "precondition raises": precondition("*")(broken),
@@ -109,13 +117,21 @@ class TestAContractThatBreaks:
         assert " error: " in outcome.details
         assert event.contracts_evaluated[-1]["passed"] is False
         assert backend.requests == []
-        assert (guard.session().attempts, guard.session().executions, guard.session().in_flight) == (1, 0, 0)
+        assert (
+            guard.session().attempts,
+            guard.session().executions,
+            guard.session().in_flight,
+        ) == (1, 0, 0)
 
     def test_is_only_reported_in_observe_mode(self, name: str) -> None:
         """The call runs."""
         guard = Edictum(contracts=[CONTRACTS[name]], mode="observe")
         assert isinstance(guard.dispatch_sync("t", {}, ran), ToolExecutionResult)
-        assert [event.action for event in guard.local_sink.events] == ["call_would_deny", "call_allowed", "call_executed"]
+        assert [event.action for event in guard.local_sink.events] == [
+            "call_would_deny",
+            "call_allowed",
+            "call_executed",
+        ]
 
     def test_is_data_for_evaluate_too(self, name: str) -> None:
         """A dry run says what a run would do."""
@@ -146,7 +162,12 @@ def test_a_hook_that_breaks_denies_with_policy_error(name: str) -> None:
 
 @pytest.mark.parametrize(
     "decision",
-    [lambda: HookDecision("deny", "no"), lambda: HookDecision("allowed"), lambda: HookDecision(None), lambda: HookDecision(False)],
+    [
+        lambda: HookDecision("deny", "no"),
+        lambda: HookDecision("allowed"),
+        lambda: HookDecision(None),
+        lambda: HookDecision(False),
+    ],
 )
 def test_a_hook_decision_made_by_hand_from_the_wrong_thing_does_not_allow(decision: Any) -> None:
     """``HookDecision("deny")`` means deny, and what means nothing is an error."""
@@ -155,23 +176,38 @@ def test_a_hook_decision_made_by_hand_from_the_wrong_thing_does_not_allow(decisi
 
 def test_one_that_breaks_does_not_keep_the_others_from_being_asked() -> None:
     """Their answers are recorded."""
-    guard = Edictum(contracts=[CONTRACTS["precondition raises"], precondition("*", id="other")(lambda call: Verdict.fail("no"))])
+    guard = Edictum(
+        contracts=[
+            CONTRACTS["precondition raises"],
+            precondition("*", id="other")(lambda call: Verdict.fail("no")),
+        ]
+    )
     refused(guard)
     messages = [record["message"] for record in guard.local_sink.last().contracts_evaluated]
     assert messages == ["Precondition error: LookupError: it broke", "no"]
 
 
 @proves("postcondition")
-@pytest.mark.parametrize("check", [broken, broken_later, lambda call, result: None], ids=["raises", "raises later", "None"])
+@pytest.mark.parametrize(
+    "check",
+    [broken, broken_later, lambda call, result: None],
+    ids=["raises", "raises later", "None"],
+)
 @pytest.mark.parametrize(("effect", "value"), [("warn", "ran"), ("redact", None), ("deny", None)])
 def test_a_postcondition_that_breaks_objects(check: Any, effect: str, value: Any) -> None:
     """Warn warns; redact and deny suppress, since nobody knows what is in there."""
     guard = Edictum(contracts=[postcondition("*", effect=effect)(check)])
     outcome = guard.dispatch_sync("t", {}, ran)
     assert isinstance(outcome, ToolExecutionResult)
-    assert outcome.value == value or str(outcome.value).startswith("[OUTPUT SUPPRESSED] Postcondition error: ")
+    assert outcome.value == value or str(outcome.value).startswith(
+        "[OUTPUT SUPPRESSED] Postcondition error: "
+    )
     event = guard.local_sink.last()
-    assert (event.policy_error, event.postconditions_passed, event.action) == (True, False, "call_executed")
+    assert (event.policy_error, event.postconditions_passed, event.action) == (
+        True,
+        False,
+        "call_executed",
+    )
     assert guard.session().successes == 1
 
 
@@ -185,7 +221,7 @@ def test_a_success_check_that_breaks_makes_a_failure() -> None:
     assert guard.local_sink.last().result_summary == "ran"
 
 
-# --- Principal resolver, callbacks ------------------------------------------------------------------------------------
+# --- Principal resolver, callbacks ----------------------------------------------------------------
 
 
 @proves("principal resolver")
@@ -195,8 +231,12 @@ def test_a_success_check_that_breaks_makes_a_failure() -> None:
     ids=["raises", "raises later", "text", "dict"],
 )
 def test_a_resolver_that_breaks_denies(resolver: Any) -> None:
-    """The attempt counts, the event says why; no contract is asked about a call of an unknown principal."""
-    guard = Edictum(principal_resolver=resolver, contracts=[precondition("*")(lambda call: Verdict.pass_())])
+    """The attempt counts, the event says why; no contract is asked about a call of an unknown
+    principal.
+    """
+    guard = Edictum(
+        principal_resolver=resolver, contracts=[precondition("*")(lambda call: Verdict.pass_())]
+    )
     outcome = refused(guard, "principal_resolver")
     assert (outcome.reason, outcome.policy_error) == ("policy_error", True)
     assert outcome.details.startswith("The principal could not be resolved: ")
@@ -212,7 +252,9 @@ def test_a_resolver_that_breaks_denies_in_a_dry_run_too() -> None:
 
 @proves("callback (`on_allow`, `on_deny`, after-hook)")
 @pytest.mark.parametrize("callback", [broken, broken_later], ids=["raises", "raises later"])
-def test_a_callback_that_breaks_changes_nothing_and_is_logged(callback: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_breaks_changes_nothing_and_is_logged(
+    callback: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """on_allow, on_deny and after-hooks are told, not asked."""
     hooks = [HookRegistration("after", "*", callback)]
     deny = precondition("rm")(lambda call: Verdict.fail("no"))
@@ -226,18 +268,24 @@ def test_a_callback_that_breaks_changes_nothing_and_is_logged(callback: Any, cap
         f"after-hook {callback.__name__} raised; the call goes on",
         "on_deny raised; the call goes on",
     ]
-    assert [event.action for event in guard.local_sink.events] == ["call_allowed", "call_executed", "call_denied"]
+    assert [event.action for event in guard.local_sink.events] == [
+        "call_allowed",
+        "call_executed",
+        "call_denied",
+    ]
 
 
 def test_an_after_hook_whose_when_raises_is_not_run_and_changes_nothing() -> None:
     """The call goes on."""
     seen: list[Any] = []
-    guard = Edictum(hooks=[HookRegistration("after", "*", lambda call, result: seen.append(1), when=broken)])
+    guard = Edictum(
+        hooks=[HookRegistration("after", "*", lambda call, result: seen.append(1), when=broken)]
+    )
     assert guard.dispatch_sync("t", {}, ran).value == "ran"
     assert seen == []
 
 
-# --- Ledger -----------------------------------------------------------------------------------------------------------
+# --- Ledger ---------------------------------------------------------------------------------------
 
 
 @proves("ledger, before the tool")
@@ -251,30 +299,45 @@ class TestALedgerThatFailsBefore:
         assert guard.local_sink.last().action == "call_denied"
 
     def test_a_grant_without_what_session_contracts_look_at(self) -> None:
-        """They are not asked with half of the numbers, and the slot that was taken is given back."""
+        """They are not asked with half of the numbers, and the slot that was taken is given
+        back.
+        """
 
         class TerseLedger(MemoryLedger):
             def reserve(self, reservation: Reservation) -> Grant:
                 grant = super().reserve(reservation)
                 return Grant(grant.granted, grant.counters, grant.breaches)
 
-        guard = Edictum(backend=TerseLedger(), contracts=[session_contract(lambda session: Verdict.pass_())])
+        guard = Edictum(
+            backend=TerseLedger(), contracts=[session_contract(lambda session: Verdict.pass_())]
+        )
         outcome = refused(guard, "ledger")
-        assert (outcome.policy_error, outcome.details) == (True, "The session ledger did not tell the counters of each tool.")
+        assert (outcome.policy_error, outcome.details) == (
+            True,
+            "The session ledger did not tell the counters of each tool.",
+        )
         assert guard.session().in_flight == 0
         no = precondition("*", id="no")(lambda call: Verdict.fail("no"))
-        denied = Edictum(backend=TerseLedger(), contracts=[session_contract(lambda session: Verdict.pass_()), no])
+        denied = Edictum(
+            backend=TerseLedger(), contracts=[session_contract(lambda session: Verdict.pass_()), no]
+        )
         assert refused(denied).decision_name == "no"
 
     def test_counting_the_attempt_of_a_denied_call(self) -> None:
         """It is denied anyway, for the first reason."""
-        guard = Edictum(backend=FailingLedger(["reserve"]), contracts=[precondition("*", id="no")(lambda call: Verdict.fail("no"))])
+        guard = Edictum(
+            backend=FailingLedger(["reserve"]),
+            contracts=[precondition("*", id="no")(lambda call: Verdict.fail("no"))],
+        )
         assert refused(guard).decision_name == "no"
 
     def test_looking_before_an_approval(self) -> None:
         """Nobody is asked."""
         backend = InMemoryApprovalBackend(True)
-        refused(Edictum(backend=FailingLedger(["reserve"]), contracts=[ask], approval_backend=backend), "ledger")
+        refused(
+            Edictum(backend=FailingLedger(["reserve"]), contracts=[ask], approval_backend=backend),
+            "ledger",
+        )
         assert backend.requests == []
 
     def test_observing_does_not_make_up_for_it(self) -> None:
@@ -290,7 +353,13 @@ class TestALedgerThatFailsBefore:
                 return answer  # type: ignore[no-any-return]
 
         for contracts in ([], [precondition("*", id="no")(lambda call: Verdict.fail("no"))], [ask]):
-            refused(Edictum(backend=OddLedger(), contracts=contracts, approval_backend=InMemoryApprovalBackend(True)))
+            refused(
+                Edictum(
+                    backend=OddLedger(),
+                    contracts=contracts,
+                    approval_backend=InMemoryApprovalBackend(True),
+                )
+            )
 
     def test_counters_that_are_none(self) -> None:
         """The same for the counters of each tool."""
@@ -299,7 +368,12 @@ class TestALedgerThatFailsBefore:
             def reserve(self, reservation: Reservation) -> Grant:
                 return Grant(True, super().reserve(reservation).counters, (), 5)  # type: ignore[arg-type]
 
-        refused(Edictum(backend=OddLedger(), contracts=[session_contract(lambda session: Verdict.pass_())]), "ledger")
+        refused(
+            Edictum(
+                backend=OddLedger(), contracts=[session_contract(lambda session: Verdict.pass_())]
+            ),
+            "ledger",
+        )
 
 
 @proves("ledger, after the tool")
@@ -309,9 +383,15 @@ class TestALedgerThatFailsAfter:
         guard = Edictum(backend=FailingLedger(["settle"]))
         outcome = guard.dispatch_sync("t", {}, ran)
         assert isinstance(outcome, ToolExecutionResult)
-        assert (outcome.value, outcome.notes) == ("ran", ("The call could not be counted: the ledger is down",))
+        assert (outcome.value, outcome.notes) == (
+            "ran",
+            ("The call could not be counted: the ledger is down",),
+        )
         event = guard.local_sink.last()
-        assert (event.action, event.error) == ("call_executed", "The call could not be counted: the ledger is down")
+        assert (event.action, event.error) == (
+            "call_executed",
+            "The call could not be counted: the ledger is down",
+        )
 
     def test_a_failure_is_kept_too(self) -> None:
         """With both texts in the event."""
@@ -319,11 +399,16 @@ class TestALedgerThatFailsAfter:
         outcome = guard.dispatch_sync("t", {}, lambda: 1 / 0)
         assert isinstance(outcome, ToolFailure)
         assert outcome.notes
-        assert guard.local_sink.last().error == "division by zero; The call could not be counted: the ledger is down"
+        assert (
+            guard.local_sink.last().error
+            == "division by zero; The call could not be counted: the ledger is down"
+        )
 
     def test_its_secrets_are_not_shown(self) -> None:
         """Connection errors like to name the URL they could not reach."""
-        guard = Edictum(backend=FailingLedger(["settle"], error="cannot reach redis://admin:hunter2@db/0"))
+        guard = Edictum(
+            backend=FailingLedger(["settle"], error="cannot reach redis://admin:hunter2@db/0")
+        )
         outcome = guard.dispatch_sync("t", {}, ran)
         assert "hunter2" not in guard.local_sink.last().error
         assert "hunter2" not in "".join(outcome.notes)
@@ -339,7 +424,7 @@ class TestALedgerThatFailsAfter:
         assert isinstance(outcome, ToolExecutionResult)
 
 
-# --- Audit ------------------------------------------------------------------------------------------------------------
+# --- Audit ----------------------------------------------------------------------------------------
 
 
 @proves("audit, before the tool")
@@ -350,40 +435,70 @@ class TestAnAuditThatFailsBefore:
         guard = Edictum(audit_sink=FailingSink(["call_allowed"], asynchronous=asynchronous))
         outcome = refused(guard, "audit")
         assert (outcome.reason, outcome.policy_error) == ("policy_error", True)
-        assert outcome.details == "The audit could not be written, so the call was not started: FailingSink: the disk is full"
-        assert (guard.session().attempts, guard.session().executions, guard.session().in_flight) == (1, 0, 0)
-        assert [event.action for event in guard.local_sink.events] == ["call_allowed", "call_denied"]
+        assert (
+            outcome.details
+            == "The audit could not be written, so the call was not started: FailingSink: the disk"
+            " is full"
+        )
+        assert (
+            guard.session().attempts,
+            guard.session().executions,
+            guard.session().in_flight,
+        ) == (1, 0, 0)
+        assert [event.action for event in guard.local_sink.events] == [
+            "call_allowed",
+            "call_denied",
+        ]
 
     def test_a_denial_that_cannot_be_written_is_still_a_denial(self, asynchronous: bool) -> None:
         """The outcome's notes say so."""
         guard = Edictum(
-            audit_sink=FailingSink(asynchronous=asynchronous), contracts=[precondition("*", id="no")(lambda call: Verdict.fail("no"))]
+            audit_sink=FailingSink(asynchronous=asynchronous),
+            contracts=[precondition("*", id="no")(lambda call: Verdict.fail("no"))],
         )
         outcome = refused(guard, "precondition")
-        assert outcome.notes == ("The denial could not be written to the audit: FailingSink: the disk is full",)
+        assert outcome.notes == (
+            "The denial could not be written to the audit: FailingSink: the disk is full",
+        )
 
-    def test_a_sink_that_is_not_required_is_skipped(self, asynchronous: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_sink_that_is_not_required_is_skipped(
+        self, asynchronous: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """It is logged, and the call goes on."""
-        guard = Edictum(audit_sink=FailingSink(required=False, asynchronous=asynchronous, error="no network"))
+        guard = Edictum(
+            audit_sink=FailingSink(required=False, asynchronous=asynchronous, error="no network")
+        )
         outcome = guard.dispatch_sync("t", {}, ran)
         assert isinstance(outcome, ToolExecutionResult)
         assert outcome.notes == ()
-        assert [record.getMessage() for record in caplog.records] == ["audit sink FailingSink failed: no network"] * 2
+        assert [record.getMessage() for record in caplog.records] == [
+            "audit sink FailingSink failed: no network"
+        ] * 2
 
     def test_all_sinks_are_tried(self, asynchronous: bool) -> None:
         """The one that works has the event, whatever the others do."""
         good = RecordingSink(asynchronous=asynchronous)
-        guard = Edictum(audit_sink=[FailingSink(asynchronous=asynchronous), good, FailingSink(error="also full")])
+        guard = Edictum(
+            audit_sink=[
+                FailingSink(asynchronous=asynchronous),
+                good,
+                FailingSink(error="also full"),
+            ]
+        )
         outcome = refused(guard, "audit")
         assert "FailingSink: the disk is full" in outcome.details
         assert "FailingSink: also full" in outcome.details
         assert [event.action for event in good.events] == ["call_allowed", "call_denied"]
 
-    def test_a_request_for_approval_that_cannot_be_written_is_withdrawn(self, asynchronous: bool) -> None:
+    def test_a_request_for_approval_that_cannot_be_written_is_withdrawn(
+        self, asynchronous: bool
+    ) -> None:
         """Nobody is left thinking about a call that will not run."""
         backend = InMemoryApprovalBackend()
         guard = Edictum(
-            contracts=[ask], approval_backend=backend, audit_sink=FailingSink(["call_approval_requested"], asynchronous=asynchronous)
+            contracts=[ask],
+            approval_backend=backend,
+            audit_sink=FailingSink(["call_approval_requested"], asynchronous=asynchronous),
         )
         refused(guard, "audit")
         assert backend.withdrawn == [request.approval_id for request in backend.requests]
@@ -391,45 +506,62 @@ class TestAnAuditThatFailsBefore:
     def test_a_grant_that_cannot_be_written_is_no_grant(self, asynchronous: bool) -> None:
         """The call does not start."""
         sink = FailingSink(["call_approval_granted"], asynchronous=asynchronous)
-        guard = Edictum(contracts=[ask], approval_backend=InMemoryApprovalBackend(True), audit_sink=sink)
+        guard = Edictum(
+            contracts=[ask], approval_backend=InMemoryApprovalBackend(True), audit_sink=sink
+        )
         refused(guard, "audit")
         assert guard.session().in_flight == 0
 
-    def test_a_refusal_of_an_approval_that_cannot_be_written_is_still_one(self, asynchronous: bool) -> None:
+    def test_a_refusal_of_an_approval_that_cannot_be_written_is_still_one(
+        self, asynchronous: bool
+    ) -> None:
         """And is written as a denial, if that can be written."""
         sink = FailingSink(["call_approval_denied"], asynchronous=asynchronous)
-        guard = Edictum(contracts=[ask], approval_backend=InMemoryApprovalBackend(False), audit_sink=sink)
+        guard = Edictum(
+            contracts=[ask], approval_backend=InMemoryApprovalBackend(False), audit_sink=sink
+        )
         assert refused(guard).reason == "write_denied"
         assert sink.events[-1].action == "call_denied"
 
-    def test_a_waived_objection_that_cannot_be_written_stops_the_call(self, asynchronous: bool) -> None:
+    def test_a_waived_objection_that_cannot_be_written_stops_the_call(
+        self, asynchronous: bool
+    ) -> None:
         """What would have been denied may not run unrecorded."""
         sink = FailingSink(["call_would_deny"], asynchronous=asynchronous)
-        guard = Edictum(contracts=[precondition("*", mode="observe")(lambda call: Verdict.fail("no"))], audit_sink=sink)
+        guard = Edictum(
+            contracts=[precondition("*", mode="observe")(lambda call: Verdict.fail("no"))],
+            audit_sink=sink,
+        )
         refused(guard, "audit")
         assert guard.session().in_flight == 0
 
 
 @proves("audit, after the tool")
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_an_audit_that_fails_after_keeps_the_result(asynchronous: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_audit_that_fails_after_keeps_the_result(
+    asynchronous: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """The outcome's notes and the log say that it could not be written; the call is counted."""
     guard = Edictum(audit_sink=FailingSink(["call_executed"], asynchronous=asynchronous))
     outcome = guard.dispatch_sync("t", {}, ran)
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.value == "ran"
-    assert outcome.notes == ("The result could not be written to the audit: FailingSink: the disk is full",)
+    assert outcome.notes == (
+        "The result could not be written to the audit: FailingSink: the disk is full",
+    )
     assert "audit sink FailingSink failed" in caplog.text
     assert guard.session().executions == 1
     assert guard.run_sync("t", {}, ran) == "ran"
 
 
-# --- Approval backend -------------------------------------------------------------------------------------------------
+# --- Approval backend -----------------------------------------------------------------------------
 
 
 @proves("approval backend")
 class TestAnApprovalBackendThatFails:
-    @pytest.mark.parametrize(("at", "what"), [("request", "could not be asked"), ("wait", "did not answer")])
+    @pytest.mark.parametrize(
+        ("at", "what"), [("request", "could not be asked"), ("wait", "did not answer")]
+    )
     def test_it_means_no(self, at: Any, what: str) -> None:
         """With policy_error and a closing event."""
         backend = FailingApprovalBackend(at)
@@ -451,10 +583,17 @@ class TestAnApprovalBackendThatFails:
 
     def test_no_answer_means_no(self) -> None:
         """Unless the contract says otherwise."""
-        late = ScriptedApprovalBackend(decision=ApprovalDecision(True, status=ApprovalStatus.TIMEOUT))
-        assert refused(Edictum(contracts=[ask], approval_backend=late)).details == "Nobody decided in time."
+        late = ScriptedApprovalBackend(
+            decision=ApprovalDecision(True, status=ApprovalStatus.TIMEOUT)
+        )
+        assert (
+            refused(Edictum(contracts=[ask], approval_backend=late)).details
+            == "Nobody decided in time."
+        )
 
-    @pytest.mark.parametrize("answer", [None, True, "yes", object()], ids=["None", "True", "text", "object"])
+    @pytest.mark.parametrize(
+        "answer", [None, True, "yes", object()], ids=["None", "True", "text", "object"]
+    )
     def test_an_answer_that_is_no_decision_means_no(self, answer: Any) -> None:
         """A backend written by somebody else may answer anything."""
         guard = Edictum(contracts=[ask], approval_backend=ScriptedApprovalBackend(decision=answer))
@@ -476,16 +615,31 @@ class TestAnApprovalBackendThatFails:
             ApprovalDecision(True, digest="of another call"),
             ApprovalDecision(True, status=ApprovalStatus.WITHDRAWN),
         ],
-        ids=["approved is text", "approved is a number", "contradicts itself", "another call's digest", "withdrawn"],
+        ids=[
+            "approved is text",
+            "approved is a number",
+            "contradicts itself",
+            "another call's digest",
+            "withdrawn",
+        ],
     )
     def test_only_a_plain_yes_is_a_yes(self, decision: ApprovalDecision) -> None:
         """Whatever is unclear means no."""
-        refused(Edictum(contracts=[ask], approval_backend=ScriptedApprovalBackend(decision=decision)))
+        refused(
+            Edictum(contracts=[ask], approval_backend=ScriptedApprovalBackend(decision=decision))
+        )
 
     def test_a_withdrawal_that_fails_changes_nothing(self) -> None:
         """Nobody waits any more, and that is that."""
         sink = FailingSink(["call_approval_requested"])
-        refused(Edictum(contracts=[ask], approval_backend=FailingApprovalBackend("withdraw"), audit_sink=sink), "audit")
+        refused(
+            Edictum(
+                contracts=[ask],
+                approval_backend=FailingApprovalBackend("withdraw"),
+                audit_sink=sink,
+            ),
+            "audit",
+        )
 
 
 @proves("telemetry")
@@ -501,7 +655,7 @@ def test_every_row_is_proven() -> None:
     assert len(PORT_FAILURES) >= 11
 
 
-# --- Redaction that fails, limits without numbers ---------------------------------------------------------------------
+# --- Redaction that fails, limits without numbers -------------------------------------------------
 
 
 def test_a_redaction_policy_that_breaks_fails_like_the_audit_it_serves() -> None:
@@ -518,10 +672,17 @@ def test_a_redaction_policy_that_breaks_fails_like_the_audit_it_serves() -> None
 
 def test_a_limit_that_only_some_calls_meet_is_reported_with_its_numbers() -> None:
     """The reason is for a model that has to change its plan."""
-    guard = Edictum(limits=OperationLimits(max_tool_calls=1, max_calls_per_tool={"t": 1}, max_successes=1, max_attempts=4))
+    guard = Edictum(
+        limits=OperationLimits(
+            max_tool_calls=1, max_calls_per_tool={"t": 1}, max_successes=1, max_attempts=4
+        )
+    )
     reasons = [guard.dispatch_sync("t", {}, ran) for _ in range(4)]
     assert isinstance(reasons[0], ToolExecutionResult)
     assert reasons[1].details == "Execution limit reached (1 calls). Summarize progress and stop."
     last = guard.dispatch_sync("t", {}, ran)
-    assert last.details == "Attempt limit reached (4). Agent may be stuck in a retry loop. Stop and reassess."
+    assert (
+        last.details
+        == "Attempt limit reached (4). Agent may be stuck in a retry loop. Stop and reassess."
+    )
     assert last.reason == "limit"

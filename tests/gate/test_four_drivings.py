@@ -22,7 +22,13 @@ from edictum import (
     precondition,
     session_contract,
 )
-from edictum.testing import AsyncLedger, FakeClock, RecordingSink, ScriptedApprovalBackend, audit_trail
+from edictum.testing import (
+    AsyncLedger,
+    FakeClock,
+    RecordingSink,
+    ScriptedApprovalBackend,
+    audit_trail,
+)
 
 Scenario = tuple[dict[str, Any], Callable[..., Any], dict[str, Any]]
 
@@ -110,23 +116,49 @@ def timed_out() -> Any:
 
 
 def hooked() -> list[HookRegistration]:
-    return [HookRegistration("before", "*", lambda call: HookDecision.allow()), HookRegistration("after", "*", lambda call, result: None)]
+    return [
+        HookRegistration("before", "*", lambda call: HookDecision.allow()),
+        HookRegistration("after", "*", lambda call, result: None),
+    ]
 
 
-# What the guard is made with (functions are called for each guard anew), the tool, the options of the call.
+# What the guard is made with (functions are called for each guard anew), the tool, the options of
+# the call.
 SCENARIOS: dict[str, Scenario] = {
     "allow": ({"contracts": [pass_all, few]}, echo, {}),
     "allow, async tool": ({"contracts": [pass_all_async]}, echo_async, {}),
     "allow, with hooks": ({"hooks": hooked}, echo, {}),
     "allow, async sink": ({"audit_sink": lambda: RecordingSink(asynchronous=True)}, echo, {}),
     "allow, async ledger": ({"backend": AsyncLedger, "contracts": [few]}, echo, {}),
-    "allow, options": ({}, echo, {"session_id": "s", "call_id": "c-9", "parent_call_id": "c-1", "call_index": 4, "environment": "test"}),
+    "allow, options": (
+        {},
+        echo,
+        {
+            "session_id": "s",
+            "call_id": "c-9",
+            "parent_call_id": "c-1",
+            "call_index": 4,
+            "environment": "test",
+        },
+    ),
     "deny": ({"contracts": [pass_all, deny, ask]}, echo, {}),
-    "deny by a hook": ({"hooks": [HookRegistration("before", "*", lambda call: HookDecision.deny("no"))]}, echo, {}),
+    "deny by a hook": (
+        {"hooks": [HookRegistration("before", "*", lambda call: HookDecision.deny("no"))]},
+        echo,
+        {},
+    ),
     "deny by a limit": ({"limits": OperationLimits(max_tool_calls=0)}, echo, {}),
     "observe": ({"contracts": [deny, ask], "mode": "observe"}, echo, {}),
-    "approve, granted": ({"contracts": [ask, few], "approval_backend": lambda: InMemoryApprovalBackend(True)}, echo, {}),
-    "approve, denied": ({"contracts": [ask], "approval_backend": lambda: InMemoryApprovalBackend(False)}, echo, {}),
+    "approve, granted": (
+        {"contracts": [ask, few], "approval_backend": lambda: InMemoryApprovalBackend(True)},
+        echo,
+        {},
+    ),
+    "approve, denied": (
+        {"contracts": [ask], "approval_backend": lambda: InMemoryApprovalBackend(False)},
+        echo,
+        {},
+    ),
     "approve, nobody answers": ({"contracts": [ask], "approval_backend": timed_out}, echo, {}),
     "approve, nobody to ask": ({"contracts": [ask]}, echo, {}),
     "tool raises": ({"contracts": [pass_all]}, explode, {}),
@@ -142,8 +174,14 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def make_guard(options: dict[str, Any]) -> Edictum:
-    made = {name: value() if name in ("approval_backend", "audit_sink", "backend", "hooks") and callable(value) else value
-            for name, value in options.items()}  # fmt: skip
+    made = {
+        name: (
+            value()
+            if name in ("approval_backend", "audit_sink", "backend", "hooks") and callable(value)
+            else value
+        )
+        for name, value in options.items()
+    }
     return Edictum(clock=FakeClock(step=0.5), **made)
 
 
@@ -156,14 +194,22 @@ async def trail_of(driving: Driving, scenario: Scenario) -> Any:
     return {
         "outcome": type(outcome).__name__,
         "trail": audit_trail(guard.local_sink.events),
-        "counters": (totals.attempts, totals.executions, totals.successes, totals.failures, totals.in_flight),
+        "counters": (
+            totals.attempts,
+            totals.executions,
+            totals.successes,
+            totals.failures,
+            totals.in_flight,
+        ),
     }
 
 
 @pytest.mark.parametrize("driving", [name for name in DRIVINGS if name != "async"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_the_trail_is_that_of_the_asynchronous_driving(scenario: str, driving: str) -> None:
-    """Events, their order, every field of them, the outcome's type and the counters are the same."""
+    """Events, their order, every field of them, the outcome's type and the counters are the
+    same.
+    """
     expected = await trail_of(DRIVINGS["async"], SCENARIOS[scenario])
     assert expected["trail"], "a call without a trail proves nothing"
     assert await trail_of(DRIVINGS[driving], SCENARIOS[scenario]) == expected
@@ -176,7 +222,7 @@ async def test_a_call_driven_twice_has_the_same_trail() -> None:
     assert [event["action"] for event in first["trail"]] == ["call_allowed", "call_executed"]
 
 
-# --- Cancelled, the way each kind of caller is ------------------------------------------------------------------------
+# --- Cancelled, the way each kind of caller is ----------------------------------------------------
 
 
 async def cancelled_async(guard: Edictum) -> None:
@@ -216,7 +262,9 @@ async def cancelled_ticket_sync(guard: Edictum) -> None:
     ids=lambda function: function.__name__,
 )
 async def test_a_cancelled_call_has_the_same_trail(cancel: Callable[[Edictum], Any]) -> None:
-    """A cancelled task, an interrupted thread and a cancelled ticket are one thing in the audit: a failed execution."""
+    """A cancelled task, an interrupted thread and a cancelled ticket are one thing in the audit: a
+    failed execution.
+    """
     trails = []
     for way in (cancelled_async, cancel):
         guard = Edictum(clock=FakeClock(step=0.5), contracts=[pass_all])

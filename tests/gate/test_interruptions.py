@@ -1,4 +1,6 @@
-"""Somebody says stop, wherever the gate stands: the call is closed, its slot is free, and the interruption goes on."""
+"""Somebody says stop, wherever the gate stands: the call is closed, its slot is free, and the
+interruption goes on.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from typing import Any
 
 import pytest
 
-from edictum import Edictum, HookRegistration, ToolFailure, Verdict, postcondition, precondition, session_contract
+from edictum import (
+    Edictum,
+    HookRegistration,
+    ToolFailure,
+    Verdict,
+    postcondition,
+    precondition,
+    session_contract,
+)
 from edictum.execution.portal import Portal
 from edictum.testing import AsyncLedger
 
@@ -24,14 +34,16 @@ class Stop(BaseException):
 
 
 def closings(guard: Edictum) -> list[str]:
-    return [event.action.value for event in guard.local_sink.events if event.action.value in CLOSING]
+    return [
+        event.action.value for event in guard.local_sink.events if event.action.value in CLOSING
+    ]
 
 
 def in_flight(guard: Edictum) -> int:
     return guard.session().in_flight
 
 
-# --- In an asynchronous part ------------------------------------------------------------------------------------------
+# --- In an asynchronous part ----------------------------------------------------------------------
 
 PLACES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "precondition": lambda part: {"contracts": [precondition("*")(part)]},
@@ -48,7 +60,9 @@ PLACES: dict[str, Callable[[Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, Stop])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
-def test_a_part_that_says_stop_stops_the_caller_once_the_call_is_closed(place: str, kind: type[BaseException], sync: bool) -> None:
+def test_a_part_that_says_stop_stops_the_caller_once_the_call_is_closed(
+    place: str, kind: type[BaseException], sync: bool
+) -> None:
     """One closing event, no slot held, and what was raised arrives."""
 
     async def part(*args: Any) -> Any:
@@ -56,7 +70,11 @@ def test_a_part_that_says_stop_stops_the_caller_once_the_call_is_closed(place: s
 
     guard = Edictum(**PLACES[place](part))
     with pytest.raises(kind):
-        guard.dispatch_sync("t", {}, lambda: 1) if sync else asyncio.run(guard.dispatch("t", {}, lambda: 1))
+        (
+            guard.dispatch_sync("t", {}, lambda: 1)
+            if sync
+            else asyncio.run(guard.dispatch("t", {}, lambda: 1))
+        )
     assert (len(closings(guard)), in_flight(guard)) == (1, 0)
 
 
@@ -67,21 +85,29 @@ def test_an_exit_in_an_asynchronous_part_does_not_leave_evaluate(place: str) -> 
     async def leaves(*args: Any) -> Any:
         sys.exit(3)
 
-    guard = Edictum(contracts=[precondition("*")(leaves)]) if place == "contract" else Edictum(principal_resolver=leaves)
+    guard = (
+        Edictum(contracts=[precondition("*")(leaves)])
+        if place == "contract"
+        else Edictum(principal_resolver=leaves)
+    )
     result = guard.evaluate("t", {})
     assert (result.verdict, result.policy_error) == ("deny", True)
 
 
-# --- Between the parts ------------------------------------------------------------------------------------------------
+# --- Between the parts ----------------------------------------------------------------------------
 
 
 def interrupt_at(moment: int, call: Callable[[], Any]) -> bool:
-    """Make a call and press Ctrl-C at one of the moments at which the interpreter looks for it. False: it ended before that."""
+    """Make a call and press Ctrl-C at one of the moments at which the interpreter looks for it.
+    False: it ended before that.
+    """
     seen = 0
 
     def watch(frame: Any, event: str, arg: Any) -> None:
         nonlocal seen
-        if event in ("call", "c_return") and frame.f_globals.get("__name__", "edictum.").startswith("edictum."):
+        if event in ("call", "c_return") and frame.f_globals.get("__name__", "edictum.").startswith(
+            "edictum."
+        ):
             seen += 1
             if seen == moment:
                 sys.setprofile(None)
@@ -99,7 +125,9 @@ def interrupt_at(moment: int, call: Callable[[], Any]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("options", [{}, {"parent_session_id": "above"}], ids=["straight road", "long way"])
+@pytest.mark.parametrize(
+    "options", [{}, {"parent_session_id": "above"}], ids=["straight road", "long way"]
+)
 def test_ctrl_c_at_any_moment_leaves_no_slot_held(options: dict[str, Any]) -> None:
     """Every moment of a synchronous call is tried, one after the other."""
     guard, moment = Edictum(), 1
@@ -113,7 +141,7 @@ def test_ctrl_c_at_any_moment_leaves_no_slot_held(options: dict[str, Any]) -> No
     assert len(closings(guard)) >= opened
 
 
-# --- Thrown away ------------------------------------------------------------------------------------------------------
+# --- Thrown away ----------------------------------------------------------------------------------
 
 
 async def never(*args: Any) -> Any:
@@ -194,10 +222,12 @@ async def test_what_counts_and_records_a_call_that_was_thrown_away_is_left_to_th
     assert (sink.written, in_flight) == (["call_allowed", "call_failed"], 0)
 
 
-# --- While an event is written ----------------------------------------------------------------------------------------
+# --- While an event is written --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("at", "ends"), [("call_allowed", "call_denied"), ("call_executed", "call_executed")])
+@pytest.mark.parametrize(
+    ("at", "ends"), [("call_allowed", "call_denied"), ("call_executed", "call_executed")]
+)
 async def test_a_cancelled_caller_does_not_cut_an_event_off(at: str, ends: str) -> None:
     """It reaches the sink that was writing it, and the next one."""
     first, second = LaterSink(at), LaterSink()
@@ -215,7 +245,7 @@ async def test_a_cancelled_caller_does_not_cut_an_event_off(at: str, ends: str) 
         assert guard.local_sink.last().decision_source == "cancelled"
 
 
-# --- Bodies that cannot be begun, or looked at ------------------------------------------------------------------------
+# --- Bodies that cannot be begun, or looked at ----------------------------------------------------
 
 
 class Thing:
@@ -224,20 +254,28 @@ class Thing:
 
 @pytest.mark.parametrize("options", [{}, {"run_in": "thread"}], ids=["inline", "thread"])
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
-def test_a_result_that_cannot_be_asked_what_it_is_is_a_failure(options: dict[str, Any], sync: bool) -> None:
+def test_a_result_that_cannot_be_asked_what_it_is_is_a_failure(
+    options: dict[str, Any], sync: bool
+) -> None:
     """A proxy of an object that is gone raises whatever it is asked."""
     guard = Edictum()
 
     def tool() -> Any:
         return weakref.proxy(Thing())
 
-    outcome = guard.dispatch_sync("t", {}, tool, **options) if sync else asyncio.run(guard.dispatch("t", {}, tool, **options))
+    outcome = (
+        guard.dispatch_sync("t", {}, tool, **options)
+        if sync
+        else asyncio.run(guard.dispatch("t", {}, tool, **options))
+    )
     assert isinstance(outcome, ToolFailure)
     assert (closings(guard), in_flight(guard)) == (["call_failed"], 0)
 
 
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
-def test_a_machine_without_threads_ends_the_call_as_failed(monkeypatch: pytest.MonkeyPatch, sync: bool) -> None:
+def test_a_machine_without_threads_ends_the_call_as_failed(
+    monkeypatch: pytest.MonkeyPatch, sync: bool
+) -> None:
     """It says so, and that the body did not begin."""
     guard, bodies = Edictum(), []
 
@@ -249,13 +287,19 @@ def test_a_machine_without_threads_ends_the_call_as_failed(monkeypatch: pytest.M
 
     monkeypatch.setattr("edictum.execution.threads.POOL._idle", [])
     monkeypatch.setattr(threading.Thread, "start", refuses)
-    outcome = guard.dispatch_sync("t", {}, tool, timeout_s=1) if sync else asyncio.run(guard.dispatch("t", {}, tool, timeout_s=1))
+    outcome = (
+        guard.dispatch_sync("t", {}, tool, timeout_s=1)
+        if sync
+        else asyncio.run(guard.dispatch("t", {}, tool, timeout_s=1))
+    )
     assert isinstance(outcome, ToolFailure)
     assert "No thread could be started" in outcome.error
     assert (bodies, closings(guard), in_flight(guard)) == ([], ["call_failed"], 0)
 
 
-def test_a_portal_that_could_not_be_started_is_started_when_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_portal_that_could_not_be_started_is_started_when_it_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It does not wait for a thread that never began."""
 
     async def answer() -> int:

@@ -1,4 +1,6 @@
-"""Arguments that are more than plain data: what was checked is what runs, also for objects, sets and what cannot be copied."""
+"""Arguments that are more than plain data: what was checked is what runs, also for objects, sets
+and what cannot be copied.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from edictum import Edictum, HookDecision, HookRegistration, InMemoryApprovalBackend, ToolCall, ToolDenied, Verdict, precondition
+from edictum import (
+    Edictum,
+    HookDecision,
+    HookRegistration,
+    InMemoryApprovalBackend,
+    ToolCall,
+    ToolDenied,
+    Verdict,
+    precondition,
+)
 from edictum.core.freeze import FrozenSet, KeptDict, copy_object, freeze, thaw
 
 LOCK = threading.Lock()  # cannot be copied
@@ -56,7 +67,10 @@ def options() -> dict[str, str]:
 
 HOLDERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     # name: (data that holds something that cannot be copied, how to find the options in it)
-    "ordered dict": (lambda: OrderedDict(options=options(), lock=LOCK), lambda held: held["options"]),
+    "ordered dict": (
+        lambda: OrderedDict(options=options(), lock=LOCK),
+        lambda held: held["options"],
+    ),
     "dict subclass": (lambda: Config(options=options(), lock=LOCK), lambda held: held["options"]),
     "user dict": (lambda: UserDict(options=options(), lock=LOCK), lambda held: held["options"]),
     "list subclass": (lambda: Rows([options(), LOCK]), lambda held: held[0]),
@@ -65,7 +79,10 @@ HOLDERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "frozen dataclass": (lambda: FrozenJob(options(), LOCK), lambda held: held.options),
     "named tuple": (lambda: Pair(options(), LOCK), lambda held: held.options),
     "namespace": (lambda: SimpleNamespace(options=options(), lock=LOCK), lambda held: held.options),
-    "nested": (lambda: Config(rows=[(Job(options(), LOCK),)]), lambda held: held["rows"][0][0].options),
+    "nested": (
+        lambda: Config(rows=[(Job(options(), LOCK),)]),
+        lambda held: held["rows"][0][0].options,
+    ),
 }
 
 
@@ -81,7 +98,9 @@ def test_data_around_something_that_cannot_be_copied_is_copied(make: Any, find: 
         return Verdict.pass_()
 
     guard = Edictum(contracts=[check])
-    ran_with, kind = guard.run_sync("t", {"held": held}, lambda held: (find(held)["path"], type(held)))
+    ran_with, kind = guard.run_sync(
+        "t", {"held": held}, lambda held: (find(held)["path"], type(held))
+    )
     assert (seen, ran_with, kind) == (["/safe"], "/safe", type(held))
     assert "/etc/shadow" not in json.dumps(guard.local_sink.last().tool_args)
 
@@ -89,9 +108,23 @@ def test_data_around_something_that_cannot_be_copied_is_copied(make: Any, find: 
 def test_what_cannot_be_copied_is_passed_on() -> None:
     """A lock is the caller's own, wherever it stands."""
     guard = Edictum()
-    given = {"lock": LOCK, "held": Config(lock=LOCK, all={LOCK}), "job": Job({}, LOCK), "all": {LOCK}}
+    given = {
+        "lock": LOCK,
+        "held": Config(lock=LOCK, all={LOCK}),
+        "job": Job({}, LOCK),
+        "all": {LOCK},
+    }
     got = guard.run_sync("t", given, lambda **args: args)
-    assert all(lock is LOCK for lock in (got["lock"], got["held"]["lock"], *got["held"]["all"], got["job"].lock, *got["all"]))
+    assert all(
+        lock is LOCK
+        for lock in (
+            got["lock"],
+            got["held"]["lock"],
+            *got["held"]["all"],
+            got["job"].lock,
+            *got["all"],
+        )
+    )
 
 
 def test_attributes_of_a_dict_subclass_are_copied_too() -> None:
@@ -146,29 +179,46 @@ def test_a_set_of_objects_is_copied_with_its_members(kind: Callable[[Any], Any])
         return Verdict.pass_()
 
     guard = Edictum(contracts=[check])
-    assert guard.run_sync("t", {"places": kind([(place, 1)])}, lambda places: [found.path for found, _ in places]) == ["/safe"]
+    assert guard.run_sync(
+        "t", {"places": kind([(place, 1)])}, lambda places: [found.path for found, _ in places]
+    ) == ["/safe"]
     assert seen == ["/safe"]
 
 
 def test_a_set_stays_a_set_and_a_frozenset_a_frozenset() -> None:
     """On the way to the tool; contracts see both as a frozenset, which they cannot change."""
-    given = {"s": {1, (2, frozenset({3}))}, "f": frozenset({1}), "n": {"k": [frozenset({1}), {2}]}, "d": {freeze({"a": [1]})}}
-    assert all(isinstance(value, frozenset) for value in (ToolCall("t", given).args["s"], ToolCall("t", given).args["f"]))
+    given = {
+        "s": {1, (2, frozenset({3}))},
+        "f": frozenset({1}),
+        "n": {"k": [frozenset({1}), {2}]},
+        "d": {freeze({"a": [1]})},
+    }
+    assert all(
+        isinstance(value, frozenset)
+        for value in (ToolCall("t", given).args["s"], ToolCall("t", given).args["f"])
+    )
     got = Edictum().run_sync("t", given, lambda **args: args)
     assert got == given
-    assert [type(value) for value in (got["s"], got["f"], *got["n"]["k"])] == [set, frozenset, frozenset, set]
+    assert [type(value) for value in (got["s"], got["f"], *got["n"]["k"])] == [
+        set,
+        frozenset,
+        frozenset,
+        set,
+    ]
 
 
 def test_copies_of_a_frozen_set_are_ordinary_sets() -> None:
     """As those of a frozen dict are ordinary dicts."""
     frozen = freeze({1, 2})
     assert frozen == {1, 2}
-    assert [type(made) for made in (frozen, copy.copy(frozen), copy.deepcopy(frozen), thaw(frozen))] == [FrozenSet, set, set, set]
+    assert [
+        type(made) for made in (frozen, copy.copy(frozen), copy.deepcopy(frozen), thaw(frozen))
+    ] == [FrozenSet, set, set, set]
     assert type(pickle.loads(pickle.dumps(frozen))) is FrozenSet
     assert freeze(frozen) == frozen
 
 
-# --- Objects that can be changed: everybody reads a copy of his own -------------------------------------------------------
+# --- Objects that can be changed: everybody reads a copy of his own -------------------------------
 
 
 def test_what_a_hook_does_to_an_object_is_not_what_is_checked() -> None:
@@ -204,7 +254,9 @@ def test_what_a_contract_does_to_an_object_is_not_what_a_person_is_asked_about()
 
     backend = InMemoryApprovalBackend(answer=True)
     guard = Edictum(contracts=[pretend, ask], approval_backend=backend)
-    ran_with = guard.run_sync("t", {"places": [Place("/etc/shadow")]}, lambda places: places[0].path)
+    ran_with = guard.run_sync(
+        "t", {"places": [Place("/etc/shadow")]}, lambda places: places[0].path
+    )
     assert [*seen, backend.requests[0].tool_args["places"][0].path, ran_with] == ["/etc/shadow"] * 3
 
 
@@ -224,7 +276,11 @@ READINGS: dict[str, Callable[[Any], Any]] = {
     "thaw": lambda args: thaw(args)["place"],
     "freeze": lambda args: freeze(args)["place"],
     "pickle": lambda args: pickle.loads(pickle.dumps(args))["place"],
-    "json": lambda args: json.loads(json.dumps(args, default=vars), object_hook=lambda found: SimpleNamespace(**found)).place,
+    "json": lambda args: (
+        json.loads(
+            json.dumps(args, default=vars), object_hook=lambda found: SimpleNamespace(**found)
+        ).place
+    ),
 }
 
 
@@ -240,7 +296,13 @@ def test_however_an_object_is_read_it_is_a_copy(read: Callable[[Any], Any]) -> N
 def test_arguments_with_objects_are_still_a_dict_that_refuses_changes() -> None:
     """And what cannot be changed is not copied again."""
     args: Any = ToolCall("t", {"place": Place("/safe"), "plain": [1]}).args
-    assert (list(args), len(args), "place" in args, args.get("other", 5), args["plain"]) == (["place", "plain"], 2, True, 5, [1])
+    assert (list(args), len(args), "place" in args, args.get("other", 5), args["plain"]) == (
+        ["place", "plain"],
+        2,
+        True,
+        5,
+        [1],
+    )
     assert args["plain"] is args["plain"]
     with pytest.raises(TypeError):
         args["place"] = Place("/etc/shadow")

@@ -1,4 +1,6 @@
-"""What a contract returns is taken at its word only if it is a whole Verdict, and errors are told without giving secrets away."""
+"""What a contract returns is taken at its word only if it is a whole Verdict, and errors are told
+without giving secrets away.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from edictum import Edictum, HookRegistration, ToolDenied, ToolExecutionResult, Verdict, postcondition, precondition, session_contract
+from edictum import (
+    Edictum,
+    HookRegistration,
+    ToolDenied,
+    ToolExecutionResult,
+    Verdict,
+    postcondition,
+    precondition,
+    session_contract,
+)
 from edictum.outcomes import outcome_to_model_content
 from edictum.sessions.memory import MemoryLedger
 
@@ -35,9 +46,13 @@ HALF_VERDICTS = {
 }
 
 
-@pytest.mark.parametrize("decorate", [precondition("*"), session_contract], ids=["precondition", "session contract"])
+@pytest.mark.parametrize(
+    "decorate", [precondition("*"), session_contract], ids=["precondition", "session contract"]
+)
 @pytest.mark.parametrize(("verdict", "said"), HALF_VERDICTS.values(), ids=HALF_VERDICTS)
-def test_a_verdict_with_a_wrong_field_refuses_the_call(decorate: Any, verdict: Any, said: str) -> None:
+def test_a_verdict_with_a_wrong_field_refuses_the_call(
+    decorate: Any, verdict: Any, said: str
+) -> None:
     """As an error of the contract, and with the attempt counted."""
     guard, ran = Edictum(contracts=[decorate(check_that_returns(verdict))]), []
     outcome = guard.dispatch_sync("t", {}, lambda: ran.append(1))
@@ -51,7 +66,9 @@ def test_a_verdict_with_a_wrong_field_refuses_the_call(decorate: Any, verdict: A
 def test_a_forgotten_await_does_not_let_a_call_through() -> None:
     """A coroutine is true, so it would have passed."""
     forgotten = later()
-    outcome = Edictum(contracts=[precondition("*")(check_that_returns(Verdict(forgotten)))]).dispatch_sync("t", {}, lambda: 1)  # type: ignore[arg-type]
+    outcome = Edictum(
+        contracts=[precondition("*")(check_that_returns(Verdict(forgotten)))]
+    ).dispatch_sync("t", {}, lambda: 1)  # type: ignore[arg-type]
     assert isinstance(outcome, ToolDenied)
     assert "`passed` is coroutine" in outcome.details
     assert asyncio.run(forgotten) is False  # type: ignore[arg-type]
@@ -63,12 +80,18 @@ def test_a_postcondition_with_a_wrong_field_is_a_finding() -> None:
     outcome = guard.dispatch_sync("t", {}, lambda: 7)
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.value == 7
-    assert outcome.findings[0].message.startswith("Postcondition error: it returned metadata that is NoneType")
+    assert outcome.findings[0].message.startswith(
+        "Postcondition error: it returned metadata that is NoneType"
+    )
 
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(KeyError("count"), "KeyError: 'count'"), (ValueError(), "ValueError"), (ValueError("ValueError"), "ValueError")],
+    [
+        (KeyError("count"), "KeyError: 'count'"),
+        (ValueError(), "ValueError"),
+        (ValueError("ValueError"), "ValueError"),
+    ],
     ids=["text", "no text", "its own name"],
 )
 def test_an_error_is_told_with_its_type(error: Exception, told: str) -> None:
@@ -78,15 +101,22 @@ def test_an_error_is_told_with_its_type(error: Exception, told: str) -> None:
         raise error
 
     contract = Edictum(contracts=[precondition("*")(broken)]).dispatch_sync("t", {}, lambda: 1)
-    hook = Edictum(hooks=[HookRegistration("before", "*", broken)]).dispatch_sync("t", {}, lambda: 1)
+    hook = Edictum(hooks=[HookRegistration("before", "*", broken)]).dispatch_sync(
+        "t", {}, lambda: 1
+    )
     assert isinstance(contract, ToolDenied)
     assert isinstance(hook, ToolDenied)
-    assert (contract.details, hook.details) == (f"Precondition error: {told}", f"Hook error: {told}")
+    assert (contract.details, hook.details) == (
+        f"Precondition error: {told}",
+        f"Hook error: {told}",
+    )
 
 
 def test_sys_exit_in_a_redaction_suppresses_the_output() -> None:
     """It does not end the host, and it has redacted nothing."""
-    contract = postcondition("*", effect="redact", redact=lambda value: sys.exit(3))(lambda call, result: Verdict.fail("secret"))
+    contract = postcondition("*", effect="redact", redact=lambda value: sys.exit(3))(
+        lambda call, result: Verdict.fail("secret")
+    )
     outcome = Edictum(contracts=[contract]).dispatch_sync("t", {}, lambda: "hunter2")
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.value == "[OUTPUT SUPPRESSED] secret"
@@ -108,7 +138,9 @@ def cannot_connect(call: Any) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    "options", [{"backend": LedgerDown()}, {"audit_sink": SinkDown()}, {"contracts": [cannot_connect]}], ids=["ledger", "sink", "contract"]
+    "options",
+    [{"backend": LedgerDown()}, {"audit_sink": SinkDown()}, {"contracts": [cannot_connect]}],
+    ids=["ledger", "sink", "contract"],
 )
 def test_the_model_is_not_told_the_secrets_of_a_part_that_failed(options: dict[str, Any]) -> None:
     """Errors of clients like to name the address with the password in it."""

@@ -1,4 +1,6 @@
-"""A framework may put a call off and run it again later: the call is closed as paused, and its slots are given back."""
+"""A framework may put a call off and run it again later: the call is closed as paused, and its
+slots are given back.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def one_call() -> Edictum:
 def assert_paused(guard: Edictum) -> None:
     """Closed, not counted, and the slot is free for the call that comes back."""
     event = guard.local_sink.last()
-    assert [str(event.action) for event in guard.local_sink.events] == ["call_allowed", "call_paused"]
+    assert [str(event.action) for event in guard.local_sink.events] == [
+        "call_allowed",
+        "call_paused",
+    ]
     assert event.reason == "Put off by the framework (Interrupt); not counted as an execution."
     session = guard.session()
     assert (session.attempts, session.executions, session.failures) == (1, 0, 0)
@@ -44,7 +49,9 @@ def assert_paused(guard: Edictum) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"run_in": "thread"}, {"timeout_s": 5}], ids=str)
 @pytest.mark.parametrize("body", [put_off, put_off_later])
-def test_the_signal_goes_on_untouched_from_synchronous_code(body: Any, options: dict[str, Any]) -> None:
+def test_the_signal_goes_on_untouched_from_synchronous_code(
+    body: Any, options: dict[str, Any]
+) -> None:
     guard = one_call()
     with pytest.raises(Interrupt) as raised:
         guard.dispatch_sync("t", {}, body, **options)
@@ -54,7 +61,9 @@ def test_the_signal_goes_on_untouched_from_synchronous_code(body: Any, options: 
 
 @pytest.mark.parametrize("options", [{}, {"run_in": "thread"}, {"timeout_s": 5}], ids=str)
 @pytest.mark.parametrize("body", [put_off, put_off_later])
-async def test_the_signal_goes_on_untouched_from_asynchronous_code(body: Any, options: dict[str, Any]) -> None:
+async def test_the_signal_goes_on_untouched_from_asynchronous_code(
+    body: Any, options: dict[str, Any]
+) -> None:
     guard = one_call()
     with pytest.raises(Interrupt) as raised:
         await guard.run("t", {}, body, **options)
@@ -91,22 +100,40 @@ def test_calls_that_are_put_off_are_attempts_all_the_same() -> None:
     assert guard.dispatch_sync("t", {}, put_off).reason == "limit"
 
 
-# --- The other options that adapters need --------------------------------------------------------------------------------------
+# --- The other options that adapters need ---------------------------------------------------------
 
 
 def test_dispatch_takes_the_framework_s_own_flag() -> None:
     guard = Edictum()
-    outcome = guard.dispatch_sync("t", {}, lambda: {"kind": "error"}, flag=lambda value: "it says so" if value["kind"] == "error" else None)
+    outcome = guard.dispatch_sync(
+        "t",
+        {},
+        lambda: {"kind": "error"},
+        flag=lambda value: "it says so" if value["kind"] == "error" else None,
+    )
     assert isinstance(outcome, ToolFailure)
     assert (outcome.success_source, outcome.success_reason) == ("framework", "it says so")
-    assert isinstance(guard.dispatch_sync("t", {}, lambda: {"error": "x"}, flag=None), ToolExecutionResult)
+    assert isinstance(
+        guard.dispatch_sync("t", {}, lambda: {"error": "x"}, flag=None), ToolExecutionResult
+    )
 
 
 async def test_a_call_can_have_a_principal_resolver_of_its_own() -> None:
     guard = Edictum(principal_resolver=lambda tool, args: Principal(user_id="guard"))
-    await guard.dispatch("t", {}, lambda: 1, principal_resolver=lambda tool, args: Principal(user_id="call"))
-    (await guard.begin("t", {}, principal_resolver=lambda tool, args: Principal(user_id="ticket"))).finish_sync(1)
-    assert [(event.principal or {})["user_id"] for event in guard.local_sink.events] == ["call", "call", "ticket", "ticket"]
+    await guard.dispatch(
+        "t", {}, lambda: 1, principal_resolver=lambda tool, args: Principal(user_id="call")
+    )
+    (
+        await guard.begin(
+            "t", {}, principal_resolver=lambda tool, args: Principal(user_id="ticket")
+        )
+    ).finish_sync(1)
+    assert [(event.principal or {})["user_id"] for event in guard.local_sink.events] == [
+        "call",
+        "call",
+        "ticket",
+        "ticket",
+    ]
 
 
 def test_session_ids_are_never_the_same() -> None:

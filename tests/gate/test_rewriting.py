@@ -1,4 +1,6 @@
-"""Before-hooks that change the arguments: whatever comes after the hook sees what will run, and nothing else."""
+"""Before-hooks that change the arguments: whatever comes after the hook sees what will run, and
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,15 @@ async def test_everything_after_the_hook_sees_the_rewritten_arguments(drive: Dri
         return see
 
     guard = Edictum(
-        contracts=[precondition("*", id="pre")(look("pre")), postcondition("*", id="post")(look("post"))],
-        hooks=[adding("a", 1), hook(lambda call: seen.update(second=dict(call.args)) or HookDecision.allow()), adding("b", 2)],
+        contracts=[
+            precondition("*", id="pre")(look("pre")),
+            postcondition("*", id="post")(look("post")),
+        ],
+        hooks=[
+            adding("a", 1),
+            hook(lambda call: seen.update(second=dict(call.args)) or HookDecision.allow()),
+            adding("b", 2),
+        ],
         on_allow=lambda call: seen.update(on_allow=dict(call.args)),
     )
     outcome = await drive(guard, "t", {"x": 0}, echo)
@@ -79,7 +88,11 @@ async def test_the_audit_says_who_rewrote_what(drive: Driving) -> None:
     await drive(guard, "t", {"path": "/etc", "password": "hunter2", "when": object()}, echo)
     for event in guard.local_sink.events:
         first, second = event.hooks_evaluated
-        assert (first["name"], first["result"], first["reason"]) == ("add_path", "rewrite", "kept inside")
+        assert (first["name"], first["result"], first["reason"]) == (
+            "add_path",
+            "rewrite",
+            "kept inside",
+        )
         assert first["original_args"]["path"] == "/etc"
         assert first["original_args"]["password"] == "[REDACTED]"
         assert isinstance(first["original_args"]["when"], str), "ready to be written as JSON"
@@ -103,13 +116,18 @@ async def test_a_contract_refuses_what_a_hook_made_of_the_call(drive: Driving) -
     refused = await drive(worse, "t", {"path": "/safe"}, lambda **args: ran.append(args))
     assert isinstance(refused, ToolDenied)
     assert (refused.reason, refused.details, ran) == ("contract", "outside", [])
-    assert isinstance(await drive(better, "t", {"path": "/etc"}, lambda **args: ran.append(args)), ToolExecutionResult)
+    assert isinstance(
+        await drive(better, "t", {"path": "/etc"}, lambda **args: ran.append(args)),
+        ToolExecutionResult,
+    )
     assert ran == [{"path": "/safe/x"}]
 
 
 @EVERY
 @pytest.mark.parametrize("args", [None, 7, [("a", 1)], {1: 2}, "{}"])
-async def test_what_is_no_arguments_denies_as_an_error_of_the_hook(drive: Driving, args: Any) -> None:
+async def test_what_is_no_arguments_denies_as_an_error_of_the_hook(
+    drive: Driving, args: Any
+) -> None:
     """The call that was asked for does not run either."""
     guard = Edictum(hooks=[hook(lambda call: HookDecision.rewrite(args))])
     outcome = await drive(guard, "t", {"x": 0}, echo)
@@ -123,7 +141,9 @@ async def test_arguments_that_are_too_deep_deny() -> None:
     """As the caller's own would be refused."""
     deep: dict[str, Any] = {}
     deep["self"] = deep
-    outcome = await Edictum(hooks=[hook(lambda call: HookDecision.rewrite(deep))]).dispatch("t", {}, echo)
+    outcome = await Edictum(hooks=[hook(lambda call: HookDecision.rewrite(deep))]).dispatch(
+        "t", {}, echo
+    )
     assert isinstance(outcome, ToolDenied)
     assert outcome.policy_error
     assert "nested more than" in outcome.details
@@ -139,7 +159,9 @@ async def test_a_hook_cannot_change_its_arguments_afterwards() -> None:
         mine["more"] = True  # type: ignore[assignment]
         return Verdict.pass_()
 
-    outcome = await Edictum(contracts=[late], hooks=[hook(lambda call: HookDecision.rewrite(mine))]).dispatch("t", {}, echo)
+    outcome = await Edictum(
+        contracts=[late], hooks=[hook(lambda call: HookDecision.rewrite(mine))]
+    ).dispatch("t", {}, echo)
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.value == {"args": {"rows": [1, 2]}}
 
@@ -151,32 +173,54 @@ async def test_an_asynchronous_hook_rewrites_and_one_that_does_not_apply_is_not_
         await asyncio.sleep(0)
         return HookDecision.rewrite({"x": call.args["x"] + 1})
 
-    hooks = [hook(slowly), hook(slowly, when=lambda call: call.args["x"] == 2), hook(slowly, when=lambda call: call.args["x"] == 2)]
+    hooks = [
+        hook(slowly),
+        hook(slowly, when=lambda call: call.args["x"] == 2),
+        hook(slowly, when=lambda call: call.args["x"] == 2),
+    ]
     outcome = await Edictum(hooks=hooks).dispatch("t", {"x": 1}, echo)
     assert isinstance(outcome, ToolExecutionResult)
-    assert outcome.value == {"args": {"x": 3}}, "the second hook saw what the first had made of it, the third what the second had"
+    assert outcome.value == {"args": {"x": 3}}, (
+        "the second hook saw what the first had made of it, the third what the second had"
+    )
 
 
 async def test_a_denial_stays_a_denial_whatever_else_is_rewritten() -> None:
     """All hooks are asked, and recorded."""
-    guard = Edictum(hooks=[adding("a", 1), hook(lambda call: HookDecision.deny("no")), adding("b", 2)])
+    guard = Edictum(
+        hooks=[adding("a", 1), hook(lambda call: HookDecision.deny("no")), adding("b", 2)]
+    )
     outcome = await guard.dispatch("t", {}, echo)
     assert isinstance(outcome, ToolDenied)
     assert outcome.details == "no"
-    assert [record["result"] for record in guard.local_sink.events[0].hooks_evaluated] == ["rewrite", "deny", "rewrite"]
+    assert [record["result"] for record in guard.local_sink.events[0].hooks_evaluated] == [
+        "rewrite",
+        "deny",
+        "rewrite",
+    ]
 
 
 @EVERY
 async def test_in_observe_mode_nothing_is_changed(drive: Driving) -> None:
     """What would have been done is in the audit."""
-    guard = Edictum(mode="observe", hooks=[adding("a", 1), hook(lambda call: HookDecision.rewrite(7))])  # type: ignore[arg-type]
+    guard = Edictum(
+        mode="observe", hooks=[adding("a", 1), hook(lambda call: HookDecision.rewrite(7))]
+    )  # type: ignore[arg-type]
     outcome = await drive(guard, "t", {"x": 0}, echo)
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.value == {"args": {"x": 0}}
     actions = [event.action.value for event in guard.local_sink.events]
-    assert actions == ["call_would_deny", "call_allowed", "call_executed"], "the second hook's error would have denied it"
+    assert actions == [
+        "call_would_deny",
+        "call_allowed",
+        "call_executed",
+    ], "the second hook's error would have denied it"
     first = guard.local_sink.events[-1].hooks_evaluated[0]
-    assert (first["result"], first["observed"], "original_args" in first) == ("rewrite", True, False)
+    assert (first["result"], first["observed"], "original_args" in first) == (
+        "rewrite",
+        True,
+        False,
+    )
 
 
 @EVERY
@@ -193,7 +237,11 @@ async def test_a_person_approves_the_rewritten_arguments(drive: Driving) -> None
         asked.append((dict(request.tool_args), request.digest))
         return True
 
-    guard = Edictum(contracts=[ask], hooks=[adding("amount", 5)], approval_backend=InMemoryApprovalBackend(decide))
+    guard = Edictum(
+        contracts=[ask],
+        hooks=[adding("amount", 5)],
+        approval_backend=InMemoryApprovalBackend(decide),
+    )
     outcome = await drive(guard, "t", {"amount": 500}, echo)
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.value == {"args": {"amount": 5}}
@@ -210,24 +258,46 @@ async def test_session_contracts_and_principals_meet_the_rewritten_call() -> Non
         seen.append((dict(session.call.args), session.call.principal.user_id))
         return Verdict.pass_()
 
-    guard = Edictum(contracts=[look], hooks=[adding("a", 1)], principal_resolver=lambda tool, args: Principal(user_id=f"for {args}"))
+    guard = Edictum(
+        contracts=[look],
+        hooks=[adding("a", 1)],
+        principal_resolver=lambda tool, args: Principal(user_id=f"for {args}"),
+    )
     assert await guard.run("t", {"x": 0}, echo) == {"args": {"x": 0, "a": 1}}
-    assert seen == [({"x": 0, "a": 1}, "for {'x': 0}")], "who asks is settled before the hooks, from what was asked for"
+    assert seen == [({"x": 0, "a": 1}, "for {'x': 0}")], (
+        "who asks is settled before the hooks, from what was asked for"
+    )
 
 
 async def test_amounts_that_depend_on_the_call_are_those_of_what_runs() -> None:
     """The budget is not charged for what was asked for."""
-    guard = Edictum(hooks=[adding("tokens", 10)], limits=OperationLimits(max_amounts={"tokens": 50}))
+    guard = Edictum(
+        hooks=[adding("tokens", 10)], limits=OperationLimits(max_amounts={"tokens": 50})
+    )
     for _ in range(5):
-        await guard.run("t", {"tokens": 1_000}, echo, session_id="s", amounts=lambda call: {"tokens": call.args["tokens"]})
+        await guard.run(
+            "t",
+            {"tokens": 1_000},
+            echo,
+            session_id="s",
+            amounts=lambda call: {"tokens": call.args["tokens"]},
+        )
     with pytest.raises(Exception, match="tokens"):
-        await guard.run("t", {"tokens": 1}, echo, session_id="s", amounts=lambda call: {"tokens": call.args["tokens"]})
+        await guard.run(
+            "t",
+            {"tokens": 1},
+            echo,
+            session_id="s",
+            amounts=lambda call: {"tokens": call.args["tokens"]},
+        )
 
 
 async def test_amounts_that_cannot_be_told_of_the_rewritten_call_refuse_it() -> None:
     """Amounts that are stated once and for all stay."""
     guard = Edictum(hooks=[hook(lambda call: HookDecision.rewrite({}))])
-    outcome = await guard.dispatch("t", {"tokens": 1}, echo, amounts=lambda call: {"tokens": call.args["tokens"]})
+    outcome = await guard.dispatch(
+        "t", {"tokens": 1}, echo, amounts=lambda call: {"tokens": call.args["tokens"]}
+    )
     assert isinstance(outcome, ToolDenied)
     assert outcome.policy_error
     assert outcome.details.startswith("The rewritten call cannot be made")
@@ -240,7 +310,11 @@ def test_evaluate_and_explain_agree_with_what_would_run() -> None:
 
     @precondition("t")
     def inside(call: Any) -> Verdict:
-        return Verdict.pass_() if call.args["path"] == "/safe" else Verdict.fail(f"{call.args['path']} is outside")
+        return (
+            Verdict.pass_()
+            if call.args["path"] == "/safe"
+            else Verdict.fail(f"{call.args['path']} is outside")
+        )
 
     better, worse = (
         Edictum(contracts=[inside], hooks=[adding("path", "/safe")]),
@@ -277,12 +351,19 @@ async def test_a_ticket_says_that_its_arguments_were_rewritten_and_can_be_declin
     second = guard.begin_sync("t", {"x": 0}, session_id="s")
     assert second.allowed, "the slot of the first was given back"
     assert isinstance(second.decline_sync(FIXED_ARGS), ToolDenied)
-    assert [event.action.value for event in guard.local_sink.events] == ["call_allowed", "call_denied"] * 2
+    assert [event.action.value for event in guard.local_sink.events] == [
+        "call_allowed",
+        "call_denied",
+    ] * 2
     assert not (await Edictum().begin("t", {"x": 0})).rewritten
 
 
 def test_the_decision_itself() -> None:
     """What the hook gave is what it holds."""
     decision = HookDecision.rewrite({"a": 1}, "because")
-    assert (decision.result, decision.reason, decision.args) == (HookResult.REWRITE, "because", {"a": 1})
+    assert (decision.result, decision.reason, decision.args) == (
+        HookResult.REWRITE,
+        "because",
+        {"a": 1},
+    )
     assert HookDecision.allow().args is None

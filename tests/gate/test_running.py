@@ -1,4 +1,6 @@
-"""How a tool's body is run, and how its call ends when time runs out, the caller gives up, or the process is told to stop."""
+"""How a tool's body is run, and how its call ends when time runs out, the caller gives up, or the
+process is told to stop.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def actions(guard: Edictum) -> list[str]:
     return [event.action.value for event in guard.local_sink.events]
 
 
-# --- Inline and in threads --------------------------------------------------------------------------------------------
+# --- Inline and in threads ------------------------------------------------------------------------
 
 
 async def test_a_sync_tool_runs_inline_by_default() -> None:
@@ -52,8 +54,13 @@ async def test_a_sync_tool_runs_inline_by_default() -> None:
     assert Edictum().run_sync("t", {}, threading.get_ident) == threading.get_ident()
 
 
-@pytest.mark.parametrize(("guard", "options"), [(Edictum(), {"run_in": "thread"}), (Edictum(tools={"t": {"run_in": "thread"}}), {})])
-async def test_a_tool_runs_in_a_thread_when_the_call_or_the_table_says_so(guard: Edictum, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("guard", "options"),
+    [(Edictum(), {"run_in": "thread"}), (Edictum(tools={"t": {"run_in": "thread"}}), {})],
+)
+async def test_a_tool_runs_in_a_thread_when_the_call_or_the_table_says_so(
+    guard: Edictum, options: dict[str, Any]
+) -> None:
     """For tools that block."""
     assert await guard.run("t", {}, threading.get_ident, **options) != threading.get_ident()
     assert guard.run_sync("t", {}, threading.get_ident, **options) != threading.get_ident()
@@ -75,9 +82,13 @@ async def test_context_variables_reach_the_tool(options: dict[str, Any]) -> None
     assert guard.run_sync("t", {}, tool, **options) == "r-1"
 
 
-@pytest.mark.parametrize("options", [{}, {"run_in": "thread"}, {"timeout_s": 5}, {"timeout_s": 5, "run_in": "thread"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"run_in": "thread"}, {"timeout_s": 5}, {"timeout_s": 5, "run_in": "thread"}]
+)
 async def test_every_kind_of_callable_is_a_tool(options: dict[str, Any]) -> None:
-    """Functions, coroutine functions, partials, objects, functions that return something to await."""
+    """Functions, coroutine functions, partials, objects, functions that return something to
+    await.
+    """
     import functools
 
     async def coroutine(x: int) -> int:
@@ -96,7 +107,14 @@ async def test_every_kind_of_callable_is_a_tool(options: dict[str, Any]) -> None
             return x
 
     guard = Edictum()
-    for fn in (coroutine, functools.partial(coroutine), Tool(), AsyncTool(), returns_a_coroutine, functools.partial(max, 1, key=None)):
+    for fn in (
+        coroutine,
+        functools.partial(coroutine),
+        Tool(),
+        AsyncTool(),
+        returns_a_coroutine,
+        functools.partial(max, 1, key=None),
+    ):
         args = {} if isinstance(fn, functools.partial) and fn.func is max else {"x": 1}
         tool = functools.partial(max, [1]) if not args else fn
         assert await guard.run("t", args, tool, **options) == 1
@@ -105,10 +123,23 @@ async def test_every_kind_of_callable_is_a_tool(options: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("options", [{}, {"run_in": "thread"}, {"timeout_s": 5}])
 @pytest.mark.parametrize(
-    "error", [ValueError, StopIteration, StopAsyncIteration, SystemExit, TimeoutError, RecursionError, asyncio.CancelledError]
+    "error",
+    [
+        ValueError,
+        StopIteration,
+        StopAsyncIteration,
+        SystemExit,
+        TimeoutError,
+        RecursionError,
+        asyncio.CancelledError,
+    ],
 )
-async def test_whatever_a_tool_raises_is_its_failure(error: type[BaseException], options: dict[str, Any]) -> None:
-    """SystemExit does not end the host, StopIteration does not hang it, the tool's own TimeoutError is no timeout of the call."""
+async def test_whatever_a_tool_raises_is_its_failure(
+    error: type[BaseException], options: dict[str, Any]
+) -> None:
+    """SystemExit does not end the host, StopIteration does not hang it, the tool's own TimeoutError
+    is no timeout of the call.
+    """
 
     def tool() -> None:
         raise error("x")
@@ -124,10 +155,16 @@ async def test_whatever_a_tool_raises_is_its_failure(error: type[BaseException],
     assert counters(guard) == (2, 0, 2, 0)
 
 
-@pytest.mark.parametrize("error", [ValueError, StopAsyncIteration, SystemExit, TimeoutError, asyncio.CancelledError])
+@pytest.mark.parametrize(
+    "error", [ValueError, StopAsyncIteration, SystemExit, TimeoutError, asyncio.CancelledError]
+)
 @pytest.mark.parametrize("options", [{}, {"timeout_s": 5}])
-async def test_whatever_an_async_tool_raises_is_its_failure(error: type[BaseException], options: dict[str, Any]) -> None:
-    """In every driving, and the calls after it work as before: nothing that is shared has been ended."""
+async def test_whatever_an_async_tool_raises_is_its_failure(
+    error: type[BaseException], options: dict[str, Any]
+) -> None:
+    """In every driving, and the calls after it work as before: nothing that is shared has been
+    ended.
+    """
 
     async def tool() -> None:
         await asyncio.sleep(0)
@@ -138,7 +175,10 @@ async def test_whatever_an_async_tool_raises_is_its_failure(error: type[BaseExce
         return "fine"
 
     guard = Edictum()
-    outcomes = [await guard.dispatch("t", {}, tool, **options), guard.dispatch_sync("t", {}, tool, **options)]
+    outcomes = [
+        await guard.dispatch("t", {}, tool, **options),
+        guard.dispatch_sync("t", {}, tool, **options),
+    ]
     for outcome in outcomes:
         assert isinstance(outcome, ToolFailure), outcome
         assert type(outcome.exception) is error
@@ -168,12 +208,17 @@ def test_a_tool_may_call_the_guard_itself() -> None:
         return guard.run_sync("inner", {}, lambda: 1, parent_call_id="c-1") + 1
 
     assert guard.run_sync("outer", {}, outer, call_id="c-1") == 2
-    assert [event.tool_name for event in guard.local_sink.filter("call_executed")] == ["inner", "outer"]
+    assert [event.tool_name for event in guard.local_sink.filter("call_executed")] == [
+        "inner",
+        "outer",
+    ]
     assert guard.local_sink.filter("call_executed")[0].parent_call_id == "c-1"
 
 
 def test_an_async_tool_may_call_the_guard_synchronously() -> None:
-    """Even though it runs in the portal's own thread; and doing so again and again leaves no threads behind."""
+    """Even though it runs in the portal's own thread; and doing so again and again leaves no
+    threads behind.
+    """
     guard = Edictum()
 
     async def inner() -> int:
@@ -198,17 +243,24 @@ def test_async_tools_may_call_the_guard_synchronously_at_any_depth() -> None:
         await asyncio.sleep(0)
         return guard.run_sync("level", {"depth": depth - 1}, level) + 1 if depth else 0
 
-    thread = threading.Thread(target=lambda: answers.append(guard.run_sync("level", {"depth": 4}, level)), daemon=True)
+    thread = threading.Thread(
+        target=lambda: answers.append(guard.run_sync("level", {"depth": 4}, level)), daemon=True
+    )
     thread.start()
     thread.join(60)
     assert answers == [4]
 
 
-# --- Timeouts ---------------------------------------------------------------------------------------------------------
+# --- Timeouts -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("guard", "options"), [(Edictum(), {"timeout_s": SHORT}), (Edictum(tools={"t": {"timeout_s": SHORT}}), {})])
-async def test_an_async_tool_is_cancelled_at_its_deadline(guard: Edictum, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("guard", "options"),
+    [(Edictum(), {"timeout_s": SHORT}), (Edictum(tools={"t": {"timeout_s": SHORT}}), {})],
+)
+async def test_an_async_tool_is_cancelled_at_its_deadline(
+    guard: Edictum, options: dict[str, Any]
+) -> None:
     """The call ends as ToolTimeout, and the body is over."""
     ended: list[str] = []
 
@@ -219,7 +271,10 @@ async def test_an_async_tool_is_cancelled_at_its_deadline(guard: Edictum, option
             ended.append("cancelled")
             raise
 
-    for outcome in (await guard.dispatch("t", {}, tool, **options), guard.dispatch_sync("t", {}, tool, **options)):
+    for outcome in (
+        await guard.dispatch("t", {}, tool, **options),
+        guard.dispatch_sync("t", {}, tool, **options),
+    ):
         assert isinstance(outcome, ToolTimeout)
         assert outcome.body_may_be_running is False
         assert outcome.deadline_s > 0
@@ -248,7 +303,9 @@ async def test_run_raises_a_timeout_as_a_tool_error() -> None:
     with pytest.raises(EdictumToolError, match=r"Tool 't' timed out after \d+ ms") as raised:
         await Edictum().run("t", {}, asyncio.Event().wait, timeout_s=SHORT)
     assert isinstance(raised.value.outcome, ToolTimeout)
-    assert not raised.value.outcome.retryable, "a tool that nobody described may have changed the world"
+    assert not raised.value.outcome.retryable, (
+        "a tool that nobody described may have changed the world"
+    )
 
 
 @pytest.mark.parametrize(
@@ -262,9 +319,13 @@ async def test_run_raises_a_timeout_as_a_tool_error() -> None:
         ({"side_effect": "read", "retry_on_timeout": False}, False),
     ],
 )
-async def test_a_timeout_of_which_the_effect_is_unknown_invites_nobody_to_try_again(settings: dict[str, Any], retryable: bool) -> None:
+async def test_a_timeout_of_which_the_effect_is_unknown_invites_nobody_to_try_again(
+    settings: dict[str, Any], retryable: bool
+) -> None:
     """Unless repeating it is harmless, or somebody said so."""
-    outcome = await Edictum(tools={"t": settings}).dispatch("t", {}, asyncio.Event().wait, timeout_s=SHORT)
+    outcome = await Edictum(tools={"t": settings}).dispatch(
+        "t", {}, asyncio.Event().wait, timeout_s=SHORT
+    )
     assert isinstance(outcome, ToolTimeout)
     assert outcome.retryable is retryable
     assert outcome.effect_unknown is (settings["side_effect"] != "read")
@@ -294,7 +355,10 @@ async def test_a_call_may_lift_the_tables_timeout() -> None:
 async def test_waiting_for_a_person_is_not_tool_time() -> None:
     """The deadline starts when the tool does."""
     backend = InMemoryApprovalBackend()
-    guard = Edictum(contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))], approval_backend=backend)
+    guard = Edictum(
+        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        approval_backend=backend,
+    )
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: "done", timeout_s=1.0))
     await asyncio.sleep(1.1)
     backend.decide(backend.pending[0].approval_id, True)
@@ -311,11 +375,13 @@ import threading
 from edictum import Edictum
 print(type(Edictum().dispatch_sync("t", {}, threading.Event().wait, timeout_s=0.05)).__name__)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.strip() == "ToolTimeout"
 
 
-# --- Cancelled --------------------------------------------------------------------------------------------------------
+# --- Cancelled ------------------------------------------------------------------------------------
 
 
 async def cancel_when(started: asyncio.Event, call: Any) -> None:
@@ -339,14 +405,20 @@ class Waiting:
 
 
 @pytest.mark.parametrize("options", [{}, {"timeout_s": 60}], ids=["plain", "with a deadline"])
-async def test_a_call_cancelled_while_its_tool_runs_is_a_failed_execution(options: dict[str, Any]) -> None:
+async def test_a_call_cancelled_while_its_tool_runs_is_a_failed_execution(
+    options: dict[str, Any],
+) -> None:
     """Counted, audited, and the cancellation goes on to where it was meant."""
     guard, waiting = Edictum(), Waiting()
     await cancel_when(waiting.reached, guard.run("t", {}, waiting, **options))
     assert counters(guard) == (1, 0, 1, 0)
     assert actions(guard) == ["call_allowed", "call_failed"]
     event = guard.local_sink.last()
-    assert (event.tool_success, event.success_source, event.outcome) == (False, "cancelled", "failed")
+    assert (event.tool_success, event.success_source, event.outcome) == (
+        False,
+        "cancelled",
+        "failed",
+    )
 
 
 async def test_a_call_cancelled_while_its_tool_runs_in_a_thread_is_a_failed_execution() -> None:
@@ -387,7 +459,10 @@ async def test_a_tool_that_survives_its_cancellation_ends_the_call_as_it_likes()
 async def test_a_call_cancelled_while_a_person_thinks_is_withdrawn() -> None:
     """Its own end in the audit, and nothing was held."""
     backend = InMemoryApprovalBackend()
-    guard = Edictum(contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))], approval_backend=backend)
+    guard = Edictum(
+        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        approval_backend=backend,
+    )
     task = asyncio.ensure_future(guard.run("t", {}, lambda: 1))
     while "call_approval_requested" not in actions(guard):  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -412,10 +487,14 @@ def slow_places() -> dict[str, Callable[[Waiting], dict[str, Any]]]:
 
 @pytest.mark.parametrize("place", slow_places())
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
-async def test_a_call_cancelled_before_its_tool_started_gives_its_slot_back(place: str, mode: Any) -> None:
+async def test_a_call_cancelled_before_its_tool_started_gives_its_slot_back(
+    place: str, mode: Any
+) -> None:
     """The tool does not run, the event says that the call was denied, and nothing is held."""
     waiting, bodies = Waiting(), []
-    guard = Edictum(mode=mode, limits=OperationLimits(max_tool_calls=1), **slow_places()[place](waiting))
+    guard = Edictum(
+        mode=mode, limits=OperationLimits(max_tool_calls=1), **slow_places()[place](waiting)
+    )
     await cancel_when(waiting.reached, guard.run("t", {}, lambda: bodies.append(1)))
     assert bodies == []
     assert counters(guard) == (0, 0, 0, 0)
@@ -503,10 +582,13 @@ async def test_a_contract_that_cancels_itself_denies() -> None:
     outcome = await Edictum(contracts=[precondition("*")(confused)]).dispatch("t", {}, lambda: 1)
     assert isinstance(outcome, ToolDenied)
     assert outcome.policy_error
-    assert isinstance(Edictum(contracts=[precondition("*")(confused)]).dispatch_sync("t", {}, lambda: 1), ToolDenied)
+    assert isinstance(
+        Edictum(contracts=[precondition("*")(confused)]).dispatch_sync("t", {}, lambda: 1),
+        ToolDenied,
+    )
 
 
-# --- Interrupted, thrown away -----------------------------------------------------------------------------------------
+# --- Interrupted, thrown away ---------------------------------------------------------------------
 
 
 def interrupt(**args: Any) -> None:
@@ -545,8 +627,12 @@ PARTS: dict[str, Callable[[Callable[..., Any]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_being_told_to_stop_inside_a_part_of_the_gate_leaves_no_slot_held(part: str, error: type[BaseException]) -> None:
-    """Ctrl-C can come at any moment, and a contract may call sys.exit(); whether it goes on or not, the slot comes back."""
+def test_being_told_to_stop_inside_a_part_of_the_gate_leaves_no_slot_held(
+    part: str, error: type[BaseException]
+) -> None:
+    """Ctrl-C can come at any moment, and a contract may call sys.exit(); whether it goes on or not,
+    the slot comes back.
+    """
 
     def stop(*args: Any) -> Any:
         raise error
@@ -558,7 +644,9 @@ def test_being_told_to_stop_inside_a_part_of_the_gate_leaves_no_slot_held(part: 
 
 
 @pytest.mark.parametrize("options", [{}, {"timeout_s": 60}], ids=["plain", "with a deadline"])
-async def test_a_coroutine_that_is_thrown_away_while_its_tool_runs_is_a_failed_execution(options: dict[str, Any]) -> None:
+async def test_a_coroutine_that_is_thrown_away_while_its_tool_runs_is_a_failed_execution(
+    options: dict[str, Any],
+) -> None:
     """Its loop is gone, so nothing can be awaited any more; what answers at once is done."""
 
     async def wait() -> None:
@@ -573,7 +661,9 @@ async def test_a_coroutine_that_is_thrown_away_while_its_tool_runs_is_a_failed_e
 
 
 @pytest.mark.parametrize("place", slow_places())
-async def test_a_coroutine_that_is_thrown_away_before_its_tool_started_gives_its_slot_back(place: str) -> None:
+async def test_a_coroutine_that_is_thrown_away_before_its_tool_started_gives_its_slot_back(
+    place: str,
+) -> None:
     """Wherever it waited."""
     guard = Edictum(**slow_places()[place](Waiting()))
     coroutine = guard.dispatch("t", {}, lambda: 1)
@@ -586,7 +676,10 @@ async def test_a_coroutine_that_is_thrown_away_before_its_tool_started_gives_its
 async def test_a_coroutine_that_is_thrown_away_while_a_person_thinks_is_withdrawn() -> None:
     """As when it is cancelled."""
     backend = InMemoryApprovalBackend()
-    guard = Edictum(contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))], approval_backend=backend)
+    guard = Edictum(
+        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        approval_backend=backend,
+    )
     coroutine = guard.dispatch("t", {}, lambda: 1)
     waits = coroutine.send(None)  # for the backend
     while not waits.done():  # noqa: ASYNC110
@@ -616,7 +709,7 @@ async def test_a_coroutine_that_was_never_started_has_done_nothing() -> None:
     assert actions(guard) == []
 
 
-# --- The guard itself -------------------------------------------------------------------------------------------------
+# --- The guard itself -----------------------------------------------------------------------------
 
 
 async def test_a_guard_closes_what_it_holds_open() -> None:
@@ -644,7 +737,13 @@ async def test_closing_tries_everything_and_reports_what_failed() -> None:
 async def test_calls_of_many_kinds_at_once_keep_apart() -> None:
     """No call sees another's value, arguments or outcome."""
     guard = Edictum(
-        contracts=[precondition("*")(lambda call: Verdict.pass_() if call.args["n"] % 5 else Verdict.fail(str(call.args["n"])))]
+        contracts=[
+            precondition("*")(
+                lambda call: (
+                    Verdict.pass_() if call.args["n"] % 5 else Verdict.fail(str(call.args["n"]))
+                )
+            )
+        ]
     )
 
     async def tool(n: int) -> int:
@@ -655,7 +754,9 @@ async def test_calls_of_many_kinds_at_once_keep_apart() -> None:
 
     async def one(n: int) -> None:
         outcome = await guard.dispatch("t", {"n": n}, tool, call_id=f"c-{n}")
-        said = {ToolDenied: "details", ToolFailure: "error", ToolExecutionResult: "value"}[type(outcome)]
+        said = {ToolDenied: "details", ToolFailure: "error", ToolExecutionResult: "value"}[
+            type(outcome)
+        ]
         assert str(getattr(outcome, said)) == str(n)
 
     await asyncio.gather(*(one(n) for n in range(200)))

@@ -1,4 +1,6 @@
-"""What was checked is what runs: nobody can change a call's arguments once it has been asked for."""
+"""What was checked is what runs: nobody can change a call's arguments once it has been asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,10 @@ async def test_the_caller_changes_its_arguments_while_a_person_thinks() -> None:
     """The approval is for what was asked, and that is what runs."""
     args, recorder = arguments(), Recorder()
     backend = InMemoryApprovalBackend()
-    guard = Edictum(contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))], approval_backend=backend)
+    guard = Edictum(
+        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        approval_backend=backend,
+    )
     task = asyncio.ensure_future(guard.run("t", args, recorder.tool))
     while not backend.pending:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -150,7 +155,9 @@ def test_the_tool_changes_its_arguments() -> None:
         recorder.tool(**given)
         tamper(given)
 
-    guard = Edictum(hooks=[HookRegistration("after", "*", lambda call, result: seen.append(thaw(call.args)))])
+    guard = Edictum(
+        hooks=[HookRegistration("after", "*", lambda call, result: seen.append(thaw(call.args)))]
+    )
     seen: list[Any] = []
     guard.run_sync("t", args, tool)
     assert_untouched(guard, recorder)
@@ -172,7 +179,9 @@ CHANGES = {
 @pytest.mark.parametrize("where", ["contract", "hook", "resolver", "on_allow", "approval backend"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_part_of_the_gate_cannot_change_what_runs(change: str, where: str) -> None:
-    """A contract, hook, resolver, callback or backend that tries is refused, or changes a copy of its own."""
+    """A contract, hook, resolver, callback or backend that tries is refused, or changes a copy of
+    its own.
+    """
     args, recorder = arguments(), Recorder()
 
     def attempt(given: Any) -> None:
@@ -180,13 +189,23 @@ def test_a_part_of_the_gate_cannot_change_what_runs(change: str, where: str) -> 
             CHANGES[change](given)
 
     options: dict[str, Any] = {
-        "contract": {"contracts": [precondition("*")(lambda call: attempt(call.args) or Verdict.pass_())]},
-        "hook": {"hooks": [HookRegistration("before", "*", lambda call: attempt(call.args) or HookDecision.allow())]},
+        "contract": {
+            "contracts": [precondition("*")(lambda call: attempt(call.args) or Verdict.pass_())]
+        },
+        "hook": {
+            "hooks": [
+                HookRegistration(
+                    "before", "*", lambda call: attempt(call.args) or HookDecision.allow()
+                )
+            ]
+        },
         "resolver": {"principal_resolver": lambda tool, given: attempt(given)},
         "on_allow": {"on_allow": lambda call: attempt(call.args)},
         "approval backend": {
             "contracts": [precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
-            "approval_backend": InMemoryApprovalBackend(lambda request: attempt(request.tool_args) or True),
+            "approval_backend": InMemoryApprovalBackend(
+                lambda request: attempt(request.tool_args) or True
+            ),
         },
     }[where]
     guard = Edictum(**options)
@@ -244,24 +263,41 @@ def test_what_cannot_be_copied_is_passed_on() -> None:
     assert Edictum().run_sync("t", {"lock": lock}, lambda lock: lock) is lock
 
 
-# --- Frozen values ----------------------------------------------------------------------------------------------------
+# --- Frozen values --------------------------------------------------------------------------------
 
 DICT_CHANGES = [
-    lambda d: d.__setitem__("a", 2), lambda d: d.__delitem__("a"), lambda d: d.clear(), lambda d: d.pop("a"), lambda d: d.popitem(),
-    lambda d: d.setdefault("b", 1), lambda d: d.update(b=1), lambda d: d.__ior__({"b": 1}),
-]  # fmt: skip
+    lambda d: d.__setitem__("a", 2),
+    lambda d: d.__delitem__("a"),
+    lambda d: d.clear(),
+    lambda d: d.pop("a"),
+    lambda d: d.popitem(),
+    lambda d: d.setdefault("b", 1),
+    lambda d: d.update(b=1),
+    lambda d: d.__ior__({"b": 1}),
+]
 LIST_CHANGES = [
-    lambda x: x.__setitem__(0, 2), lambda x: x.__delitem__(0), lambda x: x.append(1), lambda x: x.clear(), lambda x: x.extend([1]),
-    lambda x: x.insert(0, 1), lambda x: x.pop(), lambda x: x.remove(1), lambda x: x.reverse(), lambda x: x.sort(),
-    lambda x: x.__iadd__([1]), lambda x: x.__imul__(2),
-]  # fmt: skip
+    lambda x: x.__setitem__(0, 2),
+    lambda x: x.__delitem__(0),
+    lambda x: x.append(1),
+    lambda x: x.clear(),
+    lambda x: x.extend([1]),
+    lambda x: x.insert(0, 1),
+    lambda x: x.pop(),
+    lambda x: x.remove(1),
+    lambda x: x.reverse(),
+    lambda x: x.sort(),
+    lambda x: x.__iadd__([1]),
+    lambda x: x.__imul__(2),
+]
 
 
 @pytest.mark.parametrize("change", range(len(DICT_CHANGES)))
 def test_a_frozen_dict_refuses_every_change(change: int) -> None:
     """And says how to get a copy."""
     frozen = freeze({"a": 1})
-    with pytest.raises(TypeError, match="FrozenDict is a snapshot and cannot be changed; copy it first"):
+    with pytest.raises(
+        TypeError, match="FrozenDict is a snapshot and cannot be changed; copy it first"
+    ):
         DICT_CHANGES[change](frozen)
     assert frozen == {"a": 1}
 

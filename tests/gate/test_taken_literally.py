@@ -1,4 +1,6 @@
-"""What a port, a table or an option says is taken as it is meant: a no is a no, a name that nobody knows is no name."""
+"""What a port, a table or an option says is taken as it is meant: a no is a no, a name that nobody
+knows is no name.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ OBSERVED = Breach(Limit(name="seen", metric=Metric.EXECUTIONS, maximum=1, enforc
 
 @pytest.mark.parametrize("breaches", [(), (OBSERVED,)], ids=["no limit", "one that observes"])
 def test_a_ledger_that_says_no_without_a_limit_is_believed(breaches: tuple[Breach, ...]) -> None:
-    """A reservation that is repeated after its lease has ended is answered like this: the call must not run."""
+    """A reservation that is repeated after its lease has ended is answered like this: the call must
+    not run.
+    """
 
     class Refusing(MemoryLedger):
         def reserve(self, reservation: Reservation) -> Grant:
@@ -57,7 +61,9 @@ class MixedUp(InMemoryApprovalBackend):
         self.first = self.first or request
         return self.first
 
-    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision:
+    async def wait_for_decision(
+        self, approval_id: str, timeout: float | None = None
+    ) -> ApprovalDecision:
         assert self.first is not None
         return ApprovalDecision(True, status=ApprovalStatus.APPROVED, digest=self.first.digest)
 
@@ -71,7 +77,9 @@ def test_an_approval_of_another_call_is_none_whatever_the_backend_believes() -> 
     assert (outcome.details, ran) == ("The approval is for another call.", ["old"])
 
 
-async def test_a_backend_that_hangs_before_it_has_asked_anybody_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_backend_that_hangs_before_it_has_asked_anybody_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The bound is the same as for the answer."""
 
     class Hanging(InMemoryApprovalBackend):
@@ -80,35 +88,50 @@ async def test_a_backend_that_hangs_before_it_has_asked_anybody_is_not_waited_fo
             raise AssertionError
 
     monkeypatch.setattr("edictum.core.lifecycle.LATE_ANSWER_S", 0.05)
-    quick = precondition("*", id="ask", effect="approve", timeout=0.05)(lambda call: Verdict.fail("sure?"))
+    quick = precondition("*", id="ask", effect="approve", timeout=0.05)(
+        lambda call: Verdict.fail("sure?")
+    )
     async with asyncio.timeout(60):
-        outcome = await Edictum(contracts=[quick], approval_backend=Hanging()).dispatch("t", {}, lambda: 1)
+        outcome = await Edictum(contracts=[quick], approval_backend=Hanging()).dispatch(
+            "t", {}, lambda: 1
+        )
     assert isinstance(outcome, ToolDenied)
     assert outcome.details.startswith("The approval backend could not be asked: no answer within")
 
 
-# --- Amounts that depend on the arguments --------------------------------------------------------------------------------
+# --- Amounts that depend on the arguments ---------------------------------------------------------
 
 
 def cost(call: Any) -> dict[str, float]:
     return {"cost": call.args["n"]}
 
 
-@pytest.mark.parametrize(("args", "why"), [({}, "KeyError: 'n'"), ({"n": -3}, "amounts['cost'] is -3")])
+@pytest.mark.parametrize(
+    ("args", "why"), [({}, "KeyError: 'n'"), ({"n": -3}, "amounts['cost'] is -3")]
+)
 def test_amounts_that_cannot_be_told_refuse_the_call(args: dict[str, Any], why: str) -> None:
-    """The arguments come from a model: that is an answer, an attempt and an event, not an exception."""
+    """The arguments come from a model: that is an answer, an attempt and an event, not an
+    exception.
+    """
     guard, ran = Edictum(limits=OperationLimits(max_cost=5)), []
     outcome = guard.dispatch_sync("t", args, lambda **_: ran.append(1), amounts=cost)
     assert isinstance(outcome, ToolDenied)
     assert why in outcome.details
-    assert (outcome.policy_error, ran, guard.session().attempts, guard.session().in_flight) == (True, [], 1, 0)
+    assert (outcome.policy_error, ran, guard.session().attempts, guard.session().in_flight) == (
+        True,
+        [],
+        1,
+        0,
+    )
     assert [event.action for event in guard.local_sink.events] == ["call_denied"]
     evaluation = guard.evaluate("t", args, amounts=cost)
     assert (evaluation.verdict, evaluation.policy_error) == ("deny", True)
 
 
 @pytest.mark.parametrize(("sent", "rewritten", "verdict"), [(1, 100, "deny"), (100, 1, "allow")])
-def test_evaluate_reckons_with_what_hooks_make_of_the_arguments(sent: int, rewritten: int, verdict: str) -> None:
+def test_evaluate_reckons_with_what_hooks_make_of_the_arguments(
+    sent: int, rewritten: int, verdict: str
+) -> None:
     """As the call itself does."""
     hook = HookRegistration("before", "*", lambda call: HookDecision.rewrite({"n": rewritten}))
     guard = Edictum(hooks=[hook], limits=OperationLimits(max_cost=5))
@@ -117,7 +140,7 @@ def test_evaluate_reckons_with_what_hooks_make_of_the_arguments(sent: int, rewri
     assert isinstance(outcome, ToolDenied if verdict == "deny" else ToolExecutionResult)
 
 
-# --- Mistakes ----------------------------------------------------------------------------------------------------------------
+# --- Mistakes -------------------------------------------------------------------------------------
 
 
 def test_a_generator_is_no_result() -> None:
@@ -139,8 +162,12 @@ async def redact_later(value: Any) -> Any:
 def test_a_redaction_that_must_be_awaited_is_refused_or_trusted_with_nothing() -> None:
     """Its coroutine is no redacted value."""
     with pytest.raises(EdictumConfigError, match="coroutine function"):
-        postcondition("*", effect="redact", redact=redact_later)(lambda call, result: Verdict.fail("no"))
-    late = postcondition("*", effect="redact", redact=lambda value: redact_later(value))(lambda call, result: Verdict.fail("no"))
+        postcondition("*", effect="redact", redact=redact_later)(
+            lambda call, result: Verdict.fail("no")
+        )
+    late = postcondition("*", effect="redact", redact=lambda value: redact_later(value))(
+        lambda call, result: Verdict.fail("no")
+    )
     outcome = Edictum(contracts=[late]).dispatch_sync("t", {}, lambda: "secret")
     assert outcome.value == "[OUTPUT SUPPRESSED] no"  # type: ignore[union-attr]
 
@@ -166,9 +193,15 @@ def test_a_key_that_no_evaluation_knows_is_refused() -> None:
 @pytest.mark.parametrize("order", [("*", "pay_*"), ("pay_*", "*")])
 def test_of_two_globs_the_one_that_says_more_is_meant(order: tuple[str, str]) -> None:
     """In whatever order they stand."""
-    entries = {"*": {"side_effect": "read"}, "pay_*": {"side_effect": "irreversible", "timeout_s": 5}}
+    entries = {
+        "*": {"side_effect": "read"},
+        "pay_*": {"side_effect": "irreversible", "timeout_s": 5},
+    }
     policy = Edictum(tools={name: entries[name] for name in order}).policy
-    assert (policy.entry("pay_now").side_effect, policy.entry("pay_now").timeout_s) == ("irreversible", 5)
+    assert (policy.entry("pay_now").side_effect, policy.entry("pay_now").timeout_s) == (
+        "irreversible",
+        5,
+    )
     assert policy.entry("look").side_effect == "read"
 
 
@@ -185,7 +218,12 @@ async def test_a_guard_merged_from_several_bundles_does_not_forget_some_of_them(
     """Which of them a reload would replace, nobody can know."""
     one, two = (Edictum.from_yaml_string(BUNDLE % (name, name)) for name in ("one", "two"))
     first_of_its_kind = Edictum.from_multiple([Edictum(), two])
-    for guards in ([one, two], [Edictum(), two], [first_of_its_kind], [Edictum(), first_of_its_kind]):
+    for guards in (
+        [one, two],
+        [Edictum(), two],
+        [first_of_its_kind],
+        [Edictum(), first_of_its_kind],
+    ):
         with pytest.raises(EdictumConfigError, match="merge them again"):
             await Edictum.from_multiple(guards).reload(BUNDLE % ("one", "one"))
     await Edictum.from_multiple([one, Edictum()]).reload(BUNDLE % ("one", "one"))
@@ -193,7 +231,9 @@ async def test_a_guard_merged_from_several_bundles_does_not_forget_some_of_them(
 
 async def test_a_reload_keeps_the_limits_of_the_guards_that_were_merged() -> None:
     """Also where they are the usual ones."""
-    guard = Edictum.from_multiple([Edictum(limits=OperationLimits(max_tool_calls=1_000)), Edictum()])
+    guard = Edictum.from_multiple(
+        [Edictum(limits=OperationLimits(max_tool_calls=1_000)), Edictum()]
+    )
     assert guard.limits.max_tool_calls == 200
     await guard.reload(BUNDLE % ("one", "one"))
     assert guard.limits.max_tool_calls == 200

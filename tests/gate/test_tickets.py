@@ -100,7 +100,9 @@ def test_two_threads_that_finish_one_ticket_count_once() -> None:
         ticket, errors = guard.begin_sync("t", {}), []
         start = threading.Barrier(2)
 
-        def finish(ticket: Ticket = ticket, start: threading.Barrier = start, errors: list[Any] = errors) -> None:
+        def finish(
+            ticket: Ticket = ticket, start: threading.Barrier = start, errors: list[Any] = errors
+        ) -> None:
             start.wait()
             try:
                 ticket.finish_sync(1)
@@ -123,9 +125,13 @@ async def test_the_frameworks_own_flag_says_that_a_result_is_a_failure() -> None
     failed = await (await guard.begin("t", {}, flag=flag)).finish("bad")
     assert isinstance(failed, ToolFailure)
     assert (failed.success_source, failed.success_reason) == ("framework", "status said no")
-    assert isinstance(await (await guard.begin("t", {}, flag=flag)).finish("good"), ToolExecutionResult)
+    assert isinstance(
+        await (await guard.begin("t", {}, flag=flag)).finish("good"), ToolExecutionResult
+    )
     lenient = Edictum(success_check=lambda tool, result: True)
-    assert isinstance(await (await lenient.begin("t", {}, flag=flag)).finish("bad"), ToolExecutionResult)
+    assert isinstance(
+        await (await lenient.begin("t", {}, flag=flag)).finish("bad"), ToolExecutionResult
+    )
 
 
 async def test_a_flag_that_raises_makes_a_failure() -> None:
@@ -158,7 +164,8 @@ async def test_a_begin_that_is_cancelled_holds_nothing() -> None:
 async def test_a_ticket_waits_for_approval_before_it_is_given() -> None:
     """In ``begin``, not in the host."""
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))], approval_backend=InMemoryApprovalBackend(True)
+        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        approval_backend=InMemoryApprovalBackend(True),
     )
     assert (await guard.begin("t", {})).allowed
     assert guard.begin_sync("t", {}).allowed
@@ -177,7 +184,9 @@ async def test_a_ticket_that_its_framework_put_off_is_not_counted(sync: bool) ->
     """The framework runs the same call again from its start; its slots are given back."""
     guard = Edictum()
     outcome = (
-        guard.begin_sync("t", {}).pause_sync(ValueError("interrupt")) if sync else await (await guard.begin("t", {})).pause(ValueError("x"))
+        guard.begin_sync("t", {}).pause_sync(ValueError("interrupt"))
+        if sync
+        else await (await guard.begin("t", {})).pause(ValueError("x"))
     )
     assert isinstance(outcome, ToolDenied)
     assert outcome.reason == "paused"
@@ -185,7 +194,7 @@ async def test_a_ticket_that_its_framework_put_off_is_not_counted(sync: bool) ->
     assert [event.action for event in guard.local_sink.events] == ["call_allowed", "call_paused"]
 
 
-# --- The table of open tickets ----------------------------------------------------------------------------------------
+# --- The table of open tickets --------------------------------------------------------------------
 
 
 def test_tickets_are_found_by_the_frameworks_call_id() -> None:

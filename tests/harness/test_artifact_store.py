@@ -1,4 +1,6 @@
-"""Large outputs: kept in private, bounded in size and time, readable in parts, and never a reference to nothing."""
+"""Large outputs: kept in private, bounded in size and time, readable in parts, and never a
+reference to nothing.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ BIG = "\n".join(f"line {number}: some text" for number in range(5_000))
 
 def _servers() -> ModuleType:
     """The servers of the session tests, which are not a package."""
-    spec = importlib.util.spec_from_file_location("session_test_servers", Path(__file__).parents[1] / "sessions" / "servers.py")
+    spec = importlib.util.spec_from_file_location(
+        "session_test_servers", Path(__file__).parents[1] / "sessions" / "servers.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -101,7 +105,9 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Artifact
         kept.close()
     else:
         pytest.importorskip("fsspec")
-        yield FsspecBackend(f"memory://{name}" if "memory" in request.param else f"file://{tmp_path}/bucket")
+        yield FsspecBackend(
+            f"memory://{name}" if "memory" in request.param else f"file://{tmp_path}/bucket"
+        )
 
 
 class Clock:
@@ -112,7 +118,7 @@ class Clock:
         return self.now
 
 
-# --- On every backend -------------------------------------------------------------------------------------------------------
+# --- On every backend -----------------------------------------------------------------------------
 
 
 class TestEveryBackend:
@@ -126,14 +132,29 @@ class TestEveryBackend:
         assert store.retrieve(ref.artifact_id) == BIG
         assert store.retrieve(ref.artifact_id, "s-1") == BIG
         assert store.get_ref(ref.artifact_id) == ref
-        assert (ref.session_id, ref.tool_name, ref.chars, ref.lines, ref.kind) == ("s-1", "search", len(BIG), 5_000, "text")
+        assert (ref.session_id, ref.tool_name, ref.chars, ref.lines, ref.kind) == (
+            "s-1",
+            "search",
+            len(BIG),
+            5_000,
+            "text",
+        )
         assert ref.sha256 == hashlib.sha256(BIG.encode()).hexdigest()
         assert (ref.head, ref.tail) == (BIG[:500], BIG[-500:])
         assert not ref.is_expired
 
     def test_nothing_is_found_where_nothing_is(self, backend: ArtifactBackend) -> None:
         store = ArtifactStore(backend)
-        for wrong in ("art_0000000000000000", "", "art_", "../../etc/passwd", "art_000000000000000/", "ART_0000000000000000", None, 3):
+        for wrong in (
+            "art_0000000000000000",
+            "",
+            "art_",
+            "../../etc/passwd",
+            "art_000000000000000/",
+            "ART_0000000000000000",
+            None,
+            3,
+        ):
             assert store.retrieve(wrong) is None  # type: ignore[arg-type]
             assert store.get_ref(wrong) is None  # type: ignore[arg-type]
 
@@ -157,24 +178,36 @@ class TestEveryBackend:
         assert store.cleanup_expired() == 1
         assert store.cleanup_expired() == 0
 
-    def test_none_is_the_usual_time_and_infinity_is_for_ever(self, backend: ArtifactBackend) -> None:
+    def test_none_is_the_usual_time_and_infinity_is_for_ever(
+        self, backend: ArtifactBackend
+    ) -> None:
         clock = Clock()
         store = ArtifactStore(backend, clock=clock)
-        usual, for_ever, as_good = (store.store("s", "a", "t", ttl_s=ttl_s) for ttl_s in (None, math.inf, 10**400))
+        usual, for_ever, as_good = (
+            store.store("s", "a", "t", ttl_s=ttl_s) for ttl_s in (None, math.inf, 10**400)
+        )
         assert (usual.ttl_s, for_ever.ttl_s) == (DEFAULT_TTL_S, math.inf)
         assert store.retrieve(usual.artifact_id) == "a"
         clock.now += 1e9
-        assert [store.retrieve(ref.artifact_id) for ref in (usual, for_ever, as_good)] == [None, "a", "a"]
+        assert [store.retrieve(ref.artifact_id) for ref in (usual, for_ever, as_good)] == [
+            None,
+            "a",
+            "a",
+        ]
         assert store.cleanup_expired() == 1
         assert store.get_ref(for_ever.artifact_id) == for_ever
 
     @pytest.mark.parametrize("ttl_s", ["60", math.nan, True, [60]])
-    def test_a_time_that_is_none_is_refused_before_anything_is_written(self, backend: ArtifactBackend, ttl_s: Any) -> None:
+    def test_a_time_that_is_none_is_refused_before_anything_is_written(
+        self, backend: ArtifactBackend, ttl_s: Any
+    ) -> None:
         with pytest.raises(EdictumInputError, match=r"ttl_s is .* math\.inf"):
             ArtifactStore(backend).store("s", "a", "t", ttl_s=ttl_s)
         assert backend.list() == []
 
-    def test_a_new_store_finds_the_old_artifacts_and_sweeps_what_expired(self, backend: ArtifactBackend) -> None:
+    def test_a_new_store_finds_the_old_artifacts_and_sweeps_what_expired(
+        self, backend: ArtifactBackend
+    ) -> None:
         """After a restart nothing is lost, and nothing stays for ever."""
         clock = Clock()
         first = ArtifactStore(backend, clock=clock)
@@ -198,7 +231,22 @@ class TestEveryBackend:
         clock.now += 100
         store.store("s-1", "x" * 2_000, "t")
 
-    @pytest.mark.parametrize("session", ["../../etc", "/etc/passwd", "a/b", "..", "", "\0", "x" * 10_000, "*", "ü\udc80", "-rf", "con"])
+    @pytest.mark.parametrize(
+        "session",
+        [
+            "../../etc",
+            "/etc/passwd",
+            "a/b",
+            "..",
+            "",
+            "\0",
+            "x" * 10_000,
+            "*",
+            "ü\udc80",
+            "-rf",
+            "con",
+        ],
+    )
     def test_hostile_session_ids_are_harmless(self, backend: ArtifactBackend, session: str) -> None:
         """They never become part of a path."""
         store = ArtifactStore(backend)
@@ -242,7 +290,7 @@ class TestEveryBackend:
             assert store.retrieve(ref.artifact_id) == f"text {number}"
 
 
-# --- What is written --------------------------------------------------------------------------------------------------------
+# --- What is written ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -252,7 +300,9 @@ def store(tmp_path: Path) -> ArtifactStore:
 
 def test_secrets_are_redacted_before_anything_is_written(tmp_path: Path) -> None:
     """In texts by their shape, in JSON also by the name of their key; custom patterns too."""
-    store = ArtifactStore(tmp_path / "a", redaction=RedactionPolicy(custom_patterns=[(r"project-\w+", "[PROJECT]")]))
+    store = ArtifactStore(
+        tmp_path / "a", redaction=RedactionPolicy(custom_patterns=[(r"project-\w+", "[PROJECT]")])
+    )
     store.store("s", "the key is AKIAABCDEFGHIJKLMNOP of project-x", "t")
     store.store("s", json.dumps({"rows": [{"password": "hunter2", "name": "Ann"}]}), "t")
     store.store("s", {"api_key": "abc", "n": 1}, "t")
@@ -263,7 +313,9 @@ def test_secrets_are_redacted_before_anything_is_written(tmp_path: Path) -> None
 
 
 def test_a_long_text_is_redacted_as_a_short_one_is() -> None:
-    """Long texts are searched window by window; where a window ends makes no difference, however long a secret is."""
+    """Long texts are searched window by window; where a window ends makes no difference, however
+    long a secret is.
+    """
     secrets = [
         "AKIAABCDEFGHIJKLMNOP",
         "password = 'hunter2'",
@@ -271,7 +323,9 @@ def test_a_long_text_is_redacted_as_a_short_one_is() -> None:
         "-----BEGIN RSA PRIVATE KEY-----\n" + "A" * 100_000 + "\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----" + "Q" * 70_000,
     ]
-    policy = RedactionPolicy(custom_patterns=[(r"project-\w+", "[PROJECT]"), (r"(?<=nothing)", "!")])
+    policy = RedactionPolicy(
+        custom_patterns=[(r"project-\w+", "[PROJECT]"), (r"(?<=nothing)", "!")]
+    )
     for secret in [*secrets, "project-x", "nothing"]:
         for before in (57_300, 65_520, 131_000):
             filling = "lorem ipsum\n" * 11_000
@@ -314,7 +368,9 @@ def test_json_is_kept_readable_and_plain_text_is_unwrapped(store: ArtifactStore)
     assert store.retrieve(almost.artifact_id) == "{not json"
 
 
-def test_the_hint_for_the_model_names_the_reader_and_no_path(store: ArtifactStore, tmp_path: Path) -> None:
+def test_the_hint_for_the_model_names_the_reader_and_no_path(
+    store: ArtifactStore, tmp_path: Path
+) -> None:
     ref = store.store("s", BIG, "t")
     hint = ref.to_model_hint()
     assert hint["artifact_reference"] == ref.artifact_id
@@ -322,7 +378,7 @@ def test_the_hint_for_the_model_names_the_reader_and_no_path(store: ArtifactStor
     assert str(tmp_path) not in json.dumps(hint)
 
 
-# --- The directory ----------------------------------------------------------------------------------------------------------
+# --- The directory --------------------------------------------------------------------------------
 
 
 def test_directories_and_files_are_private(tmp_path: Path) -> None:
@@ -370,15 +426,24 @@ def plant_full_directory(path: Path) -> None:
     (path / "mine").touch()
 
 
-@pytest.mark.parametrize(("plant", "stays"), [(plant_link, False), (os.mkfifo, False), (plant_full_directory, True)])
-def test_what_is_no_file_is_no_artifact_and_in_nobodys_way(tmp_path: Path, plant: Callable[[Path], None], stays: bool) -> None:
+@pytest.mark.parametrize(
+    ("plant", "stays"), [(plant_link, False), (os.mkfifo, False), (plant_full_directory, True)]
+)
+def test_what_is_no_file_is_no_artifact_and_in_nobodys_way(
+    tmp_path: Path, plant: Callable[[Path], None], stays: bool
+) -> None:
     store = ArtifactStore(tmp_path / "a")
     ref = store.store("s", "content", "t")
     (folder,) = (tmp_path / "a").iterdir()
     planted = folder / f"art_{'a' * 16}"
     plant(planted)
     open_before = len(os.listdir("/proc/self/fd"))
-    assert store.retrieve(planted.name) is store.retrieve(planted.name, "s") is store.get_ref(planted.name) is None
+    assert (
+        store.retrieve(planted.name)
+        is store.retrieve(planted.name, "s")
+        is store.get_ref(planted.name)
+        is None
+    )
     assert len(os.listdir("/proc/self/fd")) == open_before
     assert store.cleanup_expired() == (0 if stays else 1)
     assert os.path.lexists(planted) == stays
@@ -447,7 +512,9 @@ def test_a_place_is_a_path_a_url_or_a_backend(tmp_path: Path) -> None:
     assert isinstance(open_backend(tmp_path / "a"), DirectoryBackend)
     assert isinstance(open_backend(str(tmp_path / "b")), DirectoryBackend)
     assert isinstance(open_backend(f"file://{tmp_path}/c"), DirectoryBackend)
-    assert isinstance(open_backend(f"local://{tmp_path}/c"), DirectoryBackend), "fsspec would follow links there"
+    assert isinstance(open_backend(f"local://{tmp_path}/c"), DirectoryBackend), (
+        "fsspec would follow links there"
+    )
     assert isinstance(open_backend("memory://here"), FsspecBackend)
     assert isinstance(open_backend("redis://localhost:1/0"), RedisBackend)
     made = DirectoryBackend(tmp_path / "a")
@@ -457,7 +524,7 @@ def test_a_place_is_a_path_a_url_or_a_backend(tmp_path: Path) -> None:
         open_backend("nosuchthing://x")
 
 
-# --- The reader -------------------------------------------------------------------------------------------------------------
+# --- The reader -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -466,10 +533,15 @@ def read(store: ArtifactStore) -> Callable[..., dict[str, Any]]:
 
 
 def fits(answer: dict[str, Any]) -> bool:
-    return len(outcome_to_model_content(ToolExecutionResult("c", "read_artifact", answer, 0))) <= TOOL_MESSAGE_MAX_CHARS
+    return (
+        len(outcome_to_model_content(ToolExecutionResult("c", "read_artifact", answer, 0)))
+        <= TOOL_MESSAGE_MAX_CHARS
+    )
 
 
-def test_a_text_can_be_read_from_one_end_to_the_other(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+def test_a_text_can_be_read_from_one_end_to_the_other(
+    store: ArtifactStore, read: Callable[..., dict[str, Any]]
+) -> None:
     """Each answer fits a message, also when every character is escaped."""
     for text in (BIG, "ü" * 30_000, "\0\\\"'" * 8_000, "😀" * 9_000):
         artifact = store.store("s", text, "t").artifact_id
@@ -493,7 +565,9 @@ def test_head_and_tail_are_lines(store: ArtifactStore, read: Callable[..., dict[
     assert read(artifact, tail=100_000)["content"].endswith("line 4999: some text")
 
 
-def test_grep_finds_lines_with_their_numbers_and_places(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+def test_grep_finds_lines_with_their_numbers_and_places(
+    store: ArtifactStore, read: Callable[..., dict[str, Any]]
+) -> None:
     artifact = store.store("s", BIG, "t").artifact_id
     answer = read(artifact, grep=r"^line 42\d\d:")
     assert answer["total_matches"] == 100
@@ -505,7 +579,9 @@ def test_grep_finds_lines_with_their_numbers_and_places(store: ArtifactStore, re
     assert read(artifact, grep="nothing like it")["matches"] == []
 
 
-def test_grep_shows_the_match_in_a_long_line_and_takes_linear_time(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+def test_grep_shows_the_match_in_a_long_line_and_takes_linear_time(
+    store: ArtifactStore, read: Callable[..., dict[str, Any]]
+) -> None:
     artifact = store.store("s", "a" * 200_000 + "needle" + "b" * 200_000, "t").artifact_id
     (match,) = read(artifact, grep="needle")["matches"]
     assert "needle" in match["text"]
@@ -522,15 +598,27 @@ def test_json_pointers(store: ArtifactStore, read: Callable[..., dict[str, Any]]
         answer = read(artifact, pointer=pointer)
         assert fits(answer)
         assert (answer["type"], answer["truncated"]) == (wanted, True)
-    for wrong in ("items", "/nothing", "/items/3000", "/items/-1", "/items/x", "/items/0/name/deeper"):
+    for wrong in (
+        "items",
+        "/nothing",
+        "/items/3000",
+        "/items/-1",
+        "/items/x",
+        "/items/0/name/deeper",
+    ):
         assert "error" in read(artifact, pointer=wrong)
     with pytest.raises(LookupError, match="looks into a int"):
         resolve(1, "/x")
 
 
-def test_what_cannot_be_read_is_said(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+def test_what_cannot_be_read_is_said(
+    store: ArtifactStore, read: Callable[..., dict[str, Any]]
+) -> None:
     """An unknown id, another session's artifact, a pattern that is none, a pointer into a text."""
-    mine, theirs = store.store("s", BIG, "t").artifact_id, store.store("other", BIG, "t").artifact_id
+    mine, theirs = (
+        store.store("s", BIG, "t").artifact_id,
+        store.store("other", BIG, "t").artifact_id,
+    )
     for answer in (
         read("art_0000000000000000"),
         read("/etc/passwd"),
@@ -543,14 +631,18 @@ def test_what_cannot_be_read_is_said(store: ArtifactStore, read: Callable[..., d
         assert fits(answer)
 
 
-async def test_the_reader_is_a_tool(store: ArtifactStore, read: Callable[..., dict[str, Any]]) -> None:
+async def test_the_reader_is_a_tool(
+    store: ArtifactStore, read: Callable[..., dict[str, Any]]
+) -> None:
     """Governed like any other; what it cannot read is its failure."""
     guard = Edictum(tools={"read_artifact": {"side_effect": "read"}})
     artifact = store.store("s", BIG, "t").artifact_id
     outcome = await guard.dispatch("read_artifact", {"artifact_id": artifact, "head": 1}, read)
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.output["content"] == "line 0: some text"
-    assert isinstance(await guard.dispatch("read_artifact", {"artifact_id": "art_x"}, read), ToolFailure)
+    assert isinstance(
+        await guard.dispatch("read_artifact", {"artifact_id": "art_x"}, read), ToolFailure
+    )
     assert read.__name__ == "read_artifact"
 
 

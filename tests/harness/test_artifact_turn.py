@@ -1,4 +1,6 @@
-"""Artifacts in a turn: a large output becomes a reference that can be read, or, when it cannot be stored, both of its ends."""
+"""Artifacts in a turn: a large output becomes a reference that can be read, or, when it cannot be
+stored, both of its ends.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from typing import Any
 import pytest
 
 from edictum import ToolArtifactReference, ToolExecutionResult, outcome_to_model_content
-from edictum.harness import ArtifactStore, BoundedToolExecutor, ModelReply, ToolCallRequest, TurnBudget, TurnState, run_turn, tool
+from edictum.harness import (
+    ArtifactStore,
+    BoundedToolExecutor,
+    ModelReply,
+    ToolCallRequest,
+    TurnBudget,
+    TurnState,
+    run_turn,
+    tool,
+)
 from edictum.harness.artifact_reader import make_reader
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 
@@ -19,7 +30,9 @@ def text(size: int) -> str:
     return "x" * size
 
 
-def execute(store: Any, *tools: Any, name: str, arguments: dict[str, Any], session: str = "s-1") -> Any:
+def execute(
+    store: Any, *tools: Any, name: str, arguments: dict[str, Any], session: str = "s-1"
+) -> Any:
     executor = BoundedToolExecutor([text, *tools], artifact_store=store)
     state = TurnState(session_id=session, budget=TurnBudget.create(timeout_s=60))
     return executor.execute(ToolCallRequest("c-1", name, arguments), state)
@@ -31,7 +44,9 @@ def store(tmp_path: Path) -> ArtifactStore:
 
 
 @pytest.mark.parametrize("session", ["s-1", "../../etc/passwd"])
-def test_ten_megabytes_become_a_reference_that_can_be_read(store: ArtifactStore, session: str) -> None:
+def test_ten_megabytes_become_a_reference_that_can_be_read(
+    store: ArtifactStore, session: str
+) -> None:
     outcome = execute(store, name="text", arguments={"size": 10_000_000}, session=session)
     assert isinstance(outcome, ToolArtifactReference)
     assert len(outcome.summary) <= 200
@@ -53,7 +68,9 @@ def test_the_model_is_told_of_the_reader_that_is_there(store: ArtifactStore) -> 
         assert (reader or "read_file") in json.loads(outcome_to_model_content(outcome))["hint"]
 
 
-async def test_in_the_turn_loop_the_reference_names_a_tool_that_the_model_has(store: ArtifactStore) -> None:
+async def test_in_the_turn_loop_the_reference_names_a_tool_that_the_model_has(
+    store: ArtifactStore,
+) -> None:
     read: list[Any] = []
 
     def model(messages: Any, tools: Any) -> ModelReply:
@@ -62,7 +79,14 @@ async def test_in_the_turn_loop_the_reference_names_a_tool_that_the_model_has(st
             return ModelReply("", (ToolCallRequest("c-1", "text", {"size": 100_000}),))
         if len(said) == 1:
             (name,) = (spec.name for spec in tools if spec.name in said[0]["hint"])
-            return ModelReply("", (ToolCallRequest("c-2", name, {"artifact_id": said[0]["artifact_reference"], "limit": 10}),))
+            return ModelReply(
+                "",
+                (
+                    ToolCallRequest(
+                        "c-2", name, {"artifact_id": said[0]["artifact_reference"], "limit": 10}
+                    ),
+                ),
+            )
         read.append(said[1]["content"])
         return ModelReply("done")
 
@@ -72,12 +96,16 @@ async def test_in_the_turn_loop_the_reference_names_a_tool_that_the_model_has(st
 
 async def test_turns_that_are_told_of_no_session_share_nothing(store: ArtifactStore) -> None:
     def asks(name: str, **arguments: Any) -> Any:
-        return lambda messages, _tools: ("", [ToolCallRequest("c-1", name, arguments)]) if not messages else "done"
+        return lambda messages, _tools: (
+            ("", [ToolCallRequest("c-1", name, arguments)]) if not messages else "done"
+        )
 
     first = await run_turn(asks("text", size=100_000), [], [text], artifact_store=store)
     (kept,) = first.outcomes
     assert isinstance(kept, ToolArtifactReference)
-    second = await run_turn(asks("read_artifact", artifact_id=kept.artifact_id), [], [], artifact_store=store)
+    second = await run_turn(
+        asks("read_artifact", artifact_id=kept.artifact_id), [], [], artifact_store=store
+    )
     assert "There is no artifact" in outcome_to_model_content(second.outcomes[0])
     assert first.state.session_id != second.state.session_id
 
@@ -85,15 +113,26 @@ async def test_turns_that_are_told_of_no_session_share_nothing(store: ArtifactSt
 def test_reading_never_makes_another_artifact(store: ArtifactStore) -> None:
     outcome = execute(store, name="text", arguments={"size": 100_000})
     read = tool("Read part of a stored output.", side_effect="read")(make_reader(store, "s-1"))
-    answer = execute(store, read, name="read_artifact", arguments={"artifact_id": outcome.artifact_id, "limit": 100_000})
+    answer = execute(
+        store,
+        read,
+        name="read_artifact",
+        arguments={"artifact_id": outcome.artifact_id, "limit": 100_000},
+    )
     assert isinstance(answer, ToolExecutionResult)
     assert len(outcome_to_model_content(answer)) <= TOOL_MESSAGE_MAX_CHARS
 
 
 def test_an_output_of_exactly_the_limit_stays_in_line(store: ArtifactStore) -> None:
     around = len(json.dumps({"result": ""}))
-    assert isinstance(execute(store, name="text", arguments={"size": TOOL_MESSAGE_MAX_CHARS - around}), ToolExecutionResult)
-    assert isinstance(execute(store, name="text", arguments={"size": TOOL_MESSAGE_MAX_CHARS - around + 1}), ToolArtifactReference)
+    assert isinstance(
+        execute(store, name="text", arguments={"size": TOOL_MESSAGE_MAX_CHARS - around}),
+        ToolExecutionResult,
+    )
+    assert isinstance(
+        execute(store, name="text", arguments={"size": TOOL_MESSAGE_MAX_CHARS - around + 1}),
+        ToolArtifactReference,
+    )
 
 
 def test_an_output_that_cannot_be_stored_is_shown_in_line_at_both_ends(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Whatever hangs in a turn, the turn ends: each call has one outcome, and its counters are right.
 
-Nothing here is timed. What hangs is let go by the test, after the turn has ended; if the turn had waited for it, the test would see that.
+Nothing here is timed. What hangs is let go by the test, after the turn has ended; if the turn had
+waited for it, the test would see that.
 """
 
 from __future__ import annotations
@@ -14,18 +15,38 @@ from typing import Any
 import pytest
 from turns import UNLIMITED
 
-from edictum import Edictum, HookDecision, HookRegistration, OperationLimits, Verdict, postcondition, precondition
+from edictum import (
+    Edictum,
+    HookDecision,
+    HookRegistration,
+    OperationLimits,
+    Verdict,
+    postcondition,
+    precondition,
+)
 from edictum.core import within
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
 from edictum.execution.tasks import ABANDONED
-from edictum.harness import ModelReply, ToolCallRequest, Turn, TurnBudget, TurnResult, TurnState, run_turn, run_turn_sync, tool
+from edictum.harness import (
+    ModelReply,
+    ToolCallRequest,
+    Turn,
+    TurnBudget,
+    TurnResult,
+    TurnState,
+    run_turn,
+    run_turn_sync,
+    tool,
+)
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
 from edictum.runtime import bounded
 from edictum.testing import AsyncLedger, ScriptedApprovalBackend
 
 
 class Stuck:
-    """Something that hangs until the test lets it go. ``overrun``: nobody let it go in time, so somebody waited for it."""
+    """Something that hangs until the test lets it go. ``overrun``: nobody let it go in time, so
+    somebody waited for it.
+    """
 
     def __init__(self) -> None:
         self.gate, self.entered = threading.Event(), threading.Event()
@@ -75,7 +96,9 @@ def model(name: str) -> Callable[..., Any]:
     def reply(messages: Any, tools: Any) -> ModelReply:
         if any(message["role"] == "tool" for message in messages):
             return ModelReply("done")
-        return ModelReply("", tuple(ToolCallRequest(f"call_{key}", name, {"key": key}) for key in "ab"))
+        return ModelReply(
+            "", tuple(ToolCallRequest(f"call_{key}", name, {"key": key}) for key in "ab")
+        )
 
     return reply
 
@@ -105,7 +128,7 @@ def all_are(kind: type[Any], outcomes: tuple[ToolOutcome, ...]) -> bool:
     return all(type(outcome) is kind for outcome in outcomes)
 
 
-# --- The user's functions ---------------------------------------------------------------------------------------------------
+# --- The user's functions -------------------------------------------------------------------------
 
 
 HANGS = pytest.mark.parametrize("way", ["block", "ablock", "stubborn"])
@@ -117,14 +140,18 @@ async def test_a_hook_that_hangs_refuses(way: str) -> None:
     guard = Edictum(limits=UNLIMITED, hooks=[before(getattr(stuck, way))])
     result = await run(stuck, guard)
     assert all_are(ToolDenied, result.outcomes)
-    assert {(outcome.reason, outcome.policy_error) for outcome in result.outcomes} == {("pre_hook", True)}  # type: ignore[union-attr]
+    assert {(outcome.reason, outcome.policy_error) for outcome in result.outcomes} == {
+        ("pre_hook", True)
+    }  # type: ignore[union-attr]
     assert "no answer within" in result.outcomes[0].details  # type: ignore[union-attr]
     assert counts(guard) == (2, 0, 0)
 
 
 async def test_a_condition_of_a_hook_that_hangs_refuses() -> None:
     stuck = Stuck()
-    guard = Edictum(limits=UNLIMITED, hooks=[before(lambda call: HookDecision.allow(), when=stuck.block)])
+    guard = Edictum(
+        limits=UNLIMITED, hooks=[before(lambda call: HookDecision.allow(), when=stuck.block)]
+    )
     assert all_are(ToolDenied, (await run(stuck, guard)).outcomes)
     assert counts(guard) == (2, 0, 0)
 
@@ -144,7 +171,9 @@ async def test_a_success_check_that_hangs_fails_the_call(way: str) -> None:
     guard = Edictum(limits=UNLIMITED, success_check=getattr(stuck, way))
     result = await run(stuck, guard)
     assert all_are(ToolFailure, result.outcomes)
-    assert {(outcome.success_source, outcome.policy_error) for outcome in result.outcomes} == {("success_check", True)}  # type: ignore[union-attr]
+    assert {(outcome.success_source, outcome.policy_error) for outcome in result.outcomes} == {
+        ("success_check", True)
+    }  # type: ignore[union-attr]
     assert counts(guard) == (2, 2, 0)
 
 
@@ -171,7 +200,11 @@ async def test_callbacks_that_hang_change_nothing(way: str, callback: str) -> No
     stuck = Stuck()
     told = getattr(stuck, way)
     no = precondition("*", id="no")(lambda call: Verdict.fail("no"))
-    parts: dict[str, Any] = {callback: told} if callback != "after" else {"hooks": [HookRegistration("after", "*", told)]}
+    parts: dict[str, Any] = (
+        {callback: told}
+        if callback != "after"
+        else {"hooks": [HookRegistration("after", "*", told)]}
+    )
     guard = Edictum(limits=UNLIMITED, contracts=[no] if callback == "on_deny" else [], **parts)
     result = await run(stuck, guard)
     # A call is denied when its callback has used up the time in which the tool could run.
@@ -186,7 +219,10 @@ async def test_hooks_of_a_guard_without_a_turn_are_called_where_they_stand() -> 
         threads.append(threading.current_thread())
         return HookDecision.allow()
 
-    guard = Edictum(hooks=[before(note), HookRegistration("after", "*", note)], success_check=lambda *_: note() is not None)
+    guard = Edictum(
+        hooks=[before(note), HookRegistration("after", "*", note)],
+        success_check=lambda *_: note() is not None,
+    )
     await guard.dispatch("look", {"key": "a"}, look.function)
     assert threads == [threading.current_thread()] * 3
     threads.clear()
@@ -202,10 +238,12 @@ async def test_hooks_in_a_turn_see_the_caller_s_context_and_their_errors_refuse(
     guard = Edictum(limits=UNLIMITED, hooks=[before(fail)])
     result = await run_turn(model("look"), [], [look], guard, session_id="s")
     assert all_are(ToolDenied, result.outcomes)
-    assert result.outcomes[0].details == "Hook error: RuntimeError: KeyboardInterrupt: from a thread"  # type: ignore[union-attr]
+    assert (
+        result.outcomes[0].details == "Hook error: RuntimeError: KeyboardInterrupt: from a thread"
+    )  # type: ignore[union-attr]
 
 
-# --- The ports ----------------------------------------------------------------------------------------------------------------
+# --- The ports ------------------------------------------------------------------------------------
 
 
 class StuckSink:
@@ -230,9 +268,16 @@ async def test_an_audit_that_hangs_before_the_tool_refuses_the_call(way: str) ->
     sink = StuckSink(stuck, way, "call_allowed")
     guard = Edictum(limits=UNLIMITED, audit_sink=sink)
     result = await run(stuck, guard)
-    assert {(type(outcome), outcome.decision_source) for outcome in result.outcomes} == {(ToolDenied, "audit")}  # type: ignore[union-attr]
+    assert {(type(outcome), outcome.decision_source) for outcome in result.outcomes} == {
+        (ToolDenied, "audit")
+    }  # type: ignore[union-attr]
     assert counts(guard) == (2, 0, 0)
-    assert sorted(sink.written) == ["call_allowed", "call_allowed", "call_denied", "call_denied"], "what was sent is written in the end"
+    assert sorted(sink.written) == [
+        "call_allowed",
+        "call_allowed",
+        "call_denied",
+        "call_denied",
+    ], "what was sent is written in the end"
 
 
 @STUCK_PORTS
@@ -264,17 +309,27 @@ class StuckLedger(AsyncLedger):
 
 
 @STUCK_PORTS
-async def test_a_ledger_that_hangs_before_the_tool_refuses_and_gives_back_what_it_grants_too_late(way: str) -> None:
+async def test_a_ledger_that_hangs_before_the_tool_refuses_and_gives_back_what_it_grants_too_late(
+    way: str,
+) -> None:
     stuck = Stuck()
-    guard = Edictum(limits=OperationLimits(max_tool_calls=2), backend=StuckLedger(stuck, way, "reserve"))
+    guard = Edictum(
+        limits=OperationLimits(max_tool_calls=2), backend=StuckLedger(stuck, way, "reserve")
+    )
     result = await run(stuck, guard)
-    assert {(type(outcome), outcome.reason) for outcome in result.outcomes} == {(ToolDenied, "policy_error")}  # type: ignore[union-attr]
+    assert {(type(outcome), outcome.reason) for outcome in result.outcomes} == {
+        (ToolDenied, "policy_error")
+    }  # type: ignore[union-attr]
     assert await guard.run("look", {"key": "a"}, look.function, session_id="s") == {"key": "a"}
-    assert await guard.run("look", {"key": "b"}, look.function, session_id="s") == {"key": "b"}, "no slot was lost"
+    assert await guard.run("look", {"key": "b"}, look.function, session_id="s") == {"key": "b"}, (
+        "no slot was lost"
+    )
 
 
 @STUCK_PORTS
-async def test_a_ledger_that_hangs_after_the_tool_leaves_the_result_and_counts_it_later(way: str) -> None:
+async def test_a_ledger_that_hangs_after_the_tool_leaves_the_result_and_counts_it_later(
+    way: str,
+) -> None:
     stuck = Stuck()
     guard = Edictum(limits=UNLIMITED, backend=StuckLedger(stuck, way, "settle"))
     result = await run(stuck, guard)
@@ -284,7 +339,9 @@ async def test_a_ledger_that_hangs_after_the_tool_leaves_the_result_and_counts_i
 
 
 class FailingLate(StuckLedger):
-    """A ledger that hangs, and then fails at what it hung at, or at giving back what it granted too late."""
+    """A ledger that hangs, and then fails at what it hung at, or at giving back what it granted too
+    late.
+    """
 
     def __init__(self, stuck: Stuck, on: str, fails: str) -> None:
         super().__init__(stuck, "ablock", on)
@@ -309,7 +366,9 @@ class FailingLate(StuckLedger):
         ("settle", "a slot that was granted late could not be given back: the ledger is gone"),
     ],
 )
-async def test_what_goes_wrong_in_the_background_is_logged(fails: str, said: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_goes_wrong_in_the_background_is_logged(
+    fails: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     stuck = Stuck()
     guard = Edictum(limits=UNLIMITED, backend=FailingLate(stuck, "reserve", fails))
     assert all_are(ToolDenied, (await run(stuck, guard)).outcomes)
@@ -327,11 +386,16 @@ async def test_what_does_not_answer_at_all_is_given_up_in_the_end(
     async with asyncio.timeout(30):
         while len(caplog.messages) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-    assert caplog.messages == ["Settlement was not answered in time, and then failed: no answer within 0.1 s"] * 2
+    assert (
+        caplog.messages
+        == ["Settlement was not answered in time, and then failed: no answer within 0.1 s"] * 2
+    )
     await stuck.let_go()
 
 
-async def test_a_caller_that_is_cancelled_while_the_audit_hangs_is_let_go_and_the_event_is_written_later() -> None:
+async def test_a_caller_that_is_cancelled_while_the_audit_hangs_is_let_go_and_the_event_is_written_later() -> (
+    None
+):
     stuck = Stuck()
     sink = StuckSink(stuck, "ablock", "call_allowed")
     guard = Edictum(limits=UNLIMITED, audit_sink=sink)
@@ -359,12 +423,16 @@ async def test_an_artifact_store_that_hangs_leaves_both_ends_in_line(way: str) -
     result = await run(stuck, guard, "big", artifact_store=StuckStore(stuck, way))
     assert all_are(ToolExecutionResult, result.outcomes)
     assert result.outcomes[0].output["truncated"] is True  # type: ignore[union-attr]
-    assert result.outcomes[0].notes == ("The output could not be stored, so it was cut: TimeoutError",)
+    assert result.outcomes[0].notes == (
+        "The output could not be stored, so it was cut: TimeoutError",
+    )
     assert counts(guard) == (2, 2, 2)
 
 
 @pytest.mark.parametrize("at", ["request", "decision"])
-async def test_an_approval_backend_that_hangs_means_no(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_approval_backend_that_hangs_means_no(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(within, "LATE_ANSWER_S", 0.0)
     stuck = Stuck()
 
@@ -379,10 +447,14 @@ async def test_an_approval_backend_that_hangs_means_no(at: str, monkeypatch: pyt
                 await stuck.ablock()
             return await super().wait_for_decision(approval_id, timeout)
 
-    ask = precondition("*", id="ask", effect="approve", timeout=1)(lambda call: Verdict.fail("sure?"))
+    ask = precondition("*", id="ask", effect="approve", timeout=1)(
+        lambda call: Verdict.fail("sure?")
+    )
     guard = Edictum(limits=UNLIMITED, contracts=[ask], approval_backend=Backend())
     result = await run(stuck, guard)
-    assert {(type(outcome), outcome.reason) for outcome in result.outcomes} == {(ToolDenied, "write_denied")}  # type: ignore[union-attr]
+    assert {(type(outcome), outcome.reason) for outcome in result.outcomes} == {
+        (ToolDenied, "write_denied")
+    }  # type: ignore[union-attr]
     assert counts(guard) == (2, 0, 0)
 
 
@@ -395,10 +467,23 @@ async def test_a_call_that_waits_for_its_twin_ends_with_the_turn() -> None:
 
     def twice(messages: Any, tools: Any) -> ModelReply:
         asked = any(message["role"] == "tool" for message in messages)
-        return ModelReply("done") if asked else ModelReply("", tuple(ToolCallRequest(f"call_{n}", "wait", {"key": "k"}) for n in range(2)))
+        return (
+            ModelReply("done")
+            if asked
+            else ModelReply(
+                "", tuple(ToolCallRequest(f"call_{n}", "wait", {"key": "k"}) for n in range(2))
+            )
+        )
 
     guard = Edictum(limits=UNLIMITED)
-    result = await run_turn(twice, [], [wait], guard, TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6), session_id="s")
+    result = await run_turn(
+        twice,
+        [],
+        [wait],
+        guard,
+        TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6),
+        session_id="s",
+    )
     assert not stuck.overrun
     assert len(result.outcomes) == 2
     assert type(result.outcomes[0]) is ToolTimeout
@@ -406,7 +491,7 @@ async def test_a_call_that_waits_for_its_twin_ends_with_the_turn() -> None:
     await stuck.let_go()
 
 
-# --- From synchronous code ------------------------------------------------------------------------------------------------------
+# --- From synchronous code ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("part", ["hook", "settle", "audit"])
@@ -456,7 +541,9 @@ for parts in ({"audit_sink": Sink()}, {"hooks": [HookRegistration("before", "*",
     result = asyncio.run(run_turn(model, [], [look], Edictum(**parts), TurnBudget.create(timeout_s=0.5)))
     print(type(result.outcomes[0]).__name__, len(result.outcomes))
 """
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
+    )
     assert ended.stdout.split() == ["ToolDenied", "1", "ToolDenied", "1"]
     assert ended.stderr == "" or "audit sink" in ended.stderr
 
@@ -464,7 +551,10 @@ for parts in ({"audit_sink": Sink()}, {"hooks": [HookRegistration("before", "*",
 async def test_amounts_and_parents_are_counted_in_a_turn_over_an_asynchronous_ledger() -> None:
     guard = Edictum(limits=OperationLimits(max_amounts={"tokens": 10}), backend=AsyncLedger())
     turn = Turn(TurnState("child"), [look])
-    amounts = {"amounts": lambda call: {"tokens": len(call.args["key"])}, "parent_session_id": "parent"}
+    amounts = {
+        "amounts": lambda call: {"tokens": len(call.args["key"])},
+        "parent_session_id": "parent",
+    }
     first = await guard.dispatch("look", {"key": "12345678"}, turn=turn, **amounts)
     second = await guard.dispatch("look", {"key": "abc"}, turn=turn, **amounts)
     assert isinstance(first, ToolExecutionResult)
@@ -474,7 +564,9 @@ async def test_amounts_and_parents_are_counted_in_a_turn_over_an_asynchronous_le
 
 
 async def test_a_call_that_is_thrown_away_is_closed_and_leaves_nothing_unawaited() -> None:
-    """Python would complain of an awaitable that nobody awaited, and the tests take that for a failure."""
+    """Python would complain of an awaitable that nobody awaited, and the tests take that for a
+    failure.
+    """
     entered = asyncio.Event()
 
     @tool(side_effect="read")
@@ -493,5 +585,8 @@ async def test_a_call_that_is_thrown_away_is_closed_and_leaves_nothing_unawaited
             else:
                 await asyncio.sleep(0)
     calling.close()  # type: ignore[attr-defined]
-    assert [event.action.value for event in guard.local_sink.events] == ["call_allowed", "call_failed"]
+    assert [event.action.value for event in guard.local_sink.events] == [
+        "call_allowed",
+        "call_failed",
+    ]
     gc.collect()

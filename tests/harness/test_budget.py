@@ -56,7 +56,10 @@ def test_the_clock_stands_while_a_person_decides() -> None:
 def test_claims_are_atomic() -> None:
     budget = TurnBudget.create(60, max_steps=50, max_tool_calls=70)
     granted: list[bool] = []
-    threads = [threading.Thread(target=lambda: granted.extend(budget.claim_tool_call() for _ in range(20))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: granted.extend(budget.claim_tool_call() for _ in range(20)))
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -85,7 +88,16 @@ def test_the_snapshot_is_plain_data() -> None:
     assert before - 0.001 <= snapshot["ends_at"] - 60 <= time.time() + 0.001  # for rounding
 
 
-@pytest.mark.parametrize("wrong", [{"timeout_s": 0}, {"timeout_s": True}, {"max_steps": -1}, {"reserve_s": 60}, {"max_tool_calls": 1.5}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timeout_s": 0},
+        {"timeout_s": True},
+        {"max_steps": -1},
+        {"reserve_s": 60},
+        {"max_tool_calls": 1.5},
+    ],
+)
 def test_a_wrong_budget_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(EdictumConfigError, match="TurnBudget"):
         TurnBudget.create(**wrong)  # type: ignore[arg-type]

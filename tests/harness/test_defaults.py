@@ -1,4 +1,6 @@
-"""Arguments that a model leaves out: contracts, people and the audit see what the tool will do, not only what the model has said."""
+"""Arguments that a model leaves out: contracts, people and the audit see what the tool will do, not
+only what the model has said.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +66,17 @@ async def test_what_a_repair_or_a_hook_takes_away_is_filled_in_as_well() -> None
         seen.append(dict(call.args))
         return Verdict.pass_()
 
-    forgetful = HookRegistration(phase="before", tool="pay", callback=lambda call: HookDecision.rewrite({"to": call.args["to"]}))
-    await Bench(pay_tool(ran), guard=new_guard(contracts=[look])).call("pay", {"to": "a", "amount": None})
-    await Bench(pay_tool(ran), guard=new_guard(contracts=[look], hooks=[forgetful])).call("pay", {"to": "b", "amount": 7})
+    forgetful = HookRegistration(
+        phase="before",
+        tool="pay",
+        callback=lambda call: HookDecision.rewrite({"to": call.args["to"]}),
+    )
+    await Bench(pay_tool(ran), guard=new_guard(contracts=[look])).call(
+        "pay", {"to": "a", "amount": None}
+    )
+    await Bench(pay_tool(ran), guard=new_guard(contracts=[look], hooks=[forgetful])).call(
+        "pay", {"to": "b", "amount": 7}
+    )
     assert seen == [{"to": "a", "amount": 1000}, {"to": "b", "amount": 1000}]
     assert ran == [("a", 1000, None), ("b", 1000, None)]
 
@@ -74,10 +84,14 @@ async def test_what_a_repair_or_a_hook_takes_away_is_filled_in_as_well() -> None
 def test_only_defaults_that_a_tool_gets_as_it_has_them_are_filled_in() -> None:
     @tool
     def paint(
-        colour: Colour = Colour.RED, pair: tuple[int, int] = (1, 2), width: float = 1.5, on: bool = False,
+        colour: Colour = Colour.RED,
+        pair: tuple[int, int] = (1, 2),
+        width: float = 1.5,
+        on: bool = False,
         tags: list[str] = ["a"],  # noqa: B006
-        nothing: str | None = None, wrong: int = "text",  # type: ignore[assignment]
-    ) -> None:  # fmt: skip
+        nothing: str | None = None,
+        wrong: int = "text",  # type: ignore[assignment]
+    ) -> None:
         """Colour and pair are written otherwise in JSON, nothing is nothing, wrong is wrong."""
 
     checked = ToolArgValidator().validate(paint, {"colour": "red"})
@@ -97,12 +111,23 @@ def test_only_defaults_that_a_tool_gets_as_it_has_them_are_filled_in() -> None:
         (3, print, {}),
     ],
 )
-def test_a_schema_that_somebody_wrote_is_believed_unless_the_function_says_otherwise(default: Any, function: Any, filled: Any) -> None:
-    assert defaults_of({"type": "object", "properties": {"n": {"type": "integer", "default": default}}}, function) == filled
+def test_a_schema_that_somebody_wrote_is_believed_unless_the_function_says_otherwise(
+    default: Any, function: Any, filled: Any
+) -> None:
+    assert (
+        defaults_of(
+            {"type": "object", "properties": {"n": {"type": "integer", "default": default}}},
+            function,
+        )
+        == filled
+    )
 
 
 def test_schemas_that_refer_to_others_or_are_none_have_no_defaults() -> None:
-    assert defaults_of({"properties": {"n": {"$ref": "#/$defs/n", "default": 1}, "m": True}}, None) == {}
+    assert (
+        defaults_of({"properties": {"n": {"$ref": "#/$defs/n", "default": 1}, "m": True}}, None)
+        == {}
+    )
     assert defaults_of({"properties": []}, None) == {}
 
 

@@ -1,4 +1,6 @@
-"""BoundedToolExecutor against tools, hooks and stores that misbehave: whatever they do, one outcome, in time."""
+"""BoundedToolExecutor against tools, hooks and stores that misbehave: whatever they do, one
+outcome, in time.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ import pytest
 from turns import Bench, FakeTimer, block, hang, new_guard, new_state, request
 from wild_tools import decorated
 
-from edictum import EdictumConfigError, HookDecision, HookRegistration, InMemoryApprovalBackend, Verdict, precondition
+from edictum import (
+    EdictumConfigError,
+    HookDecision,
+    HookRegistration,
+    InMemoryApprovalBackend,
+    Verdict,
+    precondition,
+)
 from edictum.harness import ArtifactStore, DeadlineToken, ToolSpec, TurnBudget, TurnState, tool
 from edictum.outcomes import (
     TOOL_MESSAGE_MAX_CHARS,
@@ -38,10 +47,12 @@ QUICK = {"tool_timeout_cap_s": 0.05}
 
 def simple(function: Any, **settings: Any) -> ToolSpec:
     name = settings.pop("name", "work")
-    return tool(name=name, **{"parameters": {"type": "object"}, "side_effect": "read", **settings})(function)
+    return tool(name=name, **{"parameters": {"type": "object"}, "side_effect": "read", **settings})(
+        function
+    )
 
 
-# --- Tools that do not end -----------------------------------------------------------------------------------------------
+# --- Tools that do not end ------------------------------------------------------------------------
 
 
 async def test_a_hung_synchronous_tool_is_left_behind_and_said_to_be_running() -> None:
@@ -108,7 +119,9 @@ async def test_a_decorated_function_is_found_by_a_worker_and_gets_its_deadline()
     assert outcome.value["pid"] != os.getpid()
 
 
-async def test_a_process_with_a_child_that_ignores_signals_is_killed_with_it(tmp_path: Path) -> None:
+async def test_a_process_with_a_child_that_ignores_signals_is_killed_with_it(
+    tmp_path: Path,
+) -> None:
     note = tmp_path / "pid"
     spec = simple(breed, isolation="process")
     for seconds in (3, 30):  # on a busy machine the time may be over before there is a child
@@ -132,7 +145,9 @@ def _alive(pid: int) -> bool:
 
 
 async def test_a_tool_that_finishes_in_the_moment_of_its_deadline_has_one_end() -> None:
-    """Either it completed, and its value counts, or it timed out, and its value does not: never both, never neither."""
+    """Either it completed, and its value counts, or it timed out, and its value does not: never
+    both, never neither.
+    """
     finished: list[str] = []
 
     def work(key: str) -> str:
@@ -141,10 +156,17 @@ async def test_a_tool_that_finishes_in_the_moment_of_its_deadline_has_one_end() 
         return key
 
     bench = Bench(simple(work))
-    outcomes = await asyncio.gather(*(bench.call("work", {"key": str(n)}, str(n), tool_timeout_cap_s=0.0195 + n / 4000) for n in range(20)))
+    outcomes = await asyncio.gather(
+        *(
+            bench.call("work", {"key": str(n)}, str(n), tool_timeout_cap_s=0.0195 + n / 4000)
+            for n in range(20)
+        )
+    )
     await asyncio.sleep(0.2)
     for number, outcome in enumerate(outcomes):
-        entry = next(entry for entry in bench.state.tool_trace.values() if entry.call_id == str(number))
+        entry = next(
+            entry for entry in bench.state.tool_trace.values() if entry.call_id == str(number)
+        )
         match outcome:
             case ToolExecutionResult():
                 assert (entry.status, outcome.value) == ("completed", str(number))
@@ -193,7 +215,7 @@ def test_the_process_ends_at_once_while_a_tool_hangs() -> None:
     assert (done.stdout.strip(), done.returncode) == ("ToolTimeout", 0), done.stderr
 
 
-# --- Tools that end badly --------------------------------------------------------------------------------------------------
+# --- Tools that end badly -------------------------------------------------------------------------
 
 
 class Unspeakable(Exception):
@@ -201,9 +223,20 @@ class Unspeakable(Exception):
         raise RuntimeError("no text")
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), Unspeakable(), TimeoutError("my own"), GeneratorExit(), StopIteration(1),
-                                   ValueError("x" * 100_000), asyncio.CancelledError(), BaseException("base")],
-                         ids=lambda error: type(error).__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(3),
+        Unspeakable(),
+        TimeoutError("my own"),
+        GeneratorExit(),
+        StopIteration(1),
+        ValueError("x" * 100_000),
+        asyncio.CancelledError(),
+        BaseException("base"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 @pytest.mark.parametrize("kind", ["thread", "async"])
 async def test_whatever_a_tool_raises_is_its_failure(error: BaseException, kind: str) -> None:
     def raise_it() -> None:
@@ -234,11 +267,15 @@ async def test_an_exception_that_will_not_heal_blocks_the_tool() -> None:
 
 async def test_a_result_that_is_not_what_was_promised_is_a_failure() -> None:
     promise = {"type": "object", "required": ["rows"]}
-    assert isinstance(await Bench(simple(lambda: {"rows": []}, returns=promise)).call("work"), ToolExecutionResult)
+    assert isinstance(
+        await Bench(simple(lambda: {"rows": []}, returns=promise)).call("work"), ToolExecutionResult
+    )
     broken = await Bench(simple(lambda: {"row": []}, returns=promise)).call("work")
     assert isinstance(broken, ToolFailure)
     assert "rows" in broken.success_reason
-    assert isinstance(await Bench(simple(lambda: {"error": "x"}, returns=promise)).call("work"), ToolFailure)
+    assert isinstance(
+        await Bench(simple(lambda: {"error": "x"}, returns=promise)).call("work"), ToolFailure
+    )
 
 
 async def test_reused_call_ids_do_not_mix() -> None:
@@ -247,21 +284,32 @@ async def test_reused_call_ids_do_not_mix() -> None:
     outcomes = await asyncio.gather(*(bench.call("work", {"key": n}, "call_0") for n in range(5)))
     assert [outcome.value for outcome in outcomes] == [0, 1, 2, 3, 4]  # type: ignore[union-attr]
     await asyncio.sleep(0.25)
-    assert [entry.status for entry in bench.state.tool_trace.values()] == ["timed_out", *["completed"] * 5]
+    assert [entry.status for entry in bench.state.tool_trace.values()] == [
+        "timed_out",
+        *["completed"] * 5,
+    ]
 
 
 async def test_what_json_does_not_know_goes_in_and_comes_out() -> None:
     day = datetime.date(2026, 1, 2)
-    outcome = await Bench(simple(lambda **args: {"got": {1, 2}, "day": day, "nan": float("nan"), "bytes": b"\xff", "back": args})).call(
-        "work", {"when": day, "set": {3}}
-    )
+    outcome = await Bench(
+        simple(
+            lambda **args: {
+                "got": {1, 2},
+                "day": day,
+                "nan": float("nan"),
+                "bytes": b"\xff",
+                "back": args,
+            }
+        )
+    ).call("work", {"when": day, "set": {3}})
     assert isinstance(outcome, ToolExecutionResult)
     read = json.loads(outcome_to_model_content(outcome))
     assert read["got"] == [1, 2]
     assert read["day"] == "2026-01-02"
 
 
-# --- Retries -----------------------------------------------------------------------------------------------------------------
+# --- Retries --------------------------------------------------------------------------------------
 
 
 async def test_a_read_is_tried_again_and_every_attempt_is_counted_and_audited() -> None:
@@ -277,9 +325,17 @@ async def test_a_read_is_tried_again_and_every_attempt_is_counted_and_audited() 
     outcome = await bench.call("work")
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.turn.attempts == 3
-    assert [action for action, _, _ in bench.events] == ["call_allowed", "call_failed"] * 2 + ["call_allowed", "call_executed"]
+    assert [action for action, _, _ in bench.events] == ["call_allowed", "call_failed"] * 2 + [
+        "call_allowed",
+        "call_executed",
+    ]
     session = bench.guard.session("session")
-    assert (session.attempts, session.executions, session.failures, session.successes) == (3, 3, 2, 1)
+    assert (session.attempts, session.executions, session.failures, session.successes) == (
+        3,
+        3,
+        2,
+        1,
+    )
     assert bench.state.budget.snapshot()["tool_calls_used"] == 1
 
 
@@ -311,7 +367,11 @@ async def test_when_another_attempt_is_denied_the_call_ends_as_the_attempt_befor
     assert isinstance(outcome, ToolFailure)
     assert outcome.error == "no route"
     assert outcome.notes == ("It was not tried again: once is enough",)
-    assert [action for action, _, _ in bench.events] == ["call_allowed", "call_failed", "call_denied"]
+    assert [action for action, _, _ in bench.events] == [
+        "call_allowed",
+        "call_failed",
+        "call_denied",
+    ]
 
 
 async def test_what_will_not_heal_is_not_tried_again() -> None:
@@ -330,7 +390,7 @@ def test_only_what_is_safe_to_repeat_can_have_retries() -> None:
         simple(lambda: 1, side_effect="irreversible", max_retries=1)
 
 
-# --- Deadlines ---------------------------------------------------------------------------------------------------------------
+# --- Deadlines ------------------------------------------------------------------------------------
 
 
 async def test_a_co_operative_tool_gets_its_deadline_as_a_parameter_or_from_the_context() -> None:
@@ -391,7 +451,7 @@ async def test_an_inline_tool_is_called_where_it_stands() -> None:
     assert threads == [threading.current_thread()]
 
 
-# --- Hooks and people --------------------------------------------------------------------------------------------------------
+# --- Hooks and people -----------------------------------------------------------------------------
 
 
 def hooked(callback: Any) -> Any:
@@ -434,7 +494,9 @@ async def test_a_hook_cannot_rewrite_what_was_checked() -> None:
         call.args["key"] = "evil"
         return HookDecision.allow()
 
-    outcome = await Bench(simple(ran.append, parameters={"type": "object"}), guard=hooked(rewrite)).call("work", {"object": "good"})
+    outcome = await Bench(
+        simple(ran.append, parameters={"type": "object"}), guard=hooked(rewrite)
+    ).call("work", {"object": "good"})
     assert isinstance(outcome, ToolDenied)
     assert outcome.policy_error
     assert ran == []
@@ -460,10 +522,17 @@ class SlowPerson(InMemoryApprovalBackend):
 async def test_an_approval_that_comes_after_the_deadline_counts_because_the_clock_stood() -> None:
     timer = FakeTimer()
     state = TurnState("session", TurnBudget.create(60, timer=timer))
-    bench = Bench(simple(lambda: "done"), state=state, guard=new_guard(contracts=[ask], approval_backend=SlowPerson(timer, True)))
+    bench = Bench(
+        simple(lambda: "done"),
+        state=state,
+        guard=new_guard(contracts=[ask], approval_backend=SlowPerson(timer, True)),
+    )
     assert isinstance(await bench.call("work"), ToolExecutionResult)
     assert state.budget.remaining_s() == 60.0
-    refused = Bench(simple(lambda: "done"), guard=new_guard(contracts=[ask], approval_backend=SlowPerson(timer, False)))
+    refused = Bench(
+        simple(lambda: "done"),
+        guard=new_guard(contracts=[ask], approval_backend=SlowPerson(timer, False)),
+    )
     outcome = await refused.call("work")
     assert isinstance(outcome, ToolDenied)
     assert outcome.reason == "write_denied"
@@ -480,7 +549,11 @@ async def test_when_the_time_is_over_at_the_door_the_slot_is_given_back() -> Non
     bench = Bench(simple(lambda: "never"), state=state, guard=hooked(pass_time))
     outcome = await bench.call("work")
     assert isinstance(outcome, ToolDenied)
-    assert (outcome.reason, outcome.decision_source, outcome.decision_name) == ("deadline", "turn", "deadline")
+    assert (outcome.reason, outcome.decision_source, outcome.decision_name) == (
+        "deadline",
+        "turn",
+        "deadline",
+    )
     session = bench.guard.session("session")
     assert (session.attempts, session.executions, session.in_flight) == (1, 0, 0)
 
@@ -509,14 +582,16 @@ async def test_a_cancelled_caller_closes_its_call_and_goes_on_being_cancelled() 
     assert bench.guard.session("session").in_flight == 0
 
 
-# --- Large outputs -------------------------------------------------------------------------------------------------------------
+# --- Large outputs --------------------------------------------------------------------------------
 
 
 def output_of(chars: int) -> str:
     return "x" * (chars - len('{"result": ""}'))
 
 
-async def test_an_output_of_exactly_the_limit_is_in_line_and_one_more_is_not(tmp_path: Path) -> None:
+async def test_an_output_of_exactly_the_limit_is_in_line_and_one_more_is_not(
+    tmp_path: Path,
+) -> None:
     store = ArtifactStore(tmp_path / "store")
     bench = Bench(simple(lambda chars: output_of(chars)), artifact_store=store)
     exact = await bench.call("work", {"chars": TOOL_MESSAGE_MAX_CHARS})
@@ -532,7 +607,9 @@ async def test_an_output_of_exactly_the_limit_is_in_line_and_one_more_is_not(tmp
 async def test_a_large_output_is_stored_and_session_ids_are_harmless(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path / "store")
     state = TurnState("../../etc/passwd", TurnBudget.create(30))
-    outcome = await Bench(simple(lambda: "y" * 10_000_000), state=state, artifact_store=store).call("work")
+    outcome = await Bench(simple(lambda: "y" * 10_000_000), state=state, artifact_store=store).call(
+        "work"
+    )
     assert isinstance(outcome, ToolArtifactReference)
     assert outcome.size_bytes >= 10_000_000
     assert len(outcome_to_model_content(outcome)) < 1_000
@@ -545,11 +622,15 @@ class FullDisk:
 
 
 class NoReference:
-    async def store(self, session_id: str, content: str, tool_name: str, ttl_s: float = 3600) -> Any:
+    async def store(
+        self, session_id: str, content: str, tool_name: str, ttl_s: float = 3600
+    ) -> Any:
         return None
 
 
-@pytest.mark.parametrize("store", [FullDisk(), NoReference(), None], ids=["disk full", "no reference", "no store"])
+@pytest.mark.parametrize(
+    "store", [FullDisk(), NoReference(), None], ids=["disk full", "no reference", "no store"]
+)
 async def test_what_cannot_be_stored_is_shown_at_both_ends(store: Any) -> None:
     text = "HEAD" + '"\\' * 50_000 + "TAIL"
     outcome = await Bench(simple(lambda: text), artifact_store=store).call("work")
@@ -564,21 +645,37 @@ async def test_what_cannot_be_stored_is_shown_at_both_ends(store: Any) -> None:
 
 async def test_the_limit_is_the_tools_own_and_some_outputs_are_never_stored(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path / "store")
-    small = await Bench(simple(lambda: "z" * 500, max_output_chars=100), artifact_store=store).call("work")
+    small = await Bench(simple(lambda: "z" * 500, max_output_chars=100), artifact_store=store).call(
+        "work"
+    )
     assert isinstance(small, ToolArtifactReference)
-    kept = await Bench(simple(lambda: "z" * 500, max_output_chars=100, store_output=False), artifact_store=store).call("work")
+    kept = await Bench(
+        simple(lambda: "z" * 500, max_output_chars=100, store_output=False), artifact_store=store
+    ).call("work")
     assert isinstance(kept, ToolExecutionResult)
     assert kept.output["truncated"] is True
 
 
-# --- The synchronous face ------------------------------------------------------------------------------------------------------
+# --- The synchronous face -------------------------------------------------------------------------
 
 
 def test_the_synchronous_face_does_the_same() -> None:
     bench = Bench(hang, block, simple(lambda: {1, 2}))
-    outcomes = [bench.executor.execute(request(name, arguments), bench.state, **QUICK)
-                for name, arguments in (("work", {}), ("hang", {}), ("block", {"seconds": 0.3}), ("nobody", {}))]  # fmt: skip
-    assert [type(outcome) for outcome in outcomes] == [ToolExecutionResult, ToolTimeout, ToolTimeout, ToolDenied]
+    outcomes = [
+        bench.executor.execute(request(name, arguments), bench.state, **QUICK)
+        for name, arguments in (
+            ("work", {}),
+            ("hang", {}),
+            ("block", {"seconds": 0.3}),
+            ("nobody", {}),
+        )
+    ]
+    assert [type(outcome) for outcome in outcomes] == [
+        ToolExecutionResult,
+        ToolTimeout,
+        ToolTimeout,
+        ToolDenied,
+    ]
 
 
 def test_two_threads_share_one_body() -> None:
@@ -591,7 +688,12 @@ def test_two_threads_share_one_body() -> None:
 
     bench = Bench(simple(work, idempotent=True))
     outcomes: list[Any] = []
-    threads = [threading.Thread(target=lambda: outcomes.append(bench.executor.execute(request("work"), bench.state))) for _ in range(4)]
+    threads = [
+        threading.Thread(
+            target=lambda: outcomes.append(bench.executor.execute(request("work"), bench.state))
+        )
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,6 @@
-"""The extra ``harness``: needed when it is used, named when it is missing, and never loaded by ``import edictum``."""
+"""The extra ``harness``: needed when it is used, named when it is missing, and never loaded by
+``import edictum``.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,19 @@ def test_without_jsonschema_the_executor_names_the_extra(monkeypatch: pytest.Mon
     _compiled.cache_clear()
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
     with pytest.raises(EdictumConfigError, match=r"edictum\[harness\]"):
-        BoundedToolExecutor([ToolSpec(name="t", parameters={"type": "object", "title": "never compiled before"})])
+        BoundedToolExecutor(
+            [ToolSpec(name="t", parameters={"type": "object", "title": "never compiled before"})]
+        )
     _compiled.cache_clear()
 
 
 @pytest.mark.parametrize(
-    ("module", "loaded"), [("edictum", "edictum.harness"), ("edictum.harness", "pydantic"), ("edictum.harness", "jsonschema_rs")]
+    ("module", "loaded"),
+    [
+        ("edictum", "edictum.harness"),
+        ("edictum.harness", "pydantic"),
+        ("edictum.harness", "jsonschema_rs"),
+    ],
 )
 def test_nothing_is_loaded_before_it_is_used(module: str, loaded: str) -> None:
     code = f"import sys, {module}; sys.exit({loaded!r} in sys.modules)"

@@ -1,4 +1,6 @@
-"""The gates of a turn: each reason from its real gate, in order, audited like every other denial."""
+"""The gates of a turn: each reason from its real gate, in order, audited like every other
+denial.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns import Bench, hang, new_guard, new_state, request, search
 
-from edictum import Edictum, HookDecision, HookRegistration, InMemoryApprovalBackend, OperationLimits, Principal, Verdict, precondition
+from edictum import (
+    Edictum,
+    HookDecision,
+    HookRegistration,
+    InMemoryApprovalBackend,
+    OperationLimits,
+    Principal,
+    Verdict,
+    precondition,
+)
 from edictum.core.call import ToolCall
-from edictum.harness import BoundedToolExecutor, ReplayControl, ToolArgValidator, ToolSpec, Turn, TurnBudget, TurnState, tool
+from edictum.harness import (
+    BoundedToolExecutor,
+    ReplayControl,
+    ToolArgValidator,
+    ToolSpec,
+    Turn,
+    TurnBudget,
+    TurnState,
+    tool,
+)
 from edictum.harness.turn_call import GATES
 from edictum.outcomes import (
     ToolDenied,
@@ -34,7 +54,13 @@ def denied(outcome: Any) -> ToolDenied:
 
 
 def test_the_gates_and_their_order() -> None:
-    assert [name for name, _ in GATES] == ["deadline", "blocked", "validation", "duplicate", "budget"]
+    assert [name for name, _ in GATES] == [
+        "deadline",
+        "blocked",
+        "validation",
+        "duplicate",
+        "budget",
+    ]
 
 
 def test_the_usage_pattern_of_the_published_design_runs_as_printed() -> None:
@@ -46,7 +72,9 @@ def test_the_usage_pattern_of_the_published_design_runs_as_printed() -> None:
 
     outcome = bounded_executor.execute(call, state, web_mode=web_mode, budget=budget)
     # Inject tool result into message stream
-    messages.append({"role": "tool", "tool_call_id": call.id, "content": outcome_to_model_content(outcome)})
+    messages.append(
+        {"role": "tool", "tool_call_id": call.id, "content": outcome_to_model_content(outcome)}
+    )
     # Update state
     if outcome_blocks_tool(outcome):
         state.blocked_tool_names.add(call.name)
@@ -73,7 +101,9 @@ def ask_first(call: Any) -> Verdict:
 
 
 async def test_each_reason_comes_from_its_real_gate() -> None:
-    """deadline, cancelled, blocked, web_off, unknown_tool, malformed_arguments, validation, duplicate, budget: decided by the turn."""
+    """deadline, cancelled, blocked, web_off, unknown_tool, malformed_arguments, validation,
+    duplicate, budget: decided by the turn.
+    """
     web = ToolSpec(name="web", function=lambda: 1, metadata={"web": True})
     cases: list[tuple[str, str, Bench, Any]] = []
 
@@ -89,7 +119,14 @@ async def test_each_reason_comes_from_its_real_gate() -> None:
     cases.append(("unknown_tool", "validation", Bench(search), request("serch", {"query": "a"})))
     cases.append(("malformed_arguments", "validation", Bench(search), request("search", "{broken")))
     cases.append(("malformed_arguments", "validation", Bench(search), request("search", [1])))
-    cases.append(("malformed_arguments", "validation", Bench(search), request("search", {"query": {1: 2}, 2: 3})))
+    cases.append(
+        (
+            "malformed_arguments",
+            "validation",
+            Bench(search),
+            request("search", {"query": {1: 2}, 2: 3}),
+        )
+    )
     cases.append(("validation", "validation", Bench(search), request("search", {"quary": "a"})))
     twice = Bench(search)
     await twice.call("search", {"query": "a"})
@@ -100,7 +137,11 @@ async def test_each_reason_comes_from_its_real_gate() -> None:
 
     for reason, gate, bench, call in cases:
         outcome = denied(await bench.executor.aexecute(call, bench.state))
-        assert (outcome.reason, outcome.decision_source, outcome.decision_name) == (reason, "turn", gate)
+        assert (outcome.reason, outcome.decision_source, outcome.decision_name) == (
+            reason,
+            "turn",
+            gate,
+        )
         assert bench.events[-1] == ("call_denied", "turn", gate)
         assert json.loads(outcome_to_model_content(outcome))
     off = Bench(web)
@@ -118,14 +159,19 @@ async def test_the_other_reasons_come_from_the_guard() -> None:
     for guard, reason in (
         (new_guard(hooks=[hook]), "pre_hook"),
         (new_guard(contracts=[no_secrets]), "contract"),
-        (new_guard(contracts=[ask_first], approval_backend=InMemoryApprovalBackend(False)), "write_denied"),
+        (
+            new_guard(contracts=[ask_first], approval_backend=InMemoryApprovalBackend(False)),
+            "write_denied",
+        ),
         (Edictum(limits=OperationLimits(max_tool_calls=0)), "limit"),
     ):
         bench = Bench(search, guard=guard)
         outcome = denied(await bench.call("search", {"query": "a secret"}))
         assert outcome.reason == reason
         assert isinstance(bench.state.tool_results[-1], ToolDenied)
-        assert denied(await bench.call("search", {"query": "a secret"})).reason == reason, "a denial is no earlier success"
+        assert denied(await bench.call("search", {"query": "a secret"})).reason == reason, (
+            "a denial is no earlier success"
+        )
 
 
 async def test_contracts_see_the_validated_arguments() -> None:
@@ -147,7 +193,9 @@ async def test_contracts_see_the_validated_arguments() -> None:
 
 async def test_the_same_mistake_again_is_told_as_such() -> None:
     bench = Bench(search)
-    texts = [denied(await bench.call("search", {"query": 1}, str(number))).details for number in range(3)]
+    texts = [
+        denied(await bench.call("search", {"query": 1}, str(number))).details for number in range(3)
+    ]
     assert "same mistake" not in texts[0]
     assert "made 3 times" in texts[2]
     assert bench.state.repair_count("search") == 3
@@ -179,11 +227,17 @@ async def test_a_gate_that_fails_refuses() -> None:
         def begin(self, *args: Any, **kwargs: Any) -> Any:
             raise RuntimeError("out of order")
 
-    outcome = denied(await Bench(search, state=TurnState("s", replay=Broken())).call("search", {"query": "a"}))
-    assert (outcome.reason, outcome.policy_error, outcome.decision_name) == ("policy_error", True, "duplicate")
+    outcome = denied(
+        await Bench(search, state=TurnState("s", replay=Broken())).call("search", {"query": "a"})
+    )
+    assert (outcome.reason, outcome.policy_error, outcome.decision_name) == (
+        "policy_error",
+        True,
+        "duplicate",
+    )
 
 
-# --- Duplicates ----------------------------------------------------------------------------------------------------------
+# --- Duplicates -----------------------------------------------------------------------------------
 
 
 def counted(**settings: Any) -> tuple[ToolSpec, list[int]]:
@@ -202,14 +256,20 @@ def counted(**settings: Any) -> tuple[ToolSpec, list[int]]:
 async def test_two_identical_calls_at_once_run_one_body_and_share_the_outcome() -> None:
     work, ran = counted()
     bench = Bench(work)
-    first, second = await asyncio.gather(bench.call("work", {"key": 1}, "a"), bench.call("work", {"key": 1}, "b"))
+    first, second = await asyncio.gather(
+        bench.call("work", {"key": 1}, "a"), bench.call("work", {"key": 1}, "b")
+    )
     assert ran == [1]
     assert isinstance(first, ToolExecutionResult)
     assert isinstance(second, ToolExecutionResult)
     assert (first.call_id, second.call_id) == ("a", "b")
     assert first.value == second.value
     assert (first.turn.replayed, second.turn.replayed) == (False, True)
-    assert [action for action, _, _ in bench.events] == ["call_allowed", "call_executed", "call_replayed"]
+    assert [action for action, _, _ in bench.events] == [
+        "call_allowed",
+        "call_executed",
+        "call_replayed",
+    ]
     session = bench.guard.session("session")
     assert (session.attempts, session.executions) == (2, 1)
 
@@ -242,7 +302,14 @@ async def test_a_duplicate_may_get_the_earlier_result() -> None:
     assert second.call_id == "b"
     assert json.loads(outcome_to_model_content(second)) == {"ran": 1, "replayed": True}
     assert ran == [1]
-    assert denied(await Bench(tool(name="w", idempotent=True, side_effect="read")(lambda: 1)).call("w", {"x": 1})).reason == "validation"
+    assert (
+        denied(
+            await Bench(tool(name="w", idempotent=True, side_effect="read")(lambda: 1)).call(
+                "w", {"x": 1}
+            )
+        ).reason
+        == "validation"
+    )
 
 
 async def test_who_may_not_make_a_call_may_not_read_its_result() -> None:
@@ -261,9 +328,17 @@ async def test_who_may_not_make_a_call_may_not_read_its_result() -> None:
 
 async def test_replays_count_as_attempts_up_to_the_limit() -> None:
     work, ran = counted()
-    bench = Bench(work, guard=Edictum(limits=OperationLimits(max_attempts=2, max_tool_calls=1)), on_duplicate="replay")
+    bench = Bench(
+        work,
+        guard=Edictum(limits=OperationLimits(max_attempts=2, max_tool_calls=1)),
+        on_duplicate="replay",
+    )
     outcomes = [await bench.call("work") for _ in range(3)]
-    assert [type(outcome) for outcome in outcomes] == [ToolExecutionResult, ToolExecutionResult, ToolDenied]
+    assert [type(outcome) for outcome in outcomes] == [
+        ToolExecutionResult,
+        ToolExecutionResult,
+        ToolDenied,
+    ]
     assert denied(outcomes[2]).reason == "limit"
     assert ran == [0]
 
@@ -280,7 +355,11 @@ async def test_a_replay_needs_the_ledger() -> None:
 async def test_a_replay_needs_a_principal_that_can_be_resolved() -> None:
     answers: list[Any] = [Principal(user_id="a"), Principal(user_id="a"), "nobody"]
     work, _ = counted()
-    bench = Bench(work, guard=new_guard(principal_resolver=lambda tool, args: answers.pop(0)), on_duplicate="replay")
+    bench = Bench(
+        work,
+        guard=new_guard(principal_resolver=lambda tool, args: answers.pop(0)),
+        on_duplicate="replay",
+    )
     first, second = await bench.call("work"), await bench.call("work")
     assert isinstance(first, ToolExecutionResult)
     assert isinstance(second, ToolExecutionResult)
@@ -342,10 +421,13 @@ async def test_a_waiter_that_is_cancelled_leaves_the_first_alone() -> None:
     assert isinstance(await first, ToolExecutionResult)
     with pytest.raises(asyncio.CancelledError):
         await second
-    assert bench.events[-1] == ("call_executed", None, None) or ("call_denied", "turn", "duplicate") in bench.events
+    assert (
+        bench.events[-1] == ("call_executed", None, None)
+        or ("call_denied", "turn", "duplicate") in bench.events
+    )
 
 
-# --- Once per window, also after a restart ---------------------------------------------------------------------------------
+# --- Once per window, also after a restart --------------------------------------------------------
 
 
 def payment(paid: list[Any], **settings: Any) -> ToolSpec:
@@ -355,7 +437,9 @@ def payment(paid: list[Any], **settings: Any) -> ToolSpec:
         paid.append((to, amount))
         return "paid"
 
-    return tool(name="pay", side_effect="irreversible", window_s=600, identity=("to", "amount"), **settings)(pay)
+    return tool(
+        name="pay", side_effect="irreversible", window_s=600, identity=("to", "amount"), **settings
+    )(pay)
 
 
 async def test_a_payment_is_made_once_per_window_also_after_a_restart(tmp_path: Any) -> None:
@@ -383,7 +467,9 @@ async def test_a_payment_that_failed_for_certain_or_was_denied_can_be_tried_agai
     bench = Bench(payment(paid), guard=new_guard(contracts=[when_allowed]))
     assert denied(await bench.call("pay", {"to": "bob", "amount": 5})).reason == "contract"
     allowed[0] = True
-    assert isinstance(await bench.call("pay", {"to": "bob", "amount": 5, "fail": "no route"}), ToolFailure)
+    assert isinstance(
+        await bench.call("pay", {"to": "bob", "amount": 5, "fail": "no route"}), ToolFailure
+    )
     assert isinstance(await bench.call("pay", {"to": "bob", "amount": 5}), ToolExecutionResult)
     assert paid == [("bob", 5)]
 
@@ -393,10 +479,17 @@ async def test_a_payment_that_may_have_been_made_is_not_repeated() -> None:
         await asyncio.sleep(30)
         return "paid"
 
-    bench = Bench(tool(side_effect="irreversible", window_s=600, verify="find_payment")(pay), ToolSpec(name="find_payment"))
+    bench = Bench(
+        tool(side_effect="irreversible", window_s=600, verify="find_payment")(pay),
+        ToolSpec(name="find_payment"),
+    )
     outcome = await bench.call("pay", {"to": "bob"}, tool_timeout_cap_s=0.02)
     assert isinstance(outcome, ToolTimeout)
-    assert (outcome.retryable, outcome.effect_unknown, outcome.verify_tool) == (False, True, "find_payment")
+    assert (outcome.retryable, outcome.effect_unknown, outcome.verify_tool) == (
+        False,
+        True,
+        "find_payment",
+    )
     assert "find_payment" in outcome_to_model_content(outcome)
     bench.state.blocked_tool_names.clear()
     assert denied(await bench.call("pay", {"to": "bob"})).reason == "duplicate"
@@ -422,7 +515,7 @@ async def test_a_payment_that_cannot_be_written_down_says_so() -> None:
     assert any("written down" in note for note in outcome.notes)
 
 
-# --- guard.dispatch(turn=...) ----------------------------------------------------------------------------------------------
+# --- guard.dispatch(turn=...) ---------------------------------------------------------------------
 
 
 async def test_dispatch_takes_a_turn() -> None:
@@ -437,10 +530,16 @@ async def test_dispatch_takes_a_turn() -> None:
 
 async def test_a_tool_that_is_handed_over_with_the_call_is_known_as_the_worst_case() -> None:
     guard, turn = new_guard(), Turn(TurnState())
-    outcome = await guard.dispatch("work", {"a": 1}, lambda a: a, turn=turn, principal=Principal(user_id="u"))
+    outcome = await guard.dispatch(
+        "work", {"a": 1}, lambda a: a, turn=turn, principal=Principal(user_id="u")
+    )
     assert isinstance(outcome, ToolExecutionResult)
     event = guard.local_sink.events[-1]
-    assert (event.side_effect, event.run_id, event.principal) == ("irreversible", guard.session_id, event.principal)
+    assert (event.side_effect, event.run_id, event.principal) == (
+        "irreversible",
+        guard.session_id,
+        event.principal,
+    )
 
 
 async def test_a_tool_of_the_guard_and_one_of_the_turn_give_the_more_careful_of_both() -> None:
@@ -451,7 +550,7 @@ async def test_a_tool_of_the_guard_and_one_of_the_turn_give_the_more_careful_of_
     assert guard.local_sink.events[-1].side_effect == "write"
 
 
-# --- The short way past all gates ---------------------------------------------------------------------------------------------
+# --- The short way past all gates -----------------------------------------------------------------
 
 
 @tool(side_effect="read", min_useful_s=2.0)
@@ -485,7 +584,9 @@ def answers_of(step: Any, call: ToolCall) -> list[Any]:
     for name, gate in step.gates:
         try:
             answer = gate(step, call)
-            answers.append(answer if answer is None else (type(answer), getattr(answer, "reason", "")))
+            answers.append(
+                answer if answer is None else (type(answer), getattr(answer, "reason", ""))
+            )
         except Exception:
             answers.append(name)
     return answers
@@ -494,14 +595,25 @@ def answers_of(step: Any, call: ToolCall) -> list[Any]:
 @settings(max_examples=600, deadline=None)
 @given(st.data())
 def test_what_is_clear_passes_every_gate(data: st.DataObject) -> None:
-    """And takes one tool call of the budget, no more. To ask in vain changes nothing: the gates say what they would have said."""
-    name = data.draw(st.sampled_from(["look", "look", "look", "twice", "twice", "pay", "fetch", "nothing"]))
-    arguments = data.draw(st.sampled_from([{"key": "a"}, {"key": "a"}, {"key": 1}, {}, "no JSON", {"key": "a", "count": "2"}]))
+    """And takes one tool call of the budget, no more. To ask in vain changes nothing: the gates say
+    what they would have said.
+    """
+    name = data.draw(
+        st.sampled_from(["look", "look", "look", "twice", "twice", "pay", "fetch", "nothing"])
+    )
+    arguments = data.draw(
+        st.sampled_from(
+            [{"key": "a"}, {"key": "a"}, {"key": 1}, {}, "no JSON", {"key": "a", "count": "2"}]
+        )
+    )
     left_s, calls = data.draw(st.sampled_from([0.5, 10.0, 10.0])), data.draw(st.integers(0, 2))
     options: dict[str, Any] = {"web_mode": data.draw(st.sampled_from(["on", "off"]))}
     if data.draw(st.integers(0, 9)) == 0:
         options["validator"] = BrokenValidator()
-    blocked, over = data.draw(st.sampled_from([(), (), ("look",), ("other",)])), data.draw(st.integers(0, 9)) == 0
+    blocked, over = (
+        data.draw(st.sampled_from([(), (), ("look",), ("other",)])),
+        data.draw(st.integers(0, 9)) == 0,
+    )
     before = data.draw(st.sampled_from(["new", "new", "running", "done"]))
 
     def begin() -> tuple[Any, ToolCall, TurnBudget]:
@@ -513,7 +625,9 @@ def test_what_is_clear_passes_every_gate(data: st.DataObject) -> None:
         if before != "new":
             begun = turn.state.replay.begin(twice, {"key": "a"})
         if before == "done":
-            turn.state.replay.finish(begun, twice, {"key": "a"}, ToolExecutionResult("c", "twice", {"result": "aa"}, 0))  # type: ignore[arg-type]
+            turn.state.replay.finish(
+                begun, twice, {"key": "a"}, ToolExecutionResult("c", "twice", {"result": "aa"}, 0)
+            )  # type: ignore[arg-type]
         step = turn.open(name, arguments, None, new_guard().policy)
         return step, ToolCall(step.tool_name, step.args), budget
 
@@ -528,4 +642,6 @@ def test_what_is_clear_passes_every_gate(data: st.DataObject) -> None:
         assert answers_of(step, call) == answers
     passable = left_s == 10 and calls and arguments == {"key": "a"} and not blocked and not over
     if passable and (name == "look" or (name == "twice" and before == "new")):
-        assert clear is (options["web_mode"] == "on" and "validator" not in options), "nothing stands in its way"
+        assert clear is (options["web_mode"] == "on" and "validator" not in options), (
+            "nothing stands in its way"
+        )

@@ -1,4 +1,6 @@
-"""Bodies that end when nobody waits for them any more, and calls that end before their body began."""
+"""Bodies that end when nobody waits for them any more, and calls that end before their body
+began.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,15 @@ class Shelf:
         return {}
 
     def bench(self, **options: Any) -> Bench:
-        put = tool(name="put", side_effect="write", resource_keys=["shelf"], verify="get", **options)(self.write)
-        return Bench(put, tool(name="get", side_effect="read", idempotent=True, resource_keys=["shelf"])(lambda: {"v": self.value}))
+        put = tool(
+            name="put", side_effect="write", resource_keys=["shelf"], verify="get", **options
+        )(self.write)
+        return Bench(
+            put,
+            tool(name="get", side_effect="read", idempotent=True, resource_keys=["shelf"])(
+                lambda: {"v": self.value}
+            ),
+        )
 
 
 @pytest.fixture
@@ -94,7 +103,12 @@ async def test_so_is_a_coroutine_that_does_not_let_itself_be_stopped(fails: bool
         if fails:
             raise OSError("written, and then this")
 
-    bench = Bench(put, tool(name="get", side_effect="read", idempotent=True, resource_keys=["notes"])(lambda: dict(notes)))
+    bench = Bench(
+        put,
+        tool(name="get", side_effect="read", idempotent=True, resource_keys=["notes"])(
+            lambda: dict(notes)
+        ),
+    )
     assert isinstance(await bench.call("put"), ToolTimeout)
     assert await value_of(bench) == "old"
     go_on.set()
@@ -132,13 +146,19 @@ async def test_a_turn_that_is_closed_in_the_middle_of_a_call_leaves_nothing_runn
     go_on.set()
     await calling
     assert bench.state.tool_results == []
-    assert [(entry.status, entry.finished_late) for entry in bench.state.tool_trace.values()] == [("cancelled", True)]
+    assert [(entry.status, entry.finished_late) for entry in bench.state.tool_trace.values()] == [
+        ("cancelled", True)
+    ]
     assert bench.state.mark_trace_timed_out(next(iter(bench.state.tool_trace)))
 
 
 @pytest.mark.parametrize("isolation", ["async", "inline"])
-async def test_a_call_that_is_cancelled_before_its_body_begins_leaves_nothing_behind(isolation: Any) -> None:
-    """It is cancelled while the ledger is asked, so everything is decided, and the tool is not run."""
+async def test_a_call_that_is_cancelled_before_its_body_begins_leaves_nothing_behind(
+    isolation: Any,
+) -> None:
+    """It is cancelled while the ledger is asked, so everything is decided, and the tool is not
+    run.
+    """
     ran: list[int] = []
     asked, answer = asyncio.Event(), asyncio.Event()
 

@@ -1,4 +1,6 @@
-"""A thousand turns of random calls to tools that sleep, raise, return garbage, fork, die and ignore signals."""
+"""A thousand turns of random calls to tools that sleep, raise, return garbage, fork, die and ignore
+signals.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,26 @@ EXAMPLES, TURNS = 100, 10
 
 seconds = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.3])
 quick = st.one_of(
-    st.tuples(st.sampled_from(["sleeps", "blocks", "ignores_cancellation"]), st.fixed_dictionaries({"seconds": seconds})),
-    st.tuples(st.just("raises"), st.fixed_dictionaries({"kind": st.sampled_from(["value", "exit", "timeout", "base", "key"])})),
     st.tuples(
-        st.just("garbage"), st.fixed_dictionaries({"kind": st.sampled_from(["none", "set", "bytes", "nan", "big", "object", "error"])})
+        st.sampled_from(["sleeps", "blocks", "ignores_cancellation"]),
+        st.fixed_dictionaries({"seconds": seconds}),
     ),
-    st.tuples(st.sampled_from(["nobody", "sleeps", ""]), st.sampled_from(["{", [], None, {"seconds": "0.01"}, {"second": 1}])),
+    st.tuples(
+        st.just("raises"),
+        st.fixed_dictionaries(
+            {"kind": st.sampled_from(["value", "exit", "timeout", "base", "key"])}
+        ),
+    ),
+    st.tuples(
+        st.just("garbage"),
+        st.fixed_dictionaries(
+            {"kind": st.sampled_from(["none", "set", "bytes", "nan", "big", "object", "error"])}
+        ),
+    ),
+    st.tuples(
+        st.sampled_from(["nobody", "sleeps", ""]),
+        st.sampled_from(["{", [], None, {"seconds": "0.01"}, {"second": 1}]),
+    ),
 )
 slow = st.one_of(
     st.tuples(st.just("forks"), st.fixed_dictionaries({"seconds": seconds})),
@@ -53,12 +69,17 @@ class RandomModel:
     async def __call__(self, messages: Any, tools: Any) -> ModelReply:
         if not self._script or not tools:
             return ModelReply("done")
-        calls = tuple(ToolCallRequest(f"call_{n}", name, arguments) for n, (name, arguments) in enumerate(self._script.pop(0)))
+        calls = tuple(
+            ToolCallRequest(f"call_{n}", name, arguments)
+            for n, (name, arguments) in enumerate(self._script.pop(0))
+        )
         self.asked += len(calls)
         return ModelReply("", calls)
 
 
-async def one_turn(script: list[list[tuple[str, Any]]], guard: Any, ends: list[tuple[float, float]]) -> None:
+async def one_turn(
+    script: list[list[tuple[str, Any]]], guard: Any, ends: list[tuple[float, float]]
+) -> None:
     """Run a turn; its deadline and its end are added to ``ends``."""
     model = RandomModel(script)
     budget = TurnBudget.create(TURN_S, max_steps=8, max_tool_calls=10)
@@ -72,7 +93,9 @@ def check(result: TurnResult, asked: int) -> None:
     assert len(result.outcomes) == asked
     assert all(type(outcome) in OUTCOME_KINDS for outcome in result.outcomes)
     assert sum(message["role"] == "tool" for message in result.messages) == asked
-    assert len({entry.trace_id for entry in result.state.tool_trace.values()}) == len(result.state.tool_trace)
+    assert len({entry.trace_id for entry in result.state.tool_trace.values()}) == len(
+        result.state.tool_trace
+    )
 
 
 def open_files() -> int:
@@ -96,7 +119,8 @@ def descendants() -> set[int]:
     return found - {os.getpid()}
 
 
-# Rests for 20 ms and works for 5 ms of processor time, again and again, and tells when, and how many times as long that took.
+# Rests for 20 ms and works for 5 ms of processor time, again and again, and tells when, and how
+# many times as long that took.
 SPINNER = """
 import select, sys, time
 rounds, began = [], time.perf_counter()
@@ -115,8 +139,9 @@ for began, ended in rounds:
 class Machine:
     """How busy the machine was with others, from moment to moment.
 
-    The bound is one for the harness, and the machine is shared: what a turn has still to do at its deadline takes so many times as
-    long as on an idle one. A process of its own measures it, so that a harness that blocks its own loop is not excused.
+    The bound is one for the harness, and the machine is shared: what a turn has still to do at its
+    deadline takes so many times as long as on an idle one. A process of its own measures it, so
+    that a harness that blocks its own loop is not excused.
     """
 
     def __init__(self) -> None:
@@ -124,7 +149,12 @@ class Machine:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        spinner = subprocess.Popen([sys.executable, "-c", SPINNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        spinner = subprocess.Popen(
+            [sys.executable, "-c", SPINNER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         try:
             yield
             for line in spinner.communicate(timeout=60)[0].splitlines():
@@ -135,8 +165,14 @@ class Machine:
             spinner.wait()
 
     def slower(self, since: float, until: float) -> float:
-        """How many times as slow as an idle one it was on average between two moments, at least 1."""
-        between = [(min(ended, until) - max(began, since), slow) for began, ended, slow in self.rounds if ended > since and began < until]
+        """How many times as slow as an idle one it was on average between two moments, at least
+        1.
+        """
+        between = [
+            (min(ended, until) - max(began, since), slow)
+            for began, ended, slow in self.rounds
+            if ended > since and began < until
+        ]
         whole = sum(length for length, _ in between)
         return sum(length * slow for length, slow in between) / whole if whole else 1.0
 
@@ -174,14 +210,23 @@ def test_a_thousand_random_turns_each_end_in_time_and_leave_nothing_behind() -> 
 
         asyncio.run(together())
 
-    asyncio.run(one_turn([[("dies", {"code": 1})]], guard, []))  # the workers are warm, and hold their files, from here on
+    asyncio.run(
+        one_turn([[("dies", {"code": 1})]], guard, [])
+    )  # the workers are warm, and hold their files, from here on
     files, threads = open_files(), threading.active_count()
     with machine.watched():
         run()
     assert drawn >= 1_000
-    late = [(ended - deadline, machine.slower(deadline, ended)) for deadline, ended in ends if ended > deadline]
+    late = [
+        (ended - deadline, machine.slower(deadline, ended))
+        for deadline, ended in ends
+        if ended > deadline
+    ]
     longest, slower = max(late, default=(0.0, 1.0))
-    print(f"\nturns: {len(ends)}; {len(late)} after their deadline, the latest by {longest * 1000:.0f} ms (machine {slower:.1f}x slow)")
+    print(
+        f"\nturns: {len(ends)}; {len(late)} after their deadline, the latest by"
+        f" {longest * 1000:.0f} ms (machine {slower:.1f}x slow)"
+    )
     assert [(by, slower) for by, slower in late if by > ALLOWED_LATE_S * slower] == []
     assert settle(lambda: POOL.abandoned == 0)
     assert settle(lambda: threading.active_count() <= threads + 16), threading.enumerate()

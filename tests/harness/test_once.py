@@ -1,4 +1,6 @@
-"""Calls that may be made once per window: what counts as made, and what keeps their place while a person decides."""
+"""Calls that may be made once per window: what counts as made, and what keeps their place while a
+person decides.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def payment(value: Any = "receipt", **settings: Any) -> ToolSpec:
         PAID.append(order)
         return value  # type: ignore[no-any-return]
 
-    return tool(name="pay", **{"side_effect": "irreversible", "window_s": 600, "verify": "find", **settings})(pay)
+    return tool(
+        name="pay", **{"side_effect": "irreversible", "window_s": 600, "verify": "find", **settings}
+    )(pay)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +46,9 @@ def broken_check(tool_name: str, result: Any) -> bool:
 
 
 async def made_once(bench: Bench) -> ToolFailure:
-    """A call whose body ran to its end, though nobody can tell what it did, is not made again: in this turn, and in the next."""
+    """A call whose body ran to its end, though nobody can tell what it did, is not made again: in
+    this turn, and in the next.
+    """
     first = await bench.call("pay", {"order": 7})
     assert isinstance(first, ToolFailure)
     assert (first.retryable, first.effect_unknown, first.verify_tool) == (False, True, "find")
@@ -57,17 +63,24 @@ async def test_a_result_that_nobody_understands_does_not_mean_that_nothing_happe
     first = await made_once(Bench(payment("receipt-7"), ToolSpec(name="find")))
     assert PAID == [7]
     assert first.success_source == "schema"
-    assert first.error == 'The result does not fit the tool\'s schema: "receipt-7" is not of type "integer"'
+    assert (
+        first.error
+        == 'The result does not fit the tool\'s schema: "receipt-7" is not of type "integer"'
+    )
 
 
 async def test_a_check_that_fails_does_not_mean_that_nothing_happened() -> None:
-    first = await made_once(Bench(payment(7), ToolSpec(name="find"), guard=new_guard(success_check=broken_check)))
+    first = await made_once(
+        Bench(payment(7), ToolSpec(name="find"), guard=new_guard(success_check=broken_check))
+    )
     assert PAID == [7]
     assert first.policy_error
 
 
 async def test_a_result_that_cannot_come_back_does_not_mean_that_nothing_happened() -> None:
-    spec = tool(name="pay", side_effect="irreversible", window_s=600, isolation="process", verify="find")(pay_and_return_a_lock)
+    spec = tool(
+        name="pay", side_effect="irreversible", window_s=600, isolation="process", verify="find"
+    )(pay_and_return_a_lock)
     assert "cannot be sent back" in (await made_once(Bench(spec, ToolSpec(name="find")))).error
 
 
@@ -78,7 +91,7 @@ async def test_what_a_read_reports_is_never_an_effect() -> None:
     assert (outcome.retryable, outcome.effect_unknown, outcome.verify_tool) == (True, False, None)
 
 
-# --- While a person decides -------------------------------------------------------------------------------------------------
+# --- While a person decides -----------------------------------------------------------------------
 
 
 class SlowClerk:
@@ -134,15 +147,26 @@ class ForgetfulLedger(MemoryLedger):
 
 
 @pytest.mark.parametrize(
-    ("ledger", "why"), [(FailingLedger({"renew"}), "the ledger is down"), (ForgetfulLedger(), "it is gone")], ids=["fails", "forgets"]
+    ("ledger", "why"),
+    [(FailingLedger({"renew"}), "the ledger is down"), (ForgetfulLedger(), "it is gone")],
+    ids=["fails", "forgets"],
 )
-async def test_nobody_is_asked_about_a_call_whose_place_cannot_be_kept(ledger: MemoryLedger, why: str) -> None:
+async def test_nobody_is_asked_about_a_call_whose_place_cannot_be_kept(
+    ledger: MemoryLedger, why: str
+) -> None:
     backend = InMemoryApprovalBackend(True)
-    bench = Bench(payment(7), ToolSpec(name="find"), guard=new_guard(contracts=[ask_first], approval_backend=backend, backend=ledger))
+    bench = Bench(
+        payment(7),
+        ToolSpec(name="find"),
+        guard=new_guard(contracts=[ask_first], approval_backend=backend, backend=ledger),
+    )
     outcome = await bench.call("pay", {"order": 7})
     assert isinstance(outcome, ToolDenied)
     assert (outcome.policy_error, backend.requests, PAID) == (True, [], [])
-    assert outcome.details == f"The place of this call within its window cannot be kept while a person decides: {why}"
+    assert (
+        outcome.details
+        == f"The place of this call within its window cannot be kept while a person decides: {why}"
+    )
 
 
 class NotingLedger(MemoryLedger):
@@ -158,6 +182,8 @@ class NotingLedger(MemoryLedger):
 async def test_a_place_is_kept_for_longer_than_all_attempts_can_take() -> None:
     ledger = NotingLedger()
     spec = payment(7, side_effect="write", idempotent=True, max_retries=9)
-    await Bench(spec, ToolSpec(name="find"), guard=new_guard(backend=ledger)).call("pay", {"order": 7}, tool_timeout_cap_s=40)
+    await Bench(spec, ToolSpec(name="find"), guard=new_guard(backend=ledger)).call(
+        "pay", {"order": 7}, tool_timeout_cap_s=40
+    )
     assert ledger.leases[0] is not None
     assert ledger.leases[0] > 10 * 40

@@ -1,4 +1,6 @@
-"""Where the policy and a tool's own spec differ, the more careful counts; and what neither of them can know."""
+"""Where the policy and a tool's own spec differ, the more careful counts; and what neither of them
+can know.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def result(outcome: ToolOutcome) -> ToolExecutionResult:
     return outcome
 
 
-# --- What a tool does to the world ------------------------------------------------------------------------------------------
+# --- What a tool does to the world ----------------------------------------------------------------
 
 
 class World:
@@ -40,7 +42,9 @@ class World:
 
     def __init__(self) -> None:
         self.x = 0
-        self.sync = tool(name="sync", side_effect="read", idempotent=True, max_retries=2)(self._sync)
+        self.sync = tool(name="sync", side_effect="read", idempotent=True, max_retries=2)(
+            self._sync
+        )
         self.get = tool(name="get", side_effect="read", idempotent=True)(lambda: {"x": self.x})
 
     def _sync(self) -> dict[str, int]:
@@ -55,7 +59,9 @@ def careful() -> Edictum:
 async def test_a_write_by_the_policy_makes_reads_stale_and_may_be_repeated() -> None:
     world = World()
     bench = Bench(world.sync, world.get, guard=careful())
-    assert [result(await bench.call(name)).value["x"] for name in ("get", "sync", "get", "sync")] == [0, 1, 1, 2]
+    assert [
+        result(await bench.call(name)).value["x"] for name in ("get", "sync", "get", "sync")
+    ] == [0, 1, 1, 2]
 
 
 async def test_a_write_by_the_policy_is_not_tried_again() -> None:
@@ -97,24 +103,34 @@ def test_tools_as_a_policy_sees_them() -> None:
     assert not seen.get("sync").is_read  # type: ignore[union-attr]
     assert world.sync.is_read, "the spec itself is as it was"
     guard = careful()
-    assert registry.as_under(guard.policy).get("sync") is registry.as_under(guard.policy).get("sync"), "worked out once"
+    assert registry.as_under(guard.policy).get("sync") is registry.as_under(guard.policy).get(
+        "sync"
+    ), "worked out once"
 
 
-# --- Where it runs ----------------------------------------------------------------------------------------------------------
+# --- Where it runs --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("entry", [{"run_in": "thread"}, {"timeout_s": 30.0}])
-async def test_an_inline_tool_leaves_its_place_when_the_policy_bounds_it(entry: dict[str, Any]) -> None:
+async def test_an_inline_tool_leaves_its_place_when_the_policy_bounds_it(
+    entry: dict[str, Any],
+) -> None:
     threads: list[Any] = []
-    spec = tool(name="t", side_effect="read", isolation="inline")(lambda: threads.append(threading.current_thread()))
-    result(await Bench(spec, guard=new_guard(tools={"t": {"side_effect": "read", **entry}})).call("t"))
+    spec = tool(name="t", side_effect="read", isolation="inline")(
+        lambda: threads.append(threading.current_thread())
+    )
+    result(
+        await Bench(spec, guard=new_guard(tools={"t": {"side_effect": "read", **entry}})).call("t")
+    )
     assert threads != [threading.current_thread()]
 
 
 @pytest.mark.parametrize("policy", [True, False])
 async def test_a_timeout_stops_the_wait_for_an_inline_tool(policy: bool) -> None:
     go_on = threading.Event()
-    spec = tool(name="t", side_effect="read", isolation="inline", timeout_s=None if policy else 0.05)(lambda: go_on.wait(30))
+    spec = tool(
+        name="t", side_effect="read", isolation="inline", timeout_s=None if policy else 0.05
+    )(lambda: go_on.wait(30))
     guard = new_guard(tools={"t": {"side_effect": "read", "timeout_s": 0.05}} if policy else {})
     assert isinstance(await Bench(spec, guard=guard).call("t"), ToolTimeout)
     go_on.set()
@@ -134,7 +150,7 @@ async def test_a_function_of_a_module_that_cannot_be_imported_is_a_failure() -> 
     assert [entry.status for entry in bench.state.tool_trace.values()] == ["completed"]
 
 
-# --- Time -------------------------------------------------------------------------------------------------------------------
+# --- Time -----------------------------------------------------------------------------------------
 
 
 async def test_a_tool_has_all_of_its_time_while_a_person_decides_about_another() -> None:
@@ -153,7 +169,7 @@ async def test_a_tool_has_all_of_its_time_while_a_person_decides_about_another()
     assert left == [5, 5]
 
 
-# --- Names ------------------------------------------------------------------------------------------------------------------
+# --- Names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["a/b", "", 5, ["x"], None])
@@ -174,18 +190,24 @@ def test_equal_arguments_name_one_resource() -> None:
     assert name("e\u0301") == name("\u00e9")
     assert name({"x": 1, "y": [2]}) == name({"y": [2.0], "x": 1.0})
     assert len({name(value) for value in (1, 1.5, None, True, [1], "x")}) == 6
-    assert spec.keys_for({"id": 10**5000}) == (ResourceKey("*", exclusive=False),), "what has no name is any resource"
+    assert spec.keys_for({"id": 10**5000}) == (ResourceKey("*", exclusive=False),), (
+        "what has no name is any resource"
+    )
 
 
 ACCOUNTS = ToolRegistry(
     [
         ToolSpec(name="get", side_effect="read", resource_keys=["account:{id}"]),  # type: ignore[arg-type]
-        ToolSpec(name="put", side_effect="write", resource_keys=["account:{id}"],  # type: ignore[arg-type]
-                 parameters={"type": "object", "properties": {"id": {"type": "integer", "default": 1}}}),
+        ToolSpec(
+            name="put",
+            side_effect="write",
+            resource_keys=["account:{id}"],  # type: ignore[arg-type]
+            parameters={"type": "object", "properties": {"id": {"type": "integer", "default": 1}}},
+        ),
         ToolSpec(name="sum", side_effect="pure", parameters={"type": "object", "required": ["x"]}),  # type: ignore[arg-type]
         ToolSpec(name="odd", side_effect="read", parameters={"type": "nothing"}),  # type: ignore[arg-type]
     ]
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
@@ -200,8 +222,12 @@ ACCOUNTS = ToolRegistry(
         ("sum", {}, True),
     ],
 )
-def test_waves_are_made_of_the_arguments_that_will_run(name: str, arguments: Any, together: bool) -> None:
-    waves = ToolScheduler().schedule([request("get", {"id": 1}), request(name, arguments)], ACCOUNTS)
+def test_waves_are_made_of_the_arguments_that_will_run(
+    name: str, arguments: Any, together: bool
+) -> None:
+    waves = ToolScheduler().schedule(
+        [request("get", {"id": 1}), request(name, arguments)], ACCOUNTS
+    )
     assert len(waves) == (1 if together else 2)
 
 
@@ -218,4 +244,6 @@ async def test_an_entry_that_says_nothing_of_the_effect_leaves_it_to_the_spec() 
     assert isinstance(again, ToolDenied)
     assert again.reason == "duplicate"
     await guard.dispatch("u", {}, lambda: 1)
-    assert [event.side_effect for event in guard.local_sink.events if event.action == "call_executed"] == ["read", "irreversible"]
+    assert [
+        event.side_effect for event in guard.local_sink.events if event.action == "call_executed"
+    ] == ["read", "irreversible"]

@@ -1,4 +1,6 @@
-"""read_artifact answers whatever it is asked, within a message; and one damaged artifact does not close the store."""
+"""read_artifact answers whatever it is asked, within a message; and one damaged artifact does not
+close the store.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +59,16 @@ def test_what_cannot_be_answered_is_said_in_few_words(
 
 @pytest.mark.parametrize(
     ("name", "how"),
-    [("faces", {"pointer": ""}), ("keys", {"pointer": f"/{LONG}/a"}), ("keys", {"pointer": ""}), ("list", {"offset": 10**9_000})],
+    [
+        ("faces", {"pointer": ""}),
+        ("keys", {"pointer": f"/{LONG}/a"}),
+        ("keys", {"pointer": ""}),
+        ("list", {"offset": 10**9_000}),
+    ],
 )
-def test_an_answer_fits_a_message_as_it_is_sent(read: Callable[..., dict[str, Any]], name: str, how: dict[str, Any]) -> None:
+def test_an_answer_fits_a_message_as_it_is_sent(
+    read: Callable[..., dict[str, Any]], name: str, how: dict[str, Any]
+) -> None:
     assert "error" not in (answer := read(name, **how))
     assert len(dumps(answer)) <= ANSWER_CHARS
 
@@ -82,7 +91,9 @@ def test_a_pointer_that_leads_somewhere_is_followed(read: Callable[..., dict[str
         {"chars": 1.5},
     ],
 )
-def test_a_damaged_artifact_is_left_out(tmp_path: Path, changed: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_artifact_is_left_out(
+    tmp_path: Path, changed: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     store = ArtifactStore(tmp_path)
     damaged, sound = (store.store("s", text, "t").artifact_id for text in ("one", "two"))
     (file,) = tmp_path.glob(f"*/{damaged}")

@@ -1,4 +1,6 @@
-"""Ordinary mistakes of models: repaired where there is one way to read them, refused as mistakes otherwise, never a fault of the gate."""
+"""Ordinary mistakes of models: repaired where there is one way to read them, refused as mistakes
+otherwise, never a fault of the gate.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,18 @@ async def paint(
     flag: bool | None = None,
     whole: int | float | None = None,  # noqa: PYI041 -- both branches read "5", and read it alike
 ) -> dict[str, Any]:
-    return {"mode": mode, "count": count, "share": share, "limit": limit, "colour": colour, "tags": tags, "at": at, "either": either,
-            "flag": flag, "whole": whole}  # fmt: skip
+    return {
+        "mode": mode,
+        "count": count,
+        "share": share,
+        "limit": limit,
+        "colour": colour,
+        "tags": tags,
+        "at": at,
+        "either": either,
+        "flag": flag,
+        "whole": whole,
+    }
 
 
 @pytest.mark.parametrize(

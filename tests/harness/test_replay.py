@@ -25,7 +25,11 @@ def spec(name: str = "local_search", effect: str = "read", **settings: Any) -> T
 
 
 def test_the_table_of_the_published_design() -> None:
-    replay, search, send = ReplayControl(), spec(), spec("send_email", "irreversible", idempotent=False)
+    replay, search, send = (
+        ReplayControl(),
+        spec(),
+        spec("send_email", "irreversible", idempotent=False),
+    )
     assert replay.should_skip("local_search", {"q": 1}, search) == (False, "")
     for record in (replay.record_failure, replay.record_timeout, replay.record_denied):
         record("local_search", {"q": 1}, search)
@@ -42,7 +46,12 @@ def test_the_table_of_the_published_design() -> None:
 
 def test_a_tool_that_nobody_knows_is_not_recorded() -> None:
     replay = ReplayControl()
-    for record in (replay.record_success, replay.record_failure, replay.record_timeout, replay.record_denied):
+    for record in (
+        replay.record_success,
+        replay.record_failure,
+        replay.record_timeout,
+        replay.record_denied,
+    ):
         record("unknown", {}, None)
     assert replay.history_size() == 0
 
@@ -116,7 +125,9 @@ def test_a_write_makes_earlier_reads_of_its_resource_stale_and_no_others() -> No
     for each in (read_a, read_b, read_any, pure):
         replay.record_success(each.name, {}, each)
     replay.wrote(write_a, {})
-    assert [replay.should_skip(each.name, {}, each)[0] for each in (read_a, read_b, read_any, pure)] == [False, True, False, True]
+    assert [
+        replay.should_skip(each.name, {}, each)[0] for each in (read_a, read_b, read_any, pure)
+    ] == [False, True, False, True]
 
 
 def test_a_write_to_who_knows_where_makes_all_reads_stale() -> None:
@@ -159,7 +170,9 @@ def test_the_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         replay.record_success(search.name, {"q": number}, search)
     assert replay.history_size() == 10
     assert isinstance(running, New)
-    assert isinstance(replay.begin(search, {"q": "running"}), InFlight), "what runs is not forgotten"
+    assert isinstance(replay.begin(search, {"q": "running"}), InFlight), (
+        "what runs is not forgotten"
+    )
 
 
 class Unprintable:
@@ -204,7 +217,15 @@ def test_keys_tell_apart_what_differs_and_join_what_does_not() -> None:
 def test_keys_never_raise() -> None:
     circle: list[Any] = []
     circle.append(circle)
-    for value in (Unprintable(), Hostile(a=1), circle, {Unprintable(): 1}, {1: 1, "a": 2, None: 3}, 10**5000, "\ud800"):
+    for value in (
+        Unprintable(),
+        Hostile(a=1),
+        circle,
+        {Unprintable(): 1},
+        {1: 1, "a": 2, None: 3},
+        10**5000,
+        "\ud800",
+    ):
         assert canonical(value)
         digest(canonical(value))
         hash(identity(value))
@@ -212,29 +233,69 @@ def test_keys_never_raise() -> None:
 
 
 NAMES = st.sampled_from(["a", "b", "ab", "K", "\u212a", "\u00e9", "e\u0301"])
-VALUES = st.sampled_from([0, 1, True, False, 1.0, -0.0, 1.5, float("nan"), float("inf"), 10**30, 1e30, None, "", "1", "K", "\u212a",
-                          "\u00e9", "e\u0301", "x" * 300, "y" * 300, b"1", 1j, [1], [True], {"a": 1}])  # fmt: skip
+VALUES = st.sampled_from(
+    [
+        0,
+        1,
+        True,
+        False,
+        1.0,
+        -0.0,
+        1.5,
+        float("nan"),
+        float("inf"),
+        10**30,
+        1e30,
+        None,
+        "",
+        "1",
+        "K",
+        "\u212a",
+        "\u00e9",
+        "e\u0301",
+        "x" * 300,
+        "y" * 300,
+        b"1",
+        1j,
+        [1],
+        [True],
+        {"a": 1},
+    ]
+)
 ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=3)
 
 
 @settings(max_examples=2_000)
-@given(ARGUMENTS, ARGUMENTS, st.sampled_from([dict, freeze_args]), st.sampled_from([dict, freeze_args]))
-def test_identities_are_equal_where_the_canonical_texts_are(one: Any, other: Any, kept: Any, also_kept: Any) -> None:
+@given(
+    ARGUMENTS, ARGUMENTS, st.sampled_from([dict, freeze_args]), st.sampled_from([dict, freeze_args])
+)
+def test_identities_are_equal_where_the_canonical_texts_are(
+    one: Any, other: Any, kept: Any, also_kept: Any
+) -> None:
     """However they are kept: an identity is the quicker of the two, not another opinion."""
-    assert (identity(kept(one)) == identity(also_kept(other))) is (canonical(one) == canonical(other))
+    assert (identity(kept(one)) == identity(also_kept(other))) is (
+        canonical(one) == canonical(other)
+    )
     hash(identity(kept(one)))
 
 
 @given(ARGUMENTS, st.randoms(use_true_random=False))
-def test_an_identity_does_not_depend_on_how_the_arguments_were_written(arguments: dict[str, Any], random: Any) -> None:
+def test_an_identity_does_not_depend_on_how_the_arguments_were_written(
+    arguments: dict[str, Any], random: Any
+) -> None:
     names = random.sample([*arguments], len(arguments))
     written = {name: arguments[name] for name in names}
-    written = {name: float(value) if type(value) is int and value < 100 else value for name, value in written.items()}
+    written = {
+        name: float(value) if type(value) is int and value < 100 else value
+        for name, value in written.items()
+    }
     assert identity(freeze_args(arguments)) == identity(written)
 
 
 class Sudden(ReplayControl):
-    """A call that is finished by another thread in the moment in which somebody is about to wait for it."""
+    """A call that is finished by another thread in the moment in which somebody is about to wait
+    for it.
+    """
 
     first: New
 
@@ -250,7 +311,9 @@ def test_nobody_waits_for_a_call_that_has_ended_meanwhile() -> None:
 
 
 class EndsFirst:
-    """A lock that somebody else gets first: the first call ends before the second has a look at it."""
+    """A lock that somebody else gets first: the first call ends before the second has a look at
+    it.
+    """
 
     def __init__(self, replay: ReplayControl, end: Callable[[], None]) -> None:
         self._lock, self._replay, self._end = replay._lock, replay, end
@@ -278,7 +341,9 @@ def test_a_write_that_ends_while_the_same_one_is_looked_for_is_done() -> None:
     assert replay.begin(put, {"x": 1}) == Done(first.key, OK)
 
 
-def test_of_many_that_begin_at_once_one_is_new_also_while_the_history_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_that_begin_at_once_one_is_new_also_while_the_history_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("edictum.harness.replay_control.MAX_HISTORY", 5)
     replay, search = ReplayControl(), spec()
     begun: list[Any] = []
@@ -299,8 +364,17 @@ def test_of_many_that_begin_at_once_one_is_new_also_while_the_history_is_full(mo
     assert len(begun) == 8 * 300
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
-                    lambda v: st.lists(v) | st.dictionaries(st.text(), v)))  # fmt: skip
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False)
+        | st.text()
+        | st.binary(),
+        lambda v: st.lists(v) | st.dictionaries(st.text(), v),
+    )
+)
 def test_equal_values_have_equal_keys(value: Any) -> None:
     assert canonical(value) == canonical(value)
     if isinstance(value, dict):

@@ -1,4 +1,6 @@
-"""``@tool`` reads the type of the result as well: a result of another shape is a failure, and a type that says nothing asks for nothing."""
+"""``@tool`` reads the type of the result as well: a result of another shape is a failure, and a
+type that says nothing asks for nothing.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ FITTING: list[tuple[Any, Any, Any]] = [  # a hint, a value that fits it, one tha
 ]
 
 
-@pytest.mark.parametrize(("hint", "fits", "does_not"), FITTING, ids=[str(hint) for hint, *_ in FITTING])
+@pytest.mark.parametrize(
+    ("hint", "fits", "does_not"), FITTING, ids=[str(hint) for hint, *_ in FITTING]
+)
 async def test_a_result_is_held_to_its_type(hint: Any, fits: Any, does_not: Any) -> None:
     assert isinstance(await Bench(returning(hint, fits)).call("work"), ToolExecutionResult)
     outcome = await Bench(returning(hint, does_not)).call("work")
@@ -90,7 +94,21 @@ async def test_a_result_is_held_to_its_type(hint: Any, fits: Any, does_not: Any)
     assert outcome.success_reason.startswith("The result does not fit the tool's schema: ")
 
 
-@pytest.mark.parametrize("hint", [Any, None, object, Opaque, Iterator[int], Callable[[], int], Lasting, list[Lasting], bytes, set[int]])
+@pytest.mark.parametrize(
+    "hint",
+    [
+        Any,
+        None,
+        object,
+        Opaque,
+        Iterator[int],
+        Callable[[], int],
+        Lasting,
+        list[Lasting],
+        bytes,
+        set[int],
+    ],
+)
 async def test_a_type_that_says_nothing_of_json_asks_for_nothing(hint: Any) -> None:
     spec = returning(hint, {"any": "thing"})
     assert spec.returns is None

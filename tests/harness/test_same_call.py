@@ -1,4 +1,6 @@
-"""The same call in a turn: who shares a body with whom, whose result is given again, and as what."""
+"""The same call in a turn: who shares a body with whom, whose result is given again, and as
+what.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from turns import Bench, new_guard, new_state, request
 
 from edictum import Edictum, InMemoryApprovalBackend, Principal
 from edictum.harness import ArtifactStore, ReplayControl, ToolSpec, tool
-from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolOutcome, outcome_to_model_content
+from edictum.outcomes import (
+    ToolArtifactReference,
+    ToolDenied,
+    ToolExecutionResult,
+    ToolOutcome,
+    outcome_to_model_content,
+)
 
 WHO = contextvars.ContextVar("WHO", default="alice")
 
@@ -29,7 +37,7 @@ def resolve(tool_name: str, args: Any) -> Principal:
     return Principal(user_id=WHO.get())
 
 
-# --- Writes ---------------------------------------------------------------------------------------------------------------
+# --- Writes ---------------------------------------------------------------------------------------
 
 
 async def _second_waits(bench: Bench) -> None:
@@ -58,7 +66,10 @@ async def test_two_identical_writes_at_once_run_one_body(isolation: Any) -> None
     calls = [asyncio.create_task(bench.call("put", {"x": 1}, call_id)) for call_id in "ab"]
     await _second_waits(bench)
     go_on.set()
-    assert [result(outcome).turn.replayed for outcome in await asyncio.gather(*calls)] == [False, True]
+    assert [result(outcome).turn.replayed for outcome in await asyncio.gather(*calls)] == [
+        False,
+        True,
+    ]
     assert ran == [1]
     third = await bench.call("put", {"x": 1}, "c")
     assert isinstance(third, ToolDenied)
@@ -95,16 +106,21 @@ def test_the_user_s_function_for_resources_is_not_called_under_the_lock() -> Non
         asked.set()
         return ["x"]
 
-    put = tool(name="put", side_effect="write", idempotent=True, resource_keys=keys)(lambda: {"done": True})
+    put = tool(name="put", side_effect="write", idempotent=True, resource_keys=keys)(
+        lambda: {"done": True}
+    )
     bench = Bench(lookup, put, state=state)
-    calling = threading.Thread(target=lambda: [bench.executor.execute(request("put"), state) for _ in range(2)], daemon=True)
+    calling = threading.Thread(
+        target=lambda: [bench.executor.execute(request("put"), state) for _ in range(2)],
+        daemon=True,
+    )
     calling.start()
     calling.join(30)
     assert asked.is_set()
     assert not calling.is_alive()
 
 
-# --- On whose behalf ------------------------------------------------------------------------------------------------------
+# --- On whose behalf ------------------------------------------------------------------------------
 
 
 async def test_nobody_gets_the_result_of_another_principal() -> None:
@@ -152,10 +168,13 @@ async def test_a_retry_on_behalf_of_somebody_else_is_another_call() -> None:
     bench = Bench(flaky, guard=guard)
     result(await bench.call("flaky"))
     statuses = {slot.key[2]: slot.status for slot in bench.state.replay._slots.values()}  # type: ignore[index]
-    assert [(("bob" in key), status) for key, status in statuses.items()] == [(False, "ended"), (True, "done")]
+    assert [(("bob" in key), status) for key, status in statuses.items()] == [
+        (False, "ended"),
+        (True, "done"),
+    ]
 
 
-# --- What is given again --------------------------------------------------------------------------------------------------
+# --- What is given again --------------------------------------------------------------------------
 
 
 @tool(side_effect="read", idempotent=True)
@@ -176,7 +195,10 @@ async def test_a_replay_shares_nothing_with_the_first_outcome() -> None:
 
 async def test_a_result_that_cannot_be_copied_is_shared() -> None:
     lock = threading.Lock()
-    bench = Bench(tool(name="t", side_effect="read", idempotent=True, returns=None)(lambda: [lock]), on_duplicate="replay")
+    bench = Bench(
+        tool(name="t", side_effect="read", idempotent=True, returns=None)(lambda: [lock]),
+        on_duplicate="replay",
+    )
     await bench.call("t")
     assert result(await bench.call("t")).value == [lock]
 
@@ -185,10 +207,16 @@ async def test_a_replay_tells_of_its_own_repairs() -> None:
     bench = Bench(items, on_duplicate="replay")
     told = [result(await bench.call("items", {"n": n})) for n in ("5", 5, "5")]
     repaired = ("n: '5' read as 5",)
-    assert [(each.turn.repairs, each.was_coerced) for each in told] == [(repaired, True), ((), False), (repaired, True)]
+    assert [(each.turn.repairs, each.was_coerced) for each in told] == [
+        (repaired, True),
+        ((), False),
+        (repaired, True),
+    ]
 
 
-async def test_a_mark_does_not_make_a_result_too_long_and_does_not_replace_a_word_of_the_tool() -> None:
+async def test_a_mark_does_not_make_a_result_too_long_and_does_not_replace_a_word_of_the_tool() -> (
+    None
+):
     @tool(side_effect="read", idempotent=True, returns=None, max_output_chars=200)
     async def long() -> str:
         return "x" * (200 - len('{"result": ""}'))
@@ -200,7 +228,9 @@ async def test_a_mark_does_not_make_a_result_too_long_and_does_not_replace_a_wor
     bench = Bench(long, own, on_duplicate="replay")
     for name in ("long", "own"):
         first, second = result(await bench.call(name)), result(await bench.call(name))
-        assert json.loads(outcome_to_model_content(first)) == json.loads(outcome_to_model_content(second))
+        assert json.loads(outcome_to_model_content(first)) == json.loads(
+            outcome_to_model_content(second)
+        )
         assert second.turn.replayed
 
 
@@ -219,7 +249,9 @@ async def test_an_artifact_that_is_gone_is_made_again() -> None:
     outcomes = [await bench.call("big"), await bench.call("big")]
     store.cleanup_session("session")
     outcomes.append(await bench.call("big"))
-    ids = [outcome.artifact_id for outcome in outcomes if isinstance(outcome, ToolArtifactReference)]
+    ids = [
+        outcome.artifact_id for outcome in outcomes if isinstance(outcome, ToolArtifactReference)
+    ]
     assert ids[0] == ids[1] != ids[2]
     assert store.get_ref(ids[2], "session") is not None
 
@@ -254,14 +286,16 @@ def test_what_has_been_done_anew_meanwhile_is_not_forgotten() -> None:
     assert replay.should_skip("items", {}, spec)[0]
 
 
-# --- Approval -------------------------------------------------------------------------------------------------------------
+# --- Approval -------------------------------------------------------------------------------------
 
 
 async def test_the_approval_of_a_call_covers_those_that_get_its_answer() -> None:
     clerk = Clerk()
     guard = new_guard(contracts=[ask_first], approval_backend=clerk.backend)
     bench = Bench(items, guard=guard, on_duplicate="replay")
-    twins = await asyncio.gather(bench.call("items", {"n": 1}, "a"), bench.call("items", {"n": 1}, "b"))
+    twins = await asyncio.gather(
+        bench.call("items", {"n": 1}, "a"), bench.call("items", {"n": 1}, "b")
+    )
     later = await bench.call("items", {"n": 1}, "c")
     assert [result(outcome).turn.replayed for outcome in (*twins, later)] == [False, True, True]
     assert clerk.asked == [{"n": 1}]
@@ -289,7 +323,9 @@ async def test_a_policy_that_demands_approval_now_demands_it_for_a_replay(approv
         asked.append(request.tool_args)
         return approves
 
-    guard = Edictum.from_yaml_string(BUNDLE.replace("TOOL", "other"), approval_backend=InMemoryApprovalBackend(decide))
+    guard = Edictum.from_yaml_string(
+        BUNDLE.replace("TOOL", "other"), approval_backend=InMemoryApprovalBackend(decide)
+    )
     bench = Bench(items, guard=guard, on_duplicate="replay")
     result(await bench.call("items", {"n": 1}))
     await guard.reload(BUNDLE.replace("TOOL", "items"))

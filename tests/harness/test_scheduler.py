@@ -29,28 +29,48 @@ TOOLS = ToolRegistry(
 
 def waves(*calls: Any, width: int = 8, parallel: bool = True) -> list[list[str]]:
     requests = [call if isinstance(call, ToolCallRequest) else request(call) for call in calls]
-    return [[call.name for call in wave.calls] for wave in ToolScheduler(width).schedule(requests, TOOLS, parallel)]
+    return [
+        [call.name for call in wave.calls]
+        for wave in ToolScheduler(width).schedule(requests, TOOLS, parallel)
+    ]
 
 
 def test_reads_run_together_also_of_one_resource() -> None:
-    assert waves("read_vault", "read_vault", "read_web", "add") == [["read_vault", "read_vault", "read_web", "add"]]
+    assert waves("read_vault", "read_vault", "read_web", "add") == [
+        ["read_vault", "read_vault", "read_web", "add"]
+    ]
 
 
 def test_a_write_runs_beside_reads_of_other_resources_only() -> None:
-    assert waves("read_web", "write_vault", "read_vault") == [["read_web", "write_vault"], ["read_vault"]]
+    assert waves("read_web", "write_vault", "read_vault") == [
+        ["read_web", "write_vault"],
+        ["read_vault"],
+    ]
     assert waves("write_vault", "read_any") == [["write_vault"], ["read_any"]]
 
 
 def test_writes_keep_their_order() -> None:
-    assert waves("write_vault", "write_log", "write_vault") == [["write_vault"], ["write_log"], ["write_vault"]]
+    assert waves("write_vault", "write_log", "write_vault") == [
+        ["write_vault"],
+        ["write_log"],
+        ["write_vault"],
+    ]
 
 
 def test_no_read_moves_across_a_write() -> None:
-    assert waves("read_vault", "write_vault", "read_vault") == [["read_vault"], ["write_vault"], ["read_vault"]]
+    assert waves("read_vault", "write_vault", "read_vault") == [
+        ["read_vault"],
+        ["write_vault"],
+        ["read_vault"],
+    ]
 
 
 def test_keys_are_computed_from_arguments_also_from_json_text() -> None:
-    edit, same, other = request("edit", {"path": "a"}), request("view", '{"path": "a"}'), request("view", {"path": "b"})
+    edit, same, other = (
+        request("edit", {"path": "a"}),
+        request("view", '{"path": "a"}'),
+        request("view", {"path": "b"}),
+    )
     assert waves(edit, same) == [["edit"], ["view"]]
     assert waves(edit, other) == [["edit", "view"]]
 
@@ -58,7 +78,9 @@ def test_keys_are_computed_from_arguments_also_from_json_text() -> None:
 def test_what_is_unknown_runs_alone() -> None:
     assert waves("add", "no_such_tool", "add") == [["add"], ["no_such_tool"], ["add"]]
     assert waves("add", request("add", "{broken"), "add") == [["add"], ["add"], ["add"]]
-    assert waves("add", "send", "add") == [["add", "send", "add"]], "a pure tool touches nothing that could conflict"
+    assert waves("add", "send", "add") == [["add", "send", "add"]], (
+        "a pure tool touches nothing that could conflict"
+    )
     assert waves("read_any", "send", "read_any") == [["read_any"], ["send"], ["read_any"]]
 
 
@@ -71,7 +93,9 @@ def test_the_width_is_bounded_and_can_be_one() -> None:
 
 
 @given(st.lists(st.sampled_from([*TOOLS.names(), "no_such_tool"])), st.integers(1, 5))
-def test_every_call_is_in_exactly_one_wave_in_order_with_at_most_one_write(names: list[str], width: int) -> None:
+def test_every_call_is_in_exactly_one_wave_in_order_with_at_most_one_write(
+    names: list[str], width: int
+) -> None:
     requests = [ToolCallRequest(str(number), name) for number, name in enumerate(names)]
     scheduled = ToolScheduler(width).schedule(requests, TOOLS)
     assert [call.id for wave in scheduled for call in wave.calls] == [call.id for call in requests]

@@ -1,4 +1,6 @@
-"""Schemas come from servers as well: what they refer to elsewhere is not fetched, and said to be so before a turn begins."""
+"""Schemas come from servers as well: what they refer to elsewhere is not fetched, and said to be so
+before a turn begins.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_a_server_cannot_make_us_open_an_address(server: Server, place: str, key
 
 async def test_nor_in_a_turn_that_has_begun(server: Server) -> None:
     bench = Bench()
-    bench.executor.tools.register(ToolSpec(name="t", parameters={"$ref": server.url}, function=answer, side_effect="read"))
+    bench.executor.tools.register(
+        ToolSpec(name="t", parameters={"$ref": server.url}, function=answer, side_effect="read")
+    )
     outcome = await bench.call("t")
     assert isinstance(outcome, ToolDenied)
     assert "is not fetched" in outcome.details
@@ -76,8 +80,13 @@ async def test_nor_in_a_turn_that_has_begun(server: Server) -> None:
 def test_a_server_cannot_make_us_read_a_file(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text(json.dumps({"type": "object"}))
-    with pytest.raises(EdictumConfigError, match=r"refers to file:.* is not fetched\. Put it into the schema's '\$defs'"):
-        BoundedToolExecutor([ToolSpec(name="t", parameters={"$ref": file.as_uri()}, function=answer)])
+    with pytest.raises(
+        EdictumConfigError,
+        match=r"refers to file:.* is not fetched\. Put it into the schema's '\$defs'",
+    ):
+        BoundedToolExecutor(
+            [ToolSpec(name="t", parameters={"$ref": file.as_uri()}, function=answer)]
+        )
 
 
 async def test_references_within_a_schema_are_followed() -> None:

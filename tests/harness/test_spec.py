@@ -46,7 +46,13 @@ def test_safe_to_repeat_and_pointless_to_repeat_are_two_things() -> None:
 
 def test_a_typed_function_becomes_a_spec() -> None:
     @tool(side_effect="read", timeout_s=5)
-    def paint(where: Point, colour: Colour, times: int = 1, how: Literal["thin", "thick"] = "thin", also: list[str] | None = None) -> str:
+    def paint(
+        where: Point,
+        colour: Colour,
+        times: int = 1,
+        how: Literal["thin", "thick"] = "thin",
+        also: list[str] | None = None,
+    ) -> str:
         """Paint a point."""
         return "painted"
 
@@ -80,10 +86,19 @@ def test_the_three_ways_to_write_the_decorator() -> None:
 
 def test_a_parameter_called_like_a_method_of_pydantic_is_a_parameter_all_the_same() -> None:
     @tool
-    def odd(copy: int, json: str, model_config: int, schema: str = "s", self: int = 1, _hidden: int = 2) -> int:
+    def odd(
+        copy: int, json: str, model_config: int, schema: str = "s", self: int = 1, _hidden: int = 2
+    ) -> int:
         return copy
 
-    assert set(odd.parameters["properties"]) == {"copy", "json", "model_config", "schema", "self", "_hidden"}
+    assert set(odd.parameters["properties"]) == {
+        "copy",
+        "json",
+        "model_config",
+        "schema",
+        "self",
+        "_hidden",
+    }
 
 
 def test_a_token_is_no_part_of_the_schema() -> None:
@@ -105,7 +120,11 @@ def test_functions_that_no_schema_describes_are_refused() -> None:
     def opaque(a: Opaque) -> int:
         return 0
 
-    for function, what in ((gather, "cannot be named"), (strange, "type hints cannot be read"), (opaque, "no schema")):
+    for function, what in (
+        (gather, "cannot be named"),
+        (strange, "type hints cannot be read"),
+        (opaque, "no schema"),
+    ):
         with pytest.raises(EdictumConfigError, match=what):
             schemas_of(function)
 
@@ -137,8 +156,12 @@ def test_resources_can_be_fixed_filled_in_or_computed() -> None:
 
     assert spec(["vault"]).keys_for({}) == (ResourceKey("vault", True),)
     assert spec(["file:{path}"], "read").keys_for({"path": "a"}) == (ResourceKey("file:a", False),)
-    assert spec(lambda args: [ResourceKey(args["a"], exclusive=False)]).keys_for({"a": "x"}) == (ResourceKey("x", False),)
-    assert spec(["file:{path}"]).keys_for({}) == (ResourceKey("*", True),), "what cannot be told is any resource"
+    assert spec(lambda args: [ResourceKey(args["a"], exclusive=False)]).keys_for({"a": "x"}) == (
+        ResourceKey("x", False),
+    )
+    assert spec(["file:{path}"]).keys_for({}) == (ResourceKey("*", True),), (
+        "what cannot be told is any resource"
+    )
     assert spec(lambda args: 1 / 0, "read").keys_for({}) == (ResourceKey("*", False),)
     assert spec(None, "pure").keys_for({}) == ()
 
@@ -162,8 +185,16 @@ def test_a_tool_without_a_function_says_so() -> None:
 
 def test_what_models_are_told() -> None:
     spec = ToolSpec(name="a", description="does a")
-    assert spec.to_openai_schema()["function"] == {"name": "a", "description": "does a", "parameters": {"type": "object"}}
-    assert spec.to_anthropic_schema() == {"name": "a", "description": "does a", "input_schema": {"type": "object"}}
+    assert spec.to_openai_schema()["function"] == {
+        "name": "a",
+        "description": "does a",
+        "parameters": {"type": "object"},
+    }
+    assert spec.to_anthropic_schema() == {
+        "name": "a",
+        "description": "does a",
+        "input_schema": {"type": "object"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -176,8 +207,15 @@ def test_what_models_are_told() -> None:
         ({"readOnlyHint": "yes"}, SideEffect.IRREVERSIBLE, False),
     ],
 )
-def test_mcp_annotations_map_onto_a_spec(annotations: Any, effect: SideEffect, idempotent: bool) -> None:
-    described = {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}, "annotations": annotations}
+def test_mcp_annotations_map_onto_a_spec(
+    annotations: Any, effect: SideEffect, idempotent: bool
+) -> None:
+    described = {
+        "name": "t",
+        "inputSchema": {"type": "object"},
+        "outputSchema": {"type": "object"},
+        "annotations": annotations,
+    }
     spec = spec_from_mcp(described, timeout_s=3)
     assert (spec.side_effect, spec.idempotent, spec.timeout_s) == (effect, idempotent, 3)
     assert spec.returns == {"type": "object"}

@@ -44,7 +44,9 @@ def test_the_race_of_completion_and_timeout_has_one_winner() -> None:
         start = threading.Barrier(2)
         verbs = (state.complete_trace, state.mark_trace_timed_out)
 
-        def go(verb: object, key: str = key, won: list[bool] = won, start: threading.Barrier = start) -> None:
+        def go(
+            verb: object, key: str = key, won: list[bool] = won, start: threading.Barrier = start
+        ) -> None:
             start.wait()
             won.append(verb(key))  # type: ignore[operator]
 
@@ -63,7 +65,9 @@ class Busy(dict[str, Any]):
         raise RuntimeError("dictionary changed size during iteration")
 
 
-def test_a_long_turn_keeps_the_latest_of_its_trace_also_while_others_add_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_turn_keeps_the_latest_of_its_trace_also_while_others_add_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("edictum.harness.turn_state.MAX_TRACE", 2)
     state = TurnState()
     for key in "abc":
@@ -102,7 +106,12 @@ def test_tokens_add_up() -> None:
     state = TurnState()
     state.add_tokens(input_tokens=3, output_tokens=2)
     state.add_tokens(input_tokens=1, cache_read_tokens=7, cache_creation_tokens=1)
-    assert (state.input_tokens, state.output_tokens, state.cache_read_tokens, state.cache_creation_tokens) == (4, 2, 7, 1)
+    assert (
+        state.input_tokens,
+        state.output_tokens,
+        state.cache_read_tokens,
+        state.cache_creation_tokens,
+    ) == (4, 2, 7, 1)
 
 
 @pytest.mark.parametrize("isolation", ["async", "inline"])

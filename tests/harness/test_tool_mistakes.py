@@ -1,4 +1,6 @@
-"""Mistakes in what a tool is said to be: found where it is said, with what to write instead. And results that nobody has worked out."""
+"""Mistakes in what a tool is said to be: found where it is said, with what to write instead. And
+results that nobody has worked out.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from somewhere import Elsewhere  # type: ignore[import-not-found]
 
 
-# --- Generators -------------------------------------------------------------------------------------------------------------
+# --- Generators -----------------------------------------------------------------------------------
 
 
 def rows(count: int = 2) -> Iterator[int]:
@@ -62,14 +64,17 @@ async def test_what_a_result_says_of_itself_is_heard_as_before() -> None:
     assert isinstance(await bench.call("fine"), ToolExecutionResult)
 
 
-# --- Settings ---------------------------------------------------------------------------------------------------------------
+# --- Settings -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ({"identity": "order"}, r"identity is 'order'\. Write identity=\['order'\]"),
-        ({"identity": ("oder",)}, r"identity names 'oder', which is none of its arguments\. Did you mean 'order'"),
+        (
+            {"identity": ("oder",)},
+            r"identity names 'oder', which is none of its arguments\. Did you mean 'order'",
+        ),
         ({"identity": ("x",)}, r"Its arguments are: order"),
         ({"identity": (1,)}, r"Pass the names of arguments"),
         ({"identity": 5}, r"Pass the names of arguments"),
@@ -98,11 +103,13 @@ def test_an_identity_that_means_something_is_taken(identity: Any) -> None:
 
 def test_an_open_schema_has_arguments_that_it_does_not_name() -> None:
     stated = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    assert ToolSpec(name="t", parameters=stated, identity=("b",)).identity_of({"a": 1, "b": 2}) == {"b": 2}
+    assert ToolSpec(name="t", parameters=stated, identity=("b",)).identity_of({"a": 1, "b": 2}) == {
+        "b": 2
+    }
     assert ToolSpec(name="t", identity=("b",)).identity == ("b",)
 
 
-# --- The deadline -----------------------------------------------------------------------------------------------------------
+# --- The deadline ---------------------------------------------------------------------------------
 
 
 def optional(n: int, deadline: DeadlineToken | None = None) -> bool:
@@ -126,8 +133,12 @@ STATED = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
 @pytest.mark.parametrize("stated", [True, False])
 @pytest.mark.parametrize("function", [optional, old_optional, marked])
-async def test_a_deadline_is_found_however_the_tool_is_described(function: Any, stated: bool) -> None:
-    spec = tool(name="t", side_effect="read", **({"parameters": STATED} if stated else {}))(function)
+async def test_a_deadline_is_found_however_the_tool_is_described(
+    function: Any, stated: bool
+) -> None:
+    spec = tool(name="t", side_effect="read", **({"parameters": STATED} if stated else {}))(
+        function
+    )
     outcome = await Bench(spec).call("t", {"n": 1})
     assert isinstance(outcome, ToolExecutionResult), outcome
     assert outcome.value is True
@@ -135,7 +146,9 @@ async def test_a_deadline_is_found_however_the_tool_is_described(function: Any, 
 
 
 async def test_a_deadline_is_found_among_hints_that_cannot_be_read() -> None:
-    outcome = await Bench(tool(side_effect="read", parameters=STATED)(unreadable)).call("unreadable", {"n": 1})
+    outcome = await Bench(tool(side_effect="read", parameters=STATED)(unreadable)).call(
+        "unreadable", {"n": 1}
+    )
     assert isinstance(outcome, ToolExecutionResult), outcome
     assert outcome.value is True
 
@@ -152,10 +165,12 @@ async def test_a_model_cannot_set_the_deadline() -> None:
 
 def test_a_schema_that_names_the_deadline_contradicts_the_function() -> None:
     with pytest.raises(EdictumConfigError, match="leave it out of parameters"):
-        tool(parameters={"type": "object", "properties": {"deadline": {"type": "number"}}})(optional)
+        tool(parameters={"type": "object", "properties": {"deadline": {"type": "number"}}})(
+            optional
+        )
 
 
-# --- Other things that can be called ----------------------------------------------------------------------------------------
+# --- Other things that can be called --------------------------------------------------------------
 
 
 def query(tenant: str, text: str, limit: int = 5) -> str:
@@ -176,7 +191,9 @@ class SearchLater:
         return text.upper()
 
 
-@pytest.mark.parametrize("bound", [functools.partial(query, tenant="a"), functools.partial(query, "a")])
+@pytest.mark.parametrize(
+    "bound", [functools.partial(query, tenant="a"), functools.partial(query, "a")]
+)
 async def test_a_partial_is_a_tool_without_what_it_has_bound(bound: Any) -> None:
     spec = tool(side_effect="read")(bound)
     assert (spec.name, spec.description) == ("query", "Look something up.")
@@ -185,10 +202,14 @@ async def test_a_partial_is_a_tool_without_what_it_has_bound(bound: Any) -> None
     outcome = await bench.call("query", {"text": "x"})
     assert isinstance(outcome, ToolExecutionResult), outcome
     assert outcome.value == "a x 5"
-    assert isinstance(await bench.call("query", {"text": "x", "tenant": "b"}), ToolDenied), "what the host has bound is bound"
+    assert isinstance(await bench.call("query", {"text": "x", "tenant": "b"}), ToolDenied), (
+        "what the host has bound is bound"
+    )
 
 
-@pytest.mark.parametrize(("found", "description"), [(Search(), "Searches."), (SearchLater(), "Search, later.")])
+@pytest.mark.parametrize(
+    ("found", "description"), [(Search(), "Searches."), (SearchLater(), "Search, later.")]
+)
 async def test_an_object_that_can_be_called_is_a_tool(found: Any, description: str) -> None:
     spec = tool(side_effect="read")(found)
     assert (spec.name, spec.description) == (type(found).__name__, description)
@@ -197,7 +218,7 @@ async def test_an_object_that_can_be_called_is_a_tool(found: Any, description: s
     assert outcome.value == "X"
 
 
-# --- What a model sends -----------------------------------------------------------------------------------------------------
+# --- What a model sends ---------------------------------------------------------------------------
 
 
 @tool(side_effect="read")
@@ -205,7 +226,15 @@ def say(text: str, loud: float | None = None, how: Literal["Up"] = "Up") -> str:
     return text + how
 
 
-@pytest.mark.parametrize("sent", [{"te\ud800xt": "a"}, {"text": {"a\ud800": 1}}, {"text": ["\ud800"]}, {"text": "a", "\ud800": "\ud800"}])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"te\ud800xt": "a"},
+        {"text": {"a\ud800": 1}},
+        {"text": ["\ud800"]},
+        {"text": "a", "\ud800": "\ud800"},
+    ],
+)
 def test_half_a_character_is_refused_and_raises_nothing(sent: Any) -> None:
     checked = ToolArgValidator().validate(say, sent)
     assert isinstance(checked, Invalid)
@@ -219,11 +248,17 @@ async def test_a_name_with_half_a_character_is_told_apart() -> None:
     assert "did you mean 'text'?" in outcome.details
 
 
-@pytest.mark.parametrize(("sent", "said"), [("NaN", "received nan,"), ("Infinity", "received inf,"), ("-1e999", "received -inf,")])
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [("NaN", "received nan,"), ("Infinity", "received inf,"), ("-1e999", "received -inf,")],
+)
 async def test_what_is_no_number_is_called_by_its_name(sent: str, said: str) -> None:
     outcome = await Bench(say).call("say", f'{{"text": "a", "loud": {sent}}}')
     assert isinstance(outcome, ToolDenied)
-    assert f"loud: expected number or null, {said} which is no number that JSON knows" in outcome.details
+    assert (
+        f"loud: expected number or null, {said} which is no number that JSON knows"
+        in outcome.details
+    )
 
 
 async def test_the_only_value_there_is_is_repaired_like_one_of_many() -> None:

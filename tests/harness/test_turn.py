@@ -14,7 +14,17 @@ import pytest
 from turns import FakeTimer, block, hang, new_guard, search
 
 from edictum import EdictumInputError
-from edictum.harness import ArtifactStore, ModelReply, ToolCallRequest, TurnBudget, TurnState, Usage, run_turn, run_turn_sync, tool
+from edictum.harness import (
+    ArtifactStore,
+    ModelReply,
+    ToolCallRequest,
+    TurnBudget,
+    TurnState,
+    Usage,
+    run_turn,
+    run_turn_sync,
+    tool,
+)
 from edictum.harness.messages import as_reply
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolTimeout
 
@@ -37,7 +47,10 @@ class Script:
 
 
 def calls(*requests: Any, text: str = "") -> ModelReply:
-    made = [ToolCallRequest(f"c{number}", name, arguments) for number, (name, arguments) in enumerate(requests)]
+    made = [
+        ToolCallRequest(f"c{number}", name, arguments)
+        for number, (name, arguments) in enumerate(requests)
+    ]
     return ModelReply(text, tuple(made), Usage(10, 5))
 
 
@@ -50,7 +63,9 @@ def assert_answered(messages: Any) -> None:
     messages = list(messages)
     for place, message in enumerate(messages):
         asked = [call["id"] for call in message.get("tool_calls", ())]
-        answers = [each.get("tool_call_id") for each in messages[place + 1 : place + 1 + len(asked)]]
+        answers = [
+            each.get("tool_call_id") for each in messages[place + 1 : place + 1 + len(asked)]
+        ]
         assert answers == asked
 
 
@@ -58,7 +73,13 @@ async def test_a_turn_from_question_to_answer() -> None:
     model = Script(calls(("search", {"query": "a"}), ("search", {"query": "b"})), "found both")
     result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(10))
     assert (result.text, result.stopped_by, result.timed_out) == ("found both", "answered", False)
-    assert [message["role"] for message in result.messages] == ["user", "assistant", "tool", "tool", "assistant"]
+    assert [message["role"] for message in result.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
     assert [outcome.value["query"] for outcome in result.outcomes] == ["a", "b"]  # type: ignore[union-attr]
     assert_answered(result.messages)
     assert (result.state.input_tokens, result.state.output_tokens) == (10, 5)
@@ -72,21 +93,44 @@ async def test_results_are_in_call_order_whatever_ends_first() -> None:
         await asyncio.sleep(seconds)
         return seconds
 
-    result = await run_turn(Script(calls(*(("wait", {"seconds": s}) for s in (0.05, 0.0, 0.02)))), USER, [wait], new_guard())
+    result = await run_turn(
+        Script(calls(*(("wait", {"seconds": s}) for s in (0.05, 0.0, 0.02)))),
+        USER,
+        [wait],
+        new_guard(),
+    )
     assert [outcome.value for outcome in result.outcomes] == [0.05, 0.0, 0.02]  # type: ignore[union-attr]
 
 
 async def test_every_call_is_answered_when_the_calls_run_out_in_mid_wave() -> None:
     model = Script(calls(*(("search", {"query": str(n)}) for n in range(5))), "best I can")
-    result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(10, max_steps=3, max_tool_calls=2))
-    assert sorted(type(outcome).__name__ for outcome in result.outcomes) == ["ToolDenied"] * 3 + ["ToolExecutionResult"] * 2
-    assert {outcome.reason for outcome in result.outcomes if isinstance(outcome, ToolDenied)} == {"budget"}
+    result = await run_turn(
+        model, USER, [search], new_guard(), TurnBudget.create(10, max_steps=3, max_tool_calls=2)
+    )
+    assert (
+        sorted(type(outcome).__name__ for outcome in result.outcomes)
+        == ["ToolDenied"] * 3 + ["ToolExecutionResult"] * 2
+    )
+    assert {outcome.reason for outcome in result.outcomes if isinstance(outcome, ToolDenied)} == {
+        "budget"
+    }
     assert_answered(result.messages)
 
 
 async def test_every_call_is_answered_when_the_time_runs_out_in_mid_wave() -> None:
-    model = Script(calls(("hang", {}), ("block", {"seconds": 1.5}), ("search", {"query": "a"}), ("nobody", {})), "sorry")
-    result = await run_turn(model, USER, [hang, block, search], new_guard(), TurnBudget.create(6, max_steps=9, reserve_s=5))
+    model = Script(
+        calls(
+            ("hang", {}), ("block", {"seconds": 1.5}), ("search", {"query": "a"}), ("nobody", {})
+        ),
+        "sorry",
+    )
+    result = await run_turn(
+        model,
+        USER,
+        [hang, block, search],
+        new_guard(),
+        TurnBudget.create(6, max_steps=9, reserve_s=5),
+    )
     assert_answered(result.messages)
     assert len(result.outcomes) == 4
     assert isinstance(result.outcomes[0], ToolTimeout)
@@ -112,7 +156,9 @@ def ask_again(messages: Any) -> ModelReply:
 
 async def test_when_the_calls_are_used_the_model_is_asked_for_its_answer_without_tools() -> None:
     model = Script(ask_again, ask_again, calls(("search", {"query": "more"}), text="my answer"))
-    result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(10, max_steps=8, max_tool_calls=2))
+    result = await run_turn(
+        model, USER, [search], new_guard(), TurnBudget.create(10, max_steps=8, max_tool_calls=2)
+    )
     assert (result.text, result.stopped_by, result.timed_out) == ("my answer", "tool_calls", False)
     assert [offered for _, offered in model.asked] == [("search",), ("search",), ()]
     assert [type(outcome) for outcome in result.outcomes] == [ToolExecutionResult] * 2
@@ -129,7 +175,9 @@ async def test_a_call_that_is_answered_again_uses_up_no_call() -> None:
 
 
 async def test_without_tools_no_call_is_missed() -> None:
-    result = await run_turn(Script("hello"), USER, [], new_guard(), TurnBudget.create(10, max_tool_calls=0))
+    result = await run_turn(
+        Script("hello"), USER, [], new_guard(), TurnBudget.create(10, max_tool_calls=0)
+    )
     assert (result.text, result.stopped_by) == ("hello", "answered")
 
 
@@ -142,10 +190,15 @@ async def test_the_model_is_told_how_much_of_the_budget_is_used() -> None:
 
 async def test_one_of_a_kind_is_told_in_the_singular() -> None:
     model = Script(calls(*(("search", {"query": query}) for query in "abc")), "done")
-    result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(60, max_steps=2, max_tool_calls=1))
+    result = await run_turn(
+        model, USER, [search], new_guard(), TurnBudget.create(60, max_steps=2, max_tool_calls=1)
+    )
     assert any("1 step, 0 tool calls and" in text for text in notes(result.messages))
     refused = [outcome.details for outcome in result.outcomes if isinstance(outcome, ToolDenied)]
-    assert refused == ["The limit of 1 tool call in this turn is reached. Answer with what you have."] * 2
+    assert (
+        refused
+        == ["The limit of 1 tool call in this turn is reached. Answer with what you have."] * 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +210,13 @@ async def test_one_of_a_kind_is_told_in_the_singular() -> None:
     ],
 )
 async def test_loops_are_noticed(rounds: list[Any], noticed: str | None) -> None:
-    result = await run_turn(Script(*(calls(each) for each in rounds)), USER, [search], new_guard(), TurnBudget.create(60, max_steps=50))
+    result = await run_turn(
+        Script(*(calls(each) for each in rounds)),
+        USER,
+        [search],
+        new_guard(),
+        TurnBudget.create(60, max_steps=50),
+    )
     assert (noticed is None) == (result.loops == ())
     if noticed is not None:
         assert noticed in result.loops[0]
@@ -185,18 +244,30 @@ async def test_large_outputs_are_read_back_in_parts(tmp_path: Path) -> None:
         return calls(("read_artifact", {"artifact_id": reference, "grep": "line 777"}))
 
     model = Script(calls(("dump", {})), read, "777 it is")
-    result = await run_turn(model, USER, [dump], new_guard(), TurnBudget.create(20), artifact_store=ArtifactStore(tmp_path / "store"))
+    result = await run_turn(
+        model,
+        USER,
+        [dump],
+        new_guard(),
+        TurnBudget.create(20),
+        artifact_store=ArtifactStore(tmp_path / "store"),
+    )
     assert isinstance(result.outcomes[0], ToolArtifactReference)
     assert isinstance(result.outcomes[1], ToolExecutionResult), result.outcomes[1]
     assert "777" in json.dumps(result.outcomes[1].output)
     assert model.asked[0][1] == ("dump", "read_artifact")
 
 
-# --- Models that misbehave -------------------------------------------------------------------------------------------------
+# --- Models that misbehave ------------------------------------------------------------------------
 
 
 async def test_a_model_that_raises_ends_the_turn_with_what_there_is() -> None:
-    result = await run_turn(Script(calls(("search", {"query": "a"}), text="so far"), ConnectionError("gone")), USER, [search], new_guard())
+    result = await run_turn(
+        Script(calls(("search", {"query": "a"}), text="so far"), ConnectionError("gone")),
+        USER,
+        [search],
+        new_guard(),
+    )
     assert (result.stopped_by, result.text) == ("model_error", "so far")
     assert isinstance(result.error, ConnectionError)
     assert_answered(result.messages)
@@ -222,7 +293,9 @@ async def test_a_model_that_hangs_is_left_behind(kind: str) -> None:
         answered.append("late")
         return "late"
 
-    result = await run_turn(slow if kind == "async" else blocking, USER, [], new_guard(), TurnBudget.create(0.2))
+    result = await run_turn(
+        slow if kind == "async" else blocking, USER, [], new_guard(), TurnBudget.create(0.2)
+    )
     assert (result.stopped_by, result.text, result.timed_out) == ("deadline", "", True)
     assert answered == []
     go_on.set()
@@ -246,8 +319,20 @@ async def test_a_turn_without_time_answers_without_being_asked() -> None:
     "answer",
     [
         ("text", [ToolCallRequest("a", "search", {"query": "x"})]),
-        {"text": "text", "tool_calls": [{"id": "a", "name": "search", "arguments": {"query": "x"}}]},
-        {"content": "text", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "search", "arguments": {"query": "x"}}}]},
+        {
+            "text": "text",
+            "tool_calls": [{"id": "a", "name": "search", "arguments": {"query": "x"}}],
+        },
+        {
+            "content": "text",
+            "tool_calls": [
+                {
+                    "id": "a",
+                    "type": "function",
+                    "function": {"name": "search", "arguments": {"query": "x"}},
+                }
+            ],
+        },
         ("text", [{"id": "a", "name": "search", "input": {"query": "x"}}]),
     ],
 )
@@ -263,23 +348,34 @@ def test_what_else_a_model_may_return() -> None:
             as_reply(wrong)
 
 
-# --- The synchronous face ----------------------------------------------------------------------------------------------------
+# --- The synchronous face -------------------------------------------------------------------------
 
 
 def test_the_synchronous_face() -> None:
     def model(messages: Any, tools: Any) -> Any:
-        return ("", [ToolCallRequest("a", "search", '{"query": "x"}')]) if len(messages) == 1 else "done"
+        return (
+            ("", [ToolCallRequest("a", "search", '{"query": "x"}')])
+            if len(messages) == 1
+            else "done"
+        )
 
     heard: list[str] = []
     result = run_turn_sync(
-        model, USER, [search], new_guard(), state=TurnState("s"), on_outcome=lambda call, outcome: heard.append(call.name)
+        model,
+        USER,
+        [search],
+        new_guard(),
+        state=TurnState("s"),
+        on_outcome=lambda call, outcome: heard.append(call.name),
     )
     assert (result.text, heard) == ("done", ["search"])
 
 
 async def test_a_cancelled_turn_leaves_nothing_running() -> None:
     guard = new_guard()
-    turn = asyncio.create_task(run_turn(Script(calls(("hang", {}))), USER, [hang], guard, session_id="s"))
+    turn = asyncio.create_task(
+        run_turn(Script(calls(("hang", {}))), USER, [hang], guard, session_id="s")
+    )
     await asyncio.sleep(0.05)
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):

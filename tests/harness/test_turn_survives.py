@@ -41,7 +41,9 @@ async def count(seen: str) -> dict[str, Any]:
 
 async def test_the_same_request_twice_is_two_calls() -> None:
     again = ToolCallRequest("c", "count", {"seen": "a"})
-    result = await run_turn(Script(ModelReply("", (again, again)), "done"), USER, [count], new_guard(), budget())
+    result = await run_turn(
+        Script(ModelReply("", (again, again)), "done"), USER, [count], new_guard(), budget()
+    )
     assert result.stopped_by == "answered"
     assert [outcome.tool_name for outcome in result.outcomes] == ["count", "count"]
     assert_answered(result.messages)
@@ -49,16 +51,29 @@ async def test_the_same_request_twice_is_two_calls() -> None:
 
 @pytest.mark.parametrize("name", [None, 7, ["search"], {}, ""])
 async def test_a_name_that_is_none_is_answered(name: Any) -> None:
-    result = await run_turn(Script(ModelReply("", (ToolCallRequest("c", name, {}),)), "done"), USER, [search], new_guard(), budget())
+    result = await run_turn(
+        Script(ModelReply("", (ToolCallRequest("c", name, {}),)), "done"),
+        USER,
+        [search],
+        new_guard(),
+        budget(),
+    )
     assert result.stopped_by == "answered"
     assert isinstance(result.outcomes[0], ToolDenied)
     assert result.outcomes[0].reason == "unknown_tool"
     assert_answered(result.messages)
 
 
-@pytest.mark.parametrize(("given", "shown"), [(3, "3"), (None, "call_0"), ("", "call_0"), ([], "call_0"), ("x", "x")])
+@pytest.mark.parametrize(
+    ("given", "shown"), [(3, "3"), (None, "call_0"), ("", "call_0"), ([], "call_0"), ("x", "x")]
+)
 async def test_an_id_is_made_text(given: Any, shown: str) -> None:
-    result = await run_turn(Script(ModelReply("", (ToolCallRequest(given, "count", {"seen": "a"}),)), "done"), USER, [count], new_guard())
+    result = await run_turn(
+        Script(ModelReply("", (ToolCallRequest(given, "count", {"seen": "a"}),)), "done"),
+        USER,
+        [count],
+        new_guard(),
+    )
     assert result.outcomes[0].call_id == shown
     assert_answered(result.messages)
 
@@ -89,16 +104,29 @@ async def test_what_cannot_be_put_right_is_the_models_failure(reply: ModelReply)
     assert result.stopped_by == "model_error"
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), asyncio.CancelledError(), StopIteration(), StopAsyncIteration()])
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(3),
+        GeneratorExit(),
+        asyncio.CancelledError(),
+        StopIteration(),
+        StopAsyncIteration(),
+    ],
+)
 @pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_what_a_model_raises_ends_the_turn_and_nothing_else(error: BaseException, kind: str) -> None:
+async def test_what_a_model_raises_ends_the_turn_and_nothing_else(
+    error: BaseException, kind: str
+) -> None:
     def model(_messages: Any, _tools: Any) -> Any:
         raise error
 
     async def asynchronous(messages: Any, tools: Any) -> Any:
         return model(messages, tools)
 
-    result = await run_turn(asynchronous if kind == "async" else model, USER, [], new_guard(), TurnBudget.create(20))
+    result = await run_turn(
+        asynchronous if kind == "async" else model, USER, [], new_guard(), TurnBudget.create(20)
+    )
     assert result.stopped_by == "model_error"
     assert isinstance(result.error, Exception)
     assert type(error).__name__ in str(result.error) or result.error is error
@@ -151,7 +179,9 @@ async def test_a_listener_that_raises_changes_nothing(caplog: pytest.LogCaptureF
 
     model = Script(calls(("look", {}), ("write", {})), "done")
     with caplog.at_level(logging.ERROR, "edictum"):
-        result = await run_turn(model, USER, [look, write], new_guard(), budget(), on_outcome=listen)
+        result = await run_turn(
+            model, USER, [look, write], new_guard(), budget(), on_outcome=listen
+        )
     assert (result.stopped_by, written) == ("answered", ["yes"])
     assert [type(outcome) for outcome in result.outcomes] == [ToolExecutionResult] * 2
     assert sum("on_outcome failed" in record.message for record in caplog.records) == 2
@@ -185,12 +215,17 @@ async def test_an_asynchronous_listener_has_heard_before_the_model_goes_on() -> 
         await asyncio.sleep(0)
         heard.append(call.id)
 
-    model = Script(calls(("search", {"query": "a"}), ("search", {"query": "b"})), lambda _messages: ", ".join(sorted(heard)))
+    model = Script(
+        calls(("search", {"query": "a"}), ("search", {"query": "b"})),
+        lambda _messages: ", ".join(sorted(heard)),
+    )
     result = await run_turn(model, USER, [search], new_guard(), budget(), on_outcome=listen)
     assert result.text == "c0, c1"
 
 
-async def test_a_listener_that_hangs_leaves_time_for_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_listener_that_hangs_leaves_time_for_the_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     ended: list[str] = []
 
     async def listen(call: Any, _outcome: Any) -> None:
@@ -200,17 +235,28 @@ async def test_a_listener_that_hangs_leaves_time_for_the_answer(caplog: pytest.L
             ended.append(call.id)
 
     model = Script(calls(("count", {"seen": "a"}), ("count", {"seen": "b"})), "done")
-    result = await run_turn(model, USER, [count], new_guard(), TurnBudget.create(5.3, reserve_s=5), on_outcome=listen)
+    result = await run_turn(
+        model, USER, [count], new_guard(), TurnBudget.create(5.3, reserve_s=5), on_outcome=listen
+    )
     assert (result.text, result.stopped_by, ended) == ("done", "deadline", ["c0", "c1"])
     assert sum("on_outcome failed" in record.message for record in caplog.records) == 2
 
 
 @pytest.mark.parametrize("error", [ValueError("deaf"), SystemExit(3), asyncio.CancelledError()])
-async def test_what_an_asynchronous_listener_raises_changes_nothing(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_an_asynchronous_listener_raises_changes_nothing(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
     async def listen(_call: Any, _outcome: Any) -> None:
         raise error
 
-    result = await run_turn(Script(calls(("search", {"query": "a"})), "done"), USER, [search], new_guard(), budget(), on_outcome=listen)
+    result = await run_turn(
+        Script(calls(("search", {"query": "a"})), "done"),
+        USER,
+        [search],
+        new_guard(),
+        budget(),
+        on_outcome=listen,
+    )
     assert (result.text, result.stopped_by) == ("done", "answered")
     assert sum("on_outcome failed" in record.message for record in caplog.records) == 1
 
@@ -224,7 +270,12 @@ async def test_the_callers_messages_stay_as_they_are() -> None:
 
 async def test_ready_made_models_give_calls_without_ids_ids_of_their_own() -> None:
     call = {"function": {"name": "search", "arguments": '{"query": "a"}'}}
-    openai = _client([{"choices": [{"message": {"tool_calls": [call, call]}}]}, {"choices": [{"message": {"content": "done"}}]}])
+    openai = _client(
+        [
+            {"choices": [{"message": {"tool_calls": [call, call]}}]},
+            {"choices": [{"message": {"content": "done"}}]},
+        ]
+    )
     result = await run_turn(openai_model(openai, model="m"), USER, [search], new_guard(), budget())
     assert [each["id"] for each in result.messages[1]["tool_calls"]] == ["call_0", "call_1"]
     assert_answered(result.messages)
@@ -233,7 +284,9 @@ async def test_ready_made_models_give_calls_without_ids_ids_of_their_own() -> No
 async def test_arguments_nested_without_end_do_not_stop_the_translation() -> None:
     deep = {"type": "tool_use", "id": "c", "name": "search", "input": "[" * 100_000}
     anthropic = _client([{"content": [deep]}, {"content": [{"type": "text", "text": "done"}]}])
-    result = await run_turn(anthropic_model(anthropic, model="m"), USER, [search], new_guard(), budget())
+    result = await run_turn(
+        anthropic_model(anthropic, model="m"), USER, [search], new_guard(), budget()
+    )
     assert (result.stopped_by, result.text) == ("answered", "done")
 
 
@@ -256,10 +309,13 @@ async def test_the_model_is_told_which_tool_it_has_lost_and_what_to_do() -> None
         return {"there": False}
 
     model = Script(calls(("put", {"value": 0})), calls(("put", {"value": 1})), "done")
-    result = await run_turn(model, USER, [put, look], new_guard(), TurnBudget.create(60, max_steps=20))
+    result = await run_turn(
+        model, USER, [put, look], new_guard(), TurnBudget.create(60, max_steps=20)
+    )
     assert isinstance(result.outcomes[0], ToolTimeout)
     assert notes(result.messages) == [
-        "put is not called again in this turn, because it may have taken effect. Look with look, and answer with what you find."
+        "put is not called again in this turn, because it may have taken effect. Look with look,"
+        " and answer with what you find."
     ]
     assert isinstance(result.outcomes[1], ToolDenied)
     assert result.outcomes[1].reason == "blocked"
@@ -273,4 +329,7 @@ async def test_a_tool_that_will_not_heal_is_named_once() -> None:
     model = Script(calls(("get", {"key": "a"}), ("get", {"key": "b"})), "done")
     result = await run_turn(model, USER, [lost], new_guard(), TurnBudget.create(60, max_steps=20))
     assert isinstance(result.outcomes[0], ToolFailure)
-    assert notes(result.messages) == ["get is not called again in this turn: it failed in a way that will not heal. Go on without it."]
+    assert notes(result.messages) == [
+        "get is not called again in this turn: it failed in a way that will not heal. Go on"
+        " without it."
+    ]

@@ -96,22 +96,53 @@ async def test_the_body_gets_what_its_hint_names(hint: Any, sent: Any, wanted: A
     assert [type(each) for each in got] == [type(wanted)]
 
 
-@pytest.mark.parametrize("hint", [str, int, float, bool, type(None), Any, list[int], dict[str, list[float]], Mapping[str, Any],
-                                  Sequence[str], list, dict, Iterable, Literal["a", 1], str | None, UserId, PositiveInt,
-                                  Annotated[str, Field(min_length=1, description="x")],
-                                  Annotated[int, "how many"], Plain])  # fmt: skip
+@pytest.mark.parametrize(
+    "hint",
+    [
+        str,
+        int,
+        float,
+        bool,
+        type(None),
+        Any,
+        list[int],
+        dict[str, list[float]],
+        Mapping[str, Any],
+        Sequence[str],
+        list,
+        dict,
+        Iterable,
+        Literal["a", 1],
+        str | None,
+        UserId,
+        PositiveInt,
+        Annotated[str, Field(min_length=1, description="x")],
+        Annotated[int, "how many"],
+        Plain,
+    ],
+)
 def test_plain_json_is_not_read_again(hint: Any) -> None:
     assert is_plain(hint)
     spec, _ = taking(hint)
     assert spec.body is spec.function
 
 
-@pytest.mark.parametrize("hint", [Literal[Colour.RED], dict[int, str], tuple[int], Item, Trip, Annotated[str, AfterValidator(str.upper)]])
+@pytest.mark.parametrize(
+    "hint",
+    [
+        Literal[Colour.RED],
+        dict[int, str],
+        tuple[int],
+        Item,
+        Trip,
+        Annotated[str, AfterValidator(str.upper)],
+    ],
+)
 def test_what_json_writes_otherwise_is_read(hint: Any) -> None:
     assert not is_plain(hint)
 
 
-# --- Who sees what ----------------------------------------------------------------------------------------------------------
+# --- Who sees what --------------------------------------------------------------------------------
 
 
 async def test_contracts_and_the_audit_see_json() -> None:
@@ -148,7 +179,9 @@ async def test_the_same_json_is_the_same_call() -> None:
         (Annotated[str, AfterValidator(lambda text: {}[text])], "x", "value: KeyError: 'x'"),
     ],
 )
-async def test_what_cannot_be_read_is_refused_before_anybody_is_asked(hint: Any, sent: Any, said: str) -> None:
+async def test_what_cannot_be_read_is_refused_before_anybody_is_asked(
+    hint: Any, sent: Any, said: str
+) -> None:
     asked: list[Any] = []
 
     @precondition("take")
@@ -193,12 +226,20 @@ async def test_a_default_arrives_as_it_is() -> None:
     got: list[Any] = []
 
     @tool(side_effect="read")
-    def paint(colour: Colour = Colour.RED, day: date | None = None, item: Item = Item(name="tea"), times: int = 2) -> None:  # noqa: B008
+    def paint(
+        colour: Colour = Colour.RED,
+        day: date | None = None,
+        item: Item = Item(name="tea"),  # noqa: B008
+        times: int = 2,
+    ) -> None:
         got.append((colour, day, item, times))
 
     await Bench(paint).call("paint")
     await Bench(paint).call("paint", {"colour": "blue", "times": 3})
-    assert got == [(Colour.RED, None, Item(name="tea"), 2), (Colour.BLUE, None, Item(name="tea"), 3)]
+    assert got == [
+        (Colour.RED, None, Item(name="tea"), 2),
+        (Colour.BLUE, None, Item(name="tea"), 3),
+    ]
 
 
 async def test_a_stated_schema_is_all_there_is() -> None:
@@ -235,7 +276,7 @@ def test_another_function_is_not_called_in_the_place_of_the_first() -> None:
     assert other.body is print
 
 
-# --- Where it runs ----------------------------------------------------------------------------------------------------------
+# --- Where it runs --------------------------------------------------------------------------------
 
 
 def kinds_of_bodies() -> list[Callable[..., Any]]:
@@ -257,7 +298,15 @@ async def test_here(function: Any, isolation: Any) -> None:
     assert outcome.value == (READ, True)
 
 
-@pytest.mark.parametrize("spec", [typed_tools.buy_elsewhere, typed_tools.buy_elsewhere_later, typed_tools.renamed, typed_tools.by_object])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        typed_tools.buy_elsewhere,
+        typed_tools.buy_elsewhere_later,
+        typed_tools.renamed,
+        typed_tools.by_object,
+    ],
+)
 async def test_in_a_process(spec: Any) -> None:
     bench = Bench(spec)
     outcome = await bench.call(spec.name, {"order": ORDER})
@@ -268,7 +317,9 @@ async def test_in_a_process(spec: Any) -> None:
 
 async def test_in_a_process_under_a_policy_that_knows_more_of_the_tool() -> None:
     guard = new_guard(tools={"buy_elsewhere": {"side_effect": "irreversible"}})
-    outcome = await Bench(typed_tools.buy_elsewhere, guard=guard).call("buy_elsewhere", {"order": ORDER})
+    outcome = await Bench(typed_tools.buy_elsewhere, guard=guard).call(
+        "buy_elsewhere", {"order": ORDER}
+    )
     assert isinstance(outcome, ToolExecutionResult), outcome
     assert outcome.value["told"] == READ
 
@@ -287,7 +338,9 @@ async def test_another_function_gets_the_json() -> None:
     """It belongs to a framework, which reads its arguments itself."""
     spec, _ = taking(date)
     got: list[Any] = []
-    await new_guard().dispatch("take", {"value": "2024-05-01"}, lambda value: got.append(value), turn=Turn(tools=[spec]))
+    await new_guard().dispatch(
+        "take", {"value": "2024-05-01"}, lambda value: got.append(value), turn=Turn(tools=[spec])
+    )
     assert got == ["2024-05-01"]
 
 
@@ -306,7 +359,10 @@ async def test_a_method_and_a_model_that_is_a_tool() -> None:
         items: list[Item]
 
     bench = Bench(tool(side_effect="read")(Shop().sell), tool(side_effect="read")(Basket))
-    sold, basket = await bench.call("sell", {"choice": 1}), await bench.call("Basket", {"items": [{"name": "tea"}]})
+    sold, basket = (
+        await bench.call("sell", {"choice": 1}),
+        await bench.call("Basket", {"items": [{"name": "tea"}]}),
+    )
     assert isinstance(sold, ToolExecutionResult)
     assert sold.value == "shop ONE"
     assert isinstance(basket, ToolExecutionResult)

@@ -48,7 +48,9 @@ def spec(effect: str = "write", **settings: Any) -> ToolSpec:
         ({"count": 1, "colour": "red"}, {"count": 1, "colour": "Red"}),
     ],
 )
-def test_only_what_fails_is_repaired_and_every_repair_is_listed(sent: dict[str, Any], got: dict[str, Any]) -> None:
+def test_only_what_fails_is_repaired_and_every_repair_is_listed(
+    sent: dict[str, Any], got: dict[str, Any]
+) -> None:
     checked = VALIDATOR.validate(spec(), sent)
     assert isinstance(checked, Valid)
     assert checked.arguments == got
@@ -61,9 +63,24 @@ def test_valid_arguments_are_not_touched() -> None:
     assert checked == Valid(sent)
 
 
-@pytest.mark.parametrize("sent", [{"count": "5x"}, {"count": "1e3"}, {"count": 1.5}, {"count": None}, {"count": "٥"}, {"count": [1]},
-                                  {"count": 1, "ratio": "nan"}, {"count": 1, "sure": "yes"}, {"count": 1, "where": "[1]"},
-                                  {"count": 1, "colour": "green"}, {"count": 1, "colour": 3}, {"count": 1, "text": 3}, {}])  # fmt: skip
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"count": "5x"},
+        {"count": "1e3"},
+        {"count": 1.5},
+        {"count": None},
+        {"count": "٥"},
+        {"count": [1]},
+        {"count": 1, "ratio": "nan"},
+        {"count": 1, "sure": "yes"},
+        {"count": 1, "where": "[1]"},
+        {"count": 1, "colour": "green"},
+        {"count": 1, "colour": 3},
+        {"count": 1, "text": 3},
+        {},
+    ],
+)
 def test_nothing_is_guessed(sent: dict[str, Any]) -> None:
     assert isinstance(VALIDATOR.validate(spec(), sent), Invalid)
 
@@ -72,7 +89,9 @@ def test_irreversible_tools_are_not_repaired_for_unless_it_is_allowed() -> None:
     assert isinstance(VALIDATOR.validate(spec("irreversible"), {"count": "5"}), Invalid)
     assert isinstance(VALIDATOR.validate(spec("irreversible", coerce=True), {"count": "5"}), Valid)
     assert isinstance(VALIDATOR.validate(spec("read", coerce=False), {"count": "5"}), Invalid)
-    assert isinstance(ToolArgValidator(coerce=False).validate(spec("read"), {"count": "5"}), Invalid)
+    assert isinstance(
+        ToolArgValidator(coerce=False).validate(spec("read"), {"count": "5"}), Invalid
+    )
 
 
 def test_a_refusal_says_what_is_wrong_and_what_is_right() -> None:
@@ -84,7 +103,9 @@ def test_a_refusal_says_what_is_wrong_and_what_is_right() -> None:
 
 
 def test_the_same_mistake_has_the_same_signature() -> None:
-    first, second, other = (VALIDATOR.validate(spec(), {"count": value}) for value in ("many", "few", None))
+    first, second, other = (
+        VALIDATOR.validate(spec(), {"count": value}) for value in ("many", "few", None)
+    )
     assert isinstance(first, Invalid)
     assert isinstance(second, Invalid)
     assert first.signature == second.signature
@@ -93,7 +114,11 @@ def test_the_same_mistake_has_the_same_signature() -> None:
 
 
 def test_values_that_json_does_not_know_are_judged_by_their_json() -> None:
-    free = ToolSpec(name="t", parameters={"type": "object", "properties": {"day": {"type": "string"}}}, side_effect="read")  # type: ignore[arg-type]
+    free = ToolSpec(
+        name="t",
+        parameters={"type": "object", "properties": {"day": {"type": "string"}}},
+        side_effect="read",
+    )  # type: ignore[arg-type]
     checked = VALIDATOR.validate(free, {"day": datetime.date(2026, 1, 2), "set": {1}})
     assert checked == Valid({"day": "2026-01-02", "set": [1]}, ())
     assert isinstance(VALIDATOR.validate(spec(), {"count": {1, 2}}), Invalid)
@@ -117,13 +142,16 @@ def test_arguments_come_as_objects_or_as_json_text(raw: Any, got: dict[str, Any]
     assert parse_arguments(raw) == got
 
 
-@pytest.mark.parametrize("raw", ["{", "[1]", "3", "nonsense", [1], 7, "[" * 100_000, "x" * 1_000_001, b"\xff"])
+@pytest.mark.parametrize(
+    "raw", ["{", "[1]", "3", "nonsense", [1], 7, "[" * 100_000, "x" * 1_000_001, b"\xff"]
+)
 def test_what_is_no_object_is_answered_not_raised(raw: Any) -> None:
     assert isinstance(parse_arguments(raw), Malformed)
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda v: st.lists(v) | st.dictionaries(st.text(), v),
 )
 
 
@@ -131,7 +159,9 @@ JSON = st.recursive(
 def test_whatever_a_model_sends_what_comes_out_fits_or_is_refused(sent: dict[str, Any]) -> None:
     checked = VALIDATOR.validate(spec(), sent)
     if isinstance(checked, Valid):
-        assert VALIDATOR.validate(spec("irreversible"), checked.arguments) == Valid(checked.arguments)
+        assert VALIDATOR.validate(spec("irreversible"), checked.arguments) == Valid(
+            checked.arguments
+        )
     else:
         assert checked.details
 

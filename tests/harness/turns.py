@@ -41,17 +41,30 @@ def new_guard(**settings: Any) -> Edictum:
 class Bench:
     """An executor, its guard and one turn."""
 
-    def __init__(self, *tools: Any, state: TurnState | None = None, guard: Edictum | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *tools: Any,
+        state: TurnState | None = None,
+        guard: Edictum | None = None,
+        **options: Any,
+    ) -> None:
         self.guard = guard if guard is not None else new_guard()
         self.state = state if state is not None else new_state()
         self.executor = BoundedToolExecutor(tools, guard=self.guard, **options)
 
-    async def call(self, name: str, arguments: Any = None, call_id: str = "call_0", **options: Any) -> ToolOutcome:
-        return await self.executor.aexecute(request(name, arguments, call_id), self.state, **options)
+    async def call(
+        self, name: str, arguments: Any = None, call_id: str = "call_0", **options: Any
+    ) -> ToolOutcome:
+        return await self.executor.aexecute(
+            request(name, arguments, call_id), self.state, **options
+        )
 
     @property
     def events(self) -> list[tuple[str, str | None, str | None]]:
-        return [(event.action.value, event.decision_source, event.decision_name) for event in self.guard.local_sink.events]
+        return [
+            (event.action.value, event.decision_source, event.decision_name)
+            for event in self.guard.local_sink.events
+        ]
 
 
 @tool(side_effect="read", idempotent=True, resource_keys=["notes"])

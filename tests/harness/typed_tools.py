@@ -1,4 +1,6 @@
-"""Tools whose hints name more than JSON has. In a module of their own, where another process finds them."""
+"""Tools whose hints name more than JSON has. In a module of their own, where another process finds
+them.
+"""
 
 from __future__ import annotations
 

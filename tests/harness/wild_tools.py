@@ -1,4 +1,6 @@
-"""Tools of every bad kind, for turns made at random. Those for processes stand at the top of a module, where a worker finds them."""
+"""Tools of every bad kind, for turns made at random. Those for processes stand at the top of a
+module, where a worker finds them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,13 @@ async def ignores_cancellation(seconds: float) -> str:
 
 
 def raises(kind: str) -> None:
-    raise {"value": ValueError("x"), "exit": SystemExit(1), "timeout": TimeoutError(), "base": BaseException("b"), "key": KeyError()}[kind]
+    raise {
+        "value": ValueError("x"),
+        "exit": SystemExit(1),
+        "timeout": TimeoutError(),
+        "base": BaseException("b"),
+        "key": KeyError(),
+    }[kind]
 
 
 def garbage(kind: str) -> Any:

@@ -1,4 +1,6 @@
-"""The shape of the library, held by tests: layers, who may construct what, and how long things may get."""
+"""The shape of the library, held by tests: layers, who may construct what, and how long things may
+get.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,53 @@ SOURCE = ROOT / "src" / "edictum"
 TESTS = ROOT / "tests"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# Each layer may import itself and what stands before it. Names are those of packages and modules directly under edictum.
+# Each layer may import itself and what stands before it. Names are those of packages and modules
+# directly under edictum.
 LAYERS = [
     {"errors", "_version"},
     {"core", "outcomes", "success", "findings"},
-    {"contracts", "sessions", "audit", "approval", "telemetry", "execution", "evaluation", "explanation"},
+    {
+        "contracts",
+        "sessions",
+        "audit",
+        "approval",
+        "telemetry",
+        "execution",
+        "evaluation",
+        "explanation",
+    },
     {"runtime"},
-    {"dry_run", "registry", "builtins", "factories", "watching", "checks", "merging", "call_options", "options"},
+    {
+        "dry_run",
+        "registry",
+        "builtins",
+        "factories",
+        "watching",
+        "checks",
+        "merging",
+        "call_options",
+        "options",
+    },
     {"guard", "hooks", "limits", "session", "storage"},
     {"harness", "testing"},
     {"adapters", "cli", "console", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-IMPURE = {"asyncio", "time", "os", "uuid", "random", "logging", "yaml", "threading", "socket", "subprocess", "pathlib", "io", "sys"}
+IMPURE = {
+    "asyncio",
+    "time",
+    "os",
+    "uuid",
+    "random",
+    "logging",
+    "yaml",
+    "threading",
+    "socket",
+    "subprocess",
+    "pathlib",
+    "io",
+    "sys",
+}
 CORE_MAY_IMPORT = {"core", "outcomes", "success", "findings", "errors"}
 
 
@@ -49,8 +85,13 @@ def part(path: Path) -> str:
 def imports(path: Path, *, at_run_time: bool = True) -> Iterator[str]:
     """Every module that a file imports, by its full name."""
     tree = ast.parse(path.read_text())
-    skipped = {id(node) for test in ast.walk(tree) if isinstance(test, ast.If) and "TYPE_CHECKING" in ast.dump(test.test)
-               for body in test.body for node in ast.walk(body)}  # fmt: skip
+    skipped = {
+        id(node)
+        for test in ast.walk(tree)
+        if isinstance(test, ast.If) and "TYPE_CHECKING" in ast.dump(test.test)
+        for body in test.body
+        for node in ast.walk(body)
+    }
     for node in ast.walk(tree):
         if at_run_time and id(node) in skipped:
             continue
@@ -67,11 +108,13 @@ def edictum_parts(path: Path) -> set[str]:
     return {name.split(".")[1] for name in imports(path) if name.startswith("edictum.")}
 
 
-# --- Layers -----------------------------------------------------------------------------------------------------------
+# --- Layers ---------------------------------------------------------------------------------------
 
 
 def test_the_core_is_pure() -> None:
-    """Standard library only, and of that nothing that waits, looks at the clock or touches the world."""
+    """Standard library only, and of that nothing that waits, looks at the clock or touches the
+    world.
+    """
     core = [path for path in FILES if part(path) in ("core", "outcomes", "success", "findings")]
     assert len(core) >= 15
     for path in core:
@@ -84,9 +127,15 @@ def test_the_core_is_pure() -> None:
                 assert top not in IMPURE, f"{path.name} imports {name}"
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if part(path) != "__init__"], ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if part(path) != "__init__"],
+    ids=lambda path: str(path.relative_to(SOURCE)),
+)
 def test_a_layer_imports_only_what_stands_below_it(path: Path) -> None:
-    """core <- contracts, sessions, audit, approval, execution <- runtime <- guard <- harness <- adapters, cli."""
+    """core <- contracts, sessions, audit, approval, execution <- runtime <- guard <- harness <-
+    adapters, cli.
+    """
     mine = part(path)
     assert mine in RANK, f"{mine} has no layer: say in LAYERS where it belongs"
     for other in edictum_parts(path):
@@ -95,21 +144,27 @@ def test_a_layer_imports_only_what_stands_below_it(path: Path) -> None:
 
 def test_adapters_import_neither_each_other_nor_a_backend() -> None:
     """An adapter only translates. What adapters share stands in modules with an underscore."""
-    adapters = [path for path in FILES if part(path) == "adapters" and not path.name.startswith("_")]
+    adapters = [
+        path for path in FILES if part(path) == "adapters" and not path.name.startswith("_")
+    ]
     for path in adapters:
         for name in imports(path):
             if name.startswith("edictum.adapters."):
                 assert name.startswith("edictum.adapters._"), f"{path.name} imports {name}"
-            assert not name.startswith(("edictum.sessions", "edictum.audit", "edictum.approval")), f"{path.name} imports {name}"
+            assert not name.startswith(("edictum.sessions", "edictum.audit", "edictum.approval")), (
+                f"{path.name} imports {name}"
+            )
 
 
 def test_only_the_contracts_read_yaml() -> None:
     """One importer of a YAML library."""
-    importers = {part(path) for path in FILES if any(name.split(".")[0] == "yaml" for name in imports(path))}
+    importers = {
+        part(path) for path in FILES if any(name.split(".")[0] == "yaml" for name in imports(path))
+    }
     assert importers <= {"contracts"}
 
 
-# --- Who may construct what -------------------------------------------------------------------------------------------
+# --- Who may construct what -----------------------------------------------------------------------
 
 
 def calls_of(name: str) -> set[str]:
@@ -118,7 +173,8 @@ def calls_of(name: str) -> set[str]:
         str(path.relative_to(SOURCE))
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and (getattr(node.func, "id", None) == name or getattr(node.func, "attr", None) == name)
+        if isinstance(node, ast.Call)
+        and (getattr(node.func, "id", None) == name or getattr(node.func, "attr", None) == name)
     }
 
 
@@ -128,14 +184,18 @@ def test_audit_events_are_made_in_one_place() -> None:
 
 
 def test_the_lifecycle_alone_says_what_a_call_needs() -> None:
-    """Effects are yielded nowhere else: RunTool to run, Entry to record, Reservation and Settlement to count."""
+    """Effects are yielded nowhere else: RunTool to run, Entry to record, Reservation and Settlement
+    to count.
+    """
     yielding = {
         str(path.relative_to(SOURCE))
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Yield) and isinstance(node.value, ast.Call)
-        and getattr(node.value.func, "id", getattr(node.value.func, "attr", "")) in {effect.__name__ for effect in typing.get_args(Effect)}
-    }  # fmt: skip
+        if isinstance(node, ast.Yield)
+        and isinstance(node.value, ast.Call)
+        and getattr(node.value.func, "id", getattr(node.value.func, "attr", ""))
+        in {effect.__name__ for effect in typing.get_args(Effect)}
+    }
     assert "core/lifecycle.py" in yielding
     assert all(path.startswith("core/") for path in yielding), yielding
 
@@ -151,11 +211,13 @@ def test_every_effect_has_a_handler() -> None:
     assert set(ports.handlers) == effects
 
 
-# --- How long things may get ------------------------------------------------------------------------------------------
+# --- How long things may get ----------------------------------------------------------------------
 
 
 def function_lengths() -> dict[str, int]:
-    """Lines of every function, without its docstring, decorators and signature's first line counted as one."""
+    """Lines of every function, without its docstring, decorators and signature's first line counted
+    as one.
+    """
     lengths = {}
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -195,7 +257,9 @@ def test_every_function_is_typed() -> None:
 def test_every_module_says_what_it_is_for() -> None:
     """In its first line; an empty __init__ has nothing to say."""
     silent = [
-        str(path.relative_to(SOURCE)) for path in FILES if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+        str(path.relative_to(SOURCE))
+        for path in FILES
+        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert set(silent) <= {"_version.py"}
 
@@ -213,7 +277,9 @@ def test_tests_use_fakes_not_mocks() -> None:
     files = [path for path in TESTS.rglob("*.py") if path != Path(__file__)]
     lines = sum(len(path.read_text().splitlines()) for path in files)
     mocks = [
-        str(path.relative_to(TESTS)) for path in files if re.search(r"\bunittest\.mock\b|\bMagicMock\b|\bmock\.patch\b", path.read_text())
+        str(path.relative_to(TESTS))
+        for path in files
+        if re.search(r"\bunittest\.mock\b|\bMagicMock\b|\bmock\.patch\b", path.read_text())
     ]
     assert lines >= 3_000
     assert len(mocks) <= lines / 1_000, mocks
@@ -235,6 +301,8 @@ def test_every_test_says_what_it_shows() -> None:
         f"{path.name}:{node.lineno} {node.name}"
         for path in ours
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_") and not ast.get_docstring(node)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.name.startswith("test_")
+        and not ast.get_docstring(node)
     ]
     assert silent == []

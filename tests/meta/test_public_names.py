@@ -78,7 +78,19 @@ NAMES = [
     "session_contract",
 ]
 
-OPTIONAL = ["yaml", "re2", "redis", "asyncpg", "rich", "jsonschema_rs", "sqlite3", "langchain_core", "pydantic", "celery", "opentelemetry"]
+OPTIONAL = [
+    "yaml",
+    "re2",
+    "redis",
+    "asyncpg",
+    "rich",
+    "jsonschema_rs",
+    "sqlite3",
+    "langchain_core",
+    "pydantic",
+    "celery",
+    "opentelemetry",
+]
 
 
 def test_the_public_names_are_exactly_these() -> None:
@@ -138,13 +150,28 @@ def test_the_public_names_are_exactly_these() -> None:
     ],
 )
 def test_the_names_of_the_older_library_are_there(name: str) -> None:
-    """What a user of it would write; its internals and OpenTelemetry's two functions, which come later, aside."""
+    """What a user of it would write; its internals and OpenTelemetry's two functions, which come
+    later, aside.
+    """
     assert name in edictum.__all__
 
 
 @pytest.mark.parametrize(
     "module",
-    ["approval", "audit", "contracts", "findings", "hooks", "limits", "session", "storage", "outcomes", "success", "sessions", "testing"],
+    [
+        "approval",
+        "audit",
+        "contracts",
+        "findings",
+        "hooks",
+        "limits",
+        "session",
+        "storage",
+        "outcomes",
+        "success",
+        "sessions",
+        "testing",
+    ],
 )
 def test_the_modules_that_users_import_from_are_there(module: str) -> None:
     """By their old and new names."""
@@ -169,7 +196,9 @@ def test_what_is_for_type_checkers_is_not_loaded() -> None:
 def test_importing_edictum_starts_nothing() -> None:
     """No thread, no event loop, no child."""
     code = "import edictum, threading\nprint(threading.active_count())"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "1"
 
 
@@ -183,5 +212,7 @@ from edictum import Edictum, OperationLimits, Verdict, precondition
 guard = Edictum(contracts=[precondition("*")(lambda call: Verdict.pass_())], limits=OperationLimits(max_tool_calls=1))
 print(guard.run_sync("t", {{}}, lambda: "ran"))
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "ran"

@@ -36,7 +36,9 @@ def in_work(work: Path) -> Judge:
     box = Sandbox(within=[str(work)], cwd=str(work))
 
     def judge(command: str | dict[str, Any], tool: str = "bash") -> str | None:
-        args = {"command": command.replace("WORK", str(work))} if isinstance(command, str) else command
+        args = (
+            {"command": command.replace("WORK", str(work))} if isinstance(command, str) else command
+        )
         return box.violation(ToolCall(tool, args))
 
     return judge

@@ -41,29 +41,47 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "NUL in a path": ({"path": "x\0y"}, {"content": "x\0y z"}),
     "lone surrogate": ({"path": "\ud800/../../x"}, {"path": "é/x"}),
     "sentence with a path": ({"foo": "read /etc/passwd now"}, {"foo": "this and/or that, 1 / 2"}),
-    "content that is a path": ({"content": "/etc/passwd"}, {"content": "/* a comment */ see /etc/passwd"}),
+    "content that is a path": (
+        {"content": "/etc/passwd"},
+        {"content": "/* a comment */ see /etc/passwd"},
+    ),
     "glob pattern": ({"pattern": "/etc/**"}, {"pattern": "**/*.py"}),
     "blank in a path": ({"path": "/etc/my file"}, {"path": "my dir/x"}),
     "command under another tool": ({"command": "ls; cat /etc/passwd"}, {"command": "ls; cat x"}),
     "command under another key": ({"cmd": "cat ../x"}, {"cmd": "cat x"}),
     "list of words": ({"command": ["cat", "/etc/passwd"]}, {"command": ["cat", "it's", "$x"]}),
-    "list of words with a script": ({"command": ["bash", "-c", "cat ../x"]}, {"command": ["bash", "-c", "cat x"]}),
+    "list of words with a script": (
+        {"command": ["bash", "-c", "cat ../x"]},
+        {"command": ["bash", "-c", "cat x"]},
+    ),
     "list of commands": ({"commands": ["ls", "cat ../x"]}, {"commands": ["ls", "cat x | wc"]}),
     "command that is no text": ({"command": {"a": 1, "cmd": 5}}, {"command": "ls"}),
-    "flag beside a command": ({"command": "cat ../x", "shell": True}, {"command": "cat x", "shell": True}),
+    "flag beside a command": (
+        {"command": "cat ../x", "shell": True},
+        {"command": "cat x", "shell": True},
+    ),
     "address that climbs": ({"path": "a://../../x"}, {"path": "a://b"}),
-    "address of a page that climbs": ({"uri": "https://b.com/../../../x"}, {"uri": "https://b.com/a/../x"}),
+    "address of a page that climbs": (
+        {"uri": "https://b.com/../../../x"},
+        {"uri": "https://b.com/a/../x"},
+    ),
     "square brackets": ({"path": "app/[id]/../../../x"}, {"path": "app/[id]/page.tsx"}),
     "round brackets": ({"path": "/app/(auth)/x"}, {"path": "app/(auth)/login/page.tsx"}),
     "blank and brackets": ({"path": "notes (1) /etc"}, {"path": "notes (1)/x.txt"}),
     "sharp sign": ({"path": "C#,/etc/x"}, {"path": "C#/x.cs"}),
     "template": ({"path": "{{a}}/../../x"}, {"path": "{{cookiecutter.slug}}/src/a.py"}),
-    "text for a file": ({"old_string": "/usr/bin/env"}, {"path": "x", "old_string": "/usr/bin/env", "new_string": "</p>"}),
+    "text for a file": (
+        {"old_string": "/usr/bin/env"},
+        {"path": "x", "old_string": "/usr/bin/env", "new_string": "</p>"},
+    ),
     "version": ({"version": "~1/x"}, {"version": "~1.2.0"}),
     "attached to a cluster": ({"foo": "-cvf/etc/x"}, {"foo": "-cvfx"}),
-    "words beside a command": ({"command": "cat", "args": ["../x"]}, {"command": "cat", "args": ["x"]}),
+    "words beside a command": (
+        {"command": "cat", "args": ["../x"]},
+        {"command": "cat", "args": ["x"]},
+    ),
     "working directory": ({"command": "ls", "cwd": "/etc"}, {"command": "ls", "cwd": "src"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -78,7 +96,10 @@ def test_the_same_form_inside_passes(name: str, in_work) -> None:
 
 def test_a_call_without_paths_passes(in_work) -> None:
     assert in_work({}, "some_tool") is None
-    assert in_work({"n": 1, "flag": True, "text": "hello there", "none": None, "f": 1.5}, "some_tool") is None
+    assert (
+        in_work({"n": 1, "flag": True, "text": "hello there", "none": None, "f": 1.5}, "some_tool")
+        is None
+    )
 
 
 def test_a_shell_tool_without_a_command_key_has_its_texts_read_as_commands(in_work) -> None:
@@ -88,7 +109,9 @@ def test_a_shell_tool_without_a_command_key_has_its_texts_read_as_commands(in_wo
 
 def test_absolute_paths_inside_pass_in_every_place(work: Path, in_work) -> None:
     inside = str(work / "src/a.py")
-    assert in_work({"path": inside, "foo": [inside, {"bar": f"file://{inside}"}]}, "some_tool") is None
+    assert (
+        in_work({"path": inside, "foo": [inside, {"bar": f"file://{inside}"}]}, "some_tool") is None
+    )
 
 
 def test_no_bounds_refuse_nothing_but_the_unreadable() -> None:

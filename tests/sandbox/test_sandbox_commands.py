@@ -9,7 +9,23 @@ import pytest
 from edictum.contracts.sandbox import Sandbox
 from edictum.core.call import ToolCall
 
-WRAPPERS = ["env", "sudo", "nohup", "timeout", "nice", "time", "xargs", "find", "bash", "sh", "eval", "watch", "command", "exec", "trap"]
+WRAPPERS = [
+    "env",
+    "sudo",
+    "nohup",
+    "timeout",
+    "nice",
+    "time",
+    "xargs",
+    "find",
+    "bash",
+    "sh",
+    "eval",
+    "watch",
+    "command",
+    "exec",
+    "trap",
+]
 BOX = Sandbox(commands=["ls", "cat", "echo", "git", "grep", *WRAPPERS])
 
 # name -> (runs rm, runs allowed programs only)
@@ -48,8 +64,14 @@ PAIRS = {
     "case": ("case x in y) rm x;; esac", "case x in rm) ls;; cat|rm) ls;; esac"),
     "function": ("f() { rm x; }", "f() { ls; }"),
     "function with its keyword": ("function f { rm x; }", "function f { ls; }"),
-    "case in a substitution": ('echo "$(case x in x) rm x;; esac)"', 'echo "$(case x in x) ls;; y) cat x;; esac)"'),
-    "case on lines": ("case x in\nx)\nrm x\n;;\nesac", "case x in\nrm)\nls\n;;\n\ncat|rm) ls\n;;\nesac\nls"),
+    "case in a substitution": (
+        'echo "$(case x in x) rm x;; esac)"',
+        'echo "$(case x in x) ls;; y) cat x;; esac)"',
+    ),
+    "case on lines": (
+        "case x in\nx)\nrm x\n;;\nesac",
+        "case x in\nrm)\nls\n;;\n\ncat|rm) ls\n;;\nesac\nls",
+    ),
     "two subshells in a substitution": ("echo $((ls) | (rm x))", "echo $( (ls) | (cat x) )"),
     "arithmetic that is none": ("$((rm x) )", "echo $((1+(2*3)))"),
     "env": ("env A=1 rm x", "env A=1 ls"),
@@ -63,10 +85,16 @@ PAIRS = {
     "time": ("time -p rm x", "time -p ls"),
     "xargs": ("ls | xargs -n 1 rm", "ls | xargs -n 1 cat"),
     "find": ("find . -exec rm {} +", "find . -exec cat {} +"),
-    "find twice": ("find . -exec cat {} \\; -exec rm {} \\;", "find . -exec cat {} \\; -exec ls {} \\;"),
+    "find twice": (
+        "find . -exec cat {} \\; -exec rm {} \\;",
+        "find . -exec cat {} \\; -exec ls {} \\;",
+    ),
     "command": ("command rm x", "command ls"),
     "exec": ("exec rm x", "exec ls"),
-    "wrappers in wrappers": ("sudo env nice timeout 5 nohup rm x", "sudo env nice timeout 5 nohup ls"),
+    "wrappers in wrappers": (
+        "sudo env nice timeout 5 nohup rm x",
+        "sudo env nice timeout 5 nohup ls",
+    ),
     "bash -c": ("bash -c 'rm x'", "bash -c 'ls x'"),
     "bash -c behind an option": ("bash -e -c 'rm x'", "bash -e -c 'ls x'"),
     "sh -c in find": ("find . -exec sh -c 'rm x' \\;", "find . -exec sh -c 'ls x' \\;"),
@@ -82,7 +110,7 @@ PAIRS = {
     "own library": ("LD_PRELOAD=./x.so ls", "A=./x.so ls"),
     "exported search path": ("env PATH=. ls", "env A=. ls"),
     "test": ("[ -f x ]", "[[ -f x ]]"),
-}  # fmt: skip
+}
 
 
 def judge(command: str) -> str | None:
@@ -100,7 +128,9 @@ def test_the_same_form_with_listed_programs_passes(name: str) -> None:
 
 
 def test_the_sentence_names_the_command_and_the_list() -> None:
-    violation = Sandbox(commands=["ls", "cat"]).violation(ToolCall("bash", {"command": "ls; rm -rf x"}))
+    violation = Sandbox(commands=["ls", "cat"]).violation(
+        ToolCall("bash", {"command": "ls; rm -rf x"})
+    )
     assert violation == "Command 'rm' is not one of the allowed commands: cat, ls."
 
 

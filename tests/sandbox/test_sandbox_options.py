@@ -13,7 +13,10 @@ PAIRS = {
     "sed": ("sed -fe /etc/passwd", "sed -ne /start/p x"),
     "sed in place": ("sed s/a/b/ -ie /etc/passwd", "sed -i -e 's#/a#/b#' x"),
     "awk": ("awk -fF /etc/passwd", "awk -F / '{print $2}' x"),
-    "awk opens its separator": ("awk -F /etc/passwd 'BEGIN{getline l < FS}'", "awk -F/ '{print $2}' x"),
+    "awk opens its separator": (
+        "awk -F /etc/passwd 'BEGIN{getline l < FS}'",
+        "awk -F/ '{print $2}' x",
+    ),
     "column": ("column -os /etc/passwd", "column -ts / x"),
     "curl": ("curl -ud file:///etc/passwd", "curl -sd /a localhost"),
     "ripgrep": ("rg -tA x /etc/passwd", "rg -nA 3 /api src"),
@@ -23,11 +26,17 @@ PAIRS = {
     "attached climb": ("tar -cvf../x a", "tar -cvfx a"),
     "attached absolute": ("curl -sSfLo/etc/x localhost", "curl -sSfLox localhost"),
     "attached target": ("cp -rfvt/etc a", "cp -rfvtsrc a"),
-    "attached behind many letters": ("cp -vvvvvvvvvvvvvvvvvvvvvvvvvt/etc a", "cp -vvvvvvvvvvvvvvvvvvvvvvvvv a b"),
+    "attached behind many letters": (
+        "cp -vvvvvvvvvvvvvvvvvvvvvvvvvt/etc a",
+        "cp -vvvvvvvvvvvvvvvvvvvvvvvvv a b",
+    ),
     "attached link": ("tar -cfoutlink/x a", "tar -cf inlink/x a"),
     "compiler": ("gcc -I../include a.c", "gcc -Isrc/include -Lsrc/lib a.c"),
-    "compiler beside another program": ("find . -exec make {} \\; -exec tar -Icvf/etc/x {} \\;", "find . -exec make -Csrc/x {} \\;"),
-}  # fmt: skip
+    "compiler beside another program": (
+        "find . -exec make {} \\; -exec tar -Icvf/etc/x {} \\;",
+        "find . -exec make -Csrc/x {} \\;",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -46,7 +55,10 @@ def test_the_same_form_inside_passes(name: str, in_work) -> None:
         (["-sSo", "x", "y"], [Value(1, "-o"), Value(2)]),
         (["-so", "-", "-"], [Value(1, "-o"), Value(2)]),
         (["-sox", "y"], [Value(0, "-o", 3), Value(1)]),
-        (["--out", "x", "--out=y", "--other", "z"], [Value(1, "--out"), Value(2, "--out", 6), Value(4)]),
+        (
+            ["--out", "x", "--out=y", "--other", "z"],
+            [Value(1, "--out"), Value(2, "--out", 6), Value(4)],
+        ),
         (["--", "-o", "x"], [Value(1), Value(2)]),
     ],
     ids=str,

@@ -1,4 +1,6 @@
-"""Paths in command lines: each way out by name, beside an ordinary command of the same form that stays inside."""
+"""Paths in command lines: each way out by name, beside an ordinary command of the same form that
+stays inside.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ PAIRS = {
     "at sign": ("curl -d @/etc/passwd localhost", "curl -d @body.json localhost"),
     "after a colon": ("docker run -v /:/mnt x", "git show HEAD:src/a.py"),
     "file address": ("curl file:///etc/shadow", "curl file://WORK/x"),
-    "file address with a host": ("curl file://localhost/etc/shadow", "curl file://localhost/WORK/x"),
+    "file address with a host": (
+        "curl file://localhost/etc/shadow",
+        "curl file://localhost/WORK/x",
+    ),
     "file address with one slash": ("curl file:/etc/shadow", "curl http://localhost/etc/shadow"),
     "other local address": ("prog sqlite:////etc/x.db", "prog sqlite://x.db"),
     "percent": ("prog %2fetc%2fpasswd", "printf '%s' 100%"),
@@ -58,13 +63,19 @@ PAIRS = {
     "link in an option": ("prog --file=outlink/x", "prog --file=inlink/x"),
     "link in an attached option": ("prog -foutlink", "prog -finlink"),
     "link behind a colon": ("prog a:outlink:b", "prog a:inlink:b"),
-    "link in code": ("python -c \"x = open('outlink/passwd')\"", "python -c \"x = open('inlink/a.py')\""),
+    "link in code": (
+        "python -c \"x = open('outlink/passwd')\"",
+        "python -c \"x = open('inlink/a.py')\"",
+    ),
     "link by wildcard": ("cat out*/passwd", "cat in*/*.py"),
     "link by wildcard alone": ("cat outl?nk", "cat *.py"),
     "link by a negated bracket": ("cat [^a]utlink/passwd", "cat [^a]nlink/a.py"),
     "link by a class": ("cat [[:alpha:]]utlink/passwd", "cat [[:alpha:]]nlink/a.py"),
     "address that climbs": ("cat a://../../x", "cat a://b/../x"),
-    "address that climbs in an option": ("prog --file=a://../../x", "prog --file=https://b.com/../x"),
+    "address that climbs in an option": (
+        "prog --file=a://../../x",
+        "prog --file=https://b.com/../x",
+    ),
     "brackets in a name": ("cat 'app/[id]/../../../x'", "cat 'app/[id]/page.tsx' 'app/(auth)/x'"),
     "closing tag": ("echo '</etc/passwd>'", "echo '</div>' > a.html"),
     "first line of a script": ("printf '#!/etc/passwd'", "printf '#!/bin/sh\\n' > a.sh"),
@@ -88,16 +99,34 @@ PAIRS = {
     "subshell": ("(cat /etc/passwd)", "(cat x)"),
     "condition": ("if true; then cat /etc/passwd; fi", "if [ -f x ]; then cat x; else echo no; fi"),
     "loop": ("for f in /etc/*; do cat $f; done", 'for f in *.py; do mv "$f" "${f%.py}.txt"; done'),
-    "loop that builds a path": ("for d in .; do cat $d$d/x; done", "for d in src; do cat $d/a.py; done"),
-    "counting loop": ("for ((i=0; i<3; i++)); do cat /etc/x; done", "for ((i=0; i<3; i++)); do echo $i; done"),
-    "case": ("case x in a) cat /etc/passwd;; esac", 'case "$1" in a|b) ls;; *) pwd;; esac; case x in *) ls;; esac'),
+    "loop that builds a path": (
+        "for d in .; do cat $d$d/x; done",
+        "for d in src; do cat $d/a.py; done",
+    ),
+    "counting loop": (
+        "for ((i=0; i<3; i++)); do cat /etc/x; done",
+        "for ((i=0; i<3; i++)); do echo $i; done",
+    ),
+    "case": (
+        "case x in a) cat /etc/passwd;; esac",
+        'case "$1" in a|b) ls;; *) pwd;; esac; case x in *) ls;; esac',
+    ),
     "function": ("f() { cat /etc/passwd; }; f", "f() { cat x; }; f"),
     "array": ("a=(x /etc/passwd)", "a=(x y); echo ${a[0]}"),
-    "here document that runs": ("cat <<EOF\n$(cat /etc/passwd)\nEOF", "cat <<'EOF' > x\n$(cat /etc/passwd)\nEOF"),
+    "here document that runs": (
+        "cat <<EOF\n$(cat /etc/passwd)\nEOF",
+        "cat <<'EOF' > x\n$(cat /etc/passwd)\nEOF",
+    ),
     "here document for a shell": ("sh <<EOF\ncat ../x\nEOF", "sh <<EOF\ncat x\nEOF"),
-    "here document for another program": ("python - <<EOF\nopen('/etc/passwd')\nEOF", "python - <<EOF\nprint('a' / 2)\nEOF"),
+    "here document for another program": (
+        "python - <<EOF\nopen('/etc/passwd')\nEOF",
+        "python - <<EOF\nprint('a' / 2)\nEOF",
+    ),
     "here string for a shell": ("bash <<< 'cat ../x'", "bash <<< 'cat x'"),
-    "behind a here document": ("cat <<EOF > x\nhi\nEOF\ncat /etc/passwd", "cat <<EOF > x\nhi\nEOF\ncat x"),
+    "behind a here document": (
+        "cat <<EOF > x\nhi\nEOF\ncat /etc/passwd",
+        "cat <<EOF > x\nhi\nEOF\ncat x",
+    ),
     "bash -c": ("bash -c 'cat ../x'", "bash -c 'cd src && ls'"),
     "bash with a cluster": ('bash -lc "cat ../x"', 'bash -lc "cat x"'),
     "bash in bash": ("""bash -c "sh -c 'cat ../x'\"""", """bash -c "sh -c 'cat x'\""""),
@@ -107,9 +136,15 @@ PAIRS = {
     "env with a script": ("env -S 'bash -c \"cat ../x\"'", "env -S 'cat x'"),
     "sudo": ("sudo -u root cat /etc/passwd", "sudo -u root cat x"),
     "xargs": ("echo /etc/passwd | xargs cat", "find . -type f | xargs wc -l"),
-    "xargs with a shell": ("ls | xargs -I{} sh -c 'cat ../{}'", "ls | xargs -I{} sh -c 'cat \"$1\"' _ {}"),
+    "xargs with a shell": (
+        "ls | xargs -I{} sh -c 'cat ../{}'",
+        "ls | xargs -I{} sh -c 'cat \"$1\"' _ {}",
+    ),
     "find": ("find / -name x", "find . -name x"),
-    "find -exec": ("find . -exec cat /etc/passwd \\;", "find . -name '*.py' -exec grep -l foo {} \\;"),
+    "find -exec": (
+        "find . -exec cat /etc/passwd \\;",
+        "find . -name '*.py' -exec grep -l foo {} \\;",
+    ),
     "find -exec sh": ("find . -exec sh -c 'cat ../x' \\;", "find . -exec sh -c 'cat x' \\;"),
     "trap": ("trap 'cat ../x' EXIT", "trap 'rm -f x' EXIT"),
     "alias": ("alias l='cat ../x'", "alias l='ls -l'"),
@@ -150,16 +185,22 @@ PAIRS = {
     "sed reads after an address": ("sed '/a/r/etc/passwd' x", "sed '/^$/d' x"),
     "sed writes": ("sed 's/a/b/w /etc/x' x", "sed 's/a/b/' x"),
     "sed runs": ("sed '1e cat /etc/passwd' x", "sed -e '1d' x"),
-    "awk reads": ("""awk 'BEGIN{getline l < "/etc/passwd"}'""", """awk -F/ '/x/ {split($0, a, "/"); print $1 / 2}' x"""),
+    "awk reads": (
+        """awk 'BEGIN{getline l < "/etc/passwd"}'""",
+        """awk -F/ '/x/ {split($0, a, "/"); print $1 / 2}' x""",
+    ),
     "awk file": ("awk '{print}' /etc/passwd", "awk '$1 ~ /x/' x"),
     "message": ("git commit -F /etc/passwd", "git commit -am 'Fix /api/users'"),
     "message that is none": ("git diff -m /etc/passwd x", "git tag -m 'about /etc' v1"),
     "translated text": ('cat $"/etc/passwd"', 'cat $"x"'),
     "delimiter": ("cut -f1 /etc/passwd", "cut -d/ -f2 x | tr / _"),
     "arithmetic": ("echo $((1+1)) /etc/x", "echo $((4 / 2)); expr 4 / 2"),
-    "web address": ("curl -o /etc/x https://example.com/a", "curl -o x https://example.com/etc/passwd"),
+    "web address": (
+        "curl -o /etc/x https://example.com/a",
+        "curl -o x https://example.com/etc/passwd",
+    ),
     "comment": ("cat /etc/passwd # x", "cat x # don't look at /etc/passwd"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -205,15 +246,22 @@ def test_what_cannot_be_judged_is_refused(name: str, in_work) -> None:
 
 
 def test_the_sentence_names_path_and_bounds(work: Path, in_work) -> None:
-    assert in_work("cat /etc/passwd") == f"Path '/etc/passwd' is outside the allowed directories: {work}."
+    assert (
+        in_work("cat /etc/passwd")
+        == f"Path '/etc/passwd' is outside the allowed directories: {work}."
+    )
 
 
-def test_the_sentence_does_not_show_values_of_the_environment(in_work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sentence_does_not_show_values_of_the_environment(
+    in_work, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HIDDEN", "/very/private")
     assert "private" not in (in_work("cat $HIDDEN/x") or "private")
 
 
-def test_variables_of_the_environment_are_followed(in_work, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_the_environment_are_followed(
+    in_work, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOMEWHERE", "/etc")
     assert in_work("cat $SOMEWHERE") is not None
     monkeypatch.setenv("SOMEWHERE", str(work))
@@ -222,15 +270,25 @@ def test_variables_of_the_environment_are_followed(in_work, work: Path, monkeypa
 
 def test_forbidden_comes_before_allowed(work: Path) -> None:
     box = Sandbox(within=[str(work)], not_within=[str(work / "secret")], cwd=str(work))
-    judge = {text: box.violation(ToolCall("bash", {"command": f"cat {text}"})) for text in ("secret/x", "sec*/x", "src/../secret", "src/x")}
+    judge = {
+        text: box.violation(ToolCall("bash", {"command": f"cat {text}"}))
+        for text in ("secret/x", "sec*/x", "src/../secret", "src/x")
+    }
     assert judge["src/x"] is None
-    assert all("forbidden directory" in (judge[text] or "") for text in ("secret/x", "sec*/x", "src/../secret"))
+    assert all(
+        "forbidden directory" in (judge[text] or "")
+        for text in ("secret/x", "sec*/x", "src/../secret")
+    )
 
 
-@pytest.mark.parametrize("name", ["[^a]ecret", "[!a]ecret", "[[:alpha:]]ecret", "[r-t]ecret", "sec[^a]et", "s[]e]cret"])
+@pytest.mark.parametrize(
+    "name", ["[^a]ecret", "[!a]ecret", "[[:alpha:]]ecret", "[r-t]ecret", "sec[^a]et", "s[]e]cret"]
+)
 def test_no_spelling_of_a_wildcard_reaches_a_forbidden_directory(name: str, work: Path) -> None:
     box = Sandbox(within=[str(work)], not_within=[str(work / "secret")], cwd=str(work))
-    assert "forbidden directory" in (box.violation(ToolCall("bash", {"command": f"cat {name}/x"})) or "")
+    assert "forbidden directory" in (
+        box.violation(ToolCall("bash", {"command": f"cat {name}/x"})) or ""
+    )
 
 
 def test_links_in_a_circle_do_not_keep_wildcards_busy(tmp_path: Path) -> None:
@@ -238,7 +296,9 @@ def test_links_in_a_circle_do_not_keep_wildcards_busy(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / name).symlink_to(".")
     box = Sandbox(within=[str(tmp_path)], cwd=str(tmp_path))
-    assert "too many places" in (box.violation(ToolCall("bash", {"command": "ls " + "*/" * 22 + "zz"})) or "")
+    assert "too many places" in (
+        box.violation(ToolCall("bash", {"command": "ls " + "*/" * 22 + "zz"})) or ""
+    )
     assert box.violation(ToolCall("bash", {"command": "ls */*/zz"})) is None
 
 
@@ -251,7 +311,15 @@ def test_an_address_whose_scheme_is_a_link_is_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["within", "not_within"])
 @pytest.mark.parametrize(
-    "path", ["/srv/*/secrets", "/srv/**/.env", "/srv/[ab]", "$UNSET_BY_ALL/x", "${UNSET_BY_ALL}", "~no_such_user_anywhere/x"]
+    "path",
+    [
+        "/srv/*/secrets",
+        "/srv/**/.env",
+        "/srv/[ab]",
+        "$UNSET_BY_ALL/x",
+        "${UNSET_BY_ALL}",
+        "~no_such_user_anywhere/x",
+    ],
 )
 def test_a_bound_in_which_no_path_can_lie_is_an_error(key: str, path: str) -> None:
     with pytest.raises(EdictumConfigError, match="cannot be used"):
@@ -265,7 +333,10 @@ def test_a_directory_that_has_such_a_name_can_be_a_bound(tmp_path: Path) -> None
 
 
 def test_forbidden_devices_stay_forbidden() -> None:
-    assert Sandbox(not_within=["/dev"]).violation(ToolCall("bash", {"command": "ls > /dev/null"})) is not None
+    assert (
+        Sandbox(not_within=["/dev"]).violation(ToolCall("bash", {"command": "ls > /dev/null"}))
+        is not None
+    )
 
 
 def test_only_forbidden_directories() -> None:
@@ -284,12 +355,20 @@ def test_bounds_may_be_relative_links_and_home(work: Path, monkeypatch: pytest.M
 
 def test_directories_whose_names_have_blanks_are_allowed(work: Path) -> None:
     box = Sandbox(within=[str(work / "my dir")], cwd=str(work / "my dir"))
-    assert box.violation(ToolCall("bash", {"command": f"cat '{work}/my dir/x' > \"{work}/my dir/y\""})) is None
-    assert box.violation(ToolCall("bash", {"command": f"python -c \"open('{work}/my dir/x')\""})) is None
+    assert (
+        box.violation(ToolCall("bash", {"command": f"cat '{work}/my dir/x' > \"{work}/my dir/y\""}))
+        is None
+    )
+    assert (
+        box.violation(ToolCall("bash", {"command": f"python -c \"open('{work}/my dir/x')\""}))
+        is None
+    )
     assert box.violation(ToolCall("bash", {"command": f"cat '{work}/my dirt/x'"})) is not None
 
 
-def test_the_working_directory_of_the_process_is_the_default(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_directory_of_the_process_is_the_default(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(work / "src")
     box = Sandbox(within=["."])
     assert box.violation(ToolCall("read_file", {"path": "a.py"})) is None
@@ -298,7 +377,9 @@ def test_the_working_directory_of_the_process_is_the_default(work: Path, monkeyp
     assert box.violation(ToolCall("read_file", {"path": "a.py"})) is not None
 
 
-def test_a_working_directory_that_is_gone_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_working_directory_that_is_gone_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     box = Sandbox(within=["/tmp"])

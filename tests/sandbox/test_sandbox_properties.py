@@ -11,23 +11,58 @@ from hypothesis import strategies as st
 from edictum.contracts.sandbox import Sandbox
 from edictum.core.call import ToolCall
 
-BOX = Sandbox(within=["/tmp/edictum-box"], not_within=["/tmp/edictum-box/no"], cwd="/tmp/edictum-box")
+BOX = Sandbox(
+    within=["/tmp/edictum-box"], not_within=["/tmp/edictum-box/no"], cwd="/tmp/edictum-box"
+)
 EVERYTHING = Sandbox(
-    within=["/tmp"], not_within=["/tmp/x"], commands=["ls", "cat"], domains=["*.good.com"], not_domains=["bad.good.com"], cwd="/tmp"
+    within=["/tmp"],
+    not_within=["/tmp/x"],
+    commands=["ls", "cat"],
+    domains=["*.good.com"],
+    not_domains=["bad.good.com"],
+    cwd="/tmp",
 )
 TEXTS = st.one_of(
     st.text(max_size=40),
     st.text(alphabet="$(){}[]<>|&;'\"`\\/.~%#=:@*?! \n\tab01", max_size=40),
     st.sampled_from(
-        ["/etc/passwd", "..", "~", "http://", "file://", "$(ls)", "\0", "\ud800", "%00", "http://[", "<<EOF\n", "bash -c", "eval "]
+        [
+            "/etc/passwd",
+            "..",
+            "~",
+            "http://",
+            "file://",
+            "$(ls)",
+            "\0",
+            "\ud800",
+            "%00",
+            "http://[",
+            "<<EOF\n",
+            "bash -c",
+            "eval ",
+        ]
     ),
 )
 VALUES = st.recursive(
-    st.one_of(TEXTS, st.none(), st.booleans(), st.integers(), st.floats(allow_nan=True), st.binary(max_size=8)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3), st.tuples(inner)),
+    st.one_of(
+        TEXTS,
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=True),
+        st.binary(max_size=8),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3), st.tuples(inner)
+    ),
     max_leaves=8,
 )
-KEYS = st.one_of(TEXTS, st.sampled_from(["path", "files", "command", "cmd", "url", "host", "content", "cwd", "argv", "script"]))
+KEYS = st.one_of(
+    TEXTS,
+    st.sampled_from(
+        ["path", "files", "command", "cmd", "url", "host", "content", "cwd", "argv", "script"]
+    ),
+)
 
 
 @settings(max_examples=400, deadline=None)
@@ -60,11 +95,17 @@ BLANKS = st.text(alphabet=" \t", min_size=1, max_size=3)
 
 
 def disguised(draw: st.DrawFn, path: str) -> str:
-    """The same word for a shell: empty quotes and escapes between its characters, where they change nothing."""
+    """The same word for a shell: empty quotes and escapes between its characters, where they change
+    nothing.
+    """
     keep_first = 2 if path[0] in "~$" else 1
     head, rest = path[:keep_first], path[keep_first:]
     if path.startswith("$"):
-        return draw(st.sampled_from([path, f'"{path}"', path.replace("$HOME", "${HOME}"), f'""{path}', f'{path}""']))
+        return draw(
+            st.sampled_from(
+                [path, f'"{path}"', path.replace("$HOME", "${HOME}"), f'""{path}', f'{path}""']
+            )
+        )
     return head + "".join(draw(st.sampled_from([c, f'""{c}', f'"{c}"', c])) for c in rest)
 
 
@@ -73,13 +114,18 @@ def disguised(draw: st.DrawFn, path: str) -> str:
 def test_quotes_and_blanks_do_not_open_a_way_out(data: st.DataObject) -> None:
     word = disguised(data.draw, data.draw(st.sampled_from(OUTSIDE)))
     line = data.draw(st.sampled_from(FRAMES)).format(word)
-    line = data.draw(BLANKS).join(line.split(" ")) + data.draw(st.sampled_from(["", " ", "\n", ";", " # x"]))
+    line = data.draw(BLANKS).join(line.split(" ")) + data.draw(
+        st.sampled_from(["", " ", "\n", ";", " # x"])
+    )
     assert BOX.violation(ToolCall("bash", {"command": line})) is not None, line
 
 
 NESTED = st.recursive(
     st.sampled_from(OUTSIDE),
-    lambda inner: st.one_of(st.lists(inner, min_size=1, max_size=2), st.dictionaries(st.text(max_size=4), inner, min_size=1, max_size=2)),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=2),
+        st.dictionaries(st.text(max_size=4), inner, min_size=1, max_size=2),
+    ),
     max_leaves=4,
 )
 
@@ -92,15 +138,61 @@ def test_no_depth_hides_a_path(value: Any) -> None:
 
 # Pieces that, repeated, make up the worst inputs found while this was written.
 UNITS = [
-    "a ", "/", "../", "a/", "(", "((a) )", "$(", "$((1)) ", "`", '"', "'", "\\", "$", "${a}", "{a,b}", "{a,", "<", "<<a\n", ";",
-    "\n", "a=b ", "~", "%25", "\\x2f", "http://", "http:", "//", "@", "[", "\u0301", "*", ".?/", "eval ", "sudo ", "cd a && ",
-    "x.com ", "1.", ":", " /tmp/a", "=@", "-a", "trap ';", "!", "alias a=b ", "$'\\x",
-]  # fmt: skip
+    "a ",
+    "/",
+    "../",
+    "a/",
+    "(",
+    "((a) )",
+    "$(",
+    "$((1)) ",
+    "`",
+    '"',
+    "'",
+    "\\",
+    "$",
+    "${a}",
+    "{a,b}",
+    "{a,",
+    "<",
+    "<<a\n",
+    ";",
+    "\n",
+    "a=b ",
+    "~",
+    "%25",
+    "\\x2f",
+    "http://",
+    "http:",
+    "//",
+    "@",
+    "[",
+    "\u0301",
+    "*",
+    ".?/",
+    "eval ",
+    "sudo ",
+    "cd a && ",
+    "x.com ",
+    "1.",
+    ":",
+    " /tmp/a",
+    "=@",
+    "-a",
+    "trap ';",
+    "!",
+    "alias a=b ",
+    "$'\\x",
+]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=repr)
 @pytest.mark.parametrize("key", ["command", "path", "url", "anything"])
 def test_long_input_is_judged(unit: str, key: str) -> None:
-    """100,000 characters of anything get an answer; quadratic work would take minutes, and be noticed."""
-    answer = EVERYTHING.violation(ToolCall("bash" if key == "command" else "tool", {key: unit * (100_000 // len(unit))}))
+    """100,000 characters of anything get an answer; quadratic work would take minutes, and be
+    noticed.
+    """
+    answer = EVERYTHING.violation(
+        ToolCall("bash" if key == "command" else "tool", {key: unit * (100_000 // len(unit))})
+    )
     assert answer is None or isinstance(answer, str)

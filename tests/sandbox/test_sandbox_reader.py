@@ -1,4 +1,6 @@
-"""The reader of command lines: words, operators and nesting as a shell sees them; checked against a real one where it is installed."""
+"""The reader of command lines: words, operators and nesting as a shell sees them; checked against a
+real one where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,12 @@ def test_redirections_are_no_words() -> None:
     [simple] = split("a <b >>c 2>&1 {fd}>d &>e")
     assert [word.source for word in simple.words] == ["a"]
     assert [(redirect.operator, redirect.target.source) for redirect in simple.redirects] == [
-        ("<", "b"), (">>", "c"), (">&", "1"), (">", "d"), ("&>", "e"),
-    ]  # fmt: skip
+        ("<", "b"),
+        (">>", "c"),
+        (">&", "1"),
+        (">", "d"),
+        ("&>", "e"),
+    ]
 
 
 def test_inner_commands_come_before_the_one_that_contains_them() -> None:
@@ -90,10 +96,17 @@ def test_programs_behind_wrappers_in_order() -> None:
 
 
 def test_scripts_are_read_as_commands() -> None:
-    assert [simple.words[0].source for simple in read("bash -c 'a; b' && c")] == ["bash", "a", "b", "c"]
+    assert [simple.words[0].source for simple in read("bash -c 'a; b' && c")] == [
+        "bash",
+        "a",
+        "b",
+        "c",
+    ]
 
 
-@pytest.mark.parametrize("line", ["'", '"', "`", "$(", "(", "${", "$(a", "a 'b", "<(", "a=(", "a\\", "'\n'\\"])
+@pytest.mark.parametrize(
+    "line", ["'", '"', "`", "$(", "(", "${", "$(a", "a 'b", "<(", "a=(", "a\\", "'\n'\\"]
+)
 def test_open_ends_are_unreadable(line: str) -> None:
     with pytest.raises(Unreadable):
         split(line)
@@ -106,7 +119,14 @@ def test_words_are_those_of_a_real_shell(text: str) -> None:
     """Whatever quoting does in bash it does here; what bash cannot read, neither can this."""
     assert BASH is not None
     line = f"printf '%s\\0' x {text}"
-    real = subprocess.run([BASH, "-c", line], capture_output=True, text=True, check=False, timeout=60, env={"PATH": "/nonexistent"})
+    real = subprocess.run(
+        [BASH, "-c", line],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "/nonexistent"},
+    )
     try:
         first = split(line)[0]
     except Unreadable:

@@ -1,4 +1,6 @@
-"""Servers for these tests, one of each per test run, and the line at the end that says which ones there were."""
+"""Servers for these tests, one of each per test run, and the line at the end that says which ones
+there were.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ ENVIRONMENT = {"valkey": "EDICTUM_TEST_REDIS_URL", "postgres": "EDICTUM_TEST_POS
 
 
 def _serve(name: str, make: Callable[[], Any]) -> Iterator[tuple[str, str]]:
-    """The URL of a server and where it comes from; without one, the reason why its tests are skipped."""
+    """The URL of a server and where it comes from; without one, the reason why its tests are
+    skipped.
+    """
     if url := os.environ.get(ENVIRONMENT[name]):
         yield url, f"{name}: {ENVIRONMENT[name]}"
         return
@@ -45,10 +49,14 @@ def _url(server: tuple[str, str], record_property: Callable[[str, object], None]
 
 
 @pytest.fixture
-def valkey_url(valkey_server: tuple[str, str], record_property: Callable[[str, object], None]) -> str:
+def valkey_url(
+    valkey_server: tuple[str, str], record_property: Callable[[str, object], None]
+) -> str:
     return _url(valkey_server, record_property)
 
 
 @pytest.fixture
-def postgres_url(postgres_server: tuple[str, str], record_property: Callable[[str, object], None]) -> str:
+def postgres_url(
+    postgres_server: tuple[str, str], record_property: Callable[[str, object], None]
+) -> str:
     return _url(postgres_server, record_property)

@@ -1,4 +1,6 @@
-"""A process that takes slots and then waits to be killed: ``python holder.py '{"backend": ..., "session": ..., "slots": 7, ...}'``."""
+"""A process that takes slots and then waits to be killed: ``python holder.py '{"backend": ...,
+"session": ..., "slots": 7, ...}'``.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,8 @@ guard = Edictum(
     tools={"work": {"side_effect": config["side_effect"]}},
     backend=config["backend"],
 )
-tickets = [guard.begin_sync("work", {}, session_id=config["session"]) for _ in range(config["slots"])]
+tickets = [
+    guard.begin_sync("work", {}, session_id=config["session"]) for _ in range(config["slots"])
+]
 print(sum(ticket.allowed for ticket in tickets), flush=True)
 time.sleep(60)

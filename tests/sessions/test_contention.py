@@ -1,6 +1,8 @@
-"""Two processes, each with 50 coroutines and 20 threads, on one session: what ran is exactly what the limits allow.
+"""Two processes, each with 50 coroutines and 20 threads, on one session: what ran is exactly what
+the limits allow.
 
-Bodies keep a log of their own, so the counters are compared with what happened and not with themselves.
+Bodies keep a log of their own, so the counters are compared with what happened and not with
+themselves.
 """
 
 from __future__ import annotations
@@ -35,12 +37,22 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{url}?wait=20"
 
 
-def hammer(backend: str, tmp_path: Path, **config: Any) -> tuple[Counter[str], Counter[str], SessionSnapshot]:
+def hammer(
+    backend: str, tmp_path: Path, **config: Any
+) -> tuple[Counter[str], Counter[str], SessionSnapshot]:
     """Run the workers; what bodies logged, what callers were told, and what the store counted."""
     session, log = f"contention {tmp_path.name}", tmp_path / "log"
     config |= {"backend": backend, "log": str(log), "session": session}
-    config |= {"coroutines": COROUTINES, "each": EACH, "threads": THREADS, "each_thread": EACH_THREAD}
-    workers = [subprocess.Popen([sys.executable, str(WORKER), json.dumps(config)], stdout=subprocess.PIPE) for _ in range(PROCESSES)]
+    config |= {
+        "coroutines": COROUTINES,
+        "each": EACH,
+        "threads": THREADS,
+        "each_thread": EACH_THREAD,
+    }
+    workers = [
+        subprocess.Popen([sys.executable, str(WORKER), json.dumps(config)], stdout=subprocess.PIPE)
+        for _ in range(PROCESSES)
+    ]
     told: Counter[str] = Counter()
     for worker in workers:
         out, _ = worker.communicate(timeout=120)
@@ -58,10 +70,17 @@ def test_exactly_the_limit_runs(backend: str, tmp_path: Path) -> None:
     assert logged == {"start": LIMIT, "success": LIMIT}
     assert told == {"ToolExecutionResult": LIMIT, "limit": ATTEMPTS - LIMIT}
     totals = snapshot.totals
-    assert (totals.attempts, totals.executions, totals.successes, totals.in_flight) == (ATTEMPTS, LIMIT, LIMIT, 0)
+    assert (totals.attempts, totals.executions, totals.successes, totals.in_flight) == (
+        ATTEMPTS,
+        LIMIT,
+        LIMIT,
+        0,
+    )
 
 
-def test_exactly_the_limit_runs_with_failures_cancellations_and_denials(backend: str, tmp_path: Path) -> None:
+def test_exactly_the_limit_runs_with_failures_cancellations_and_denials(
+    backend: str, tmp_path: Path
+) -> None:
     logged, told, snapshot = hammer(backend, tmp_path, limits={"max_tool_calls": LIMIT}, mixed=True)
     totals = snapshot.totals
     assert logged["start"] == LIMIT
@@ -97,7 +116,10 @@ async def test_batches_that_touch_the_same_sessions_do_not_deadlock(postgres_url
         done = 0
         for number in range(6):
             step, back = (who * 7 + number * 3) % 5, (who * 3 + number) % 5
-            sid, parents = f"deadlock {step}", tuple(f"deadlock {it}" for it in {back, (back + 1) % 5} - {step})
+            sid, parents = (
+                f"deadlock {step}",
+                tuple(f"deadlock {it}" for it in {back, (back + 1) % 5} - {step}),
+            )
             call, ledger = f"{who}-{number}", ledgers[who % 3]
             await ledger.reserve(Reservation(sid, call, ("", "t"), (), lease_s=60, parents=parents))
             await ledger.renew(sid, call, 60)
@@ -109,5 +131,10 @@ async def test_batches_that_touch_the_same_sessions_do_not_deadlock(postgres_url
     for ledger in ledgers:
         await ledger.close()
     db = await asyncpg.connect(postgres_url)
-    assert await db.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
+    assert (
+        await db.fetchval(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        )
+        == 0
+    )
     await db.close()

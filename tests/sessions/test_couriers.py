@@ -1,4 +1,6 @@
-"""What couriers do with operations when their task is cancelled, on a store that writes down what it is asked."""
+"""What couriers do with operations when their task is cancelled, on a store that writes down what
+it is asked.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ GRANT = Grant(True, Counters())
 
 
 class Notebook:
-    """A store. In an event loop it refuses batches of more than one, so that they are sent one by one, and hangs at a call ``hang``."""
+    """A store. In an event loop it refuses batches of more than one, so that they are sent one by
+    one, and hangs at a call ``hang``.
+    """
 
     name = "notebook:"
 
@@ -26,7 +30,9 @@ class Notebook:
         self.hangs = asyncio.Event()
 
     def execute(self, batch: Batch) -> list[Any]:
-        self.by_thread += [(op.step.result, op.step.call_id) for op in batch.ops if isinstance(op.step, Settlement)]
+        self.by_thread += [
+            (op.step.result, op.step.call_id) for op in batch.ops if isinstance(op.step, Settlement)
+        ]
         return [Counters() if op.kind == "settle" else None for op in batch.ops]
 
     def close(self) -> None: ...
@@ -61,7 +67,10 @@ async def test_a_granted_slot_is_not_given_back_because_its_neighbour_was_cancel
     ledger = StoreLedger(store)
     for _ in range(OWN_CONNECTION_AFTER):
         await ledger.ping()
-    running, hanging = (asyncio.create_task(ledger.reserve(Reservation("s", call, ("",), ()))) for call in ("runs", "hang"))
+    running, hanging = (
+        asyncio.create_task(ledger.reserve(Reservation("s", call, ("",), ())))
+        for call in ("runs", "hang")
+    )
     kept = asyncio.create_task(settle(ledger, "behind"))
     await store.hangs.wait()
     assert await running == GRANT
@@ -75,7 +84,9 @@ async def test_a_granted_slot_is_not_given_back_because_its_neighbour_was_cancel
 
 
 async def test_patience_gives_the_loop_some_turns_however_late_it_is() -> None:
-    """All the time is over when the loop comes to look; what was ready before is still seen first."""
+    """All the time is over when the loop comes to look; what was ready before is still seen
+    first.
+    """
     over = asyncio.Event()
     turns = 0
     Patience(asyncio.get_running_loop(), 0.0, over.set)

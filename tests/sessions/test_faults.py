@@ -1,4 +1,6 @@
-"""Killed workers, killed servers, cut connections: no limit is exceeded, no call that ran goes uncounted, no slot stays lost."""
+"""Killed workers, killed servers, cut connections: no limit is exceeded, no call that ran goes
+uncounted, no slot stays lost.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,24 @@ def faults(record_property: Any) -> Iterator[Counter[str]]:
 
 @pytest.fixture(params=["sqlite", "valkey", "postgres"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/s.db" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
+    return (
+        f"sqlite:///{tmp_path}/s.db"
+        if request.param == "sqlite"
+        else request.getfixturevalue(f"{request.param}_url")
+    )
 
 
 def holder(backend: str, session: str, side_effect: str, slots: int) -> subprocess.Popen[bytes]:
-    config = {"backend": backend, "session": session, "slots": slots, "limit": 10, "side_effect": side_effect}
-    process = subprocess.Popen([sys.executable, str(HOLDER), json.dumps(config)], stdout=subprocess.PIPE)
+    config = {
+        "backend": backend,
+        "session": session,
+        "slots": slots,
+        "limit": 10,
+        "side_effect": side_effect,
+    }
+    process = subprocess.Popen(
+        [sys.executable, str(HOLDER), json.dumps(config)], stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert int(process.stdout.readline()) == slots
     return process
@@ -62,11 +76,19 @@ def ran(guard: Edictum, session: str, times: int) -> int:
 
 
 @pytest.mark.parametrize("side_effect", ["read", "irreversible"])
-def test_slots_of_a_killed_worker(backend: str, side_effect: str, faults: Counter[str], tmp_path: Path) -> None:
-    """Before the lease ends its slots are taken; after it they are free again, or, for an irreversible tool, used up."""
+def test_slots_of_a_killed_worker(
+    backend: str, side_effect: str, faults: Counter[str], tmp_path: Path
+) -> None:
+    """Before the lease ends its slots are taken; after it they are free again, or, for an
+    irreversible tool, used up.
+    """
     url, session = f"{backend}?lease={LEASE_S * 3}&wait=10", f"killed {tmp_path.name}"
     process = holder(url, session, side_effect, slots=7)
-    guard = Edictum(limits=OperationLimits(max_tool_calls=10), tools={"work": {"side_effect": side_effect}}, backend=url)
+    guard = Edictum(
+        limits=OperationLimits(max_tool_calls=10),
+        tools={"work": {"side_effect": side_effect}},
+        backend=url,
+    )
     kill(process)
     faults["worker killed"] += 1
     tickets = [guard.begin_sync("work", {}, session_id=session) for _ in range(5)]
@@ -81,7 +103,9 @@ def test_slots_of_a_killed_worker(backend: str, side_effect: str, faults: Counte
     asyncio.run(guard.close())
 
 
-def test_a_worker_that_lives_keeps_its_slots(backend: str, faults: Counter[str], tmp_path: Path) -> None:
+def test_a_worker_that_lives_keeps_its_slots(
+    backend: str, faults: Counter[str], tmp_path: Path
+) -> None:
     """Leases are renewed for as long as the process lives, tickets included."""
     url, session = f"{backend}?lease={LEASE_S}&wait=10", f"lives {tmp_path.name}"
     process = holder(url, session, "read", slots=10)
@@ -95,7 +119,7 @@ def test_a_worker_that_lives_keeps_its_slots(backend: str, faults: Counter[str],
     asyncio.run(guard.close())
 
 
-# --- The server dies between reserve and commit ---------------------------------------------------------------------------------
+# --- The server dies between reserve and commit ---------------------------------------------------
 
 
 @pytest.fixture(params=[Valkey, Postgres], ids=["valkey", "postgres"])
@@ -109,7 +133,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 async def settled(guard: Edictum, session: str) -> Any:
-    """The session once nothing is in flight any more; denied reads and leases that are still out are waited for."""
+    """The session once nothing is in flight any more; denied reads and leases that are still out
+    are waited for.
+    """
     for _ in range(1_200):  # longer than a lease
         try:
             snapshot = await guard.backend.snapshot(session)  # type: ignore[misc]
@@ -123,7 +149,11 @@ async def settled(guard: Edictum, session: str) -> Any:
 
 async def test_the_server_is_killed_while_tools_run(server: Any, faults: Counter[str]) -> None:
     limit, kills = 50, 6
-    guard = Edictum(limits=OperationLimits(max_tool_calls=limit), tools=READ, backend=f"{server.url}?lease=20&wait=1")
+    guard = Edictum(
+        limits=OperationLimits(max_tool_calls=limit),
+        tools=READ,
+        backend=f"{server.url}?lease=20&wait=1",
+    )
     bodies = 0
 
     async def body(deadly: bool) -> str:
@@ -137,21 +167,28 @@ async def test_the_server_is_killed_while_tools_run(server: Any, faults: Counter
         return "done"
 
     for _ in range(kills):
-        await asyncio.gather(*(guard.dispatch("work", {"deadly": n == 0}, body, session_id="s") for n in range(6)))
+        await asyncio.gather(
+            *(guard.dispatch("work", {"deadly": n == 0}, body, session_id="s") for n in range(6))
+        )
         await settled(guard, "s")
-    while isinstance(await guard.dispatch("work", {"deadly": False}, body, session_id="s"), ToolExecutionResult):
+    while isinstance(
+        await guard.dispatch("work", {"deadly": False}, body, session_id="s"), ToolExecutionResult
+    ):
         pass
     totals = await settled(guard, "s")
     assert (bodies, totals.executions, totals.successes) == (limit, limit, limit)
     await guard.close()
 
 
-# --- Connections that are cut, delayed and truncated ---------------------------------------------------------------------------
+# --- Connections that are cut, delayed and truncated ----------------------------------------------
 
 
 async def test_broken_connections(valkey_url: str, postgres_url: str, faults: Counter[str]) -> None:
     """Callers are denied or served, and what ran is what was counted."""
-    await asyncio.gather(break_connections("valkey", valkey_url, faults), break_connections("postgres", postgres_url, faults))
+    await asyncio.gather(
+        break_connections("valkey", valkey_url, faults),
+        break_connections("postgres", postgres_url, faults),
+    )
     assert sum(faults.values()) >= 1_000, faults
 
 
@@ -160,7 +197,9 @@ async def break_connections(kind: str, url: str, faults: Counter[str]) -> None:
     broken = url.replace(f":{urlsplit(url).port}", f":{proxy.port}")
     limit, bodies = 40, Counter[str]()
     limits = OperationLimits(max_tool_calls=limit, max_attempts=None)
-    guards = [Edictum(limits=limits, tools=READ, backend=f"{broken}?lease=20&wait=1") for _ in range(4)]
+    guards = [
+        Edictum(limits=limits, tools=READ, backend=f"{broken}?lease=20&wait=1") for _ in range(4)
+    ]
 
     async def body(session: str) -> str:
         bodies[session] += 1
@@ -176,7 +215,9 @@ async def break_connections(kind: str, url: str, faults: Counter[str]) -> None:
             session = f"broken {kind} {(rounds // 8) % 50}"
             rounds += 1
             asked[session] += 1
-            outcome = await guards[number % 4].dispatch("work", {"session": session}, body, session_id=session)
+            outcome = await guards[number % 4].dispatch(
+                "work", {"session": session}, body, session_id=session
+            )
             told[getattr(outcome, "reason", "served")] += 1
             await asyncio.sleep(0.002)
 

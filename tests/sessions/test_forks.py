@@ -1,4 +1,6 @@
-"""A fork while another thread is in the midst of something: the child finds it whole, and nothing hangs."""
+"""A fork while another thread is in the midst of something: the child finds it whole, and nothing
+hangs.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,12 @@ def reserve(ledger, call):
 
 
 def run_python(code: str, *args: str) -> Any:
-    ended = subprocess.run([sys.executable, "-c", PREAMBLE + textwrap.dedent(code), *args], capture_output=True, text=True, timeout=240)
+    ended = subprocess.run(
+        [sys.executable, "-c", PREAMBLE + textwrap.dedent(code), *args],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout.splitlines()[-1])
 
@@ -86,9 +93,10 @@ def test_a_fork_waits_until_what_is_being_counted_is_counted(kind: str, tmp_path
 
 
 def test_a_fork_does_not_wait_for_ever() -> None:
-    """Who holds the lock is stuck: the child gets a new one, and the parent goes on when the other one does."""
-    said = run_python(
-        """
+    """Who holds the lock is stuck: the child gets a new one, and the parent goes on when the other
+    one does.
+    """
+    said = run_python("""
         gate = Gate(until_fork=False)
         ledger = MemoryLedger(clock=gate.clock)
         reserve(ledger, "first")
@@ -100,15 +108,15 @@ def test_a_fork_does_not_wait_for_ever() -> None:
         gate.opened.set()
         busy.join()
         print(json.dumps([child, reserve(ledger, "parent")]))
-        """
-    )
+        """)
     assert said == [True, [True, 3, 3]]
 
 
 def test_who_forks_while_it_holds_the_lock_itself_does_not_wait_for_itself() -> None:
-    """As a signal handler may, that comes in the midst of counting; and so may one that comes in the midst of a fork."""
-    said = run_python(
-        """
+    """As a signal handler may, that comes in the midst of counting; and so may one that comes in
+    the midst of a fork.
+    """
+    said = run_python("""
         ledger = MemoryLedger()
         with ledger._lock:
             child = in_child(lambda: reserve(ledger, "child"))
@@ -127,9 +135,14 @@ def test_who_forks_while_it_holds_the_lock_itself_does_not_wait_for_itself() -> 
         forks.protect(trap)
         outer = in_child(lambda: [*reserve(ledger, "outer"), gc.isenabled()])
         print(json.dumps([child, nested, outer, [*reserve(ledger, "parent"), gc.isenabled()], forks._under_way == {}]))
-        """
-    )
-    assert said == [[True, 1, 1], ["forking", [True, 1, 1, True]], [True, 1, 1, True], [True, 1, 1, True], True]
+        """)
+    assert said == [
+        [True, 1, 1],
+        ["forking", [True, 1, 1, True]],
+        [True, 1, 1, True],
+        [True, 1, 1, True],
+        True,
+    ]
 
 
 @pytest.mark.parametrize("kind", ["audit file", "storage", "portal", "local sink"])
@@ -164,7 +177,9 @@ def test_other_locks_are_free_in_the_child(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_child_does_not_keep_the_lock_of_a_parent_that_dies_with_it(tmp_path: Path) -> None:
-    """The kernel drops a file's lock with the last process that has it open: the child must not be one of them."""
+    """The kernel drops a file's lock with the last process that has it open: the child must not be
+    one of them.
+    """
     said = run_python(
         """
         import fcntl

@@ -1,4 +1,6 @@
-"""Every ledger against a sequential model: random walks one step at a time, and histories of threads that ran at once."""
+"""Every ledger against a sequential model: random walks one step at a time, and histories of
+threads that ran at once.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,22 @@ from timed import TimedBook, open_timed
 from edictum.core.limits import Amount, Limit
 from edictum.testing.ledger import Book, as_tuple
 
-# The call id of a parent's lease is an inner matter of the ledger; the model only needs it to be another name.
+# The call id of a parent's lease is an inner matter of the ledger; the model only needs it to be
+# another name.
 NAMES = ["1", "2", "3"]
-TREE: list[tuple[str, tuple[str, ...]]] = [("root", ()), ("child", ("root",)), ("grandchild", ("child", "root"))]
+TREE: list[tuple[str, tuple[str, ...]]] = [
+    ("root", ()),
+    ("child", ("root",)),
+    ("grandchild", ("child", "root")),
+]
 RESULTS = ["success", "failure", "release"]
 PRICES = [None, 0, 100_000, 300_000]
-CALLS, SESSIONS, COSTS, LEASES = (st.sampled_from(it) for it in (NAMES, TREE, PRICES, [None, LEASE_S]))
-# No sum of these is near the length of a lease or a window, and from below least of all: servers have clocks of their own, which go
-# on while a walk is walked. And no walk takes an hour, after which SQLite and PostgreSQL do not know any more which calls ended.
+CALLS, SESSIONS, COSTS, LEASES = (
+    st.sampled_from(it) for it in (NAMES, TREE, PRICES, [None, LEASE_S])
+)
+# No sum of these is near the length of a lease or a window, and from below least of all: servers
+# have clocks of their own, which go on while a walk is walked. And no walk takes an hour, after
+# which SQLite and PostgreSQL do not know any more which calls ended.
 STEPS_S = [120, 130]
 numbers = itertools.count(1)
 
@@ -56,24 +66,67 @@ def machine(timed: TimedBook, limits: tuple[Limit, ...]) -> type[RuleBasedStateM
         def _id(self, *sessions: str) -> tuple[str, ...]:
             return tuple(self.prefix + session for session in sessions)
 
-        @rule(where=SESSIONS, call=CALLS, cost=COSTS, attempt=st.booleans(), hold=st.integers(0, 3), enforce=st.integers(0, 5),
-              lease_s=LEASES, counts=st.booleans())  # fmt: skip
+        @rule(
+            where=SESSIONS,
+            call=CALLS,
+            cost=COSTS,
+            attempt=st.booleans(),
+            hold=st.integers(0, 3),
+            enforce=st.integers(0, 5),
+            lease_s=LEASES,
+            counts=st.booleans(),
+        )
         def reserve(
-            self, where: Any, call: str, cost: int | None, attempt: bool, hold: int, enforce: int, lease_s: int | None, counts: bool
+            self,
+            where: Any,
+            call: str,
+            cost: int | None,
+            attempt: bool,
+            hold: int,
+            enforce: int,
+            lease_s: int | None,
+            counts: bool,
         ) -> None:
             sid, parents = where
             amounts = {} if cost is None else {"cost": cost}
-            said = book.reserve(call, limits, sid=self._id(sid)[0], parents=self._id(*parents), count_attempt=attempt, hold=hold > 0,
-                                enforce=enforce > 0, amounts=amounts, lease_s=lease_s, expiry_counts=counts)  # fmt: skip
-            self.model, granted = self.model.reserve(sid, call, parents, attempt=attempt, hold=hold > 0, enforce=enforce > 0, cost=cost,
-                                                     limits=limits, lease_s=lease_s, counts=counts)  # fmt: skip
+            said = book.reserve(
+                call,
+                limits,
+                sid=self._id(sid)[0],
+                parents=self._id(*parents),
+                count_attempt=attempt,
+                hold=hold > 0,
+                enforce=enforce > 0,
+                amounts=amounts,
+                lease_s=lease_s,
+                expiry_counts=counts,
+            )
+            self.model, granted = self.model.reserve(
+                sid,
+                call,
+                parents,
+                attempt=attempt,
+                hold=hold > 0,
+                enforce=enforce > 0,
+                cost=cost,
+                limits=limits,
+                lease_s=lease_s,
+                counts=counts,
+            )
             assert said.granted is granted
 
         @rule(where=SESSIONS, call=CALLS, result=st.sampled_from(RESULTS), cost=COSTS)
         def settle(self, where: Any, call: str, result: Any, cost: int | None) -> None:
             sid, parents = where
             amounts = {} if cost is None else {"cost": cost}
-            said = book.settle(call, result, limits, sid=self._id(sid)[0], parents=self._id(*parents), amounts=amounts)
+            said = book.settle(
+                call,
+                result,
+                limits,
+                sid=self._id(sid)[0],
+                parents=self._id(*parents),
+                amounts=amounts,
+            )
             self.model = self.model.settle(sid, call, parents, result, cost)
             assert as_tuple(said) == self.model.count(sid).counters()
 
@@ -96,23 +149,33 @@ def machine(timed: TimedBook, limits: tuple[Limit, ...]) -> type[RuleBasedStateM
 
         @invariant()
         def the_counters_agree(self) -> None:
-            """Reading a session also ends its leases that have run out, so none is left when the next rule is followed."""
+            """Reading a session also ends its leases that have run out, so none is left when the
+            next rule is followed.
+            """
             for sid in ("root", "child", "grandchild"):
                 count, snapshot = self.model.count(sid), book.snapshot(self._id(sid)[0])
                 assert as_tuple(snapshot.totals) == count.counters(), sid
                 cost = snapshot.amounts.get("", {}).get("cost", Amount())
-                assert (cost.spent, cost.reserved) == (count.spent / 1_000_000, count.reserved / 1_000_000), sid
+                assert (cost.spent, cost.reserved) == (
+                    count.spent / 1_000_000,
+                    count.reserved / 1_000_000,
+                ), sid
 
     return LedgerMachine
 
 
 @pytest.mark.parametrize("limits", [LIMITS, WINDOWED], ids=["totals", "windows"])
 def test_a_walk_agrees_with_the_model(timed: TimedBook, limits: tuple[Limit, ...]) -> None:
-    run_state_machine_as_test(machine(timed, limits), settings=settings(max_examples=30, stateful_step_count=25, deadline=None))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
+        machine(timed, limits),
+        settings=settings(max_examples=30, stateful_step_count=25, deadline=None),
+    )  # type: ignore[no-untyped-call]
 
 
 def stroll(walker: Any, rng: random.Random, steps: int) -> None:
-    """A long walk: hypothesis finds the short ones, and seldom the ones in which much has happened before."""
+    """A long walk: hypothesis finds the short ones, and seldom the ones in which much has happened
+    before.
+    """
     for _ in range(steps):
         where, call, cost = rng.choice(TREE), rng.choice(NAMES), rng.choice(PRICES)
         match rng.choices(["reserve", "settle", "renew", "time", "reset"], [45, 30, 8, 14, 3])[0]:
@@ -126,14 +189,18 @@ def stroll(walker: Any, rng: random.Random, steps: int) -> None:
                 walker.time_passes(rng.choice(STEPS_S))
             case _:
                 walker.reset(where[0])
-                for name in rng.choice([(), NAMES]):  # calls that ran when their session was forgotten, and are held above it
+                for name in rng.choice(
+                    [(), NAMES]
+                ):  # calls that ran when their session was forgotten, and are held above it
                     ask(walker, rng, where, name, cost)
         walker.the_counters_agree()
 
 
 def ask(walker: Any, rng: random.Random, where: Any, call: str, cost: int | None) -> None:
     lease_s, attempt = rng.choice([None, LEASE_S, LEASE_S]), rng.random() < 0.8
-    walker.reserve(where, call, cost, attempt, rng.randrange(5), rng.randrange(6), lease_s, rng.random() < 0.5)
+    walker.reserve(
+        where, call, cost, attempt, rng.randrange(5), rng.randrange(6), lease_s, rng.random() < 0.5
+    )
 
 
 @pytest.mark.parametrize("limits", [LIMITS, WINDOWED], ids=["totals", "windows"])
@@ -142,7 +209,7 @@ def test_long_walks_agree_with_the_model(timed: TimedBook, limits: tuple[Limit, 
         stroll(machine(timed, limits)(), random.Random(seed), 60)
 
 
-# --- Histories -----------------------------------------------------------------------------------------------------------------
+# --- Histories ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -175,7 +242,9 @@ def follow(model: Model, what: tuple[Any, ...]) -> tuple[Model, Any]:
 
 
 def is_linearisable(history: list[Event]) -> bool:
-    """Whether some order explains all answers and never puts an operation before one that had ended when it began."""
+    """Whether some order explains all answers and never puts an operation before one that had ended
+    when it began.
+    """
     seen: set[Any] = set()
 
     def search(model: Model, left: frozenset[int]) -> bool:
@@ -234,7 +303,10 @@ def test_histories_of_threads_can_be_explained(book: Book, eager_threads: None) 
         history = record(book, f"history {seed} {time.time_ns()}", plans)
         assert len(history) == sum(map(len, plans)), "a thread raised"
         assert is_linearisable(history), history
-        overlaps += sum(one.began < other.ended and other.began < one.ended for one, other in itertools.combinations(history, 2))
+        overlaps += sum(
+            one.began < other.ended and other.began < one.ended
+            for one, other in itertools.combinations(history, 2)
+        )
     assert overlaps > 0  # else nothing ran at once, and nothing was shown
 
 
@@ -242,6 +314,9 @@ def test_the_check_itself_finds_a_wrong_history() -> None:
     """Six calls were granted at once where five fit; and an answer was given before its cause."""
     over = [Event(0.0, 1.0, ("reserve", str(number)), True) for number in range(6)]
     assert not is_linearisable(over)
-    early = [Event(0.0, 1.0, ("read",), (1, 0, 0, 0, 0, 1)), Event(2.0, 3.0, ("reserve", "a"), True)]
+    early = [
+        Event(0.0, 1.0, ("read",), (1, 0, 0, 0, 0, 1)),
+        Event(2.0, 3.0, ("reserve", "a"), True),
+    ]
     assert not is_linearisable(early)
     assert is_linearisable([Event(0.0, 2.5, ("read",), (1, 0, 0, 0, 0, 1)), early[1]])

@@ -1,4 +1,6 @@
-"""A cluster of three real nodes: the whole conformance suite, for threads and for event loops, and slots that move."""
+"""A cluster of three real nodes: the whole conformance suite, for threads and for event loops, and
+slots that move.
+"""
 
 from __future__ import annotations
 
@@ -68,17 +70,26 @@ class TestClusterForLoops(OnCluster):
 
 def session_in(first: int, last: int) -> str:
     """A new session whose keys are in one of these slots."""
-    return next(name for name in (f"s{next(numbers)}" for _ in itertools.count()) if first <= key_slot(f"{{{name}}}".encode()) <= last)
+    return next(
+        name
+        for name in (f"s{next(numbers)}" for _ in itertools.count())
+        if first <= key_slot(f"{{{name}}}".encode()) <= last
+    )
 
 
 async def test_one_batch_reaches_sessions_on_every_node(cluster: ValkeyCluster) -> None:
     guard = Edictum(limits=OperationLimits(max_tool_calls=2), backend=cluster.url)
     sessions = [session_in(*share) for share in cluster.SHARES for _ in range(5)]
     ran: list[str] = []
-    calls = [guard.dispatch("work", {"session": it}, lambda session: ran.append(session), session_id=it) for it in sessions * 4]
+    calls = [
+        guard.dispatch("work", {"session": it}, lambda session: ran.append(session), session_id=it)
+        for it in sessions * 4
+    ]
     await asyncio.gather(*calls)
     assert sorted(ran) == sorted(sessions * 2)
-    listed = {it.session_id: it.totals.executions for it in await guard.backend.sessions(limit=10_000)}  # type: ignore[attr-defined]
+    listed = {
+        it.session_id: it.totals.executions for it in await guard.backend.sessions(limit=10_000)
+    }  # type: ignore[attr-defined]
     assert {session: listed[session] for session in sessions} == dict.fromkeys(sessions, 2)
     await guard.close()
 
@@ -116,7 +127,9 @@ def test_a_slot_that_moves_is_followed(cluster: ValkeyCluster, wrap: Any) -> Non
 
 @pytest.mark.parametrize("wrap", [lambda ledger: ledger, OnLoop], ids=["thread", "loop"])
 def test_sessions_in_use_move_with_their_slot(cluster: ValkeyCluster, wrap: Any) -> None:
-    """In one step, as Valkey 9 does it: calls go on all the time, and none is lost or counted twice."""
+    """In one step, as Valkey 9 does it: calls go on all the time, and none is lost or counted
+    twice.
+    """
     ledger: Any = wrap(open_ledger(f"{cluster.url}?wait=10"))
     book, session = Book(ledger), session_in(0, 16383)
     slot, ran = key_slot(f"{{{session}}}".encode()), 0
@@ -124,7 +137,16 @@ def test_sessions_in_use_move_with_their_slot(cluster: ValkeyCluster, wrap: Any)
     target = next(node for node in cluster.nodes if node is not source)
     book.reserve("held", sid=session)
     try:
-        cluster.command(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", cluster.command(target, "CLUSTER", "MYID"))
+        cluster.command(
+            source,
+            "CLUSTER",
+            "MIGRATESLOTS",
+            "SLOTSRANGE",
+            slot,
+            slot,
+            "NODE",
+            cluster.command(target, "CLUSTER", "MYID"),
+        )
     except redis.ResponseError as exc:
         pytest.skip(f"this server moves slots key by key: {exc}")
     while owner_of(cluster, slot) is source:
@@ -171,8 +193,14 @@ def test_a_replica_that_takes_over_is_found_though_the_node_in_the_url_is_gone(w
 
 def replicated(cluster: ValkeyCluster) -> list[bool]:
     """Whether the spare node follows, and has everything."""
-    one, other = (str(cluster.command(node, "INFO", "replication")) for node in (cluster.nodes[0], cluster.nodes[3]))
-    offsets = [next(line for line in text.splitlines() if line.startswith("master_repl_offset")) for text in (one, other)]
+    one, other = (
+        str(cluster.command(node, "INFO", "replication"))
+        for node in (cluster.nodes[0], cluster.nodes[3])
+    )
+    offsets = [
+        next(line for line in text.splitlines() if line.startswith("master_repl_offset"))
+        for text in (one, other)
+    ]
     return ["master_link_status:up" in other, offsets[0] == offsets[1]]
 
 

@@ -1,4 +1,6 @@
-"""Event loops have a connection of their own; threads share one; what a loop leaves behind when it ends is not lost."""
+"""Event loops have a connection of their own; threads share one; what a loop leaves behind when it
+ends is not lost.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ async def settle_in(ledger: Any) -> None:
 
 
 def connections_become(url: str, number: int) -> bool:
-    """Whether the server comes to have so many besides the one that asks: it notices a little later that a client has gone."""
+    """Whether the server comes to have so many besides the one that asks: it notices a little later
+    that a client has gone.
+    """
     with redis.Redis.from_url(url) as admin:
         for _ in range(500):
             if len(admin.client_list()) == number + 1:
@@ -103,10 +107,12 @@ def run_python(code: str, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-# --- Who uses which ------------------------------------------------------------------------------------------------------------
+# --- Who uses which -------------------------------------------------------------------------------
 
 
-async def test_coroutines_have_a_connection_of_their_loop_and_threads_share_one(quiet_ledger: Any, quiet_url: str) -> None:
+async def test_coroutines_have_a_connection_of_their_loop_and_threads_share_one(
+    quiet_ledger: Any, quiet_url: str
+) -> None:
     assert connections_become(quiet_url, 1)
     await settle_in(quiet_ledger)
     assert connections_become(quiet_url, 2)
@@ -149,7 +155,9 @@ def test_a_loop_for_one_call_opens_no_connection(quiet_url: str) -> None:
 
 
 async def test_calls_that_wait_together_go_out_together(ledger: Any, valkey_url: str) -> None:
-    """Scripts that one write carries run in the order they were sent, and take one turn of the server's loop."""
+    """Scripts that one write carries run in the order they were sent, and take one turn of the
+    server's loop.
+    """
     await settle_in(ledger)
     sizes: list[int] = []
     store = ledger._couriers.here()._store
@@ -162,15 +170,19 @@ async def test_calls_that_wait_together_go_out_together(ledger: Any, valkey_url:
 
     store.execute = count
     session = unique("together")
-    grants = await asyncio.gather(*(ledger.reserve(Reservation(session, str(number), SCOPES, ())) for number in range(40)))
+    grants = await asyncio.gather(
+        *(ledger.reserve(Reservation(session, str(number), SCOPES, ())) for number in range(40))
+    )
     assert [grant.counters.attempts for grant in grants] == list(range(1, 41))
     assert sizes == [40]
 
 
-# --- Synchronous calls inside a loop, and loops that are blocked ---------------------------------------------------------------
+# --- Synchronous calls inside a loop, and loops that are blocked ----------------------------------
 
 
-async def test_a_synchronous_call_inside_a_loop_does_not_wait_for_that_loop(valkey_url: str) -> None:
+async def test_a_synchronous_call_inside_a_loop_does_not_wait_for_that_loop(
+    valkey_url: str,
+) -> None:
     session = unique("inside")
     guard = Edictum(tools=READ, backend=f"{valkey_url}?wait=5")
     await settle_in(guard.backend)
@@ -180,25 +192,33 @@ async def test_a_synchronous_call_inside_a_loop_does_not_wait_for_that_loop(valk
         assert outcome.notes == ()
     assert guard.session(session).executions == 3
     guard.session(session).reset()
-    await settle_in(guard.backend)  # nothing is left in the loop that would be sent now, after the reset
+    await settle_in(
+        guard.backend
+    )  # nothing is left in the loop that would be sent now, after the reset
     assert (await guard.backend.snapshot(session)).totals.executions == 0  # type: ignore[misc]
     await guard.close()
 
 
 async def test_a_loop_that_was_blocked_is_not_held_against_the_store(valkey_url: str) -> None:
-    """A tool that does not await stops the loop for longer than calls wait, while others wait for the store."""
-    guard = Edictum(limits=OperationLimits(max_tool_calls=None), tools=READ, backend=f"{valkey_url}?wait=0.5")
+    """A tool that does not await stops the loop for longer than calls wait, while others wait for
+    the store.
+    """
+    guard = Edictum(
+        limits=OperationLimits(max_tool_calls=None), tools=READ, backend=f"{valkey_url}?wait=0.5"
+    )
     await settle_in(guard.backend)
     bodies = [lambda: time.sleep(1.2), *[lambda: "done"] * 20]
     session = unique("blocked")
     for _ in range(2):
-        outcomes = await asyncio.gather(*(guard.dispatch("work", {}, body, session_id=session) for body in bodies))
+        outcomes = await asyncio.gather(
+            *(guard.dispatch("work", {}, body, session_id=session) for body in bodies)
+        )
         assert [type(it) for it in outcomes] == [ToolExecutionResult] * len(bodies)
     assert (await guard.backend.snapshot(session)).totals.executions == 2 * len(bodies)  # type: ignore[misc]
     await guard.close()
 
 
-# --- Loops that end ------------------------------------------------------------------------------------------------------------
+# --- Loops that end -------------------------------------------------------------------------------
 
 
 async def _held(ledger: Any, session: str) -> None:
@@ -214,8 +234,14 @@ def test_what_a_loop_did_not_send_is_sent_when_it_ends(ledger: Any, valkey_url: 
     assert executions(valkey_url, session) == (1, 0)
 
 
-@pytest.mark.parametrize("then", ["PORTAL.run(ledger.close())", "asyncio.run(ask()); time.sleep(1)"], ids=["closing", "another loop"])
-def test_what_a_loop_did_not_send_is_sent_even_if_it_was_closed_without_an_end(valkey_url: str, then: str) -> None:
+@pytest.mark.parametrize(
+    "then",
+    ["PORTAL.run(ledger.close())", "asyncio.run(ask()); time.sleep(1)"],
+    ids=["closing", "another loop"],
+)
+def test_what_a_loop_did_not_send_is_sent_even_if_it_was_closed_without_an_end(
+    valkey_url: str, then: str
+) -> None:
     """By whoever comes next: the end of the ledger, or another loop that asks."""
     session = unique("closed")
     said = run_python(
@@ -262,7 +288,10 @@ def test_a_call_that_is_cancelled_with_its_loop_is_counted(ledger: Any, valkey_u
             started.set()
             await asyncio.Future()
 
-        calls = [asyncio.create_task(guard.dispatch("work", {}, body, session_id=session)) for _ in range(5)]
+        calls = [
+            asyncio.create_task(guard.dispatch("work", {}, body, session_id=session))
+            for _ in range(5)
+        ]
         await started.wait()
         while (await ledger.snapshot(session)).totals.in_flight < len(calls):
             pass
@@ -272,21 +301,29 @@ def test_a_call_that_is_cancelled_with_its_loop_is_counted(ledger: Any, valkey_u
     assert executions(valkey_url, session) == (5, 0)
 
 
-async def test_cancelling_every_task_of_a_loop_that_goes_on_mixes_up_no_answers(ledger: Any, valkey_url: str) -> None:
+async def test_cancelling_every_task_of_a_loop_that_goes_on_mixes_up_no_answers(
+    ledger: Any, valkey_url: str
+) -> None:
     await settle_in(ledger)
     session = unique("every task")
     for number in range(20):
-        steps = [Reservation(session, f"{number}-{call}", SCOPES, (), lease_s=1.0) for call in range(5)]
+        steps = [
+            Reservation(session, f"{number}-{call}", SCOPES, (), lease_s=1.0) for call in range(5)
+        ]
         asking = [asyncio.create_task(ledger.reserve(step)) for step in steps]
         for _ in range(1 + number % 4):  # not sent yet, under way, answered
             await asyncio.sleep(0)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
-        answer = await ledger.renew(session, "another call", 10.0)  # not the answer to a reservation
+        answer = await ledger.renew(
+            session, "another call", 10.0
+        )  # not the answer to a reservation
         assert answer is False
     await ledger.close()
-    for _ in range(200):  # a reservation may reach the server after its release did; then its lease ends it
+    for _ in range(
+        200
+    ):  # a reservation may reach the server after its release did; then its lease ends it
         if executions(valkey_url, session) == (0, 0):
             return
         await asyncio.sleep(0.05)
@@ -301,10 +338,14 @@ def executions(url: str, session: str) -> tuple[int, int]:
     return totals.executions, totals.in_flight
 
 
-def test_a_loop_that_stops_while_the_store_is_down_does_not_keep_the_circuit_open(valkey_url: str) -> None:
+def test_a_loop_that_stops_while_the_store_is_down_does_not_keep_the_circuit_open(
+    valkey_url: str,
+) -> None:
     port = urlsplit(valkey_url).port
     proxy = Proxy(port or 0)
-    guard = Edictum(tools=READ, backend=f"{valkey_url.replace(f':{port}', f':{proxy.port}')}?wait=1")
+    guard = Edictum(
+        tools=READ, backend=f"{valkey_url.replace(f':{port}', f':{proxy.port}')}?wait=1"
+    )
     loop = asyncio.new_event_loop()
     loop.run_until_complete(settle_in(guard.backend))
     proxy.cut()
@@ -313,7 +354,10 @@ def test_a_loop_that_stops_while_the_store_is_down_does_not_keep_the_circuit_ope
     assert outcome.policy_error
     proxy.mode = "clean"  # the loop stands still now, and what it was sending with it
     for _ in range(100):
-        if isinstance(guard.dispatch_sync("work", {}, lambda: "ran", session_id=unique("stops")), ToolExecutionResult):
+        if isinstance(
+            guard.dispatch_sync("work", {}, lambda: "ran", session_id=unique("stops")),
+            ToolExecutionResult,
+        ):
             break
         time.sleep(0.1)
     else:
@@ -324,11 +368,17 @@ def test_a_loop_that_stops_while_the_store_is_down_does_not_keep_the_circuit_ope
     proxy.close()
 
 
-async def test_a_store_that_falls_silent_is_not_asked_for_every_call(valkey_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The thread has a connection that looks sound; that is no reason to think that the store answers."""
+async def test_a_store_that_falls_silent_is_not_asked_for_every_call(
+    valkey_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread has a connection that looks sound; that is no reason to think that the store
+    answers.
+    """
     port = urlsplit(valkey_url).port
     proxy = Proxy(port or 0)
-    guard = Edictum(tools=READ, backend=f"{valkey_url.replace(f':{port}', f':{proxy.port}')}?wait=0.5")
+    guard = Edictum(
+        tools=READ, backend=f"{valkey_url.replace(f':{port}', f':{proxy.port}')}?wait=0.5"
+    )
     await settle_in(guard.backend)
     proxy.mode = "silent"
     for _ in range(20):
@@ -349,12 +399,21 @@ async def test_a_store_that_falls_silent_is_not_asked_for_every_call(valkey_url:
 
 
 def test_two_loops_and_a_thread_share_a_limit(valkey_url: str) -> None:
-    guard, session, ran = Edictum(limits=OperationLimits(max_tool_calls=30), backend=f"{valkey_url}?wait=10"), unique("share"), []
+    guard, session, ran = (
+        Edictum(limits=OperationLimits(max_tool_calls=30), backend=f"{valkey_url}?wait=10"),
+        unique("share"),
+        [],
+    )
     loops = [Loop(), Loop()]
 
     async def agent() -> None:
         await settle_in(guard.backend)
-        await asyncio.gather(*(guard.dispatch("work", {}, lambda: ran.append(1), session_id=session) for _ in range(30)))
+        await asyncio.gather(
+            *(
+                guard.dispatch("work", {}, lambda: ran.append(1), session_id=session)
+                for _ in range(30)
+            )
+        )
 
     working = [asyncio.run_coroutine_threadsafe(agent(), loop.loop) for loop in loops]
     for _ in range(30):
@@ -399,12 +458,16 @@ def test_a_fork_leaves_the_connection_of_its_parents_loop_alone(valkey_url: str)
     assert said == [0, 31, 0]
 
 
-# --- A server that cannot write now --------------------------------------------------------------------------------------------
+# --- A server that cannot write now ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("in_loop", [False, True], ids=["thread", "loop"])
-def test_a_call_that_ran_while_the_server_was_a_replica_is_counted_later(own_server: Valkey, in_loop: bool) -> None:
-    """As in a fail-over: for a while the server refuses every write, and then it is a primary again."""
+def test_a_call_that_ran_while_the_server_was_a_replica_is_counted_later(
+    own_server: Valkey, in_loop: bool
+) -> None:
+    """As in a fail-over: for a while the server refuses every write, and then it is a primary
+    again.
+    """
     ledger: Any = open_ledger(f"{own_server.url}?wait=1&lease=30")
     book: Any = OnLoop(ledger) if in_loop else ledger
     answer = (lambda it: it) if in_loop else PORTAL.run

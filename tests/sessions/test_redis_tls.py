@@ -1,4 +1,6 @@
-"""``rediss://`` and ``valkeys://`` over real TLS, and signing in: what is trusted works, the rest is refused and says what to do."""
+"""``rediss://`` and ``valkeys://`` over real TLS, and signing in: what is trusted works, the rest
+is refused and says what to do.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def refusal(url: str) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["rediss", "valkeys"])
-def test_a_trusted_authority(front: TlsFront, authority: Authority, scheme: str, opened: Any) -> None:
+def test_a_trusted_authority(
+    front: TlsFront, authority: Authority, scheme: str, opened: Any
+) -> None:
     book = Book(opened(f"{scheme}://127.0.0.1:{front.port}/0?ssl_ca_certs={authority.file}"))
     session = f"tls {scheme} {authority.file}"
     book.reset(session)
@@ -80,7 +84,9 @@ def test_a_certificate_of_our_own(valkey_url: str, authority: Authority, opened:
     front = TlsFront(urlsplit(valkey_url).port or 0, context)
     where = f"rediss://127.0.0.1:{front.port}/0?ssl_ca_certs={authority.file}"
     certificate, key = authority.client_files("agent@example.org")
-    assert Book(opened(f"{where}&ssl_certfile={certificate}&ssl_keyfile={key}")).run("a", sid=f"certificate {authority.file}")
+    assert Book(opened(f"{where}&ssl_certfile={certificate}&ssl_keyfile={key}")).run(
+        "a", sid=f"certificate {authority.file}"
+    )
     assert f"rediss://127.0.0.1:{front.port}/0" in refusal(where)
     front.close()
 
@@ -106,7 +112,9 @@ def test_a_certificate_for_another_server(valkey_url: str, authority: Authority)
 
 
 def test_a_port_without_tls() -> None:
-    """It answers as a server without TLS does when it happens to see the end of a line in a handshake; else it waits for one."""
+    """It answers as a server without TLS does when it happens to see the end of a line in a
+    handshake; else it waits for one.
+    """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -115,22 +123,51 @@ def test_a_port_without_tls() -> None:
 
     loop = Loop()
     server = loop.run(asyncio.start_server, answer, "127.0.0.1", 0)
-    assert "does not speak TLS on this port" in refusal(f"rediss://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+    assert "does not speak TLS on this port" in refusal(
+        f"rediss://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    )
     loop.run(server.close)
     loop.end()
 
 
-# --- Signing in -----------------------------------------------------------------------------------------------------------------
+# --- Signing in -----------------------------------------------------------------------------------
 
 
-RIGHTS = ("~edictum:*", "+@read", "+@write", "+@scripting", "+info", "+time", "+select", "+cluster|slots")
+RIGHTS = (
+    "~edictum:*",
+    "+@read",
+    "+@write",
+    "+@scripting",
+    "+info",
+    "+time",
+    "+select",
+    "+cluster|slots",
+)
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Valkey]:
-    """A server with a password for the default user, and more users: two with what a ledger needs, one with less."""
-    users = ("--user", "ledger", "on", ">key", *RIGHTS, "--user", "odd", "on", ">p@ss/w?rd", *RIGHTS,
-             "--user", "reader", "on", ">key", "~*", "+@read")  # fmt: skip
+    """A server with a password for the default user, and more users: two with what a ledger needs,
+    one with less.
+    """
+    users = (
+        "--user",
+        "ledger",
+        "on",
+        ">key",
+        *RIGHTS,
+        "--user",
+        "odd",
+        "on",
+        ">p@ss/w?rd",
+        *RIGHTS,
+        "--user",
+        "reader",
+        "on",
+        ">key",
+        "~*",
+        "+@read",
+    )
     try:
         server = Valkey("--requirepass", "sesame", *users)
     except (NoServer, OSError) as exc:

@@ -1,4 +1,6 @@
-"""Leases of calls are kept alive from their grant until they are settled, and run out when nobody is there any more."""
+"""Leases of calls are kept alive from their grant until they are settled, and run out when nobody
+is there any more.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from edictum import AuditEvent, Edictum, OperationLimits, ToolDenied, ToolExecutionResult, Verdict, postcondition, session_contract
+from edictum import (
+    AuditEvent,
+    Edictum,
+    OperationLimits,
+    ToolDenied,
+    ToolExecutionResult,
+    Verdict,
+    postcondition,
+    session_contract,
+)
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
 from edictum.runtime.renewal import LeasedFlow, Renewals
 from edictum.sessions import MemoryLedger
@@ -21,7 +32,9 @@ READ = {"work": {"side_effect": "read"}}
 
 
 class Watched(MemoryLedger):
-    """Counts renewals. Its clock is moved by the tests: a machine that is late cannot make a lease run out."""
+    """Counts renewals. Its clock is moved by the tests: a machine that is late cannot make a lease
+    run out.
+    """
 
     def __init__(self) -> None:
         self.time = FakeClock()
@@ -89,7 +102,7 @@ async def test_a_ticket_keeps_its_slot_and_a_forgotten_one_does_not() -> None:
     assert (guard.session().executions, guard.session().in_flight) == (1, 0)
 
 
-# --- Before and after the tool ---------------------------------------------------------------------------------------------------
+# --- Before and after the tool --------------------------------------------------------------------
 
 Wait = Callable[[], Awaitable[None]]
 
@@ -146,7 +159,9 @@ async def by_ticket_sync(guard: Edictum) -> Any:
 async def test_a_slot_is_kept_before_and_after_the_tool(
     slow: Callable[[Wait], dict[str, Any]], make_call: Callable[[Edictum], Awaitable[Any]]
 ) -> None:
-    """While the first call waits for longer than its lease, outside of its tool, a second one is refused."""
+    """While the first call waits for longer than its lease, outside of its tool, a second one is
+    refused.
+    """
     ledger, meanwhile = Watched(), []
 
     async def wait() -> None:
@@ -155,7 +170,9 @@ async def test_a_slot_is_kept_before_and_after_the_tool(
             await asyncio.to_thread(ledger.outlive_the_lease)
             meanwhile.append(await make_call(guard))
 
-    guard = Edictum(tools=READ, backend=ledger, limits=OperationLimits(max_tool_calls=1), **slow(wait))
+    guard = Edictum(
+        tools=READ, backend=ledger, limits=OperationLimits(max_tool_calls=1), **slow(wait)
+    )
     first = await make_call(guard)
     assert [type(first), type(meanwhile[-1])] == [ToolExecutionResult, ToolDenied]
     assert (guard.session().executions, guard.session().in_flight) == (1, 0)
@@ -180,7 +197,7 @@ async def test_a_call_that_is_thrown_away_before_its_tool_is_not_renewed() -> No
     assert not guard._state.ports.renewals._held  # type: ignore[union-attr]
 
 
-# --- Which leases are held -------------------------------------------------------------------------------------------------------
+# --- Which leases are held ------------------------------------------------------------------------
 
 
 def flow_of(*effects: Any) -> Any:
@@ -199,7 +216,9 @@ def held_by(reservation: Reservation, answer: Any) -> tuple[Renewals, LeasedFlow
 
 def test_a_lease_is_held_until_its_settlement_is_answered() -> None:
     renewals, flow = held_by(Reservation("s", "a", (), (), lease_s=60.0), Grant(True, Counters()))
-    assert [held.settling for held in renewals._held] == [True]  # it is renewed still, and nobody is told when it is gone
+    assert [held.settling for held in renewals._held] == [
+        True
+    ]  # it is renewed still, and nobody is told when it is gone
     flow.send(Counters())
     assert not renewals._held
 
@@ -210,7 +229,10 @@ def test_a_lease_is_held_until_its_settlement_is_answered() -> None:
         (Reservation("s", "a", (), (), lease_s=60.0), False),
         (Reservation("s", "a", (), (), lease_s=60.0, hold=False), True),
         (Reservation("s", "a", (), ()), True),
-        (Reservation("s", "a", (), (), lease_s=500.0), True),  # chosen to be long enough: to renew it would make it shorter
+        (
+            Reservation("s", "a", (), (), lease_s=500.0),
+            True,
+        ),  # chosen to be long enough: to renew it would make it shorter
     ],
 )
 def test_other_leases_are_left_alone(reservation: Reservation, granted: bool) -> None:
@@ -218,10 +240,12 @@ def test_other_leases_are_left_alone(reservation: Reservation, granted: bool) ->
     assert not renewals._held
 
 
-# --- When it goes wrong ----------------------------------------------------------------------------------------------------------
+# --- When it goes wrong ---------------------------------------------------------------------------
 
 
-async def test_a_lease_that_is_lost_is_reported_and_the_call_counts(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lease_that_is_lost_is_reported_and_the_call_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     guard = make_guard(Watched())
 
     async def body() -> None:

@@ -1,4 +1,6 @@
-"""The quick way through the in-memory ledger, ``enter`` and ``leave``, counts exactly as ``reserve`` and ``settle`` do."""
+"""The quick way through the in-memory ledger, ``enter`` and ``leave``, counts exactly as
+``reserve`` and ``settle`` do.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,33 @@ Result = Literal["success", "failure", "release"]
 
 
 def limit(metric: Metric, maximum: int, scope: str) -> Limit:
-    return Limit(name="a limit", metric=metric, maximum=maximum, scope="" if metric is Metric.ATTEMPTS else scope)
+    return Limit(
+        name="a limit",
+        metric=metric,
+        maximum=maximum,
+        scope="" if metric is Metric.ATTEMPTS else scope,
+    )
 
 
-limits = st.lists(st.builds(limit, st.sampled_from(METRICS), st.integers(0, 4), st.sampled_from(SCOPES)), max_size=3).map(tuple)
-steps = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["success", "success", "failure", "release"]), st.booleans()), max_size=30)
+limits = st.lists(
+    st.builds(limit, st.sampled_from(METRICS), st.integers(0, 4), st.sampled_from(SCOPES)),
+    max_size=3,
+).map(tuple)
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.sampled_from(["success", "success", "failure", "release"]),
+        st.booleans(),
+    ),
+    max_size=30,
+)
 
 
 @dataclass
 class Caller:
-    """Makes the same calls in one of two ways: as the lifecycle does, by a seat where there is one free; or the long way."""
+    """Makes the same calls in one of two ways: as the lifecycle does, by a seat where there is one
+    free; or the long way.
+    """
 
     seat: Seat
     quick: bool
@@ -37,7 +56,9 @@ class Caller:
         if self.quick and self.ledger.enter("s", call, self.seat) is not None:
             self.running[call] = True
             return True
-        granted = self.ledger.reserve(Reservation("s", call, self.seat.scopes, self.seat.limits)).granted
+        granted = self.ledger.reserve(
+            Reservation("s", call, self.seat.scopes, self.seat.limits)
+        ).granted
         if granted:
             self.running[call] = False
         return granted
@@ -52,7 +73,9 @@ class Caller:
 
 
 @given(limits, steps)
-def test_a_seat_counts_as_a_reservation_does(limits: tuple[Limit, ...], steps: list[tuple[int, Result, bool]]) -> None:
+def test_a_seat_counts_as_a_reservation_does(
+    limits: tuple[Limit, ...], steps: list[tuple[int, Result, bool]]
+) -> None:
     seat = Seat(SCOPES, limits)
     callers = [Caller(seat, quick=True), Caller(seat, quick=False)]
     for number, (slot, result, twice) in enumerate(steps):
@@ -93,5 +116,11 @@ def test_the_same_call_reserved_again_is_granted_and_counted_once() -> None:
 
 
 def test_windows_and_budgets_have_no_seats() -> None:
-    assert seat_for(("",), (Limit(name="rate", metric=Metric.EXECUTIONS, maximum=1, window_s=60),)) is None
-    assert seat_for(("",), (Limit(name="cost", metric=Metric.AMOUNT, maximum=1, amount="cost"),)) is None
+    assert (
+        seat_for(("",), (Limit(name="rate", metric=Metric.EXECUTIONS, maximum=1, window_s=60),))
+        is None
+    )
+    assert (
+        seat_for(("",), (Limit(name="cost", metric=Metric.AMOUNT, maximum=1, amount="cost"),))
+        is None
+    )

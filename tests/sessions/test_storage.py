@@ -9,7 +9,12 @@ from edictum.core.limits import Reservation
 from edictum.sessions import MemoryBackend, StorageLedger
 from edictum.testing.ledger import limits
 
-TAKING = range(2, 8)  # the first increment of a call counts its attempt; then it takes three slots in each of two scopes
+TAKING = range(
+    2,
+    8,
+    # the first increment of a call counts its attempt; then it takes three slots in each of two
+    # scopes
+)
 
 
 class Flaky(MemoryBackend):
@@ -52,7 +57,9 @@ async def test_a_failure_after_the_slots_were_taken_costs_none() -> None:
     assert (await ledger.reserve(Reservation("s", "b", ("", "work"), bounds))).granted
 
 
-async def test_what_cannot_be_given_back_is_told_and_the_rest_is_given_back(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_cannot_be_given_back_is_told_and_the_rest_is_given_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Broken(Flaky):
         async def increment(self, key: str, amount: float = 1) -> float:
             if amount < 0 and key.endswith(":execs"):
@@ -63,11 +70,23 @@ async def test_what_cannot_be_given_back_is_told_and_the_rest_is_given_back(capl
     with pytest.raises(ConnectionError, match="for a moment"):
         await StorageLedger(storage).reserve(Reservation("s", "a", ("", "work"), ()))
     assert "could not be given back: away again" in caplog.text
-    assert [await storage.get(f"s:s:{name}") for name in ("execs", "succ", "fail")] == ["1", "0", "0"]
+    assert [await storage.get(f"s:s:{name}") for name in ("execs", "succ", "fail")] == [
+        "1",
+        "0",
+        "0",
+    ]
 
 
 async def test_a_look_writes_nothing() -> None:
     storage = MemoryBackend()
-    look = Reservation("s", "look", ("", "work"), limits(max_tool_calls=1), count_attempt=False, hold=False, per_tool=True)
+    look = Reservation(
+        "s",
+        "look",
+        ("", "work"),
+        limits(max_tool_calls=1),
+        count_attempt=False,
+        hold=False,
+        per_tool=True,
+    )
     assert (await StorageLedger(storage).reserve(look)).granted
     assert storage._values == {}

@@ -47,12 +47,20 @@ SCOPES = ("", "work")
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "memory":
         return "memory:"
-    return f"sqlite:///{tmp_path}/s.db" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
+    return (
+        f"sqlite:///{tmp_path}/s.db"
+        if request.param == "sqlite"
+        else request.getfixturevalue(f"{request.param}_url")
+    )
 
 
 @pytest.fixture(params=["sqlite", "valkey", "postgres"])
 def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/s.db" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
+    return (
+        f"sqlite:///{tmp_path}/s.db"
+        if request.param == "sqlite"
+        else request.getfixturevalue(f"{request.param}_url")
+    )
 
 
 @pytest.fixture(params=["valkey", "postgres"])
@@ -96,7 +104,7 @@ async def until_served(guard: Edictum, session: str) -> Any:
     raise AssertionError("the store did not come back")
 
 
-# --- Session contracts ----------------------------------------------------------------------------------------------------------
+# --- Session contracts ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("read", ["executions", "per_tool"])
@@ -106,7 +114,9 @@ async def test_calls_that_start_together_are_judged_in_one_order(url: str, read:
     def used(session: SessionView) -> int:
         return session.executions if read == "executions" else session.per_tool.get("work", 0)
 
-    three = session_contract(lambda session: Verdict.fail("three are enough") if used(session) >= 3 else Verdict.pass_())
+    three = session_contract(
+        lambda session: Verdict.fail("three are enough") if used(session) >= 3 else Verdict.pass_()
+    )
     guard, session, ran = Edictum(contracts=[three], tools=READ, backend=url), unique("order"), []
 
     async def body() -> None:
@@ -118,15 +128,34 @@ async def test_calls_that_start_together_are_judged_in_one_order(url: str, read:
     await guard.close()
 
 
-# --- Opening --------------------------------------------------------------------------------------------------------------------
+# --- Opening --------------------------------------------------------------------------------------
 
 
 def test_importing_edictum_loads_no_store() -> None:
-    code = "import edictum, edictum.sessions, sys; print([m for m in ('redis', 'asyncpg', 'sqlite3') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import edictum, edictum.sessions, sys; print([m for m in ('redis', 'asyncpg', 'sqlite3')"
+        " if m in sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
-@pytest.mark.parametrize("bad", ["nothing", "mysql://here", "sqlite://", "sqlite:", "memory:?lease=x", "memory:?ttl=0", "memory:?wait=-1"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "nothing",
+        "mysql://here",
+        "sqlite://",
+        "sqlite:",
+        "memory:?lease=x",
+        "memory:?ttl=0",
+        "memory:?wait=-1",
+    ],
+)
 def test_a_wrong_url_is_refused_at_once(bad: str) -> None:
     with pytest.raises(EdictumConfigError):
         open_ledger(bad)
@@ -145,8 +174,8 @@ def test_a_package_can_register_a_scheme(tmp_path: Path, monkeypatch: pytest.Mon
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mystore\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[edictum.ledgers]\nmystore = mystore_plugin:make\n")
     (tmp_path / "mystore_plugin.py").write_text(
-        "from edictum.sessions import MemoryLedger\ndef make(url, **options):\n"
-        "    ledger = MemoryLedger(lease_s=options['lease_s'])\n    ledger.name = url\n    return ledger\n"
+        "from edictum.sessions import MemoryLedger\ndef make(url, **options):\n    ledger ="
+        " MemoryLedger(lease_s=options['lease_s'])\n    ledger.name = url\n    return ledger\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     ledger = open_ledger("mystore://somewhere", lease_s=4)
@@ -168,7 +197,9 @@ async def test_one_guard_serves_coroutines_threads_and_other_loops(shared_url: s
     guard.run_sync("work", {}, lambda: 1, session_id=session)
     await asyncio.to_thread(lambda: guard.run_sync("work", {}, lambda: 1, session_id=session))
     for _ in range(2):
-        await asyncio.to_thread(lambda: asyncio.run(guard.run("work", {}, lambda: 1, session_id=session)))
+        await asyncio.to_thread(
+            lambda: asyncio.run(guard.run("work", {}, lambda: 1, session_id=session))
+        )
     assert (await guard.run("work", {}, lambda: 1, session_id=session)) == 1
     with pytest.raises(EdictumDenied, match="limit reached"):
         await guard.run("work", {}, lambda: 1, session_id=session)
@@ -176,10 +207,12 @@ async def test_one_guard_serves_coroutines_threads_and_other_loops(shared_url: s
     await guard.close()
 
 
-# --- Down, slow, lying ----------------------------------------------------------------------------------------------------------
+# --- Down, slow, lying ----------------------------------------------------------------------------
 
 
-async def test_a_store_that_is_down_denies_and_recovers_by_itself(proxied: tuple[Proxy, str]) -> None:
+async def test_a_store_that_is_down_denies_and_recovers_by_itself(
+    proxied: tuple[Proxy, str],
+) -> None:
     proxy, url = proxied
     session, ran = unique("down"), []
     guard = Edictum(limits=OperationLimits(max_tool_calls=3), tools=READ, backend=f"{url}?wait=1")
@@ -197,11 +230,17 @@ async def test_a_store_that_is_down_denies_and_recovers_by_itself(proxied: tuple
 
 
 @pytest.mark.parametrize("mode", ["silent", "garbage"])
-async def test_a_store_that_does_not_answer_properly_denies(proxied: tuple[Proxy, str], mode: Any) -> None:
-    """The wait is bounded, the circuit opens, and a slot that was taken for nobody is given back."""
+async def test_a_store_that_does_not_answer_properly_denies(
+    proxied: tuple[Proxy, str], mode: Any
+) -> None:
+    """The wait is bounded, the circuit opens, and a slot that was taken for nobody is given
+    back.
+    """
     proxy, url = proxied
     session = unique(mode)
-    guard = Edictum(limits=OperationLimits(max_tool_calls=2), tools=READ, backend=f"{url}?wait=0.5&lease=30")
+    guard = Edictum(
+        limits=OperationLimits(max_tool_calls=2), tools=READ, backend=f"{url}?wait=0.5&lease=30"
+    )
     proxy.mode = mode
     outcome = await call(guard, session)
     assert isinstance(outcome, ToolDenied)
@@ -222,7 +261,9 @@ async def test_a_store_that_does_not_answer_properly_denies(proxied: tuple[Proxy
     await guard.close()
 
 
-async def test_a_call_that_ran_while_the_store_was_down_is_counted_later(proxied: tuple[Proxy, str]) -> None:
+async def test_a_call_that_ran_while_the_store_was_down_is_counted_later(
+    proxied: tuple[Proxy, str],
+) -> None:
     proxy, url = proxied
     session = unique("later")
     guard = Edictum(tools=READ, backend=f"{url}?wait=0.5&lease=30")
@@ -254,7 +295,9 @@ def test_a_server_that_evicts_is_refused(valkey_url: str, opened: Any) -> None:
 
 def test_a_password_in_the_url_is_used(opened: Any, valkey_url: str) -> None:
     with redis.Redis.from_url(valkey_url) as admin:
-        admin.acl_setuser("tester", enabled=True, passwords=["+sesame"], categories=["+@all"], keys=["*"])
+        admin.acl_setuser(
+            "tester", enabled=True, passwords=["+sesame"], categories=["+@all"], keys=["*"]
+        )
         try:
             with_password = valkey_url.replace("redis://", "redis://tester:sesame@")
             assert Book(opened(with_password)).run("a", sid=unique("password"))
@@ -276,7 +319,9 @@ def test_flushed_scripts_are_loaded_again(valkey_url: str, opened: Any) -> None:
 
 
 def test_a_session_with_counters_cannot_become_a_child(valkey_url: str, opened: Any) -> None:
-    """Its keys are in another slot of a cluster than its parent's, and its counters would be left behind."""
+    """Its keys are in another slot of a cluster than its parent's, and its counters would be left
+    behind.
+    """
     book, session = Book(opened(valkey_url)), unique("grown up")
     book.run("a", sid=session)
     with pytest.raises(BackendError, match="without a parent"):
@@ -286,14 +331,18 @@ def test_a_session_with_counters_cannot_become_a_child(valkey_url: str, opened: 
 
 async def test_one_bad_operation_does_not_fail_its_neighbours(shared_url: str, opened: Any) -> None:
     ledger, session = opened(shared_url), unique("bad")
-    steps = [Reservation(session, call, SCOPES, ()) for call in ("a", "lone \ud800", "nul \x00", "b")]
+    steps = [
+        Reservation(session, call, SCOPES, ()) for call in ("a", "lone \ud800", "nul \x00", "b")
+    ]
     said = await asyncio.gather(*(ledger.reserve(step) for step in steps), return_exceptions=True)
     assert [getattr(it, "granted", None) for it in (said[0], said[3])] == [True, True]
     assert isinstance(said[1], Exception)
-    assert (await ledger.snapshot(session)).totals.in_flight == 2 + (not isinstance(said[2], Exception))
+    assert (await ledger.snapshot(session)).totals.in_flight == 2 + (
+        not isinstance(said[2], Exception)
+    )
 
 
-# --- SQLite and its file --------------------------------------------------------------------------------------------------------
+# --- SQLite and its file --------------------------------------------------------------------------
 
 
 def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
@@ -341,7 +390,9 @@ def test_a_directory_that_cannot_be_written_denies_with_a_clear_reason(tmp_path:
 
 
 def test_a_full_disk_denies_and_loses_nothing(tmp_path: Path) -> None:
-    """The file may not grow: calls are denied; then there is room again, and what ran meanwhile is counted."""
+    """The file may not grow: calls are denied; then there is room again, and what ran meanwhile is
+    counted.
+    """
     said = run_python(
         """
         import json, resource, signal, sys, time
@@ -400,7 +451,7 @@ def test_a_fork_may_use_the_guard_of_its_parent(shared_url: str) -> None:
     assert said == [[0, 0, 0], 15, 0]
 
 
-# --- The life of a session ------------------------------------------------------------------------------------------------------
+# --- The life of a session ------------------------------------------------------------------------
 
 
 def test_a_session_is_forgotten_after_its_time_to_live(url: str, opened: Any) -> None:
@@ -412,7 +463,9 @@ def test_a_session_is_forgotten_after_its_time_to_live(url: str, opened: Any) ->
 
 
 def test_being_used_keeps_a_session(url: str, opened: Any) -> None:
-    """Refused attempts are use, too: an agent that keeps trying must not be let off after a while."""
+    """Refused attempts are use, too: an agent that keeps trying must not be let off after a
+    while.
+    """
     book, bounds = Book(opened(url, ttl_s=3.0)), limits(max_tool_calls=1)
     used = unique("kept")
     assert book.run("a", "success", bounds, sid=used)
@@ -441,7 +494,9 @@ def test_a_call_in_flight_keeps_its_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lease_s", [100.0, None])
-def test_a_call_in_flight_keeps_its_session_everywhere(url: str, opened: Any, lease_s: float | None) -> None:
+def test_a_call_in_flight_keeps_its_session_everywhere(
+    url: str, opened: Any, lease_s: float | None
+) -> None:
     book, bounds = Book(opened(url, ttl_s=0.4)), limits(max_tool_calls=1)
     used = unique("in flight")
     assert book.reserve("a", bounds, sid=used, lease_s=lease_s).granted
@@ -474,7 +529,9 @@ def test_a_look_does_not_keep_a_session(tmp_path: Path) -> None:
         now[0] += 8
         assert not book.reserve("look", bounds, count_attempt=False, hold=False).granted
         now[0] += 8
-        assert book.reserve("look", bounds, count_attempt=False, hold=False).granted  # as a call would be: it is forgotten by now
+        assert book.reserve(
+            "look", bounds, count_attempt=False, hold=False
+        ).granted  # as a call would be: it is forgotten by now
         assert book.run("b", "success", bounds)
         if isinstance(ledger, StoreLedger):
             PORTAL.run(ledger.close())
@@ -514,7 +571,9 @@ def test_a_ledger_that_is_forgotten_ends_its_thread(tmp_path: Path) -> None:
 
 
 async def test_a_call_whose_loop_goes_away_is_counted(shared_url: str, opened: Any) -> None:
-    """The coroutine is thrown away while the tool runs: nobody can wait any more, and the call counts all the same."""
+    """The coroutine is thrown away while the tool runs: nobody can wait any more, and the call
+    counts all the same.
+    """
     session, guard = unique("gone"), Edictum(tools=READ, backend=shared_url)
 
     reached: list[bool] = []
@@ -543,12 +602,16 @@ async def _steps(walk: Any, reached: list[bool]) -> None:
     running.close()
 
 
-# --- Budgets and parents through the guard --------------------------------------------------------------------------------------
+# --- Budgets and parents through the guard --------------------------------------------------------
 
 
 async def test_a_budget_reserves_the_estimate_and_keeps_the_actual(url: str) -> None:
     session, guard = unique("budget"), Edictum(limits=OperationLimits(max_cost=1.0), backend=url)
-    options: dict[str, Any] = {"session_id": session, "amounts": {"cost": 0.6}, "actual_amounts": lambda result: {"cost": result}}
+    options: dict[str, Any] = {
+        "session_id": session,
+        "amounts": {"cost": 0.6},
+        "actual_amounts": lambda result: {"cost": result},
+    }
     running = asyncio.Event()
     go_on = asyncio.Event()
 
@@ -572,8 +635,13 @@ async def test_a_budget_reserves_the_estimate_and_keeps_the_actual(url: str) -> 
 
 async def test_an_estimate_may_be_computed_and_a_wrong_actual_is_noted() -> None:
     guard = Edictum(limits=OperationLimits(max_amounts={"tokens": 10}))
-    outcome = await guard.dispatch("work", {"text": "1234"}, lambda text: 1, amounts=lambda call: {"tokens": len(call.args["text"])},
-                                   actual_amounts=lambda result: {"tokens": -1})  # fmt: skip
+    outcome = await guard.dispatch(
+        "work",
+        {"text": "1234"},
+        lambda text: 1,
+        amounts=lambda call: {"tokens": len(call.args["text"])},
+        actual_amounts=lambda result: {"tokens": -1},
+    )
     assert "the estimate was counted" in outcome.notes[0]
     assert guard.session().snapshot().amounts[""]["tokens"].spent == 4
     with pytest.raises(EdictumConfigError):
@@ -583,7 +651,14 @@ async def test_an_estimate_may_be_computed_and_a_wrong_actual_is_noted() -> None
 async def test_a_failed_call_costs_its_estimate(url: str) -> None:
     session, guard = unique("failed"), Edictum(backend=url)
     for body in (lambda: 1 / 0, lambda: {"error": "no"}):
-        await guard.dispatch("work", {}, body, session_id=session, amounts={"cost": 1}, actual_amounts=lambda result: {"cost": 0.25})
+        await guard.dispatch(
+            "work",
+            {},
+            body,
+            session_id=session,
+            amounts={"cost": 1},
+            actual_amounts=lambda result: {"cost": 0.25},
+        )
     assert guard.session(session).snapshot().amounts[""]["cost"].spent == 1.25
     await guard.close()
 
@@ -597,10 +672,14 @@ async def test_spawning_does_not_reset_a_limit(url: str) -> None:
         ran += 1
 
     for number in range(6):
-        await guard.dispatch("work", {}, body, session_id=f"{root} child {number}", parent_session_id=root)
+        await guard.dispatch(
+            "work", {}, body, session_id=f"{root} child {number}", parent_session_id=root
+        )
     assert ran == 3
     assert guard.session(root).executions == 3
-    ticket = await guard.begin("work", {}, session_id=f"{root} other", parent_session_id=[f"{root} child 1", root])
+    ticket = await guard.begin(
+        "work", {}, session_id=f"{root} other", parent_session_id=[f"{root} child 1", root]
+    )
     assert ticket.denied is not None
     assert ticket.denied.reason == "limit"
     with pytest.raises(ValueError, match="twice"):

@@ -1,4 +1,6 @@
-"""Ledgers whose time the test moves: by their clock where they take one, else by making all that they keep older."""
+"""Ledgers whose time the test moves: by their clock where they take one, else by making all that
+they keep older.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ MILLION = 1_000_000
 
 
 class TimedBook:
-    """A ledger, a way to let time pass for the sessions whose names begin so, and how many long walks are worth their time."""
+    """A ledger, a way to let time pass for the sessions whose names begin so, and how many long
+    walks are worth their time.
+    """
 
     def __init__(self, ledger: Any, advance: Callable[[str, float], None], walks: int) -> None:
         self.book = Book(ledger)
@@ -57,7 +61,9 @@ def open_timed(kind: str, server_url: Callable[[str], str], directory: Path) -> 
 
 @contextmanager
 def _older_in_redis(url: str) -> Iterator[Callable[[str, float], None]]:
-    """See the head of ``common.lua`` for what is kept: when leases end, when calls began, the moments that windows look at."""
+    """See the head of ``common.lua`` for what is kept: when leases end, when calls began, the
+    moments that windows look at.
+    """
     import redis
 
     with redis.Redis.from_url(url, decode_responses=True) as client:
@@ -67,7 +73,13 @@ def _older_in_redis(url: str) -> Iterator[Callable[[str, float], None]]:
             for name in client.scan_iter(match=f"edictum:{{{prefix}*", count=1_000):
                 kind = name.split("}:", 1)[1][0]
                 if kind in "lm":
-                    client.zadd(name, {member: score - by for member, score in client.zrange(name, 0, -1, withscores=True)})
+                    client.zadd(
+                        name,
+                        {
+                            member: score - by
+                            for member, score in client.zrange(name, 0, -1, withscores=True)
+                        },
+                    )
                 elif kind == "d":
                     for call, detail in client.hgetall(name).items():
                         started, rest = detail.split("\x1f", 1)
@@ -84,7 +96,10 @@ def _older_in_postgres(url: str) -> Iterator[Callable[[str, float], None]]:
 
     def advance(prefix: str, seconds: float) -> None:
         by = round(seconds * MILLION)
-        for change in ("lease SET started = started - $1, expires = expires - $1", "moment SET at = at - $1"):
+        for change in (
+            "lease SET started = started - $1, expires = expires - $1",
+            "moment SET at = at - $1",
+        ):
             PORTAL.run(db.execute(f"UPDATE {change} WHERE sid LIKE $2", by, f"{prefix}%"))
 
     yield advance

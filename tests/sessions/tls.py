@@ -1,4 +1,6 @@
-"""TLS in front of a server on the loopback that has none: the test wheel's Valkey is built without it."""
+"""TLS in front of a server on the loopback that has none: the test wheel's Valkey is built without
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,20 @@ class Authority:
 
     def client_files(self, name: str) -> tuple[Path, Path]:
         """A certificate for that client, and its key."""
-        issued, certificate, key = self._authority.issue_cert(name), self._directory / "client.pem", self._directory / "client.key"
+        issued, certificate, key = (
+            self._authority.issue_cert(name),
+            self._directory / "client.pem",
+            self._directory / "client.key",
+        )
         issued.cert_chain_pems[0].write_to_path(certificate)
         issued.private_key_pem.write_to_path(key)
         return certificate, key
 
 
 class TlsFront:
-    """Takes TLS connections and passes what is said on to a port without TLS. It counts those whose handshake went through."""
+    """Takes TLS connections and passes what is said on to a port without TLS. It counts those whose
+    handshake went through.
+    """
 
     def __init__(self, target_port: int, context: ssl.SSLContext) -> None:
         self.accepted = 0
@@ -42,7 +50,9 @@ class TlsFront:
         self._context = context
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = Loop()
-        self._loop.loop.set_exception_handler(lambda loop, what: None)  # handshakes that clients break off
+        self._loop.loop.set_exception_handler(
+            lambda loop, what: None
+        )  # handshakes that clients break off
         self.port: int = self._loop.run(self._listen)
 
     async def _listen(self) -> int:
@@ -57,7 +67,10 @@ class TlsFront:
         self.accepted += 1
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         try:
-            ways = [asyncio.create_task(_pump(reader, back)), asyncio.create_task(_pump(there, writer))]
+            ways = [
+                asyncio.create_task(_pump(reader, back)),
+                asyncio.create_task(_pump(there, writer)),
+            ]
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for way in ways:
                 way.cancel()

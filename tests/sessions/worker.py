@@ -1,8 +1,11 @@
-"""A process of its own for the contention and crash tests: it makes governed calls whose bodies keep a log of their own.
+"""A process of its own for the contention and crash tests: it makes governed calls whose bodies
+keep a log of their own.
 
-    python worker.py '{"backend": "...", "log": "...", "coroutines": 50, "each": 20, "threads": 20, "each_thread": 25, ...}'
+    python worker.py '{"backend": "...", "log": "...", "coroutines": 50, "each": 20, "threads": 20,
+    "each_thread": 25, ...}'
 
-Every body appends one line to the log when it starts and one when it ends, in a single write each: what really ran.
+Every body appends one line to the log when it starts and one when it ends, in a single write each:
+what really ran.
 """
 
 from __future__ import annotations
@@ -64,8 +67,14 @@ def plan_of(number: int, threaded: bool) -> str:
 
 
 def make_guard() -> Edictum:
-    limits = OperationLimits(**{"max_attempts": None, "max_tool_calls": None, **config.get("limits", {})})
-    options: dict[str, Any] = {"contracts": [not_forbidden], "limits": limits, "backend": config["backend"]}
+    limits = OperationLimits(
+        **{"max_attempts": None, "max_tool_calls": None, **config.get("limits", {})}
+    )
+    options: dict[str, Any] = {
+        "contracts": [not_forbidden],
+        "limits": limits,
+        "backend": config["backend"],
+    }
     if "window" in config:
         return Edictum.from_yaml_string(BUNDLE.format(calls=config["window"]), **options)
     return Edictum(**options)
@@ -91,13 +100,18 @@ async def coroutine(guard: Edictum, who: int) -> None:
 
 def thread(guard: Edictum, who: int) -> None:
     for number in range(config["each_thread"]):
-        args = {"name": f"{os.getpid()}-t{who}-{number}", "plan": plan_of(who + number, threaded=True)}
+        args = {
+            "name": f"{os.getpid()}-t{who}-{number}",
+            "plan": plan_of(who + number, threaded=True),
+        }
         count(guard.dispatch_sync("work", args, sync_body, session_id=config["session"]))
 
 
 async def main() -> None:
     guard = make_guard()
-    threads = [threading.Thread(target=thread, args=(guard, who)) for who in range(config["threads"])]
+    threads = [
+        threading.Thread(target=thread, args=(guard, who)) for who in range(config["threads"])
+    ]
     for it in threads:
         it.start()
     await asyncio.gather(*(coroutine(guard, who) for who in range(config["coroutines"])))

@@ -1,4 +1,6 @@
-"""The built-in templates: every contract fires, and ordinary work goes through. The cases are data, beside this file."""
+"""The built-in templates: every contract fires, and ordinary work goes through. The cases are data,
+beside this file.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ HERE = Path(__file__).parent
 NAMES = ("coding-assistant-base", "devops-agent", "file-agent", "nanobot-agent", "research-agent")
 SOURCES = Path(__file__).parents[2] / "src/edictum/contracts/templates"
 CASES = {name: load_cases(HERE / f"{name}.cases.yaml") for name in NAMES}
-CASES["nanobot-agent"] += load_cases(HERE / "nanobot-agent.approved.yaml", approval_backend=InMemoryApprovalBackend(True))
+CASES["nanobot-agent"] += load_cases(
+    HERE / "nanobot-agent.approved.yaml", approval_backend=InMemoryApprovalBackend(True)
+)
 
 
 def content(name: str) -> dict:
@@ -43,7 +47,11 @@ def test_every_template_file_has_cases() -> None:
 def test_every_contract_fires_in_some_case(name: str) -> None:
     wanted = [case.data["want"] for case in CASES[name]]
     fired = {want["contract"] for want in wanted if "contract" in want}
-    fired |= {found for want in wanted for found in (*want.get("findings", ()), *want.get("would_deny", ()))}
+    fired |= {
+        found
+        for want in wanted
+        for found in (*want.get("findings", ()), *want.get("would_deny", ()))
+    }
     ids = {contract["id"] for contract in content(name)["contracts"]}
     assert len(ids) >= 4
     assert ids - fired == set()
@@ -55,7 +63,9 @@ def test_ordinary_work_is_in_the_cases(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_template_loads_without_a_warning(name: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+def test_template_loads_without_a_warning(
+    name: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     Edictum.from_template(name)
     assert not caplog.records
     assert capsys.readouterr() == ("", "")

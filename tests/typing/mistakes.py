@@ -1,6 +1,8 @@
-"""What users get wrong, one mistake to a line. mypy must object to each, with the error that the line names; nothing here is run.
+"""What users get wrong, one mistake to a line. mypy must object to each, with the error that the
+line names; nothing here is run.
 
-``test_mistakes.py`` takes the ignores away and compares what mypy says; the words after an error's code must be part of it.
+``test_mistakes.py`` takes the ignores away and compares what mypy says; the words after an error's
+code must be part of it.
 """
 
 from typing import Any
@@ -23,14 +25,14 @@ from edictum import (
 guard = Edictum()
 
 
-# --- Names that are imported when they are first used -----------------------------------------------------------------------------
+# --- Names that are imported when they are first used ---------------------------------------------
 
 print(edictum.Edictm)  # type: ignore[attr-defined]  # no attribute "Edictm"
 print(testing.LegerConformance)  # type: ignore[attr-defined]  # no attribute "LegerConformance"
 print(adapters.LangchainAdapter)  # type: ignore[attr-defined]  # no attribute "LangchainAdapter"
 
 
-# --- Options of a call: misspelt, or of another type ------------------------------------------------------------------------------
+# --- Options of a call: misspelt, or of another type ----------------------------------------------
 
 
 async def calls(args: dict[str, Any], wrong: dict[str, str]) -> None:
@@ -52,7 +54,7 @@ async def calls(args: dict[str, Any], wrong: dict[str, str]) -> None:
     testing.load_cases("cases.yaml", custom_operator={})  # type: ignore[call-arg]  # Unexpected keyword argument "custom_operator"
 
 
-# --- Contracts: options and signatures ----------------------------------------------------------------------------------------------
+# --- Contracts: options and signatures ------------------------------------------------------------
 
 
 @precondition("x", efect="deny")  # type: ignore[call-arg]  # Unexpected keyword argument "efect"
@@ -121,7 +123,7 @@ session_contract(mod="observe")  # type: ignore[call-overload]  # "session_contr
 session_contract(id="x")(lambda session: Verdict.fail(session.sesion_id))  # type: ignore[attr-defined]  # no attribute "sesion_id"
 
 
-# --- Ports --------------------------------------------------------------------------------------------------------------------------
+# --- Ports ----------------------------------------------------------------------------------------
 
 
 async def asks(backend: ApprovalBackend) -> None:

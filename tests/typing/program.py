@@ -1,4 +1,6 @@
-"""What a user writes with all types stated. mypy finds nothing in it, and it runs: what the annotations allow is accepted."""
+"""What a user writes with all types stated. mypy finds nothing in it, and it runs: what the
+annotations allow is accepted.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -28,10 +30,17 @@ from edictum.call_options import CallOptions
 from edictum.sessions import Ledger, MemoryLedger
 from edictum.testing import LedgerConformance
 
-# --- Contracts: synchronous or not, with exact types, with wider ones, with none ----------------------------------------------
+# --- Contracts: synchronous or not, with exact types, with wider ones, with none ------------------
 
 
-@precondition("send", when=lambda call: call.args["to"] != "me", id="few", tags=["mail"], metadata={"owner": "ops"}, mode="enforce")
+@precondition(
+    "send",
+    when=lambda call: call.args["to"] != "me",
+    id="few",
+    tags=["mail"],
+    metadata={"owner": "ops"},
+    mode="enforce",
+)
 def pre(call: ToolCall) -> Verdict:
     return Verdict.fail("Too many.") if len(call.args["to"]) > 10 else Verdict.pass_()
 
@@ -58,7 +67,11 @@ def bare(session: SessionView) -> Verdict:
 
 @session_contract(mode="observe", id="calm", tags=("pace",))
 async def stated(session: SessionView) -> Verdict:
-    return Verdict.pass_() if session.call is None or await session.execution_count() < 3 else Verdict.fail("Enough.")
+    return (
+        Verdict.pass_()
+        if session.call is None or await session.execution_count() < 3
+        else Verdict.fail("Enough.")
+    )
 
 
 @session_contract
@@ -71,15 +84,28 @@ def of_anything(session: Any) -> Verdict:
     return Verdict.pass_()
 
 
-CONTRACTS = [pre, pre_async, post, post_of_anything, bare, stated, of_the_older_library, of_anything]
+CONTRACTS = [
+    pre,
+    pre_async,
+    post,
+    post_of_anything,
+    bare,
+    stated,
+    of_the_older_library,
+    of_anything,
+]
 CONTRACTS += [
-    precondition("*", id="short")(lambda call: Verdict.pass_() if call.tool_name else Verdict.fail("Nameless.")),
-    session_contract(id="shorter")(lambda session: Verdict.pass_() if session.session_id else Verdict.fail("Nameless.")),
+    precondition("*", id="short")(
+        lambda call: Verdict.pass_() if call.tool_name else Verdict.fail("Nameless.")
+    ),
+    session_contract(id="shorter")(
+        lambda session: Verdict.pass_() if session.session_id else Verdict.fail("Nameless.")
+    ),
 ]
 assert_type(CONTRACTS, list[Contract])
 
 
-# --- Ports ----------------------------------------------------------------------------------------------------------------------
+# --- Ports ----------------------------------------------------------------------------------------
 
 
 class TestOurLedger(LedgerConformance):
@@ -104,11 +130,13 @@ class OurApprovals:
     ) -> ApprovalRequest:
         return ApprovalRequest("a1", tool_name, tool_args, message, timeout)
 
-    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision:
+    async def wait_for_decision(
+        self, approval_id: str, timeout: float | None = None
+    ) -> ApprovalDecision:
         return ApprovalDecision(True, status=ApprovalStatus.APPROVED)
 
 
-# --- Calls ----------------------------------------------------------------------------------------------------------------------
+# --- Calls ----------------------------------------------------------------------------------------
 
 # The options of a call, all of them; a test looks whether one is missing.
 EVERY_OPTION: CallOptions = {
@@ -151,12 +179,21 @@ def loosely(guard: Edictum, options: dict[str, Any]) -> Any:
 async def main() -> None:
     guard = Edictum(contracts=CONTRACTS, approval_backend=OurApprovals())
     assert await governed(guard, "ada", **EVERY_OPTION) == "sent"
-    assert isinstance(await guard.dispatch("send", {"to": "bob"}, send, session_id="t", amounts={"cost": 1}), ToolExecutionResult)
-    assert isinstance(guard.dispatch_sync("send", {"to": "everybody here"}, send, parent_session_id="above"), ToolDenied)
+    assert isinstance(
+        await guard.dispatch("send", {"to": "bob"}, send, session_id="t", amounts={"cost": 1}),
+        ToolExecutionResult,
+    )
+    assert isinstance(
+        guard.dispatch_sync("send", {"to": "everybody here"}, send, parent_session_id="above"),
+        ToolDenied,
+    )
     assert (await (await ticket_of(guard)).finish("done")).tool_name == "other"
     assert guard.begin_sync("other", {}, principal=None).finish_sync("done").tool_name == "other"
     assert loosely(guard, {"session_id": "u"}) == "ran"
     assert guard.evaluate("send", {"to": "ada"}, amounts=lambda call: {"cost": 1.0}).needs_approval
     asked = await InMemoryApprovalBackend(True).request_approval("send", {}, "Sure?", timeout=0.5)
     assert asked.timeout == 0.5
-    assert ClaudeAgentSDKAdapter(guard, session_id="a").session_id == LangChainAdapter(guard, session_id="a").session_id
+    assert (
+        ClaudeAgentSDKAdapter(guard, session_id="a").session_id
+        == LangChainAdapter(guard, session_id="a").session_id
+    )

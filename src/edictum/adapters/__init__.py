@@ -1,6 +1,7 @@
 """Adapters: one per framework. Each only translates; every rule, event and counter is the guard's.
 
-A framework is imported when its adapter is wired, not before; ``from edictum.adapters import LangChainAdapter`` needs none.
+A framework is imported when its adapter is wired, not before; ``from edictum.adapters import
+LangChainAdapter`` needs none.
 """
 
 from __future__ import annotations

@@ -19,5 +19,7 @@ def hand_on(following: Any, args: dict[str, Any], checked: dict[str, Any]) -> An
 
 
 def call_id(following: Any) -> str | None:
-    """Agno does not tell hooks the call id. What it gives them to go on with was made by the FunctionCall, which knows it."""
+    """Agno does not tell hooks the call id. What it gives them to go on with was made by the
+    FunctionCall, which knows it.
+    """
     return getattr(called(following), "call_id", None)

@@ -1,7 +1,9 @@
-"""CrewAI's cache of results, which agents of a crew share: what it answers reaches neither the tool nor the guard in it.
+"""CrewAI's cache of results, which agents of a crew share: what it answers reaches neither the tool
+nor the guard in it.
 
-CrewAI looks into the cache right after its hooks, in the same context. So a hook notes whether the call is governed, and a cache has
-nothing for one that is. What governed tools return is not put there either (``cache_function``).
+CrewAI looks into the cache right after its hooks, in the same context. So a hook notes whether the
+call is governed, and a cache has nothing for one that is. What governed tools return is not put
+there either (``cache_function``).
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ GOVERNED: ContextVar[bool] = ContextVar("edictum_crewai_governed", default=False
 
 
 def pass_by_cache(context: Any, governed: bool) -> None:
-    """For a hook: the call that it was told about is to be run, or may be answered from the cache as without us."""
+    """For a hook: the call that it was told about is to be run, or may be answered from the cache
+    as without us.
+    """
     GOVERNED.set(governed)
     cache = getattr(getattr(context.agent, "tools_handler", None), "cache", None)
     if cache is not None:

@@ -1,8 +1,9 @@
 """The id under which a model asked CrewAI for a call.
 
-CrewAI has it where it runs a native tool call, and passes it on to no hook, event, context variable or tool. But that is where the hooks
-are called from, so the id is one of the local variables of the hooks' caller. Where it is not (a call that the model wrote as text, a
-CrewAI that was rewritten), nothing is noted and the guard makes an id.
+CrewAI has it where it runs a native tool call, and passes it on to no hook, event, context variable
+or tool. But that is where the hooks are called from, so the id is one of the local variables of the
+hooks' caller. Where it is not (a call that the model wrote as text, a CrewAI that was rewritten),
+nothing is noted and the guard makes an id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Handoffs of the OpenAI Agents SDK: the model asks for one as for a tool, and the SDK answers with the next agent."""
+"""Handoffs of the OpenAI Agents SDK: the model asks for one as for a tool, and the SDK answers with
+the next agent.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,30 @@ def governors_of(item: Any) -> tuple[Any, ...]:
     return getattr(item, "governors", ())
 
 
-def governed_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn: OnWarn | None) -> Any:
-    """A governed call that hands over to a governed agent. If it is denied, the owner goes on, and its model reads why.
+def governed_handoff(
+    adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn: OnWarn | None
+) -> Any:
+    """A governed call that hands over to a governed agent. If it is denied, the owner goes on, and
+    its model reads why.
 
-    The SDK wants an agent and asks the handoff for the text afterwards. So a refusal is a copy of the owner that carries the text.
-    A clone of an agent comes with the handoffs of its original: they are made anew, for their new owner.
+    The SDK wants an agent and asks the handoff for the text afterwards. So a refusal is a copy of
+    the owner that carries the text. A clone of an agent comes with the handoffs of its original:
+    they are made anew, for their new owner.
     """
     governed = hasattr(item, "on_invoke_handoff") and adapter in governors_of(item)
     if governed and item.owner is owner:
         return item
     plain = item.plain if governed else item
-    made = copy.copy(plain) if hasattr(plain, "on_invoke_handoff") else adapter.load("agents").handoff(plain)
-    inner, message, plain_filter = made.on_invoke_handoff, made.get_transfer_message, made.input_filter
+    made = (
+        copy.copy(plain)
+        if hasattr(plain, "on_invoke_handoff")
+        else adapter.load("agents").handoff(plain)
+    )
+    inner, message, plain_filter = (
+        made.on_invoke_handoff,
+        made.get_transfer_message,
+        made.input_filter,
+    )
 
     async def invoke(ctx: Any, text: str) -> Any:
         agent, args = copy.copy(owner), json_args(text)
@@ -37,7 +51,9 @@ def governed_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_war
 
         async def body(checked: dict[str, Any]) -> Any:
             nonlocal agent
-            agent = adapter.govern(await inner(ctx, text if same(checked, asked) else dumps(checked)), on_warn)
+            agent = adapter.govern(
+                await inner(ctx, text if same(checked, asked) else dumps(checked)), on_warn
+            )
             return {"assistant": agent.name}
 
         reply = await adapter.acall(made.tool_name, asked, body, on_warn=on_warn)
@@ -54,6 +70,8 @@ def governed_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_war
 
 
 def _refused(data: Any) -> bool:
-    """Whether the handoff that a filter is asked about was refused: its owner goes on, and a filter might take away what it is told."""
+    """Whether the handoff that a filter is asked about was refused: its owner goes on, and a filter
+    might take away what it is told.
+    """
     last = data.new_items[-1] if data.new_items else None
     return getattr(getattr(last, "target_agent", None), "refusal", None) is not None

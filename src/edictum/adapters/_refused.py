@@ -1,7 +1,8 @@
 """Calls that the guard cannot take as they are: refused like others, so counted and recorded.
 
-A turn of the harness takes whatever a model sent, finds a name for it that can be written down, and refuses it before any rule or
-person is asked. This is a turn that knows no tools at all. It is imported when it is needed, since few calls are like that.
+A turn of the harness takes whatever a model sent, finds a name for it that can be written down, and
+refuses it before any rule or person is asked. This is a turn that knows no tools at all. It is
+imported when it is needed, since few calls are like that.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class RefusingTurn(Turn):
         super().__init__()
         self._why = why
 
-    def open(self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy) -> TurnCall:
+    def open(
+        self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy
+    ) -> TurnCall:
         known = super().open(tool_name, arguments, None, policy)
         call = RefusedCall(self, known._known, arguments, None)
         call.why = self._why

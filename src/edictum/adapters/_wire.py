@@ -1,4 +1,6 @@
-"""Forms in which frameworks pass calls and results on: arguments as JSON text, the failure flag of MCP results, generators."""
+"""Forms in which frameworks pass calls and results on: arguments as JSON text, the failure flag of
+MCP results, generators.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ MCP_ERRORS: ContextVar[list[str] | None] = ContextVar("edictum_mcp_errors", defa
 
 
 def json_args(text: str | None) -> dict[str, Any] | None:
-    """The arguments in a JSON text; none are an empty dict. None: it holds no object, and must not be checked as if it were empty."""
+    """The arguments in a JSON text; none are an empty dict. None: it holds no object, and must not
+    be checked as if it were empty.
+    """
     try:
         args = json.loads(text or "{}")
     except ValueError:
@@ -25,9 +29,13 @@ def json_args(text: str | None) -> dict[str, Any] | None:
 
 
 def same(checked: Any, given: Any) -> bool:
-    """Whether a call's arguments are still those that came. ``==`` would not do: to Python 1 is True, to a tool it may not be."""
+    """Whether a call's arguments are still those that came. ``==`` would not do: to Python 1 is
+    True, to a tool it may not be.
+    """
     if isinstance(checked, dict) and isinstance(given, dict):
-        return checked.keys() == given.keys() and all(same(checked[key], given[key]) for key in checked)
+        return checked.keys() == given.keys() and all(
+            same(checked[key], given[key]) for key in checked
+        )
     if isinstance(checked, (list, tuple)) and isinstance(given, (list, tuple)):
         return len(checked) == len(given) and all(map(same, checked, given))
     return type(checked) is type(given) and bool(checked == given)
@@ -35,12 +43,20 @@ def same(checked: Any, given: Any) -> bool:
 
 def mcp_flag(result: Any) -> str | None:
     """Why an MCP result is a failure: mcp 1 calls the flag isError, mcp 2 is_error."""
-    flag = getattr(result, "is_error", None)  # first: where both are known, the older name complains
-    return "isError is set" if (getattr(result, "isError", False) if flag is None else flag) is True else None
+    flag = getattr(
+        result, "is_error", None
+    )  # first: where both are known, the older name complains
+    return (
+        "isError is set"
+        if (getattr(result, "isError", False) if flag is None else flag) is True
+        else None
+    )
 
 
 def noting_errors(call_tool: Callable[..., Any]) -> Callable[..., Any]:
-    """An MCP client's ``call_tool`` that notes the flag in MCP_ERRORS; given one of these, the same."""
+    """An MCP client's ``call_tool`` that notes the flag in MCP_ERRORS; given one of these, the
+    same.
+    """
     if hasattr(call_tool, "notes_errors"):
         return call_tool
 
@@ -58,7 +74,9 @@ def noting_errors(call_tool: Callable[..., Any]) -> Callable[..., Any]:
 
 @record
 class Pieces:
-    """What a generator yielded. It ran to its end inside of the guard, so that all of it can be judged before any of it is read."""
+    """What a generator yielded. It ran to its end inside of the guard, so that all of it can be
+    judged before any of it is read.
+    """
 
     items: list[Any]
     asynchronous: bool = False
@@ -78,11 +96,15 @@ async def _ayield(items: list[Any]) -> AsyncIterator[Any]:
 
 
 def settled(value: Any) -> Any:
-    """What a function that may be asynchronous came to, for a framework that calls it in a thread without a loop."""
+    """What a function that may be asynchronous came to, for a framework that calls it in a thread
+    without a loop.
+    """
     return asyncio.run(value) if asyncio.iscoroutine(value) else value
 
 
 def enclosed(function: Any, name: str) -> Any:
-    """What a function refers to in the function around it, by name; None if it refers to no such thing."""
+    """What a function refers to in the function around it, by name; None if it refers to no such
+    thing.
+    """
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     return function.__closure__[names.index(name)].cell_contents if name in names else None

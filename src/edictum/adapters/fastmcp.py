@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class FastMCPAdapter(Adapter):
-    """Governs the tools of a server: ``server.add_middleware(FastMCPAdapter(guard).as_middleware())``."""
+    """Governs the tools of a server:
+    ``server.add_middleware(FastMCPAdapter(guard).as_middleware())``.
+    """
 
     requires: ClassVar = {"fastmcp": ("4.1", "5")}
 
@@ -23,13 +25,19 @@ class FastMCPAdapter(Adapter):
         return (Asked,)
 
     def retold(self, error: BaseException, text: str) -> BaseException:
-        """What is no error of FastMCP would reach the client as an error of the protocol, with another text."""
+        """What is no error of FastMCP would reach the client as an error of the protocol, with
+        another text.
+        """
         exceptions = self.load("fastmcp.exceptions")
-        raised: BaseException = error if isinstance(error, exceptions.FastMCPError) else exceptions.ToolError(text)
+        raised: BaseException = (
+            error if isinstance(error, exceptions.FastMCPError) else exceptions.ToolError(text)
+        )
         return super().retold(raised, text)
 
     def as_middleware(self, on_postcondition_warn: OnWarn | None = None) -> Any:
-        """For ``server.add_middleware(...)`` or ``FastMCP(middleware=[...])``: all transports, mounted servers and proxies too."""
+        """For ``server.add_middleware(...)`` or ``FastMCP(middleware=[...])``: all transports,
+        mounted servers and proxies too.
+        """
         adapter = self
 
         class EdictumMiddleware(self.load("fastmcp.server.middleware").Middleware):  # type: ignore[misc]
@@ -54,10 +62,19 @@ class FastMCPAdapter(Adapter):
                 returned = await call_next(context.copy(message=handed_on))
             if isinstance(returned, tools.InputRequiredToolResult):
                 raise Asked
-            return made.take(_wire(returned)) if isinstance(returned, tools.ToolResult) else returned
+            return (
+                made.take(_wire(returned)) if isinstance(returned, tools.ToolResult) else returned
+            )
 
         try:
-            reply = await self.acall(asked.name, asked.arguments or {}, body, flag=made.flag, on_warn=on_warn, **_call_id(context))
+            reply = await self.acall(
+                asked.name,
+                asked.arguments or {},
+                body,
+                flag=made.flag,
+                on_warn=on_warn,
+                **_call_id(context),
+            )
         except Asked:
             return returned
         if reply.error is None and made.result is None and reply.get() is returned:
@@ -68,17 +85,25 @@ class FastMCPAdapter(Adapter):
         if not answer["isError"] and not await self._fits(context, answer.get("structuredContent")):
             answer["isError"] = True
         # Not a copy of what the tool returned: that would keep the raw result inside.
-        return tools.ToolResult.from_mcp_result(self.load("mcp_types").CallToolResult.model_validate(answer))
+        return tools.ToolResult.from_mcp_result(
+            self.load("mcp_types").CallToolResult.model_validate(answer)
+        )
 
     async def _fits(self, context: Any, structure: Any) -> bool:
-        """Whether a client takes the structure that we made: what is not as the tool declared it is refused, unless it is an error."""
+        """Whether a client takes the structure that we made: what is not as the tool declared it is
+        refused, unless it is an error.
+        """
         tool = await context.fastmcp_context.fastmcp.get_tool(context.message.name)
         schema = None if tool is None else tool.output_schema
         if schema is None:
             return True
-        nothing_else = self.load("referencing").Registry()  # by default a $ref to another place would be fetched from there
+        nothing_else = self.load(
+            "referencing"
+        ).Registry()  # by default a $ref to another place would be fetched from there
         try:
-            judge = self.load("jsonschema.validators").validator_for(schema)(schema, registry=nothing_else)
+            judge = self.load("jsonschema.validators").validator_for(schema)(
+                schema, registry=nothing_else
+            )
             return structure is not None and judge.is_valid(structure)
         except Exception:
             return False
@@ -99,9 +124,18 @@ class FastMCPAdapter(Adapter):
 def _call_id(context: Any) -> CallOptions:
     """The id of the client's request. A call that the server's own code makes has none."""
     inside = context.fastmcp_context
-    return {} if inside is None or inside.request_context is None else {"call_id": inside.request_id}
+    return (
+        {} if inside is None or inside.request_context is None else {"call_id": inside.request_id}
+    )
 
 
 def _wire(result: Any) -> dict[str, Any]:
-    blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
-    return {"content": blocks, "structuredContent": result.structured_content, "_meta": result.meta, "isError": result.is_error}
+    blocks = [
+        block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content
+    ]
+    return {
+        "content": blocks,
+        "structuredContent": result.structured_content,
+        "_meta": result.meta,
+        "isError": result.is_error,
+    }

@@ -1,8 +1,9 @@
 """Google ADK: a plugin for a runner, or callbacks for one agent.
 
-ADK's callbacks stand before and after a tool. They hear nothing of a tool that takes too long, and a confirmation, another callback or
-an exception may come between them. So the callback before the tool only marks the call: the guard stands in ``run_async`` of the tool,
-the one place where ADK runs any tool, in every mode. There it checks the arguments that the tool gets, after all callbacks.
+ADK's callbacks stand before and after a tool. They hear nothing of a tool that takes too long, and
+a confirmation, another callback or an exception may come between them. So the callback before the
+tool only marks the call: the guard stands in ``run_async`` of the tool, the one place where ADK
+runs any tool, in every mode. There it checks the arguments that the tool gets, after all callbacks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class Waiting(Exception):
 
 
 class GoogleADKAdapter(Adapter):
-    """Governs all agents of a runner: ``App(name=..., root_agent=agent, plugins=[GoogleADKAdapter(guard).as_plugin()])``."""
+    """Governs all agents of a runner: ``App(name=..., root_agent=agent,
+    plugins=[GoogleADKAdapter(guard).as_plugin()])``.
+    """
 
     requires: ClassVar = {"google-adk": ("2.13", "3")}
 
@@ -34,15 +37,21 @@ class GoogleADKAdapter(Adapter):
         adapter = self
 
         class EdictumPlugin(self.load("google.adk.plugins.base_plugin").BasePlugin):  # type: ignore[misc]
-            async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> None:
+            async def before_tool_callback(
+                self, *, tool: Any, tool_args: Any, tool_context: Any
+            ) -> None:
                 adapter._mark(tool, tool_context, on_postcondition_warn)
 
         return EdictumPlugin(name=self.label)
 
-    def as_agent_callbacks(self, on_postcondition_warn: OnWarn | None = None) -> tuple[Any, Any, Any]:
-        """``before_tool_callback``, ``after_tool_callback`` and ``on_tool_error_callback`` of an ``LlmAgent``.
+    def as_agent_callbacks(
+        self, on_postcondition_warn: OnWarn | None = None
+    ) -> tuple[Any, Any, Any]:
+        """``before_tool_callback``, ``after_tool_callback`` and ``on_tool_error_callback`` of an
+        ``LlmAgent``.
 
-        The first one does all of the work. The others are there for those who pass all three, and change nothing.
+        The first one does all of the work. The others are there for those who pass all three, and
+        change nothing.
         """
 
         def before(tool: Any, args: Any, tool_context: Any) -> None:
@@ -57,34 +66,74 @@ class GoogleADKAdapter(Adapter):
         return before, after, error
 
     def _mark(self, tool: Any, context: Any, on_warn: OnWarn | None) -> None:
-        """This run of the tool is ours. The tool may serve other agents and other guards: what it does without a mark is unchanged."""
+        """This run of the tool is ours. The tool may serve other agents and other guards: what it
+        does without a mark is unchanged.
+        """
         if not hasattr(type(tool), "runs_marked"):
             kind: Any = type(tool)
             tool.__class__ = _marked(kind)
         marks = vars(context).setdefault(MARKS, {}).setdefault(id(tool), {})
         marks[self] = on_warn
 
-    async def _run(self, tool: Any, args: dict[str, Any], context: Any, inner: Callable[[dict[str, Any]], Any], on_warn: Any) -> Any:
+    async def _run(
+        self,
+        tool: Any,
+        args: dict[str, Any],
+        context: Any,
+        inner: Callable[[dict[str, Any]], Any],
+        on_warn: Any,
+    ) -> Any:
         async def body(checked: dict[str, Any]) -> Any:
             value = await inner(checked)
-            asked = context.actions.requested_tool_confirmations.keys() | context.actions.requested_auth_configs.keys()
+            asked = (
+                context.actions.requested_tool_confirmations.keys()
+                | context.actions.requested_auth_configs.keys()
+            )
             if context.function_call_id in asked:
                 raise Waiting(value)
             return value
 
         try:
-            reply = await self.acall(tool.name, args, body, call_id=context.function_call_id, flag=_flag, on_warn=on_warn)
+            reply = await self.acall(
+                tool.name, args, body, call_id=context.function_call_id, flag=_flag, on_warn=on_warn
+            )
         except Waiting as waiting:
             return waiting.args[0]
-        return reply.get() if reply.text is None else {"error" if reply.failed else "result": reply.text}
+        return (
+            reply.get()
+            if reply.text is None
+            else {"error" if reply.failed else "result": reply.text}
+        )
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:
-        """Every agent is asked, with its callbacks and with the plugins on a tool's way; the worst answer counts."""
-        agents, base = self.load("google.adk.agents"), self.load("google.adk.plugins.base_plugin").BasePlugin
-        plugins = target.plugin_manager.plugins if hasattr(target, "plugin_manager") else [self.as_plugin()] if target is None else []
-        plugins = [plugin for plugin in plugins if type(plugin).before_tool_callback is not base.before_tool_callback]
-        inside = [item for item in _tree(getattr(target, "agent", target)) if isinstance(item, agents.LlmAgent)]
-        texts = [PORTAL.run(self._ask(tool, plugins, getattr(agent, "before_tool_callback", None))) for agent in inside or [None]]
+        """Every agent is asked, with its callbacks and with the plugins on a tool's way; the worst
+        answer counts.
+        """
+        agents, base = (
+            self.load("google.adk.agents"),
+            self.load("google.adk.plugins.base_plugin").BasePlugin,
+        )
+        plugins = (
+            target.plugin_manager.plugins
+            if hasattr(target, "plugin_manager")
+            else [self.as_plugin()]
+            if target is None
+            else []
+        )
+        plugins = [
+            plugin
+            for plugin in plugins
+            if type(plugin).before_tool_callback is not base.before_tool_callback
+        ]
+        inside = [
+            item
+            for item in _tree(getattr(target, "agent", target))
+            if isinstance(item, agents.LlmAgent)
+        ]
+        texts = [
+            PORTAL.run(self._ask(tool, plugins, getattr(agent, "before_tool_callback", None)))
+            for agent in inside or [None]
+        ]
         return min(texts, key=lambda text: self._canary_text in text)
 
     async def _ask(self, tool: Callable[[], str], plugins: Sequence[Any], before: Any) -> str:
@@ -114,7 +163,9 @@ class GoogleADKAdapter(Adapter):
 
 @cache
 def _marked(kind: Any) -> Any:
-    """The tool's class with a ``run_async`` that obeys marks. A class, so that copies of a tool obey them too."""
+    """The tool's class with a ``run_async`` that obeys marks. A class, so that copies of a tool
+    obey them too.
+    """
 
     class Marked(kind):  # type: ignore[misc]
         runs_marked = True
@@ -132,7 +183,9 @@ def _marked(kind: Any) -> Any:
     return Marked
 
 
-def _around(adapter: Any, tool: Any, context: Any, inner: Any, on_warn: Any) -> Callable[[dict[str, Any]], Any]:
+def _around(
+    adapter: Any, tool: Any, context: Any, inner: Any, on_warn: Any
+) -> Callable[[dict[str, Any]], Any]:
     return lambda args: adapter._run(tool, args, context, inner, on_warn)
 
 
@@ -140,7 +193,11 @@ def _flag(value: Any) -> str | None:
     """How ADK's own tools and MCP tools say that they failed."""
     if not isinstance(value, dict):
         return None
-    failed = {"error": value.get("error"), "status": str(value.get("status")).lower() == "error", "isError": value.get("isError") is True}
+    failed = {
+        "error": value.get("error"),
+        "status": str(value.get("status")).lower() == "error",
+        "isError": value.get("isError") is True,
+    }
     return next((f"{key} is set" for key, found in failed.items() if found), None)
 
 

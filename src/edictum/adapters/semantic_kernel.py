@@ -1,7 +1,9 @@
-"""Semantic Kernel: ``SemanticKernelAdapter(guard).register(kernel)`` governs every function that a model of this kernel calls.
+"""Semantic Kernel: ``SemanticKernelAdapter(guard).register(kernel)`` governs every function that a
+model of this kernel calls.
 
-Two filters are needed. The one around automatic calls knows the call id and gives the result, but never sees an exception: Semantic
-Kernel has made text of it before. The one around every invocation sees it, and hands it over.
+Two filters are needed. The one around automatic calls knows the call id and gives the result, but
+never sees an exception: Semantic Kernel has made text of it before. The one around every invocation
+sees it, and hands it over.
 """
 
 from __future__ import annotations
@@ -19,16 +21,26 @@ class SemanticKernelAdapter(Adapter):
 
     requires: ClassVar = {"semantic-kernel": ("1.45", "2")}
 
-    def __init__(self, *args: Any, terminate_on_deny: bool = False, **options: Unpack[AdapterOptions]) -> None:
-        """``terminate_on_deny`` ends the run at a denial: the model is not asked again, and never reads the reason."""
+    def __init__(
+        self, *args: Any, terminate_on_deny: bool = False, **options: Unpack[AdapterOptions]
+    ) -> None:
+        """``terminate_on_deny`` ends the run at a denial: the model is not asked again, and never
+        reads the reason.
+        """
         super().__init__(*args, **options)
         self._terminate_on_deny = terminate_on_deny
 
     def register(self, kernel: Any, on_postcondition_warn: OnWarn | None = None) -> None:
-        """Register before other filters: the first one is the outermost, and copies of the kernel keep them all."""
-        types, result = self.load("semantic_kernel.filters").FilterTypes, self.load("semantic_kernel.functions").FunctionResult
+        """Register before other filters: the first one is the outermost, and copies of the kernel
+        keep them all.
+        """
+        types, result = (
+            self.load("semantic_kernel.filters").FilterTypes,
+            self.load("semantic_kernel.functions").FunctionResult,
+        )
 
-        # Both are functions: a kernel that is cloned makes deep copies of its filters, so of everything that a method is bound to.
+        # Both are functions: a kernel that is cloned makes deep copies of its filters, so of
+        # everything that a method is bound to.
         async def govern(context: Any, next: Any) -> None:
             call = Invocation(context, result)
             if self.is_around(context, call.args):
@@ -39,7 +51,14 @@ class SemanticKernelAdapter(Adapter):
                 with self.around(context, args):
                     return await call.run(args, next)
 
-            reply = await self.acall(context.function.name, call.args, body, call_id=call.id, flag=call.flag, on_warn=on_postcondition_warn)
+            reply = await self.acall(
+                context.function.name,
+                call.args,
+                body,
+                call_id=call.id,
+                flag=call.flag,
+                on_warn=on_postcondition_warn,
+            )
             call.answer(reply)
             if reply.denied and self._terminate_on_deny:
                 context.terminate = True
@@ -49,14 +68,23 @@ class SemanticKernelAdapter(Adapter):
             kernel.add_filter(types.FUNCTION_INVOCATION, note_exceptions)
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:
-        """A copy of the kernel, to which the canary is added, is asked to call it; an agent is asked through its kernel."""
-        contents, functions = self.load("semantic_kernel.contents"), self.load("semantic_kernel.functions")
+        """A copy of the kernel, to which the canary is added, is asked to call it; an agent is
+        asked through its kernel.
+        """
+        contents, functions = (
+            self.load("semantic_kernel.contents"),
+            self.load("semantic_kernel.functions"),
+        )
         kernel = getattr(target, "kernel", target)
         if kernel is None:
             kernel = self.load("semantic_kernel").Kernel()
             self.register(kernel)
         asked, history = kernel.clone(), contents.ChatHistory()
-        asked.add_function("edictum", functions.kernel_function(name=CANARY, description="Must not run.")(tool))
-        call = contents.FunctionCallContent(id=CANARY, plugin_name="edictum", function_name=CANARY, arguments="{}")
+        asked.add_function(
+            "edictum", functions.kernel_function(name=CANARY, description="Must not run.")(tool)
+        )
+        call = contents.FunctionCallContent(
+            id=CANARY, plugin_name="edictum", function_name=CANARY, arguments="{}"
+        )
         PORTAL.run(asked.invoke_function_call(call, history))
         return str(history.messages[-1].items[0].result)

@@ -20,12 +20,19 @@ YES = frozenset({"y", "yes", "approve"})
 class LocalApprovalBackend:
     """Prints the request, arguments redacted, and reads one line: y, yes or approve approves.
 
-    One thread reads the terminal, however many requests wait, and a line belongs to the request that was asked last before it
-    was typed. A request that timed out is no longer listening, so it cannot eat the answer to the next one: a line that was
-    typed for it is thrown away when the next question is put.
+    One thread reads the terminal, however many requests wait, and a line belongs to the request
+    that was asked last before it was typed. A request that timed out is no longer listening, so it
+    cannot eat the answer to the next one: a line that was typed for it is thrown away when the next
+    question is put.
     """
 
-    def __init__(self, redaction: RedactionPolicy | None = None, *, stdin: TextIO | None = None, stdout: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        redaction: RedactionPolicy | None = None,
+        *,
+        stdin: TextIO | None = None,
+        stdout: TextIO | None = None,
+    ) -> None:
         self._redaction = redaction or RedactionPolicy()
         self._stdin = stdin
         self._stdout = stdout
@@ -48,13 +55,23 @@ class LocalApprovalBackend:
     ) -> ApprovalRequest:
         metadata = metadata or {}
         request = ApprovalRequest(
-            str(uuid.uuid4()), tool_name, tool_args, message, timeout, timeout_effect, principal, metadata,
-            session_id=session_id, digest=metadata.get("digest", ""),
-        )  # fmt: skip
+            str(uuid.uuid4()),
+            tool_name,
+            tool_args,
+            message,
+            timeout,
+            timeout_effect,
+            principal,
+            metadata,
+            session_id=session_id,
+            digest=metadata.get("digest", ""),
+        )
         self._pending[request.approval_id] = request
         return request
 
-    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision:
+    async def wait_for_decision(
+        self, approval_id: str, timeout: float | None = None
+    ) -> ApprovalDecision:
         request = self._pending.pop(approval_id)
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         if not await self._my_turn(deadline):
@@ -65,7 +82,9 @@ class LocalApprovalBackend:
             self._turn.release()
 
     async def _my_turn(self, deadline: float | None) -> bool:
-        """One question at a time on the terminal; waiting for the turn is part of the request's time."""
+        """One question at a time on the terminal; waiting for the turn is part of the request's
+        time.
+        """
         while not self._turn.acquire(blocking=False):
             if deadline is not None and asyncio.get_running_loop().time() >= deadline:
                 return False
@@ -92,13 +111,26 @@ class LocalApprovalBackend:
     def _decision(self, line: str | None) -> ApprovalDecision:
         if line is None:
             self._lines.put(None)  # end of input stays the end for later requests
-            return ApprovalDecision(False, "local", "Standard input is closed; nobody can answer.", ApprovalStatus.DENIED)
+            return ApprovalDecision(
+                False,
+                "local",
+                "Standard input is closed; nobody can answer.",
+                ApprovalStatus.DENIED,
+            )
         approved = line.strip().lower() in YES
-        return ApprovalDecision(approved, "local", None, ApprovalStatus.APPROVED if approved else ApprovalStatus.DENIED)
+        return ApprovalDecision(
+            approved, "local", None, ApprovalStatus.APPROVED if approved else ApprovalStatus.DENIED
+        )
 
     def _show(self, request: ApprovalRequest) -> None:
-        message, args = self._redaction.redact_text(request.message), dumps(self._redaction.redact_args(request.tool_args))
-        text = f"[APPROVAL REQUIRED] {_on_one_line(message)}\n  Tool: {_on_one_line(request.tool_name)}\n  Args: {_on_one_line(args)}\n"
+        message, args = (
+            self._redaction.redact_text(request.message),
+            dumps(self._redaction.redact_args(request.tool_args)),
+        )
+        text = (
+            f"[APPROVAL REQUIRED] {_on_one_line(message)}\n  Tool:"
+            f" {_on_one_line(request.tool_name)}\n  Args: {_on_one_line(args)}\n"
+        )
         text += f"  ID:   {request.approval_id}\nApprove? [y/N] "
         print(text, end="", file=self._stdout or sys.stdout, flush=True)
 
@@ -114,7 +146,10 @@ class LocalApprovalBackend:
 
 
 def _on_one_line(text: str) -> str:
-    """Text that may come from the model, with everything escaped that could write a line of its own, turn the writing direction
-    or repaint the screen, and so put another question in the place of this one.
+    """Text that may come from the model, with everything escaped that could write a line of its
+    own, turn the writing direction or repaint the screen, and so put another question in the place
+    of this one.
     """
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )

@@ -1,4 +1,6 @@
-"""InMemoryApprovalBackend: for tests, and for programs that decide elsewhere in the same process."""
+"""InMemoryApprovalBackend: for tests, and for programs that decide elsewhere in the same
+process.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ Answer = bool | ApprovalDecision | Callable[[ApprovalRequest], "bool | ApprovalD
 
 
 class InMemoryApprovalBackend:
-    """Keeps requests until somebody calls ``decide``; ``answer`` decides at once (True, False, a decision, or a function)."""
+    """Keeps requests until somebody calls ``decide``; ``answer`` decides at once (True, False, a
+    decision, or a function).
+    """
 
     def __init__(self, answer: Answer = None) -> None:
         self._answer = answer
@@ -38,9 +42,17 @@ class InMemoryApprovalBackend:
     ) -> ApprovalRequest:
         metadata = metadata or {}
         request = ApprovalRequest(
-            str(uuid.uuid4()), tool_name, tool_args, message, timeout, timeout_effect, principal, metadata,
-            session_id=session_id, digest=metadata.get("digest", ""),
-        )  # fmt: skip
+            str(uuid.uuid4()),
+            tool_name,
+            tool_args,
+            message,
+            timeout,
+            timeout_effect,
+            principal,
+            metadata,
+            session_id=session_id,
+            digest=metadata.get("digest", ""),
+        )
         with self._lock:
             self.requests.append(request)
             self._waiting[request.approval_id] = (request, Future())
@@ -54,7 +66,14 @@ class InMemoryApprovalBackend:
         with self._lock:
             return [request for request, future in self._waiting.values() if not future.done()]
 
-    def decide(self, approval_id: str, answer: bool | ApprovalDecision, *, approver: str | None = None, reason: str | None = None) -> None:
+    def decide(
+        self,
+        approval_id: str,
+        answer: bool | ApprovalDecision,
+        *,
+        approver: str | None = None,
+        reason: str | None = None,
+    ) -> None:
         """Answer a pending request; KeyError when there is none of that id."""
         with self._lock:
             request, future = self._waiting[approval_id]
@@ -64,7 +83,9 @@ class InMemoryApprovalBackend:
         if not future.done():
             future.set_result(answer)
 
-    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision:
+    async def wait_for_decision(
+        self, approval_id: str, timeout: float | None = None
+    ) -> ApprovalDecision:
         with self._lock:
             _, future = self._waiting[approval_id]
         try:

@@ -25,7 +25,9 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """What a person is asked. ``digest`` binds the answer to this tool, these arguments, this principal and this policy."""
+    """What a person is asked. ``digest`` binds the answer to this tool, these arguments, this
+    principal and this policy.
+    """
 
     approval_id: str
     tool_name: str
@@ -42,7 +44,9 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
-    """The answer. A backend that keeps requests elsewhere returns their digest, so that it is checked."""
+    """The answer. A backend that keeps requests elsewhere returns their digest, so that it is
+    checked.
+    """
 
     approved: bool
     approver: str | None = None
@@ -54,7 +58,9 @@ class ApprovalDecision:
 
 @runtime_checkable
 class ApprovalBackend(Protocol):
-    """Where approvals are asked for. A backend may also have ``withdraw(approval_id)``, for when nobody waits any more."""
+    """Where approvals are asked for. A backend may also have ``withdraw(approval_id)``, for when
+    nobody waits any more.
+    """
 
     async def request_approval(
         self,
@@ -69,4 +75,6 @@ class ApprovalBackend(Protocol):
         session_id: str | None = None,
     ) -> ApprovalRequest: ...
 
-    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision: ...
+    async def wait_for_decision(
+        self, approval_id: str, timeout: float | None = None
+    ) -> ApprovalDecision: ...

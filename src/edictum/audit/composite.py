@@ -41,7 +41,9 @@ class CompositeSink:
                 else:
                     logger.error("audit sink %s failed: %s", type(sink).__name__, describe(exc))
         if failures:
-            raise ExceptionGroup(f"{len(failures)} of {len(self._sinks)} audit sinks failed", failures)
+            raise ExceptionGroup(
+                f"{len(failures)} of {len(self._sinks)} audit sinks failed", failures
+            )
 
     async def close(self) -> None:
         failures: list[Exception] = []
@@ -53,4 +55,6 @@ class CompositeSink:
             except Exception as exc:
                 failures.append(exc)
         if failures:
-            raise ExceptionGroup(f"{len(failures)} of {len(self._sinks)} audit sinks could not be closed", failures)
+            raise ExceptionGroup(
+                f"{len(failures)} of {len(self._sinks)} audit sinks could not be closed", failures
+            )

@@ -1,4 +1,6 @@
-"""FileAuditSink: events as JSON lines in a file that stays open, with rotation and, if asked, fsync."""
+"""FileAuditSink: events as JSON lines in a file that stays open, with rotation and, if asked,
+fsync.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ from edictum.execution.forks import protect
 
 
 class FileAuditSink:
-    """Appends one JSON line per event. The parent directory is created; the file is private to its owner.
+    """Appends one JSON line per event. The parent directory is created; the file is private to its
+    owner.
 
-    ``max_bytes`` rotates: the file becomes ``<name>.1``, that one ``<name>.2``, and so on up to ``keep`` old files.
-    ``fsync=True`` makes each event durable before its call goes on.
+    ``max_bytes`` rotates: the file becomes ``<name>.1``, that one ``<name>.2``, and so on up to
+    ``keep`` old files. ``fsync=True`` makes each event durable before its call goes on.
     """
 
     def __init__(
@@ -31,9 +34,14 @@ class FileAuditSink:
         fsync: bool = False,
     ) -> None:
         if max_bytes is not None and max_bytes < 1:
-            raise EdictumConfigError(f"FileAuditSink: max_bytes is {max_bytes}.", hint="Use 1 or more, or None for no rotation.")
+            raise EdictumConfigError(
+                f"FileAuditSink: max_bytes is {max_bytes}.",
+                hint="Use 1 or more, or None for no rotation.",
+            )
         if keep < 1:
-            raise EdictumConfigError(f"FileAuditSink: keep is {keep}.", hint="Use 1 or more old files.")
+            raise EdictumConfigError(
+                f"FileAuditSink: keep is {keep}.", hint="Use 1 or more old files."
+            )
         self.path = Path(path)
         self._redaction = redaction
         self._max_bytes = max_bytes
@@ -54,7 +62,9 @@ class FileAuditSink:
                 raise self._unwritable(exc) from exc
 
     def open(self) -> None:
-        """Open the file now, so that a path that cannot be written is known before the first event."""
+        """Open the file now, so that a path that cannot be written is known before the first
+        event.
+        """
         with self._lock:
             try:
                 self._open()
@@ -63,11 +73,18 @@ class FileAuditSink:
 
     def _unwritable(self, exc: OSError) -> BackendError:
         self._close()
-        return BackendError(f"The audit file {self.path} cannot be written: {exc}.", hint="Check the path, its rights and the disk.")
+        return BackendError(
+            f"The audit file {self.path} cannot be written: {exc}.",
+            hint="Check the path, its rights and the disk.",
+        )
 
     def _write(self, line: bytes) -> None:
         file = self._file if self._file is not None and self._pid == os.getpid() else self._open()
-        if self._max_bytes is not None and file.tell() > 0 and file.tell() + len(line) > self._max_bytes:
+        if (
+            self._max_bytes is not None
+            and file.tell() > 0
+            and file.tell() + len(line) > self._max_bytes
+        ):
             self._rotate()
             file = self._open()
         self._append(file, b"\n" + line if self._torn else line)
@@ -75,10 +92,14 @@ class FileAuditSink:
             os.fsync(file.fileno())
 
     def _append(self, file: IO[bytes], line: bytes) -> None:
-        """One write of a whole line to a file opened for appending: lines of several processes do not mix."""
+        """One write of a whole line to a file opened for appending: lines of several processes do
+        not mix.
+        """
         written = file.write(line)
         self._torn = written != len(line)
-        if self._torn:  # the disk is full; the rest, written later, could end up behind a line of somebody else
+        if (
+            self._torn
+        ):  # the disk is full; the rest, written later, could end up behind a line of somebody else
             raise OSError(f"only {written} of {len(line)} bytes were written")
 
     def _open(self) -> IO[bytes]:

@@ -18,10 +18,11 @@ class MarkEvictedError(EdictumError):
 
 
 class CollectingAuditSink:
-    """Keeps the newest ``max_events`` events. It takes what a call leaves behind as it is, and makes events of it when they are read.
+    """Keeps the newest ``max_events`` events. It takes what a call leaves behind as it is, and
+    makes events of it when they are read.
 
-    Appending to a deque is atomic, so taking needs no lock; what exceeds the size is cut off in batches. What has been read is
-    kept apart: an event is made once.
+    Appending to a deque is atomic, so taking needs no lock; what exceeds the size is cut off in
+    batches. What has been read is kept apart: an event is made once.
     """
 
     def __init__(self, max_events: int = 50_000) -> None:
@@ -66,9 +67,13 @@ class CollectingAuditSink:
         with self._lock:
             self._cut()
             oldest, read, taken = self._dropped, list(self._read), list(self._taken)
-        made = [_event(item) for item in taken]  # outside of the lock, because objects of the user show themselves here
+        made = [
+            _event(item) for item in taken
+        ]  # outside of the lock, because objects of the user show themselves here
         with self._lock:
-            if taken and self._taken and self._taken[0] is taken[0]:  # nobody was quicker, so all of them are still there
+            if (
+                taken and self._taken and self._taken[0] is taken[0]
+            ):  # nobody was quicker, so all of them are still there
                 self._read.extend(made)
                 for _ in made:
                     self._taken.popleft()
@@ -87,9 +92,15 @@ class CollectingAuditSink:
     def since_mark(self, mark: int) -> list[AuditEvent]:
         oldest, kept = self._kept()
         if mark < 0 or mark > oldest + len(kept):
-            raise ValueError(f"mark {mark} is not from this sink: {oldest + len(kept)} events have been collected")
+            raise ValueError(
+                f"mark {mark} is not from this sink: {oldest + len(kept)} events have been"
+                " collected"
+            )
         if mark < oldest:
-            raise MarkEvictedError(f"mark {mark} is too old: the buffer starts at event {oldest}.", hint="Raise max_events or read sooner.")
+            raise MarkEvictedError(
+                f"mark {mark} is too old: the buffer starts at event {oldest}.",
+                hint="Raise max_events or read sooner.",
+            )
         return kept[mark - oldest :]
 
     def last(self) -> AuditEvent:

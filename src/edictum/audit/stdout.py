@@ -15,7 +15,9 @@ from edictum.execution.forks import protect
 class StdoutAuditSink:
     """Events are redacted already; a policy given here is applied on top."""
 
-    def __init__(self, redaction: RedactionPolicy | None = None, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, redaction: RedactionPolicy | None = None, stream: TextIO | None = None
+    ) -> None:
         self._redaction = redaction
         self._stream = stream
         self._lock = threading.Lock()

@@ -1,1 +1,3 @@
-"""The command line: ``edictum <command>``. Each command is a module of its own, imported when it is asked for."""
+"""The command line: ``edictum <command>``. Each command is a module of its own, imported when it is
+asked for.
+"""

@@ -1,4 +1,6 @@
-"""The port of ``--http``: read, opened and named before anything is served, so that what is wrong with it is said at the start."""
+"""The port of ``--http``: read, opened and named before anything is served, so that what is wrong
+with it is said at the start.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from collections.abc import Sequence
 from edictum.errors import EdictumConfigError
 
 MAX_PORT = 65_535
-# A name such as localhost often has an address of a family that the machine does not have; its other one will do.
+# A name such as localhost often has an address of a family that the machine does not have; its
+# other one will do.
 ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
@@ -17,7 +20,10 @@ def address_of(text: str) -> tuple[str, int]:
     """Host and port; without a host it is this machine alone."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MAX_PORT):
-        hint = f"Write HOST:PORT or PORT, with a port from 0 (any that is free) to {MAX_PORT}, for example 127.0.0.1:8080."
+        hint = (
+            f"Write HOST:PORT or PORT, with a port from 0 (any that is free) to {MAX_PORT}, for"
+            " example 127.0.0.1:8080."
+        )
         raise EdictumConfigError(f"--http {text!r} has no valid port.", hint=hint)
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
@@ -27,7 +33,9 @@ def listen(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     absent: OSError | None = None
     try:
-        for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+        for family, _, _, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
             try:
                 sockets.append(socket.create_server(address, family=family))
             except OSError as exc:
@@ -45,7 +53,10 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 def _cannot(host: str, port: int, exc: Exception) -> EdictumConfigError:
     why = getattr(exc, "strerror", None) or exc
-    return EdictumConfigError(f"--http cannot listen on {_joined(host, port)}: {why}.", hint="Give a host of this machine and a free port.")
+    return EdictumConfigError(
+        f"--http cannot listen on {_joined(host, port)}: {why}.",
+        hint="Give a host of this machine and a free port.",
+    )
 
 
 def addresses(sockets: Sequence[socket.socket], path: str) -> str:

@@ -1,6 +1,8 @@
-"""Between one MCP client and one MCP server: everything passes as it is, except for tool calls and their answers.
+"""Between one MCP client and one MCP server: everything passes as it is, except for tool calls and
+their answers.
 
-An answer passes only if it belongs to an open request. All others are dropped: they could be a tool's result that nobody judged.
+An answer passes only if it belongs to an open request. All others are dropped: they could be a
+tool's result that nobody judged.
 """
 
 from __future__ import annotations
@@ -12,7 +14,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from edictum.adapters.mcp import MCPAdapter, Message
-from edictum.cli._mcp_wire import Key, failure, inside, is_answer, is_call, is_request, key_of, unpacked
+from edictum.cli._mcp_wire import (
+    Key,
+    failure,
+    inside,
+    is_answer,
+    is_call,
+    is_request,
+    key_of,
+    unpacked,
+)
 
 logger = logging.getLogger("edictum")
 Send = Callable[[Message], Awaitable[None]]
@@ -20,7 +31,9 @@ INVALID, BROKEN = -32600, -32603
 LAST_WORDS_S = 5.0  # how long calls may take to end once the server is gone
 
 
-async def governed(adapter: MCPAdapter, request: Message, forward: Callable[[Message], Awaitable[Message]]) -> Message:
+async def governed(
+    adapter: MCPAdapter, request: Message, forward: Callable[[Message], Awaitable[Message]]
+) -> Message:
     """The answer to a call; always one."""
     try:
         return await adapter.answer(request, forward)
@@ -30,14 +43,19 @@ async def governed(adapter: MCPAdapter, request: Message, forward: Callable[[Mes
 
 
 class Relay:
-    """Give it what the client and the server say; it says the rest with ``to_client`` and ``to_server``."""
+    """Give it what the client and the server say; it says the rest with ``to_client`` and
+    ``to_server``.
+    """
 
     def __init__(self, adapter: MCPAdapter, to_client: Send, to_server: Send) -> None:
         self._adapter, self._to_client, self._to_server = adapter, to_client, to_server
-        # Calls that the server has been asked. One that was given up stays, so that its late answer is not taken for another's.
+        # Calls that the server has been asked. One that was given up stays, so that its late answer
+        # is not taken for another's.
         self._asked: dict[Key, asyncio.Future[Message]] = {}
         self._calls: dict[Key, asyncio.Task[None]] = {}
-        self._open: dict[Key, Any] = {}  # other requests of the client, with their ids as the client wrote them
+        self._open: dict[
+            Key, Any
+        ] = {}  # other requests of the client, with their ids as the client wrote them
 
     async def from_client(self, said: Any) -> None:
         for message in said if isinstance(said, list) else [said]:
@@ -80,7 +98,7 @@ class Relay:
             task.cancel()
         await asyncio.gather(*open_calls, return_exceptions=True)
 
-    # --- From the client ------------------------------------------------------------------------------------------------------
+    # --- From the client --------------------------------------------------------------------------
 
     async def _take(self, message: Any) -> None:
         if not isinstance(message, dict):
@@ -89,7 +107,9 @@ class Relay:
             # It wants no answer, and could be neither counted nor redacted: it goes nowhere.
             logger.warning("a tools/call without an id was dropped")
         elif is_request(message) and self._in_use(key_of(message["id"])):
-            await self._to_client(failure(message["id"], "The id of this request is in use.", INVALID))
+            await self._to_client(
+                failure(message["id"], "The id of this request is in use.", INVALID)
+            )
         elif is_call(message):
             self._start(message)
         elif not self._cancelled(message):
@@ -104,16 +124,20 @@ class Relay:
         logger.warning("a message of the client could not be passed on: %s", type(exc).__name__)
         if is_request(message):
             self._open.pop(key_of(message["id"]), None)
-            await self._to_client(failure(message["id"], "This message could not be passed on.", INVALID))
+            await self._to_client(
+                failure(message["id"], "This message could not be passed on.", INVALID)
+            )
 
     def _cancelled(self, message: Message) -> bool:
-        """Whether the client gave up one of our calls; the server hears of it when it was asked already."""
+        """Whether the client gave up one of our calls; the server hears of it when it was asked
+        already.
+        """
         if message.get("method") != "notifications/cancelled":
             return False
         task = self._calls.get(key_of(inside(message, "params").get("requestId")))
         return task is not None and task.cancel()
 
-    # --- Calls ----------------------------------------------------------------------------------------------------------------
+    # --- Calls ------------------------------------------------------------------------------------
 
     def _start(self, message: Message) -> None:
         key = key_of(message["id"])
@@ -135,17 +159,23 @@ class Relay:
         except asyncio.CancelledError:
             params = {"requestId": message["id"], "reason": "The call was given up."}
             with contextlib.suppress(Exception):  # the server may be gone
-                await self._to_server({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+                await self._to_server(
+                    {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+                )
             raise
         except Exception:
             self._asked.pop(key, None)  # it never got there
             raise
 
     async def _tell(self, message: Message) -> None:
-        """To the client; what cannot be written, such as a structure that is too deep, is an error for who waits for it."""
+        """To the client; what cannot be written, such as a structure that is too deep, is an error
+        for who waits for it.
+        """
         try:
             await self._to_client(message)
         except (RecursionError, ValueError, TypeError) as exc:
             logger.warning("a message of the server could not be passed on: %s", type(exc).__name__)
             if is_answer(message):
-                await self._to_client(failure(message.get("id"), "The server's answer cannot be passed on.", BROKEN))
+                await self._to_client(
+                    failure(message.get("id"), "The server's answer cannot be passed on.", BROKEN)
+                )

@@ -1,4 +1,6 @@
-"""MCP over stdio: one JSON message per line. Our own stdin and stdout, and a server that we start."""
+"""MCP over stdio: one JSON message per line. Our own stdin and stdout, and a server that we
+start.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ PATIENCE_S = 5.0
 
 
 def line_of(message: Message) -> bytes:
-    """Written anew, never as it came: two readers may understand a message with doubled keys differently."""
+    """Written anew, never as it came: two readers may understand a message with doubled keys
+    differently.
+    """
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
@@ -36,7 +40,10 @@ class Console:
         threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        stdin, line = open(sys.stdin.fileno(), "rb", closefd=False), b"\n"  # noqa: SIM115  # not sys.stdin: Python wants that one at its end
+        stdin, line = (
+            open(sys.stdin.fileno(), "rb", closefd=False),  # noqa: SIM115  # not sys.stdin, which Python flushes at exit
+            b"\n",
+        )
         while line:
             line = stdin.readline()
             loop.call_soon_threadsafe(self._lines.put_nowait, line)
@@ -47,7 +54,13 @@ class Console:
                 yield read(line)
             except ValueError:
                 if line.strip():
-                    await self.send(failure(id_of_unread(line), "This is not JSON, or too deep or too large to be read.", -32700))
+                    await self.send(
+                        failure(
+                            id_of_unread(line),
+                            "This is not JSON, or too deep or too large to be read.",
+                            -32700,
+                        )
+                    )
 
     async def send(self, message: Message) -> None:
         async with self._writing:
@@ -71,9 +84,15 @@ class Process:
     async def start(cls, command: Sequence[str]) -> Process:
         pipe = asyncio.subprocess.PIPE
         try:
-            return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=LONGEST_LINE))
+            return cls(
+                await asyncio.create_subprocess_exec(
+                    *command, stdin=pipe, stdout=pipe, limit=LONGEST_LINE
+                )
+            )
         except OSError as exc:
-            raise EdictumConfigError(f"The server could not be started: {exc}", hint="Give the command after --.") from exc
+            raise EdictumConfigError(
+                f"The server could not be started: {exc}", hint="Give the command after --."
+            ) from exc
 
     async def send(self, message: Message) -> None:
         self._stdin.write(line_of(message))
@@ -82,9 +101,13 @@ class Process:
     async def messages(self) -> AsyncIterator[Any]:
         while line := await self._stdout.readline():
             try:
-                yield read(line.decode("utf-8-sig", "replace"))  # what is judged is what is passed on, with its broken letters replaced
+                yield read(
+                    line.decode("utf-8-sig", "replace")
+                )  # what is judged is what is passed on, with its broken letters replaced
             except ValueError:
-                logger.warning("the server wrote a line of %d bytes that cannot be read as JSON", len(line))  # not what it says
+                logger.warning(
+                    "the server wrote a line of %d bytes that cannot be read as JSON", len(line)
+                )  # not what it says
                 if (unread := id_of_unread(line)) is not None:
                     yield failure(unread, "The server's answer cannot be read.")
 
@@ -100,7 +123,9 @@ class Process:
 
 
 async def serve_process(adapter: MCPAdapter, command: Sequence[str], out: BinaryIO) -> int:
-    """Stand between our client and the server; 0 when the client ended it, 1 when the server did."""
+    """Stand between our client and the server; 0 when the client ended it, 1 when the server
+    did.
+    """
     server = await Process.start(command)
     console = Console(out)
     relay = Relay(adapter, console.send, server.send)
@@ -116,7 +141,12 @@ async def serve_process(adapter: MCPAdapter, command: Sequence[str], out: Binary
     return await between(asyncio.create_task(up()), asyncio.create_task(down()), relay, server.stop)
 
 
-async def between(up: asyncio.Task[None], down: asyncio.Task[None], relay: Relay, stop: Callable[[], Awaitable[int | None]]) -> int:
+async def between(
+    up: asyncio.Task[None],
+    down: asyncio.Task[None],
+    relay: Relay,
+    stop: Callable[[], Awaitable[int | None]],
+) -> int:
     """Until one side ends."""
     await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
     served = up.done() and up.exception() is None
@@ -133,6 +163,11 @@ async def between(up: asyncio.Task[None], down: asyncio.Task[None], relay: Relay
 
 
 def _why(up: asyncio.Task[None], down: asyncio.Task[None], code: int | None) -> str:
-    errors = [error for task in (up, down) if task.done() and (error := task.exception()) is not None]
+    errors = [
+        error for task in (up, down) if task.done() and (error := task.exception()) is not None
+    ]
     said = "".join(f", {type(error).__name__}: {error}" for error in errors)
-    return f"ended, because the server did or cannot be reached{'' if code is None else f' (its exit code is {code})'}{said}"
+    return (
+        "ended, because the server did or cannot be"
+        f" reached{'' if code is None else f' (its exit code is {code})'}{said}"
+    )

@@ -1,4 +1,6 @@
-"""Messages of MCP as they come over a wire: read from lines and event streams, told apart, and kept apart by their ids."""
+"""Messages of MCP as they come over a wire: read from lines and event streams, told apart, and kept
+apart by their ids.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,20 @@ from edictum.adapters.mcp import Message
 
 Key = int | str
 JSON, EVENTS = "application/json", "text/event-stream"
-LINE_END = re.compile(rb"\r\n|\n|\r")  # those of event streams; str.splitlines knows more, which are ordinary characters of JSON
+LINE_END = re.compile(
+    rb"\r\n|\n|\r"
+)  # those of event streams; str.splitlines knows more, which are ordinary characters of JSON
 SIMPLE_ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*'
-ID_AT_AN_END = re.compile(rb'\A\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + SIMPLE_ID + rb"[,}]|" + SIMPLE_ID + rb"\}\s*\Z")
+ID_AT_AN_END = re.compile(
+    rb'\A\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
+    + SIMPLE_ID
+    + rb"[,}]|"
+    + SIMPLE_ID
+    + rb"\}\s*\Z"
+)
 
 
-# --- Telling messages apart -------------------------------------------------------------------------------------------------------
+# --- Telling messages apart -----------------------------------------------------------------------
 
 
 def is_call(message: Any) -> bool:
@@ -29,12 +39,18 @@ def is_request(message: Any) -> bool:
 
 
 def is_answer(message: Any) -> bool:
-    """Whether a client may take it for the answer to a request: also if it has a method as well, or no id."""
-    return isinstance(message, dict) and ("method" not in message or "result" in message or "error" in message)
+    """Whether a client may take it for the answer to a request: also if it has a method as well, or
+    no id.
+    """
+    return isinstance(message, dict) and (
+        "method" not in message or "result" in message or "error" in message
+    )
 
 
 def key_of(message_id: Any) -> Key:
-    """7, 7.0 and "7" are one id: there are servers that repeat ids in another form, and clients that accept it."""
+    """7, 7.0 and "7" are one id: there are servers that repeat ids in another form, and clients
+    that accept it.
+    """
     if isinstance(message_id, (str, int, float)) and not isinstance(message_id, bool):
         try:
             return int(message_id)
@@ -51,28 +67,42 @@ def inside(message: Message, key: str) -> Message:
 
 def unpacked(said: Any) -> list[Message]:
     """One message, or those of a batch. What is no object is no message."""
-    return [message for message in (said if isinstance(said, list) else [said]) if isinstance(message, dict)]
+    return [
+        message
+        for message in (said if isinstance(said, list) else [said])
+        if isinstance(message, dict)
+    ]
 
 
 def failure(message_id: Any, why: str, code: int = -32000) -> Message:
     return {"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": why}}
 
 
-# --- Reading ----------------------------------------------------------------------------------------------------------------------
+# --- Reading --------------------------------------------------------------------------------------
 
 
 def read(data: bytes | str) -> Any:
-    """What a text says. Whatever Python cannot read is a ValueError, and its text repeats nothing of it."""
+    """What a text says. Whatever Python cannot read is a ValueError, and its text repeats nothing
+    of it.
+    """
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as exc:
-        raise ValueError(f"what came is not JSON, or too deep or too large to be read (length {len(data)})") from exc
+        raise ValueError(
+            f"what came is not JSON, or too deep or too large to be read (length {len(data)})"
+        ) from exc
 
 
 def id_of_unread(line: bytes) -> Any:
-    """The id of a message that could not be read, if it stands where senders write it: first, or last. Otherwise None."""
+    """The id of a message that could not be read, if it stands where senders write it: first, or
+    last. Otherwise None.
+    """
     found = ID_AT_AN_END.search(line)
-    return None if found is None else json.loads((found.group(1) or found.group(2)).decode(errors="replace"))
+    return (
+        None
+        if found is None
+        else json.loads((found.group(1) or found.group(2)).decode(errors="replace"))
+    )
 
 
 async def lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
@@ -92,7 +122,10 @@ async def lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
 async def events(response: Any) -> AsyncIterator[Message]:
     """The messages of an event stream."""
     data: list[str] = []
-    async with aclosing(response.aiter_bytes()) as parts, aclosing(lines(parts)) as found:  # closed here and now, not by the collector
+    async with (
+        aclosing(response.aiter_bytes()) as parts,
+        aclosing(lines(parts)) as found,
+    ):  # closed here and now, not by the collector
         async for line in found:
             if line.startswith("data:"):
                 data.append(line[5:].removeprefix(" "))

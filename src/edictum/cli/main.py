@@ -10,9 +10,13 @@ from importlib import import_module
 from edictum._version import __version__
 from edictum.errors import EdictumError
 
-# Command -> (module, what it does). A module has add_arguments(parser) and run(options, rest) -> exit code.
+# Command -> (module, what it does). A module has add_arguments(parser) and run(options, rest) ->
+# exit code.
 COMMANDS = {
-    "mcp-proxy": ("edictum.cli.mcp_proxy", "Govern the tool calls of an MCP server, by standing in front of it."),
+    "mcp-proxy": (
+        "edictum.cli.mcp_proxy",
+        "Govern the tool calls of an MCP server, by standing in front of it.",
+    ),
 }
 
 
@@ -34,7 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     """Only the chosen command tells its options: the others need not be imported."""
-    parser = argparse.ArgumentParser(prog="edictum", description="Govern what AI agents do with their tools.")
+    parser = argparse.ArgumentParser(
+        prog="edictum", description="Govern what AI agents do with their tools."
+    )
     parser.add_argument("--version", action="version", version=f"edictum {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
     for name, (module, what) in COMMANDS.items():

@@ -1,7 +1,8 @@
-"""``edictum mcp-proxy --contracts FILE ... -- <command or url>``: a governing proxy in front of any MCP server.
+"""``edictum mcp-proxy --contracts FILE ... -- <command or url>``: a governing proxy in front of any
+MCP server.
 
-A client starts it in the place of the server, over stdio; with ``--http`` it listens on a port, for a server that has a URL.
-What it was given is checked before it serves anybody.
+A client starts it in the place of the server, over stdio; with ``--http`` it listens on a port, for
+a server that has a URL. What it was given is checked before it serves anybody.
 """
 
 from __future__ import annotations
@@ -28,30 +29,68 @@ HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "edictum mcp-proxy --contracts FILE [FILE ...] [options] -- <command or url>"
-    parser.epilog = "stdout belongs to the protocol: events of a bundle with 'observability: {stdout: true}' are written to stderr."
-    parser.add_argument("--contracts", nargs="+", required=True, metavar="FILE", help="contract bundles, later ones above earlier ones")
-    parser.add_argument("--http", metavar="[HOST:]PORT", help="listen here instead of on stdin (for a server with a url)")
-    parser.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="sent to the url with every request")
-    parser.add_argument("--mode", choices=["enforce", "observe"], help="in place of the mode that the contracts state")
-    parser.add_argument("--audit", metavar="FILE", help="where events are written, one JSON object per line")
+    parser.epilog = (
+        "stdout belongs to the protocol: events of a bundle with 'observability: {stdout: true}'"
+        " are written to stderr."
+    )
+    parser.add_argument(
+        "--contracts",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="contract bundles, later ones above earlier ones",
+    )
+    parser.add_argument(
+        "--http",
+        metavar="[HOST:]PORT",
+        help="listen here instead of on stdin (for a server with a url)",
+    )
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="sent to the url with every request",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=["enforce", "observe"],
+        help="in place of the mode that the contracts state",
+    )
+    parser.add_argument(
+        "--audit", metavar="FILE", help="where events are written, one JSON object per line"
+    )
     parser.add_argument("--session", metavar="ID", help="the session in which calls are counted")
 
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
     out = sys.stdout.buffer
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="edictum mcp-proxy: %(message)s")
-    with redirect_stdout(sys.stderr):  # whatever is printed, events included, must not stand between the messages of the protocol
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="edictum mcp-proxy: %(message)s"
+    )
+    with redirect_stdout(
+        sys.stderr
+    ):  # whatever is printed, events included, must not stand between the messages of the protocol
         return _serve(options, rest, out)
 
 
 def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
     url = _url(rest)
     if options.http is not None and url is None:
-        raise EdictumConfigError("--http needs a server with a url.", hint="A server that is started with a command speaks over stdio.")
+        raise EdictumConfigError(
+            "--http needs a server with a url.",
+            hint="A server that is started with a command speaks over stdio.",
+        )
     if options.header and url is None:
-        raise EdictumConfigError("--header needs a server with a url.", hint="Give secrets to a command in its environment.")
+        raise EdictumConfigError(
+            "--header needs a server with a url.",
+            hint="Give secrets to a command in its environment.",
+        )
     if options.session is not None and not options.session.strip():
-        raise EdictumConfigError(f"--session {options.session!r} is no name.", hint="Leave it out for a session of its own at every start.")
+        raise EdictumConfigError(
+            f"--session {options.session!r} is no name.",
+            hint="Leave it out for a session of its own at every start.",
+        )
     port = address_of(options.http) if options.http is not None else None
     headers = dict(_header(text) for text in options.header)
     adapter = MCPAdapter(_guard(options), session_id=options.session)
@@ -66,18 +105,26 @@ def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
 def _url(rest: list[str]) -> str | None:
     """The url of the server; None for one that is a command."""
     if not rest:
-        raise EdictumConfigError("No server was given.", hint="Put its command or its url after --.")
+        raise EdictumConfigError(
+            "No server was given.", hint="Put its command or its url after --."
+        )
     if not rest[0].lower().startswith(("http://", "https://")):
         return None
     if len(rest) > 1:
-        raise EdictumConfigError(f"{rest[1]!r} stands after the url of the server.", hint="Put options before --, and nothing after a url.")
+        raise EdictumConfigError(
+            f"{rest[1]!r} stands after the url of the server.",
+            hint="Put options before --, and nothing after a url.",
+        )
     try:
         parts = urlsplit(rest[0])
         named = bool(parts.hostname) and parts.port != 0  # .port raises for what is no port
     except ValueError:
         named = False
     if not named:
-        raise EdictumConfigError(f"The url {rest[0]!r} has no valid host and port.", hint="Write it as https://example.com/mcp.")
+        raise EdictumConfigError(
+            f"The url {rest[0]!r} has no valid host and port.",
+            hint="Write it as https://example.com/mcp.",
+        )
     return rest[0]
 
 
@@ -97,9 +144,16 @@ def _guard(options: argparse.Namespace) -> Edictum:
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = (part.strip() for part in text.partition(":"))
     if not colon:
-        raise EdictumConfigError(f"--header {text!r} has no colon.", hint="Write it as 'Name: value'.")
+        raise EdictumConfigError(
+            f"--header {text!r} has no colon.", hint="Write it as 'Name: value'."
+        )
     if not HEADER_NAME.fullmatch(name):
-        raise EdictumConfigError(f"--header {name!r} is no name of a header.", hint="Write it as 'Name: value', the name without spaces.")
+        raise EdictumConfigError(
+            f"--header {name!r} is no name of a header.",
+            hint="Write it as 'Name: value', the name without spaces.",
+        )
     if not (value.isascii() and (value.isprintable() or not value)):
-        raise EdictumConfigError(f"The value of --header {name!r} cannot be sent.", hint="Write it in printable ASCII.")
+        raise EdictumConfigError(
+            f"The value of --header {name!r} cannot be sent.", hint="Write it in printable ASCII."
+        )
     return name, value

@@ -15,7 +15,9 @@ Unlisted = Literal["allow", "deny", "approve"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractSpec:
-    """One contract of a bundle. ``when`` is for pre and post, ``limits`` for session, ``bounds`` for sandbox."""
+    """One contract of a bundle. ``when`` is for pre and post, ``limits`` for session, ``bounds``
+    for sandbox.
+    """
 
     id: str
     kind: Kind

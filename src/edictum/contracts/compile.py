@@ -20,7 +20,14 @@ from edictum.core._draft import replace
 from edictum.core.call import ToolCall
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
 from edictum.core.decide import describe
-from edictum.core.limits import SESSION_FIELDS, TOOL_FIELDS, Limit, Metric, OperationLimits, millionths
+from edictum.core.limits import (
+    SESSION_FIELDS,
+    TOOL_FIELDS,
+    Limit,
+    Metric,
+    OperationLimits,
+    millionths,
+)
 from edictum.core.policy import MAX_CACHED_PLANS, SuccessRule, ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.explanation import ConditionNode
@@ -39,9 +46,15 @@ class Compiled:
 
 
 def compile_bundle(
-    bundle: Bundle, dialect: Dialect = PLAIN, *, mode: Mode | None = None, redaction: RedactionPolicy | None = None
+    bundle: Bundle,
+    dialect: Dialect = PLAIN,
+    *,
+    mode: Mode | None = None,
+    redaction: RedactionPolicy | None = None,
 ) -> Compiled:
-    """The contracts, limits, tool entries and success rules of a bundle. ``mode`` replaces the bundle's default mode."""
+    """The contracts, limits, tool entries and success rules of a bundle. ``mode`` replaces the
+    bundle's default mode.
+    """
     default: Mode = mode or bundle.mode or "enforce"
     compiler = _Compiler(dialect.selectors, redaction or RedactionPolicy(), default)
     specs = [spec for spec in bundle.contracts if spec.enabled]
@@ -49,10 +62,14 @@ def compile_bundle(
         return _compiled(compiler, bundle, specs, default)
 
 
-def _compiled(compiler: _Compiler, bundle: Bundle, specs: Sequence[ContractSpec], default: Mode) -> Compiled:
+def _compiled(
+    compiler: _Compiler, bundle: Bundle, specs: Sequence[ContractSpec], default: Mode
+) -> Compiled:
     return Compiled(
         contracts=tuple(compiler.contract(spec) for spec in specs if spec.kind is not Kind.SESSION),
-        session_limits=tuple(limit for spec in specs if spec.kind is Kind.SESSION for limit in compiler.limits(spec)),
+        session_limits=tuple(
+            limit for spec in specs if spec.kind is Kind.SESSION for limit in compiler.limits(spec)
+        ),
         success_rules=tuple(compiler.success_rule(spec) for spec in bundle.success),
         tools={name: tool_entry(name, settings) for name, settings in bundle.tools.items()},
         unlisted=compiler.unlisted(bundle.unlisted_tools),
@@ -61,8 +78,12 @@ def _compiled(compiler: _Compiler, bundle: Bundle, specs: Sequence[ContractSpec]
 
 
 def limits_with(limits: OperationLimits | None, session_limits: Sequence[Limit]) -> OperationLimits:
-    """The guard's limits beside a bundle's: what the bundle sets replaces a default, and stands beside what was given in Python."""
-    merged = {name: getattr(limits or OperationLimits(), name) for name in (*SESSION_FIELDS, *TOOL_FIELDS)}
+    """The guard's limits beside a bundle's: what the bundle sets replaces a default, and stands
+    beside what was given in Python.
+    """
+    merged = {
+        name: getattr(limits or OperationLimits(), name) for name in (*SESSION_FIELDS, *TOOL_FIELDS)
+    }
     lasting = [limit for limit in session_limits if limit.enforce and limit.window_s is None]
     for name, metric in SESSION_FIELDS.items():
         bounds = [limit.maximum for limit in lasting if limit.metric is metric and not limit.scope]
@@ -79,9 +100,13 @@ def limits_with(limits: OperationLimits | None, session_limits: Sequence[Limit])
 
 
 class Condition:
-    """The check of a contract with a ``when``. It can be asked alone; ``Fuser`` asks many together."""
+    """The check of a contract with a ``when``. It can be asked alone; ``Fuser`` asks many
+    together.
+    """
 
-    def __init__(self, expression: Expression, message: Message, custom: Custom, redaction: RedactionPolicy) -> None:
+    def __init__(
+        self, expression: Expression, message: Message, custom: Custom, redaction: RedactionPolicy
+    ) -> None:
         self.expression = expression
         self.message = message
         self.custom = custom
@@ -114,33 +139,49 @@ class SessionCondition(Condition):
 
 
 class Fuser:
-    """Makes one function of the contracts that apply to a tool. What was made is kept: many tools share the same contracts."""
+    """Makes one function of the contracts that apply to a tool. What was made is kept: many tools
+    share the same contracts.
+    """
 
     def __init__(self) -> None:
-        self._made: dict[tuple[int, ...], tuple[tuple[Contract, ...], Callable[..., list[tuple[Contract, Any]]]]] = {}
+        self._made: dict[
+            tuple[int, ...], tuple[tuple[Contract, ...], Callable[..., list[tuple[Contract, Any]]]]
+        ] = {}
 
-    def __call__(self, contracts: tuple[Contract, ...]) -> Callable[..., list[tuple[Contract, Any]]]:
+    def __call__(
+        self, contracts: tuple[Contract, ...]
+    ) -> Callable[..., list[tuple[Contract, Any]]]:
         key = tuple(map(id, contracts))
         if key not in self._made:
-            while len(self._made) >= MAX_CACHED_PLANS:  # tool names come from a model, which can invent any number of them
+            while (
+                len(self._made) >= MAX_CACHED_PLANS
+            ):  # tool names come from a model, which can invent any number of them
                 self._made.pop(next(iter(self._made)), None)
             checks: list[Condition] = [contract.check for contract in contracts]  # type: ignore[misc]
             custom = checks[0].custom
             # The contracts are kept with the function, because their ids are its key.
-            made = compile_together([check.expression for check in checks], custom, contracts, _failed, _erred)
+            made = compile_together(
+                [check.expression for check in checks], custom, contracts, _failed, _erred
+            )
             self._made[key] = contracts, made
             return made
         return self._made[key][1]
 
 
-def _failed(found: list[tuple[Contract, Any]] | None, contract: Contract, call: ToolCall, result: Any) -> list[tuple[Contract, Any]]:
+def _failed(
+    found: list[tuple[Contract, Any]] | None, contract: Contract, call: ToolCall, result: Any
+) -> list[tuple[Contract, Any]]:
     check: Condition = contract.check  # type: ignore[assignment]
     answer = (contract, Verdict(False, check.message(Subject(call, result))))
     return [answer] if found is None else [*found, answer]
 
 
 def _erred(
-    found: list[tuple[Contract, Any]] | None, contract: Contract, call: ToolCall, result: Any, exc: Exception
+    found: list[tuple[Contract, Any]] | None,
+    contract: Contract,
+    call: ToolCall,
+    result: Any,
+    exc: Exception,
 ) -> list[tuple[Contract, Any]]:
     check: Condition = contract.check  # type: ignore[assignment]
     answer = (contract, check.error(Subject(call, result), exc))
@@ -148,7 +189,11 @@ def _erred(
 
 
 MAX_REASON_VALUE = 100
-SOURCES = {Kind.PRE: "yaml_precondition", Kind.POST: "yaml_postcondition", Kind.SANDBOX: "yaml_sandbox"}
+SOURCES = {
+    Kind.PRE: "yaml_precondition",
+    Kind.POST: "yaml_postcondition",
+    Kind.SANDBOX: "yaml_sandbox",
+}
 
 
 class SandboxCheck:
@@ -160,7 +205,11 @@ class SandboxCheck:
 
     def __call__(self, call: ToolCall) -> Verdict:
         violation = self.violation(call)
-        return PASS if violation is None else Verdict.fail(self.message(Subject(call, violation=violation)), violation=violation)
+        return (
+            PASS
+            if violation is None
+            else Verdict.fail(self.message(Subject(call, violation=violation)), violation=violation)
+        )
 
 
 class _Compiler:
@@ -192,7 +241,9 @@ class _Compiler:
     def _check(self, spec: ContractSpec) -> tuple[Callable[..., Verdict], Kind]:
         message = compile_message(spec.message, self.custom, self.redaction)
         if spec.kind is Kind.SANDBOX:
-            from edictum.contracts.sandbox import Sandbox  # the shell reader is large, and only bundles with a sandbox need it
+            from edictum.contracts.sandbox import (
+                Sandbox,
+            )  # the shell reader is large, and only bundles with a sandbox need it
 
             bounds: dict[str, Any] = {name: list(values) for name, values in spec.bounds.items()}
             return SandboxCheck(Sandbox(**bounds).violation, message), Kind.SANDBOX
@@ -209,15 +260,31 @@ class _Compiler:
     def limits(self, spec: ContractSpec) -> list[Limit]:
         enforce = (spec.mode or self.mode) == "enforce" and not spec.shadow
         message = literal(spec.message)
-        common: dict[str, Any] = {"name": spec.id, "window_s": spec.limits.get("per"), "enforce": enforce, "source": "yaml_session",
-                  "message": message, "contract_id": spec.id}  # fmt: skip
+        common: dict[str, Any] = {
+            "name": spec.id,
+            "window_s": spec.limits.get("per"),
+            "enforce": enforce,
+            "source": "yaml_session",
+            "message": message,
+            "contract_id": spec.id,
+        }
         limits = [
-            Limit(metric=metric, maximum=spec.limits[name], **common) for name, metric in SESSION_FIELDS.items() if name in spec.limits
+            Limit(metric=metric, maximum=spec.limits[name], **common)
+            for name, metric in SESSION_FIELDS.items()
+            if name in spec.limits
         ]
         for name, metric in TOOL_FIELDS.items():
-            limits += [Limit(metric=metric, maximum=bound, scope=tool, **common) for tool, bound in spec.limits.get(name, {}).items()]
+            limits += [
+                Limit(metric=metric, maximum=bound, scope=tool, **common)
+                for tool, bound in spec.limits.get(name, {}).items()
+            ]
         return limits + [
-            Limit(metric=Metric.AMOUNT, amount=amount, maximum=millionths(amount, bound, down=True), **common)
+            Limit(
+                metric=Metric.AMOUNT,
+                amount=amount,
+                maximum=millionths(amount, bound, down=True),
+                **common,
+            )
             for amount, bound in _budgets(spec.limits).items()
         ]
 
@@ -226,7 +293,11 @@ class _Compiler:
         expression, custom, redaction = spec.failure_when, self.custom, self.redaction
 
         def judge(call: ToolCall, value: Any) -> str | None:
-            return reason(expression, Subject(call, value), custom, redaction) if holds(call, value, None) else None
+            return (
+                reason(expression, Subject(call, value), custom, redaction)
+                if holds(call, value, None)
+                else None
+            )
 
         return SuccessRule(spec.tools, judge, spec.id)
 
@@ -234,12 +305,26 @@ class _Compiler:
         if unlisted is None or unlisted == "allow":
             return None
         verb = "may not be called" if unlisted == "deny" else "needs approval"
-        verdicts = lambda call: Verdict.fail(f"The tool '{call.tool_name}' is not listed in the policy and {verb}.")  # noqa: E731
-        return Contract(id="unlisted_tools", kind=Kind.PRE, check=verdicts, effect=unlisted, mode=self.mode, source="unlisted_tools")
+
+        def verdicts(call: ToolCall) -> Verdict:
+            return Verdict.fail(
+                f"The tool '{call.tool_name}' is not listed in the policy and {verb}."
+            )
+
+        return Contract(
+            id="unlisted_tools",
+            kind=Kind.PRE,
+            check=verdicts,
+            effect=unlisted,
+            mode=self.mode,
+            source="unlisted_tools",
+        )
 
 
 def compile_later(expression: Expression, custom: Custom) -> Callable[[ToolCall, Any, Any], bool]:
-    """The condition as a function that is made when it is first needed: many bundles are loaded, few contracts are reached."""
+    """The condition as a function that is made when it is first needed: many bundles are loaded,
+    few contracts are reached.
+    """
     made: list[Callable[[ToolCall, Any, Any], bool]] = []
 
     def holds(call: ToolCall, result: Any, session: Any) -> bool:
@@ -250,15 +335,22 @@ def compile_later(expression: Expression, custom: Custom) -> Callable[[ToolCall,
     return holds
 
 
-def reason(expression: Expression, subject: Subject, custom: Custom, redaction: RedactionPolicy) -> str:
-    """Why a condition holds: its leaves that do, each with the value that made it hold. Redacted and bounded, as messages are."""
+def reason(
+    expression: Expression, subject: Subject, custom: Custom, redaction: RedactionPolicy
+) -> str:
+    """Why a condition holds: its leaves that do, each with the value that made it hold. Redacted
+    and bounded, as messages are.
+    """
     held = [_because(leaf, found, redaction) for leaf, found in _held(expression, subject, custom)]
     return "; ".join(held[:3]) or "the condition of the rule holds"
 
 
 def _because(leaf: Leaf, found: Any, redaction: RedactionPolicy) -> str:
     wanted = shorten(repr(leaf.value), MAX_REASON_VALUE)
-    return f"{leaf.selector.text} is {shown(leaf, found, redaction, MAX_REASON_VALUE)} ({leaf.operator.name} {wanted})"
+    return (
+        f"{leaf.selector.text} is {shown(leaf, found, redaction, MAX_REASON_VALUE)}"
+        f" ({leaf.operator.name} {wanted})"
+    )
 
 
 def _held(expression: Expression, subject: Subject, custom: Custom) -> list[tuple[Leaf, Any]]:
@@ -280,7 +372,9 @@ def _holding(leaf: Leaf, subject: Subject, custom: Custom) -> list[tuple[Leaf, A
 
 
 def _budgets(limits: Mapping[str, Any]) -> dict[str, float]:
-    """Amounts by name; ``max_cost`` is the amount called cost, and the smaller one holds when both name it."""
+    """Amounts by name; ``max_cost`` is the amount called cost, and the smaller one holds when both
+    name it.
+    """
     budgets: dict[str, float] = dict(limits.get("max_amounts", {}))
     if "max_cost" in limits:
         budgets["cost"] = min(limits["max_cost"], budgets.get("cost", limits["max_cost"]))

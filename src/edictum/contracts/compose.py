@@ -1,8 +1,8 @@
 """Composition: layers of bundles, from left to right, become one.
 
-A contract with an id that an earlier layer has replaces it in place; others are appended. A layer with
-``observe_alongside: true`` changes nothing that is enforced, wherever it stands: its contracts are added as candidates that only
-observe.
+A contract with an id that an earlier layer has replaces it in place; others are appended. A layer
+with ``observe_alongside: true`` changes nothing that is enforced, wherever it stands: its contracts
+are added as candidates that only observe.
 """
 
 from __future__ import annotations
@@ -17,19 +17,35 @@ from edictum.core._draft import replace
 
 def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:
     """One bundle from several, and a report of what was replaced and what only observes."""
-    report = CompositionReport(warnings=[str(warning) for bundle in bundles for warning in bundle.warnings])
+    report = CompositionReport(
+        warnings=[str(warning) for bundle in bundles for warning in bundle.warnings]
+    )
     first = bundles[0]
     merged = _candidates(_nothing(first), first, report) if first.observe_alongside else first
     for layer in bundles[1:]:
-        merged = _candidates(merged, layer, report) if layer.observe_alongside else _layer(merged, layer, report)
+        merged = (
+            _candidates(merged, layer, report)
+            if layer.observe_alongside
+            else _layer(merged, layer, report)
+        )
     if all(bundle.observe_alongside for bundle in bundles):
-        report.warnings.append(f"{first.source}: nothing is enforced: 'observe_alongside: true' makes the bundle a candidate.")
+        report.warnings.append(
+            f"{first.source}: nothing is enforced: 'observe_alongside: true' makes the bundle a"
+            " candidate."
+        )
     return replace(merged, version=_version(bundles)), report
 
 
 def _nothing(bundle: Bundle) -> Bundle:
-    """What lies under a candidate that comes first: where its counters and its audit are kept, and nothing that would be enforced."""
-    return Bundle(name=bundle.name, source=bundle.source, session=bundle.session, observability=bundle.observability)
+    """What lies under a candidate that comes first: where its counters and its audit are kept, and
+    nothing that would be enforced.
+    """
+    return Bundle(
+        name=bundle.name,
+        source=bundle.source,
+        session=bundle.session,
+        observability=bundle.observability,
+    )
 
 
 def _version(bundles: Sequence[Bundle]) -> str:
@@ -43,7 +59,9 @@ def _layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundle:
     for contract in above.contracts:
         if contract.id in contracts:
             replaced = contracts[contract.id].source
-            report.overridden_contracts.append(CompositionOverride(contract.id, contract.source, replaced))
+            report.overridden_contracts.append(
+                CompositionOverride(contract.id, contract.source, replaced)
+            )
         contracts[contract.id] = contract
     return replace(
         below,
@@ -58,9 +76,13 @@ def _layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundle:
 
 
 def _success(below: Bundle, above: Bundle) -> tuple[SuccessSpec, ...]:
-    """Rules with a name replace their namesake. Rules without one are all kept, and told apart by their layer."""
+    """Rules with a name replace their namesake. Rules without one are all kept, and told apart by
+    their layer.
+    """
     rules = {_rule_key(rule, below.source): rule for rule in below.success}
-    return tuple({**rules, **{_rule_key(rule, above.source): rule for rule in above.success}}.values())
+    return tuple(
+        {**rules, **{_rule_key(rule, above.source): rule for rule in above.success}}.values()
+    )
 
 
 def _rule_key(rule: SuccessSpec, source: str) -> str:
@@ -71,6 +93,12 @@ def _candidates(below: Bundle, layer: Bundle, report: CompositionReport) -> Bund
     enforced = {contract.id: contract.source for contract in below.contracts}
     candidates: list[ContractSpec] = []
     for contract in layer.contracts:
-        report.shadow_contracts.append(ShadowContract(contract.id, enforced.get(contract.id, ""), layer.source))
-        candidates.append(replace(contract, id=f"{contract.id}:candidate", mode="observe", shadow=True))
-    return replace(below, contracts=(*below.contracts, *candidates), tools={**layer.tools, **below.tools})
+        report.shadow_contracts.append(
+            ShadowContract(contract.id, enforced.get(contract.id, ""), layer.source)
+        )
+        candidates.append(
+            replace(contract, id=f"{contract.id}:candidate", mode="observe", shadow=True)
+        )
+    return replace(
+        below, contracts=(*below.contracts, *candidates), tools={**layer.tools, **below.tools}
+    )

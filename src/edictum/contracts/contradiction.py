@@ -1,4 +1,6 @@
-"""Conditions that cannot all hold: two of them under ``all`` make a contract that never fires. Only what is certain is said."""
+"""Conditions that cannot all hold: two of them under ``all`` make a contract that never fires. Only
+what is certain is said.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,21 @@ from typing import Any
 from edictum.contracts.expressions import All, Expression, Leaf
 from edictum.contracts.selectors import Selector
 
-STRICTER: dict[str, Callable[[Any, Any], bool]] = {"gt": operator.gt, "gte": operator.gt, "lt": operator.lt, "lte": operator.lt}
+STRICTER: dict[str, Callable[[Any, Any], bool]] = {
+    "gt": operator.gt,
+    "gte": operator.gt,
+    "lt": operator.lt,
+    "lte": operator.lt,
+}
 
 
 class Together:
-    """The conditions on one field that have to hold together, as they are read; the field is done with once two of them cannot.
+    """The conditions on one field that have to hold together, as they are read; the field is done
+    with once two of them cannot.
 
-    To take each new condition to every earlier one would be slow for thousands of them. Of those with the same operator one
-    speaks for all: the strictest bound, and for the others any, because two that differed would have been a contradiction.
+    To take each new condition to every earlier one would be slow for thousands of them. Of those
+    with the same operator one speaks for all: the strictest bound, and for the others any, because
+    two that differed would have been a contradiction.
     """
 
     def __init__(self) -> None:
@@ -54,7 +63,9 @@ def contradict(first: Leaf, second: Leaf) -> bool:
     if first.operator.name == second.operator.name:
         return first.operator.name in ("equals", "exists", "empty") and first.value != second.value
     if pair.get("exists") is False:
-        return ("empty" not in pair and not first.if_missing | second.if_missing) or pair.get("empty") is False
+        return ("empty" not in pair and not first.if_missing | second.if_missing) or pair.get(
+            "empty"
+        ) is False
     if "equals" in pair and "in" in pair:
         return pair["equals"] not in pair["in"]
     low = max((pair[name] for name in ("gt", "gte") if name in pair), default=None)

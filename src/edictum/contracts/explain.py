@@ -11,7 +11,9 @@ from edictum.core.redaction import REDACTED, RedactionPolicy
 from edictum.explanation import ConditionNode
 
 
-def explain(expression: Expression, subject: Subject, custom: Custom, redaction: RedactionPolicy) -> ConditionNode:
+def explain(
+    expression: Expression, subject: Subject, custom: Custom, redaction: RedactionPolicy
+) -> ConditionNode:
     """Every leaf is judged, also those that the compiled contract would not have reached."""
     if isinstance(expression, Leaf):
         return _leaf(expression, subject, custom, redaction)
@@ -21,11 +23,15 @@ def explain(expression: Expression, subject: Subject, custom: Custom, redaction:
     items = tuple(explain(item, subject, custom, redaction) for item in expression.items)
     word, decisive = ("all", False) if isinstance(expression, All) else ("any", True)
     # From left to right, the first that decides does: the deciding value, or an error.
-    held = next((item.held for item in items if item.held is decisive or item.held is None), not decisive)
+    held = next(
+        (item.held for item in items if item.held is decisive or item.held is None), not decisive
+    )
     return ConditionNode(word, held, items=items)
 
 
-def _leaf(leaf: Leaf, subject: Subject, custom: Custom, redaction: RedactionPolicy) -> ConditionNode:
+def _leaf(
+    leaf: Leaf, subject: Subject, custom: Custom, redaction: RedactionPolicy
+) -> ConditionNode:
     try:
         found = resolver(leaf.selector, custom)(subject)
     except Exception as exc:

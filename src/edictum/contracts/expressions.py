@@ -1,7 +1,8 @@
 """Conditions: a tree of all, any and not over leaves ``selector: {operator: value}``.
 
-Reading takes two steps. The shape is read with the rest of the document (``read_raw``); then ``Meaning`` looks up what the words
-mean: selectors, operators, patterns, networks. An expression is immutable and knows the place of every leaf.
+Reading takes two steps. The shape is read with the rest of the document (``read_raw``); then
+``Meaning`` looks up what the words mean: selectors, operators, patterns, networks. An expression is
+immutable and knows the place of every leaf.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from edictum.core.call import ToolCall
 WORDS = ("all", "any", "not")
 
 
-# --- The tree ---------------------------------------------------------------------------------------------------------------
+# --- The tree -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One condition. ``prepared`` is the value made ready for the operator's test; ``anonymous`` is the answer for a missing field."""
+    """One condition. ``prepared`` is the value made ready for the operator's test; ``anonymous`` is
+    the answer for a missing field.
+    """
 
     selector: Selector
     operator: Operator
@@ -37,9 +40,12 @@ class Leaf:
     place: Place = field(compare=False)
 
     def holds(self, found: Any) -> bool:
-        """Whether the condition holds for what the selector found; with ``[*]``, for any of the values."""
+        """Whether the condition holds for what the selector found; with ``[*]``, for any of the
+        values.
+        """
         if self.selector.wild:
-            # Every element is judged, so that an error in one cannot hide behind a match in another.
+            # Every element is judged, so that an error in one cannot hide behind a match in
+            # another.
             return any([self.test(item) for item in found])  # noqa: C419
         return self.test(found)
 
@@ -50,8 +56,8 @@ class Leaf:
             return self.operator.test(value, self.prepared)
         except Mismatch as exc:
             raise Mismatch(
-                f"Type mismatch: operator '{self.operator.name}' cannot be applied to selector '{self.selector.text}' "
-                f"value {type(value).__name__}; it judges {exc}"
+                f"Type mismatch: operator '{self.operator.name}' cannot be applied to selector"
+                f" '{self.selector.text}' value {type(value).__name__}; it judges {exc}"
             ) from None
 
     def __str__(self) -> str:
@@ -98,7 +104,7 @@ def positive_leaves(expression: Expression, positive: bool = True) -> Iterator[L
             yield from positive_leaves(item, positive)
 
 
-# --- The shape --------------------------------------------------------------------------------------------------------------
+# --- The shape ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +140,26 @@ def read_raw(tree: Tree, problems: Problems) -> Any:
 
 def _not_one(tree: Tree) -> tuple[str, str]:
     if not isinstance(tree, Map):
-        return f"expected a condition, got {describe(tree)}", "Write for example 'args.path: {contains: /etc}'."
+        return (
+            f"expected a condition, got {describe(tree)}",
+            "Write for example 'args.path: {contains: /etc}'.",
+        )
     if not tree.values:
         return "this condition is empty", "Write for example 'args.path: {contains: /etc}'."
     names = ", ".join(f"'{name}'" for name in tree.values)
-    return f"a condition has one key, this one has {len(tree.values)}: {names}", "Put several conditions in a list under 'all:' or 'any:'."
+    return (
+        f"a condition has one key, this one has {len(tree.values)}: {names}",
+        "Put several conditions in a list under 'all:' or 'any:'.",
+    )
 
 
 def _read_group(word: str, body: Tree, problems: Problems) -> Any:
     if not isinstance(body, Seq):
-        problems.shape(body, f"'{word}' needs a list of conditions, got {describe(body)}", "Start each condition with '- '.")
+        problems.shape(
+            body,
+            f"'{word}' needs a list of conditions, got {describe(body)}",
+            "Start each condition with '- '.",
+        )
         return WRONG
     if not body.items:
         problems.shape(body, f"the list under '{word}' is empty", "Add at least one condition.")
@@ -159,7 +175,11 @@ def _read_leaf(key: Scalar, name: str, body: Tree, problems: Problems) -> Any:
     if not isinstance(body, Map) or len(body.values) != 1:
         several = isinstance(body, Map) and len(body.values) > 1
         count = f"{len(body.values)} operators" if isinstance(body, Map) else describe(body)
-        hint = "Write one condition for each, in a list under 'all:'." if several else f"Write for example '{name}: {{equals: value}}'."
+        hint = (
+            "Write one condition for each, in a list under 'all:'."
+            if several
+            else f"Write for example '{name}: {{equals: value}}'."
+        )
         problems.shape(body, f"'{name}' needs one operator, got {count}", hint)
         return WRONG
     (operator,) = body.values
@@ -169,7 +189,9 @@ def _read_leaf(key: Scalar, name: str, body: Tree, problems: Problems) -> Any:
         problems.shape(body.keys[operator], "the operator is empty", "Write for example equals.")
         return WRONG
     value = known.shape.read(tree, problems) if known else to_plain(tree)
-    return WRONG if value is WRONG else RawLeaf(key, name, operator, body.keys[operator], value, tree)
+    return (
+        WRONG if value is WRONG else RawLeaf(key, name, operator, body.keys[operator], value, tree)
+    )
 
 
 def expression_schema() -> dict[str, Any]:
@@ -192,7 +214,7 @@ def expression_schema() -> dict[str, Any]:
     }
 
 
-# --- The meaning ------------------------------------------------------------------------------------------------------------
+# --- The meaning ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -222,14 +244,23 @@ class Meaning:
         if operator is None:
             known = [*OPERATORS, *self.operators]
             self.problems.add(
-                raw.operator_place, f"unknown operator '{raw.operator}'", f"{closest(raw.operator, known)}Known operators: {listed(known)}."
+                raw.operator_place,
+                f"unknown operator '{raw.operator}'",
+                f"{closest(raw.operator, known)}Known operators: {listed(known)}.",
             )
             return None
         prepared = self._prepare(operator, raw)
         if selector is None or prepared is WRONG:
             return None
         anonymous = operator.negative and selector.root == "principal"
-        return Leaf(selector, operator, raw.value, prepared, anonymous or operator.missing(raw.value), raw.selector)
+        return Leaf(
+            selector,
+            operator,
+            raw.value,
+            prepared,
+            anonymous or operator.missing(raw.value),
+            raw.selector,
+        )
 
     def selector(self, text: str, place: Place) -> Selector | None:
         try:
@@ -238,10 +269,18 @@ class Meaning:
             self.problems.add(place, str(exc), exc.hint)
             return None
         if selector.root == "result" and self.stage == "pre":
-            self.problems.add(place, f"'{text}' is not known before the tool has run", "Use it in a contract with 'type: post'.")
+            self.problems.add(
+                place,
+                f"'{text}' is not known before the tool has run",
+                "Use it in a contract with 'type: post'.",
+            )
             return None
         if selector.root == "session" and self.stage != "pre":
-            self.problems.add(place, f"'{text}' is only available in contracts with 'type: pre'", "Use a session contract for limits.")
+            self.problems.add(
+                place,
+                f"'{text}' is only available in contracts with 'type: pre'",
+                "Use a session contract for limits.",
+            )
             return None
         return selector
 
@@ -269,14 +308,26 @@ class Meaning:
             if pattern is None:
                 good = False
             elif place.style == '"' and "\b" in text:
-                message = "the pattern looks for a backspace, which is what \\b means in double quotes"
-                self.problems.warn(place, message, "If you meant the edge of a word, use single quotes.")
+                message = (
+                    "the pattern looks for a backspace, which is what \\b means in double quotes"
+                )
+                self.problems.warn(
+                    place, message, "If you meant the edge of a word, use single quotes."
+                )
             elif doubled := doubled_backslash(text):
                 self._doubled(place, *doubled)
             elif (why := never_matches(text)) is not None:
-                self.problems.warn(place, f"the pattern {text!r:.80} can never match: {why}", "Remove what stands on the wrong side.")
+                self.problems.warn(
+                    place,
+                    f"the pattern {text!r:.80} can never match: {why}",
+                    "Remove what stands on the wrong side.",
+                )
             elif pattern.matches_nothing() and not text.startswith("^"):
-                self.problems.warn(place, f"the pattern {text!r:.80} matches every text", "Anchor it, or write 'exists: true'.")
+                self.problems.warn(
+                    place,
+                    f"the pattern {text!r:.80} matches every text",
+                    "Anchor it, or write 'exists: true'.",
+                )
         return good
 
     def _doubled(self, place: Scalar, doubled: str, certain: bool) -> None:
@@ -284,15 +335,30 @@ class Meaning:
         message = f"the pattern looks for a backslash followed by '{doubled[-1]}'"
         if doubled[-1].isdigit():
             self.problems.warn(
-                place, message, f"If you meant {single}: back-references are not supported. Write [\\\\] for a real backslash."
+                place,
+                message,
+                f"If you meant {single}: back-references are not supported. Write [\\\\] for a real"
+                " backslash.",
             )
         elif place.style == '"':
-            self.problems.warn(place, message, f"If you meant {single}, write it in single quotes with one backslash.")
+            self.problems.warn(
+                place,
+                message,
+                f"If you meant {single}, write it in single quotes with one backslash.",
+            )
         elif certain:
-            hint = f"In single quotes a backslash is no escape: write {single} with one backslash, or [\\\\] for a real one."
+            hint = (
+                f"In single quotes a backslash is no escape: write {single} with one backslash, or"
+                " [\\\\] for a real one."
+            )
             self.problems.add(place, message, hint)
         else:
-            self.problems.warn(place, message, f"In single quotes a backslash is no escape: if you meant {single}, write one backslash.")
+            self.problems.warn(
+                place,
+                message,
+                f"In single quotes a backslash is no escape: if you meant {single}, write one"
+                " backslash.",
+            )
 
     def _check_networks(self, raw: RawLeaf) -> bool:
         good = True
@@ -300,7 +366,11 @@ class Meaning:
             try:
                 ipaddress.ip_network(text, strict=False)
             except ValueError:
-                self.problems.add(place, f"'{text:.60}' is not a network", "Write for example 10.0.0.0/8 or fd00::/8.")
+                self.problems.add(
+                    place,
+                    f"'{text:.60}' is not a network",
+                    "Write for example 10.0.0.0/8 or fd00::/8.",
+                )
                 good = False
         return good
 

@@ -1,14 +1,17 @@
 """From conditions to Python code.
 
-All contracts that apply to a tool become one function: every value that they look at is fetched once, every condition is a plain
-Python expression, and all patterns on one text are searched for in one pass. The function returns the contracts that do not
-plainly agree. Each condition has its own ``try``, which costs nothing until something raises: an error belongs to its contract.
+All contracts that apply to a tool become one function: every value that they look at is fetched
+once, every condition is a plain Python expression, and all patterns on one text are searched for in
+one pass. The function returns the contracts that do not plainly agree. Each condition has its own
+``try``, which costs nothing until something raises: an error belongs to its contract.
 
-Most calls concern few contracts. What decides many contracts alike is asked once for all of them: does the path start with any of
-these prefixes, is the name any of these? When the answer is no, these contracts agree and are not looked at one by one (a ``Gate``).
+Most calls concern few contracts. What decides many contracts alike is asked once for all of them:
+does the path start with any of these prefixes, is the name any of these? When the answer is no,
+these contracts agree and are not looked at one by one (a ``Gate``).
 
-A missing field is ``None``. A fast path is only taken for the exact type that it is right for; everything else (another type, a
-missing field) goes through ``Leaf.test``, so there is one definition of what an operator means.
+A missing field is ``None``. A fast path is only taken for the exact type that it is right for;
+everything else (another type, a missing field) goes through ``Leaf.test``, so there is one
+definition of what an operator means.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ Custom = Mapping[str, Callable[[ToolCall], Any]]
 
 @dataclass(slots=True)
 class Gate:
-    """The first conditions of many contracts that look at one value in one way. When it is shut, none of them holds."""
+    """The first conditions of many contracts that look at one value in one way. When it is shut,
+    none of them holds.
+    """
 
     name: str
     selector: Selector
@@ -49,7 +54,12 @@ class Writer:
 
     def __init__(self, custom: Custom, everything: Sequence[Expression]) -> None:
         self._custom = custom
-        self.names: dict[str, Any] = {"UNSET": UNSET, "PLAIN": frozenset(INLINE), "Subject": Subject, "walk": walk}
+        self.names: dict[str, Any] = {
+            "UNSET": UNSET,
+            "PLAIN": frozenset(INLINE),
+            "Subject": Subject,
+            "walk": walk,
+        }
         self._eager: dict[Selector, str] = {}
         self._lazy: dict[Selector, str] = {}
         self._prelude: list[str] = []
@@ -57,7 +67,9 @@ class Writer:
         self._patterns = _patterns_by_selector(everything)
         self._hits: dict[Selector, str] = {}
         self._flags: set[str] = set()
-        self._repeated = Counter(_text_key(leaf) for expression in everything for leaf in leaves(expression))
+        self._repeated = Counter(
+            _text_key(leaf) for expression in everything for leaf in leaves(expression)
+        )
         self._answers: dict[Any, str] = {}
         self._gates: dict[tuple[Selector, str], Gate] = {}
         self._asked: set[str] = set()
@@ -85,7 +97,7 @@ class Writer:
         self.names[name] = value
         return name
 
-    # --- Expressions ------------------------------------------------------------------------------------------------------
+    # --- Expressions ------------------------------------------------------------------------------
 
     def write(self, expression: Expression) -> str:
         if isinstance(expression, Leaf):
@@ -101,7 +113,10 @@ class Writer:
         if name is not None:
             return self._test(leaf, name)
         name = self._lazy.setdefault(selector, f"t{len(self._lazy)}")
-        fetch = self.names.setdefault(f"fetch_{name}", resolver(selector, self._custom)) and f"fetch_{name}"
+        fetch = (
+            self.names.setdefault(f"fetch_{name}", resolver(selector, self._custom))
+            and f"fetch_{name}"
+        )
         # The first part fetches the value when it has not been fetched, and is never true.
         fetched = f"({name} if {name} is not UNSET else ({name} := {fetch}(subject))) is UNSET"
         if selector.wild:
@@ -109,10 +124,14 @@ class Writer:
         return f"({fetched} or {self._test(leaf, name)})"
 
     def _eager_value(self, selector: Selector) -> str | None:
-        """The variable of a value that can be fetched up front: cheaply, and without ever raising."""
+        """The variable of a value that can be fetched up front: cheaply, and without ever
+        raising.
+        """
         if selector in self._eager:
             return self._eager[selector]
-        write = None if selector.wild or selector.root in self._custom else _EAGER.get(selector.root)
+        write = (
+            None if selector.wild or selector.root in self._custom else _EAGER.get(selector.root)
+        )
         code = write(self, selector.path) if write is not None else None
         if code is None:
             return None
@@ -129,16 +148,26 @@ class Writer:
 
     def _principal(self, path: tuple[str, ...]) -> str:
         self._needs.add("principal")
-        found = f"walk(principal.claims, {path[1:]!r})" if path[0] == "claims" else f"principal.{path[0]}"
+        found = (
+            f"walk(principal.claims, {path[1:]!r})"
+            if path[0] == "claims"
+            else f"principal.{path[0]}"
+        )
         return f"{found} if principal is not None else None"
 
     def _session(self, path: tuple[str, ...]) -> str:
-        return f"session.{path[0]}.get({path[1]!r}, 0)" if path[0] in TOOL_COUNTERS else f"int(session.{path[0]})"
+        return (
+            f"session.{path[0]}.get({path[1]!r}, 0)"
+            if path[0] in TOOL_COUNTERS
+            else f"int(session.{path[0]})"
+        )
 
-    # --- Gates ------------------------------------------------------------------------------------------------------------
+    # --- Gates ------------------------------------------------------------------------------------
 
     def collect(self, expression: Expression) -> list[Gate]:
-        """The gates of a condition: when all of them are shut, it does not hold and nothing in it can raise. Empty: it has none."""
+        """The gates of a condition: when all of them are shut, it does not hold and nothing in it
+        can raise. Empty: it has none.
+        """
         gates = []
         for leaf in self._openers(expression):
             key = (leaf.selector, _FAMILY[leaf.operator.name])
@@ -148,14 +177,22 @@ class Writer:
         return gates
 
     def _openers(self, expression: Expression) -> list[Leaf]:
-        """The leaves of which one must hold, or raise, for the condition to hold or raise. Empty: nothing can be said."""
+        """The leaves of which one must hold, or raise, for the condition to hold or raise. Empty:
+        nothing can be said.
+        """
         if isinstance(expression, Leaf):
             judged = expression.operator.name in _FAMILY and not expression.if_missing
-            return [expression] if judged and self._eager_value(expression.selector) is not None else []
+            return (
+                [expression]
+                if judged and self._eager_value(expression.selector) is not None
+                else []
+            )
         if isinstance(expression, Not):
             return []
         if isinstance(expression, All):
-            return self._openers(expression.items[0])  # the rest is not looked at when the first does not hold
+            return self._openers(
+                expression.items[0]
+            )  # the rest is not looked at when the first does not hold
         each = [self._openers(item) for item in expression.items]
         return [leaf for found in each for leaf in found] if all(each) else []
 
@@ -170,10 +207,14 @@ class Writer:
     def _gate_line(self, gate: Gate) -> str:
         kind, write = _OPENS[gate.family]
         name = self._eager[gate.selector]
-        # A value of another type is for the operators to judge; a missing one satisfies none of these.
-        return f"{gate.name} = {write(self, gate.leaves, name)} if {self._is(name, kind)} else {name} is not None"
+        # A value of another type is for the operators to judge; a missing one satisfies none of
+        # these.
+        return (
+            f"{gate.name} = {write(self, gate.leaves, name)} if {self._is(name, kind)} else {name}"
+            " is not None"
+        )
 
-    # --- Leaves -----------------------------------------------------------------------------------------------------------
+    # --- Leaves -----------------------------------------------------------------------------------
 
     def _test(self, leaf: Leaf, name: str) -> str:
         """The test of one value. What the fast path is not sure of goes to the operator itself."""
@@ -182,7 +223,10 @@ class Writer:
         if leaf.operator.custom:
             return slow
         if operator in _COMPARISONS:
-            return f"({name} {_COMPARISONS[operator]} {leaf.value!r} if {self._is(name, 'int')} else {slow})"
+            return (
+                f"({name} {_COMPARISONS[operator]} {leaf.value!r} if {self._is(name, 'int')} else"
+                f" {slow})"
+            )
         if operator in REGEX_OPERATORS:
             return f"({self._regex(leaf, name)} if {self._is(name, 'str')} else {slow})"
         if operator in _TEXT_TESTS:
@@ -190,17 +234,23 @@ class Writer:
         return _VALUE_TESTS[operator](self, leaf, name) if operator in _VALUE_TESTS else slow
 
     def _is(self, name: str, kind: str) -> str:
-        """Whether a value is exactly of a type. For a value that is fetched up front this is found out once, up front."""
+        """Whether a value is exactly of a type. For a value that is fetched up front this is found
+        out once, up front.
+        """
         if not name.startswith("v"):
             return f"{name}.__class__ is {kind}"
         flag = f"{name}_{kind}"
         if flag not in self._flags:
             self._flags.add(flag)
-            self._prelude.append(f"{flag} = type({name}) {'in PLAIN' if kind == 'plain' else f'is {kind}'}")
+            self._prelude.append(
+                f"{flag} = type({name}) {'in PLAIN' if kind == 'plain' else f'is {kind}'}"
+            )
         return flag
 
     def _text(self, leaf: Leaf, name: str) -> str:
-        """The test of a text. One that several contracts make is made when the first of them asks."""
+        """The test of a text. One that several contracts make is made when the first of them
+        asks.
+        """
         code = _TEXT_TESTS[leaf.operator.name](leaf, name)
         key = _text_key(leaf)
         if self._repeated[key] < 2 or leaf.selector not in self._eager:
@@ -209,8 +259,12 @@ class Writer:
         return f"({answer} if {answer} is not None else ({answer} := {code}))"
 
     def _regex(self, leaf: Leaf, name: str) -> str:
-        patterns: tuple[Pattern, ...] = (leaf.prepared,) if leaf.operator.name == "matches" else leaf.prepared
-        tests = [f"{pattern.literal!r} in {name}" for pattern in patterns if pattern.literal is not None]
+        patterns: tuple[Pattern, ...] = (
+            (leaf.prepared,) if leaf.operator.name == "matches" else leaf.prepared
+        )
+        tests = [
+            f"{pattern.literal!r} in {name}" for pattern in patterns if pattern.literal is not None
+        ]
         engine = [pattern for pattern in patterns if pattern.literal is None]
         if engine:
             tests.append(self._engine(leaf.selector, engine, name))
@@ -218,13 +272,21 @@ class Writer:
         return f"(not {code})" if leaf.operator.name == "matches_none" else code
 
     def _engine(self, selector: Selector, patterns: list[Pattern], name: str) -> str:
-        """The patterns of all contracts on this value are searched for together, once, when the first of them is asked."""
+        """The patterns of all contracts on this value are searched for together, once, when the
+        first of them is asked.
+        """
         known = self._patterns[selector]
         if selector.wild or len(known) == 1:
-            search = patterns[0].search if len(patterns) == 1 else pattern_set(tuple(p.source for p in patterns)).any
+            search = (
+                patterns[0].search
+                if len(patterns) == 1
+                else pattern_set(tuple(p.source for p in patterns)).any
+            )
             return f"{self.constant(search, 'search')}({name})"
         hits = self._hits.setdefault(selector, f"h{len(self._hits)}")
-        find = self.names.setdefault(f"find_{hits}", pattern_set(tuple(known)).hits) and f"find_{hits}"
+        find = (
+            self.names.setdefault(f"find_{hits}", pattern_set(tuple(known)).hits) and f"find_{hits}"
+        )
         found = f"({hits} if {hits} is not None else ({hits} := {find}({name})))"
         numbers = frozenset(known[pattern.source] for pattern in patterns)
         if len(numbers) == 1:
@@ -237,7 +299,9 @@ def _text_key(leaf: Leaf) -> tuple[Selector, str, str]:
 
 
 def _patterns_by_selector(everything: Sequence[Expression]) -> dict[Selector, dict[str, int]]:
-    """For each selector the patterns that need the engine, numbered from 1 (0 is the engine's sign of life)."""
+    """For each selector the patterns that need the engine, numbered from 1 (0 is the engine's sign
+    of life).
+    """
     found: dict[Selector, dict[str, int]] = {}
     for expression in everything:
         for leaf in leaves(expression):
@@ -312,7 +376,8 @@ _VALUE_TESTS: dict[str, Callable[[Writer, Leaf, str], str]] = {
 }
 
 
-# The conditions that one question can rule out together, and the question; for which type it is right comes first.
+# The conditions that one question can rule out together, and the question; for which type it is
+# right comes first.
 _FAMILY = {
     "starts_with": "starts_with",
     "ends_with": "ends_with",
@@ -325,15 +390,36 @@ _FAMILY = {
     "lte": "below",
 }
 _OPENS: dict[str, tuple[str, Callable[[Writer, list[Leaf], str], str]]] = {
-    "starts_with": ("str", lambda writer, leaves, name: f"{name}.startswith({writer.constant(tuple(_distinct(leaves)))})"),
-    "ends_with": ("str", lambda writer, leaves, name: f"{name}.endswith({writer.constant(tuple(_distinct(leaves)))})"),
+    "starts_with": (
+        "str",
+        lambda writer, leaves, name: (
+            f"{name}.startswith({writer.constant(tuple(_distinct(leaves)))})"
+        ),
+    ),
+    "ends_with": (
+        "str",
+        lambda writer, leaves, name: (
+            f"{name}.endswith({writer.constant(tuple(_distinct(leaves)))})"
+        ),
+    ),
     "equals_ignore_case": (
         "str",
-        lambda writer, leaves, name: f"{name}.casefold() in {writer.constant(frozenset(leaf.prepared for leaf in leaves))}",
+        lambda writer, leaves, name: (
+            f"{name}.casefold() in {writer.constant(frozenset(leaf.prepared for leaf in leaves))}"
+        ),
     ),
-    "value": ("plain", lambda writer, leaves, name: f"{name} in {writer.constant(_plain_values(leaves))}"),
-    "above": ("int", lambda _writer, leaves, name: f"{name} >= {min(leaf.value for leaf in leaves)!r}"),
-    "below": ("int", lambda _writer, leaves, name: f"{name} <= {max(leaf.value for leaf in leaves)!r}"),
+    "value": (
+        "plain",
+        lambda writer, leaves, name: f"{name} in {writer.constant(_plain_values(leaves))}",
+    ),
+    "above": (
+        "int",
+        lambda _writer, leaves, name: f"{name} >= {min(leaf.value for leaf in leaves)!r}",
+    ),
+    "below": (
+        "int",
+        lambda _writer, leaves, name: f"{name} <= {max(leaf.value for leaf in leaves)!r}",
+    ),
 }
 
 
@@ -343,19 +429,29 @@ def _distinct(leaves: list[Leaf]) -> dict[str, None]:
 
 def _plain_values(leaves: list[Leaf]) -> frozenset[Any]:
     """What a plain value can be equal to: a list or a mapping it never is."""
-    values = [value for leaf in leaves for value in (leaf.value if leaf.operator.name == "in" else (leaf.value,))]
+    values = [
+        value
+        for leaf in leaves
+        for value in (leaf.value if leaf.operator.name == "in" else (leaf.value,))
+    ]
     return frozenset(value for value in values if type(value) in INLINE)
 
 
 def _define(source: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
-    """The function that the source defines. The source holds no text of a bundle except as Python literals made by ``repr``."""
+    """The function that the source defines. The source holds no text of a bundle except as Python
+    literals made by ``repr``.
+    """
     exec(compile(source, "<edictum contracts>", "exec"), names)  # noqa: S102
     function: Callable[..., Any] = names[name]
     return function
 
 
-def compile_condition(expression: Expression, custom: Custom) -> Callable[[ToolCall, Any, Any], bool]:
-    """One condition as a function of the call, the result and the session. It raises what an operator or selector raises."""
+def compile_condition(
+    expression: Expression, custom: Custom
+) -> Callable[[ToolCall, Any, Any], bool]:
+    """One condition as a function of the call, the result and the session. It raises what an
+    operator or selector raises.
+    """
     writer = Writer(custom, [expression])
     code = writer.write(expression)
     lines = ["def holds(call, result, session):", *writer.prelude(), f"return bool({code})"]
@@ -363,22 +459,39 @@ def compile_condition(expression: Expression, custom: Custom) -> Callable[[ToolC
 
 
 def compile_together(
-    expressions: Sequence[Expression], custom: Custom, subjects: Sequence[Any], failed: Callable[..., Any], erred: Callable[..., Any]
+    expressions: Sequence[Expression],
+    custom: Custom,
+    subjects: Sequence[Any],
+    failed: Callable[..., Any],
+    erred: Callable[..., Any],
 ) -> Callable[..., list[tuple[Any, Any]]]:
-    """One function for many conditions. For each that holds, ``(subject, failed(subject, call, result))`` is in its answer."""
+    """One function for many conditions. For each that holds, ``(subject, failed(subject, call,
+    result))`` is in its answer.
+    """
     writer = Writer(custom, expressions)
     gates = [writer.collect(expression) for expression in expressions]
     body: list[str] = []
-    for gate, group in groupby(zip(expressions, subjects, gates, strict=True), lambda item: writer.opened(item[2])):
+    for gate, group in groupby(
+        zip(expressions, subjects, gates, strict=True), lambda item: writer.opened(item[2])
+    ):
         margin = "    " if gate else ""
         body += [gate] if gate else []
         for expression, subject, _ in group:
             name = writer.constant(subject, "c")
             body += [
                 f"{margin}try:",
-                f"{margin}    if {writer.write(expression)}: found = note(found, {name}, call, result)",
+                (
+                    f"{margin}    if {writer.write(expression)}: found = note(found, {name}, call,"
+                    " result)"
+                ),
                 f"{margin}except Exception as exc: found = erred(found, {name}, call, result, exc)",
             ]
     writer.names |= {"note": failed, "erred": erred}
-    lines = ["def asked(call, result=None, session=None):", "found = None", *writer.prelude(), *body, "return found or []"]
+    lines = [
+        "def asked(call, result=None, session=None):",
+        "found = None",
+        *writer.prelude(),
+        *body,
+        "return found or []",
+    ]
     return _define("\n    ".join(lines), "asked", writer.names)

@@ -1,4 +1,6 @@
-"""The grammar of a bundle, in both vocabularies, as shapes. The published JSON Schema is printed from it."""
+"""The grammar of a bundle, in both vocabularies, as shapes. The published JSON Schema is printed
+from it.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,16 @@ from edictum.core.policy import RUN_IN, TOOL_KEYS
 
 API_VERSION = "edictum/v1"
 SCHEMA_ID = "https://edictum.dev/schema/bundle-v1.json"
-ID = Text(max_length=200, pattern=r"^[a-z0-9][a-z0-9_-]*$", rule="lower-case letters, digits, '-' and '_', starting with a letter or digit")
-NAME = Text(max_length=200, pattern=r"^[a-z0-9][a-z0-9._-]*$", rule="lower-case letters, digits, '.', '-' and '_'")
+ID = Text(
+    max_length=200,
+    pattern=r"^[a-z0-9][a-z0-9_-]*$",
+    rule="lower-case letters, digits, '-' and '_', starting with a letter or digit",
+)
+NAME = Text(
+    max_length=200,
+    pattern=r"^[a-z0-9][a-z0-9._-]*$",
+    rule="lower-case letters, digits, '.', '-' and '_'",
+)
 TOOL = Text(
     max_length=256,
     pattern=r"^(?! )[^\x00-\x1f\x7f/\\]*[^\x00-\x20\x7f/\\]$",
@@ -50,13 +60,17 @@ DENY, APPROVE, ALLOW = "deny", "approve", "allow"
 def _choice(mine: dict[str, str], other: dict[str, str]) -> Choice:
     """The words of one vocabulary, and for each word of the other the one to use instead."""
     meant = {meaning: word for word, meaning in mine.items()}
-    return Choice(mine, {word: meant[meaning] for word, meaning in other.items() if word not in mine})
+    return Choice(
+        mine, {word: meant[meaning] for word, meaning in other.items() if word not in mine}
+    )
 
 
 class Vocabulary:
     """One of the two ways in which bundles are written."""
 
-    def __init__(self, kind: str, contracts: str, effect: str, timeout_effect: str, deny: str, approve: str) -> None:
+    def __init__(
+        self, kind: str, contracts: str, effect: str, timeout_effect: str, deny: str, approve: str
+    ) -> None:
         self.kind = kind
         self.contracts = contracts
         self.effect = effect
@@ -78,10 +92,16 @@ class Vocabulary:
             {
                 "apiVersion": Field(words(API_VERSION), required=True),
                 "kind": Field(words(self.kind), required=True),
-                "metadata": Field(Record({"name": Field(NAME, required=True), "description": Field(Text())}), required=True),
+                "metadata": Field(
+                    Record({"name": Field(NAME, required=True), "description": Field(Text())}),
+                    required=True,
+                ),
                 "defaults": Field(
                     Record(
-                        {"mode": Field(MODE), "unlisted_tools": Field(self.choice(ALLOW, DENY, APPROVE))},
+                        {
+                            "mode": Field(MODE),
+                            "unlisted_tools": Field(self.choice(ALLOW, DENY, APPROVE)),
+                        },
                         any_of=(("mode", "unlisted_tools"),),
                     )
                 ),
@@ -98,7 +118,12 @@ class Vocabulary:
 
     def contract(self) -> Variant:
         other = RULESET if self is CONTRACT_BUNDLE else CONTRACT_BUNDLE
-        common = {"id": Field(ID, required=True), "type": Field(Anything(), required=True), "enabled": Field(Flag()), "mode": Field(MODE)}
+        common = {
+            "id": Field(ID, required=True),
+            "type": Field(Anything(), required=True),
+            "enabled": Field(Flag()),
+            "mode": Field(MODE),
+        }
         tools = {"tool": Field(TOOL), "tools": Field(ListOf(TOOL))}
         said = {"message": Field(MESSAGE, required=True)}
         described = {"tags": Field(ListOf(Text())), "metadata": Field(Free())}
@@ -107,15 +132,26 @@ class Vocabulary:
 
         def then(*effects: str, extra: dict[str, Field] | None = None) -> Field:
             effect = {self.effect: Field(self.choice(*effects), required=True)}
-            return Field(Record({**effect, **said, **described, **(extra or {})}, others=other_then), required=True)
+            return Field(
+                Record({**effect, **said, **described, **(extra or {})}, others=other_then),
+                required=True,
+            )
 
         when = {"when": Field(WHEN, required=True)}
         return Variant(
             "type",
             {
-                "pre": Record({**common, **tools, **when, "then": then(DENY, APPROVE, extra=waiting)}, one_of=(("tool", "tools"),)),
-                "post": Record({**common, **tools, **when, "then": then("warn", "redact", DENY)}, one_of=(("tool", "tools"),)),
-                "session": Record({**common, "limits": Field(LIMITS, required=True), "then": then(DENY)}),
+                "pre": Record(
+                    {**common, **tools, **when, "then": then(DENY, APPROVE, extra=waiting)},
+                    one_of=(("tool", "tools"),),
+                ),
+                "post": Record(
+                    {**common, **tools, **when, "then": then("warn", "redact", DENY)},
+                    one_of=(("tool", "tools"),),
+                ),
+                "session": Record(
+                    {**common, "limits": Field(LIMITS, required=True), "then": then(DENY)}
+                ),
                 "sandbox": Record(
                     {
                         **common,
@@ -125,8 +161,15 @@ class Vocabulary:
                         **waiting,
                         "within": Field(ListOf(PATH)),
                         "not_within": Field(ListOf(PATH)),
-                        "allows": Field(Record({"commands": _TEXTS, "domains": _TEXTS}, any_of=(("commands", "domains"),))),
-                        "not_allows": Field(Record({"domains": Field(ListOf(Text()), required=True)})),
+                        "allows": Field(
+                            Record(
+                                {"commands": _TEXTS, "domains": _TEXTS},
+                                any_of=(("commands", "domains"),),
+                            )
+                        ),
+                        "not_allows": Field(
+                            Record({"domains": Field(ListOf(Text()), required=True)})
+                        ),
                         "outside": Field(self.choice(DENY, APPROVE)),
                     },
                     one_of=(("tool", "tools"),),
@@ -173,7 +216,9 @@ SESSION = Record(
         "store": Field(Text()),
         "lease": Field(Duration()),
         "ttl": Field(Duration()),
-        "on_store_error": Field(words(DENY)),  # nothing else would be safe; the key is there so that a bundle can say so
+        "on_store_error": Field(
+            words(DENY)
+        ),  # nothing else would be safe; the key is there so that a bundle can say so
     },
     any_of=(("store", "lease", "ttl", "on_store_error"),),
 )
@@ -196,10 +241,14 @@ OBSERVABILITY = Record(
     }
 )
 
-CONTRACT_BUNDLE = Vocabulary("ContractBundle", "contracts", "effect", "timeout_effect", "deny", "approve")
+CONTRACT_BUNDLE = Vocabulary(
+    "ContractBundle", "contracts", "effect", "timeout_effect", "deny", "approve"
+)
 RULESET = Vocabulary("Ruleset", "rules", "action", "timeout_action", "block", "ask")
 VOCABULARIES = {vocabulary.kind: vocabulary for vocabulary in (CONTRACT_BUNDLE, RULESET)}
-DOCUMENTS: dict[str, Record] = {kind: vocabulary.document() for kind, vocabulary in VOCABULARIES.items()}
+DOCUMENTS: dict[str, Record] = {
+    kind: vocabulary.document() for kind, vocabulary in VOCABULARIES.items()
+}
 DOCUMENT: Shape = Variant("kind", DOCUMENTS)
 
 

@@ -1,8 +1,9 @@
 """Operators: what a condition asks of a value.
 
-One table holds the language: for each operator the shape of its value in YAML, what it does with a missing field, and the test
-itself. A test gets a value that is there. A value of a type it cannot judge raises ``Mismatch``, which counts as a policy error:
-the call is refused, because a rule that cannot be applied must not let anything through.
+One table holds the language: for each operator the shape of its value in YAML, what it does with a
+missing field, and the test itself. A test gets a value that is there. A value of a type it cannot
+judge raises ``Mismatch``, which counts as a policy error: the call is refused, because a rule that
+cannot be applied must not let anything through.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Mismatch(TypeError):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """``test(field, prepared value)``; ``missing`` is the answer for a field that is not there, given the value."""
+    """``test(field, prepared value)``; ``missing`` is the answer for a field that is not there,
+    given the value.
+    """
 
     name: str
     shape: Shape
@@ -102,9 +105,17 @@ def _networks(values: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(_network(ipaddress.ip_network(value, strict=False)) for value in values)
 
 
-def _network(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """A network of IPv4 addresses that are written as IPv6 is one of IPv4, as such addresses are."""
-    mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= 96 else None
+def _network(
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network,
+) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """A network of IPv4 addresses that are written as IPv6 is one of IPv4, as such addresses
+    are.
+    """
+    mapped = (
+        network.network_address.ipv4_mapped
+        if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= 96
+        else None
+    )
     return network if mapped is None else ipaddress.IPv4Network((mapped, network.prefixlen - 96))
 
 
@@ -118,48 +129,130 @@ _SIZE = Number(whole=True, at_least=0)
 OPERATORS: dict[str, Operator] = {
     op.name: op
     for op in (
-        Operator("exists", Flag(), lambda _field, wanted: wanted, "the field is there and not null (or, with false, is not)",
-                 missing=lambda wanted: not wanted),
-        Operator("empty", Flag(), lambda field, wanted: (_size(field) == 0) is wanted,
-                 "the field is missing, null, or an empty text, list or mapping (or, with false, is none of these)",
-                 missing=bool),
-        Operator("equals", Anything(), lambda field, value: bool(field == value), "the field equals the value"),
-        Operator("not_equals", Anything(), lambda field, value: bool(field != value), "the field is there and differs", negative=True),
-        Operator("equals_ignore_case", Text(), lambda field, value: _text(field).casefold() == value,
-                 "the text equals the value, upper and lower case alike", prepare=str.casefold),
+        Operator(
+            "exists",
+            Flag(),
+            lambda _field, wanted: wanted,
+            "the field is there and not null (or, with false, is not)",
+            missing=lambda wanted: not wanted,
+        ),
+        Operator(
+            "empty",
+            Flag(),
+            lambda field, wanted: (_size(field) == 0) is wanted,
+            "the field is missing, null, or an empty text, list or mapping (or, with false, is none"
+            " of these)",
+            missing=bool,
+        ),
+        Operator(
+            "equals",
+            Anything(),
+            lambda field, value: bool(field == value),
+            "the field equals the value",
+        ),
+        Operator(
+            "not_equals",
+            Anything(),
+            lambda field, value: bool(field != value),
+            "the field is there and differs",
+            negative=True,
+        ),
+        Operator(
+            "equals_ignore_case",
+            Text(),
+            lambda field, value: _text(field).casefold() == value,
+            "the text equals the value, upper and lower case alike",
+            prepare=str.casefold,
+        ),
         Operator("in", ListOf(Anything()), _is_in, "the field equals one of the values"),
-        Operator("not_in", ListOf(Anything()), lambda field, values: not _is_in(field, values),
-                 "the field is there and equals none of the values", negative=True),
-        Operator("contains", Text(), lambda field, value: value in _text(field), "the text contains the value"),
+        Operator(
+            "not_in",
+            ListOf(Anything()),
+            lambda field, values: not _is_in(field, values),
+            "the field is there and equals none of the values",
+            negative=True,
+        ),
+        Operator(
+            "contains",
+            Text(),
+            lambda field, value: value in _text(field),
+            "the text contains the value",
+        ),
         Operator("contains_any", _TEXTS, _contains_any, "the text contains one of the values"),
-        Operator("starts_with", Text(), lambda field, value: _text(field).startswith(value), "the text starts with the value"),
-        Operator("ends_with", Text(), lambda field, value: _text(field).endswith(value), "the text ends with the value"),
+        Operator(
+            "starts_with",
+            Text(),
+            lambda field, value: _text(field).startswith(value),
+            "the text starts with the value",
+        ),
+        Operator(
+            "ends_with",
+            Text(),
+            lambda field, value: _text(field).endswith(value),
+            "the text ends with the value",
+        ),
         Operator("matches", Text(), _matches, "the pattern is found in the text", prepare=compiled),
-        Operator("matches_any", _TEXTS, _matches_any, "one of the patterns is found in the text", prepare=_patterns),
-        Operator("matches_none", _TEXTS, lambda field, patterns: not _matches_any(field, patterns),
-                 "the field is there and none of the patterns is found in it", prepare=_patterns, negative=True),
+        Operator(
+            "matches_any",
+            _TEXTS,
+            _matches_any,
+            "one of the patterns is found in the text",
+            prepare=_patterns,
+        ),
+        Operator(
+            "matches_none",
+            _TEXTS,
+            lambda field, patterns: not _matches_any(field, patterns),
+            "the field is there and none of the patterns is found in it",
+            prepare=_patterns,
+            negative=True,
+        ),
         Operator("gt", Number(), _compare(operator.gt), "the number is greater"),
         Operator("gte", Number(), _compare(operator.ge), "the number is greater or equal"),
         Operator("lt", Number(), _compare(operator.lt), "the number is less"),
         Operator("lte", Number(), _compare(operator.le), "the number is less or equal"),
-        Operator("length_gt", _SIZE, _compare_size(operator.gt), "the text, list or mapping is longer"),
-        Operator("length_gte", _SIZE, _compare_size(operator.ge), "the text, list or mapping is at least as long"),
-        Operator("length_lt", _SIZE, _compare_size(operator.lt), "the text, list or mapping is shorter"),
-        Operator("length_lte", _SIZE, _compare_size(operator.le), "the text, list or mapping is at most as long"),
-        Operator("in_cidr", ListOf(Text(), one_will_do=True), _in_cidr, "the IP address lies in one of the networks", prepare=_networks),
+        Operator(
+            "length_gt", _SIZE, _compare_size(operator.gt), "the text, list or mapping is longer"
+        ),
+        Operator(
+            "length_gte",
+            _SIZE,
+            _compare_size(operator.ge),
+            "the text, list or mapping is at least as long",
+        ),
+        Operator(
+            "length_lt", _SIZE, _compare_size(operator.lt), "the text, list or mapping is shorter"
+        ),
+        Operator(
+            "length_lte",
+            _SIZE,
+            _compare_size(operator.le),
+            "the text, list or mapping is at most as long",
+        ),
+        Operator(
+            "in_cidr",
+            ListOf(Text(), one_will_do=True),
+            _in_cidr,
+            "the IP address lies in one of the networks",
+            prepare=_networks,
+        ),
     )
-}  # fmt: skip
+}
 REGEX_OPERATORS = frozenset({"matches", "matches_any", "matches_none"})
 
 
 def custom_operator(name: str, function: Callable[[Any, Any], Any]) -> Operator:
-    """An operator from a user's function; an asynchronous one would always be true, so it is an error."""
+    """An operator from a user's function; an asynchronous one would always be true, so it is an
+    error.
+    """
 
     def test(field: Any, value: Any) -> bool:
         answer = function(field, value)
         if isawaitable(answer):
             getattr(answer, "close", lambda: None)()
-            raise TypeError(f"the custom operator '{name}' is asynchronous; operators are plain functions")
+            raise TypeError(
+                f"the custom operator '{name}' is asynchronous; operators are plain functions"
+            )
         return bool(answer)
 
     return Operator(name, Anything(), test, function.__doc__ or "a custom operator", custom=True)
@@ -169,10 +262,16 @@ def check_custom_operators(custom: Mapping[str, Any] | None) -> dict[str, Operat
     """The custom operators of a guard, or an error that says what is wrong with them."""
     custom = dict(custom or {})
     if clash := sorted(set(custom) & (set(OPERATORS) | {"all", "any", "not"})):
-        raise EdictumConfigError(f"Custom operator names clash with built-in operators: {clash}.", hint="Choose other names.")
+        raise EdictumConfigError(
+            f"Custom operator names clash with built-in operators: {clash}.",
+            hint="Choose other names.",
+        )
     for name, function in custom.items():
         if not isinstance(name, str) or not name:
             raise EdictumConfigError(f"Custom operator {name!r} is not a name.", hint="Use a word.")
         if not callable(function):
-            raise EdictumConfigError(f"Custom operator '{name}' is not callable.", hint="Pass a function (field, value) -> bool.")
+            raise EdictumConfigError(
+                f"Custom operator '{name}' is not callable.",
+                hint="Pass a function (field, value) -> bool.",
+            )
     return {name: custom_operator(name, function) for name, function in custom.items()}

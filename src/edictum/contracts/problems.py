@@ -1,4 +1,6 @@
-"""Problems of a bundle: where they are, what is wrong, what to write instead. All of them are collected before any is raised."""
+"""Problems of a bundle: where they are, what is wrong, what to write instead. All of them are
+collected before any is raised.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from typing import Literal
 from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
 
-# What YAML counts as the end of a line; str.splitlines knows more of them, and then the numbers would not agree.
+# What YAML counts as the end of a line; str.splitlines knows more of them, and then the numbers
+# would not agree.
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 MAX_SHOWN_LINE = 160
 MAX_SHOWN_PROBLEMS = 100
@@ -48,7 +51,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. ``level`` is "shape" (the JSON Schema sees it too), "meaning", or "warning" (the bundle still loads)."""
+    """One thing that is wrong. ``level`` is "shape" (the JSON Schema sees it too), "meaning", or
+    "warning" (the bundle still loads).
+    """
 
     source: Source = field(repr=False)
     line: int
@@ -63,7 +68,9 @@ class Problem:
 
     @property
     def excerpt(self) -> str:
-        """Made when it is shown: a bundle can have half a million problems, of which a hundred are."""
+        """Made when it is shown: a bundle can have half a million problems, of which a hundred
+        are.
+        """
         return self.source.excerpt(self.line, self.column)
 
     @property
@@ -71,7 +78,11 @@ class Problem:
         return f"{self.file}:{self.line}:{self.column}"
 
     def __str__(self) -> str:
-        parts = [f"{self.where}: {self.message}", self.excerpt, f"  {self.hint}" if self.hint else ""]
+        parts = [
+            f"{self.where}: {self.message}",
+            self.excerpt,
+            f"  {self.hint}" if self.hint else "",
+        ]
         return "\n".join(part for part in parts if part)
 
 
@@ -111,7 +122,16 @@ class Problems:
         self.found: list[Problem] = []
 
     def add(self, place: Place, message: str, hint: str = "", level: Level = "meaning") -> None:
-        self.found.append(Problem(self.source, place.line, place.column, shorten(message, MAX_MESSAGE), shorten(hint, MAX_MESSAGE), level))
+        self.found.append(
+            Problem(
+                self.source,
+                place.line,
+                place.column,
+                shorten(message, MAX_MESSAGE),
+                shorten(hint, MAX_MESSAGE),
+                level,
+            )
+        )
 
     def shape(self, place: Place, message: str, hint: str = "") -> None:
         self.add(place, message, hint, "shape")
@@ -121,7 +141,9 @@ class Problems:
 
     @property
     def errors(self) -> list[Problem]:
-        return sorted((p for p in self.found if p.level != "warning"), key=lambda p: (p.line, p.column))
+        return sorted(
+            (p for p in self.found if p.level != "warning"), key=lambda p: (p.line, p.column)
+        )
 
     @property
     def warnings(self) -> list[Problem]:
@@ -142,4 +164,6 @@ def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 def listed(words: Iterable[str]) -> str:
     every = list(words)
-    return ", ".join(every[:MAX_LISTED]) + (f" and {len(every) - MAX_LISTED} more" if len(every) > MAX_LISTED else "")
+    return ", ".join(every[:MAX_LISTED]) + (
+        f" and {len(every) - MAX_LISTED} more" if len(every) > MAX_LISTED else ""
+    )

@@ -1,8 +1,9 @@
 """Which tools a contract can reach: names and globs compared, with a bound on how often.
 
-Names are looked up. A glob has to be compared with every name, so a bundle with thousands of both would take minutes to load. When
-``MAX_COMPARISONS`` are used up the answer is None: it cannot be told. Looking for the name that was meant by a misspelt one has a
-bound of its own, and when that is used up nothing more is suggested.
+Names are looked up. A glob has to be compared with every name, so a bundle with thousands of both
+would take minutes to load. When ``MAX_COMPARISONS`` are used up the answer is None: it cannot be
+told. Looking for the name that was meant by a misspelt one has a bound of its own, and when that is
+used up nothing more is suggested.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from edictum.contracts.problems import closest
 
 MAX_COMPARISONS = 100_000
-MAX_GUESSING = 4_000_000  # characters of a name times those of all names: what a guess costs, about 0.1 s for each million
+# characters of a name times those of all names: what a guess costs, about 0.1 s for each million
+MAX_GUESSING = 4_000_000
 NEAR = 0.8  # how alike two names are, of 1, when one is taken for a slip of the other
 
 
@@ -36,7 +38,9 @@ class Reach:
         self.left = MAX_COMPARISONS
 
     def meet(self, tools: Sequence[str], names: Names) -> bool | None:
-        """Whether a name and a tool can be the same; a glob on either side stands for all that it matches."""
+        """Whether a name and a tool can be the same; a glob on either side stands for all that it
+        matches.
+        """
         if not names.all.isdisjoint(tools):
             return True
         globs = [tool for tool in tools if is_glob(tool)]
@@ -49,7 +53,9 @@ class Reach:
 
 
 class Guesses:
-    """Which of the listed names a name that is not listed was meant to be. Each name is looked for once."""
+    """Which of the listed names a name that is not listed was meant to be. Each name is looked for
+    once.
+    """
 
     def __init__(self, listed: Names) -> None:
         self._listed = listed
@@ -59,7 +65,9 @@ class Guesses:
         self._made: dict[str, str] = {}
 
     def of(self, tool: str) -> str:
-        """A sentence that suggests a name; "" for a name that is listed, for a glob, and when nothing is near."""
+        """A sentence that suggests a name; "" for a name that is listed, for a glob, and when
+        nothing is near.
+        """
         if tool in self._listed.all or is_glob(tool):
             return ""
         if tool not in self._made:

@@ -1,8 +1,10 @@
-"""Redaction by contract: what a postcondition objected to is taken out of the result, inside its structure.
+"""Redaction by contract: what a postcondition objected to is taken out of the result, inside its
+structure.
 
-A dict stays a dict and a list a list; only the matched text is replaced. Where a condition names a field and not a text
-(``result.salary: {gt: 0}``), the field's whole value is. When something is left that the condition still objects to (inside an
-object that cannot be changed, say), the redaction has failed and the result is suppressed instead.
+A dict stays a dict and a list a list; only the matched text is replaced. Where a condition names a
+field and not a text (``result.salary: {gt: 0}``), the field's whole value is. When something is
+left that the condition still objects to (inside an object that cannot be changed, say), the
+redaction has failed and the result is suppressed instead.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class NotRedacted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What to replace, and where: ``path`` is empty for the whole result; without ``change`` the value is replaced whole."""
+    """What to replace, and where: ``path`` is empty for the whole result; without ``change`` the
+    value is replaced whole.
+    """
 
     path: tuple[str, ...]
     change: Change | None
@@ -36,14 +40,17 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """The redaction that a condition calls for. It looks again at what it leaves, and raises when that is still objected to:
-    also when it is the call that the condition objects to, which no redaction changes.
+    """The redaction that a condition calls for. It looks again at what it leaves, and raises when
+    that is still objected to: also when it is the call that the condition objects to, which no
+    redaction changes.
     """
 
     cuts: tuple[Cut, ...]
     expression: Expression
     custom: Custom
-    own: Callable[[Any], Any]  # the guard's own redaction, for a condition that names nothing to cut
+    own: Callable[
+        [Any], Any
+    ]  # the guard's own redaction, for a condition that names nothing to cut
     checks_itself: bool = True
 
     def __call__(self, value: Any, call: ToolCall) -> Any:
@@ -56,8 +63,12 @@ class Redaction:
         return value
 
 
-def redaction_for(expression: Expression, custom: Custom, own: Callable[[Any], Any]) -> Redaction | None:
-    """The redaction for a condition; None when it says nothing about the result, and the guard's own is used."""
+def redaction_for(
+    expression: Expression, custom: Custom, own: Callable[[Any], Any]
+) -> Redaction | None:
+    """The redaction for a condition; None when it says nothing about the result, and the guard's
+    own is used.
+    """
     if not any(leaf.selector.of_result for leaf in leaves(expression)):
         return None
     speaking = [leaf for leaf in positive_leaves(expression) if leaf.selector.of_result]
@@ -66,7 +77,9 @@ def redaction_for(expression: Expression, custom: Custom, own: Callable[[Any], A
 
 
 def _holds(expression: Expression, subject: Subject, custom: Custom) -> bool:
-    """Whether a condition holds for what is left. A field that was replaced whole is no longer judged."""
+    """Whether a condition holds for what is left. A field that was replaced whole is no longer
+    judged.
+    """
     if isinstance(expression, Not):
         return not _holds(expression.item, subject, custom)
     if isinstance(expression, All):
@@ -125,9 +138,15 @@ def _apply(cut: Cut, value: Any, path: tuple[str, ...]) -> Any:
         return REDACTED if cut.change is None else _map_text(value, cut.change)
     key, rest = path[0], path[1:]
     if isinstance(value, Mapping) and type(value) is dict:
-        return {name: _apply(cut, item, rest) if str(name) == key and item is not None else item for name, item in value.items()}
+        return {
+            name: _apply(cut, item, rest) if str(name) == key and item is not None else item
+            for name, item in value.items()
+        }
     if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        items = [_apply(cut, item, rest) if key in (STAR, str(number)) and item is not None else item for number, item in enumerate(value)]
+        items = [
+            _apply(cut, item, rest) if key in (STAR, str(number)) and item is not None else item
+            for number, item in enumerate(value)
+        ]
         return type(value)(items)
     return value
 
@@ -139,7 +158,12 @@ def _map_text(value: Any, change: Change, depth: int = 0) -> Any:
     if depth > 50:
         return value
     if type(value) is dict:
-        return _distinct([(_map_text(key, change, depth + 1), _map_text(item, change, depth + 1)) for key, item in value.items()])
+        return _distinct(
+            [
+                (_map_text(key, change, depth + 1), _map_text(item, change, depth + 1))
+                for key, item in value.items()
+            ]
+        )
     if type(value) in (list, tuple, set, frozenset):
         return type(value)([_map_text(item, change, depth + 1) for item in value])
     return value

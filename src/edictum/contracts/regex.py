@@ -1,4 +1,5 @@
-r"""Regular expressions that run in time linear in the text: google-re2, written as Python users expect.
+r"""Regular expressions that run in time linear in the text: google-re2, written as Python users
+expect.
 
 A pattern is translated before RE2 sees it, so that it means what it means to Python's ``re``:
 
@@ -6,11 +7,13 @@ A pattern is translated before RE2 sees it, so that it means what it means to Py
 * ``$`` also matches before a last newline; ``\Z`` is the end of the text; ``{,3}`` is ``{0,3}``;
 * ``\uXXXX``, ``\UXXXXXXXX``, ``\N{NAME}`` and ``(?#comment)`` work.
 
-What RE2 cannot do (look-around, back-references, atomic groups, possessive repetition, conditionals, verbose mode, repetition
-above 1,000) is refused by name. ``\b`` and ``\B`` look at ASCII letters only; next to another letter they are refused, because
-there they would be silently wrong.
+What RE2 cannot do (look-around, back-references, atomic groups, possessive repetition,
+conditionals, verbose mode, repetition above 1,000) is refused by name. ``\b`` and ``\B`` look at
+ASCII letters only; next to another letter they are refused, because there they would be silently
+wrong.
 
-This is the only module that knows RE2. Without it patterns are refused, never run by another engine.
+This is the only module that knows RE2. Without it patterns are refused, never run by another
+engine.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ try:
     import re2
 except ImportError as exc:
     raise EdictumConfigError(
-        "YAML contracts need the packages PyYAML and google-re2.", hint="Install them with: pip install 'edictum[yaml]'."
+        "YAML contracts need the packages PyYAML and google-re2.",
+        hint="Install them with: pip install 'edictum[yaml]'.",
     ) from exc
 
 MAX_REPEAT = 1_000
@@ -36,19 +40,30 @@ MAX_NESTED = 201
 MAX_PATTERN_STEPS = 1_500_000  # 0.6 s and 100 MB on the machine where this was measured
 MAX_STEPS = 5_000_000  # of all patterns of a bundle, and some for each of its characters
 STEPS_PER_CHARACTER = 4
-OPTIONAL = 150  # what one more way around a part costs: the engine's work grows with the square of their number
+# what one more way around a part costs: the engine's work grows with the square of their number
+OPTIONAL = 150
 MAX_LOOKED_THROUGH = 10_000  # longer patterns are not looked through for likely mistakes
 MAX_PROGRAM_MEMORY = 64 << 20
 REDACTED = "[REDACTED]"
 
 # The members of each class, as they are written inside brackets.
-_SPACE = r"\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
+_SPACE = (
+    r"\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}"
+    r"\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
+)
 _NOT_SPACE = (
     r"\x{0}-\x{8}\x{e}-\x{1b}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}"
     r"\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff}"
 )
 _MEMBERS = {"d": r"\p{Nd}", "D": r"\P{Nd}", "w": r"\p{L}\p{N}_", "s": _SPACE, "S": _NOT_SPACE}
-_WEIGHTS = {"w": 1_350, "W": 1_350, "d": 90, "D": 90, "s": 30, "S": 30}  # about how many steps the engine takes for one
+_WEIGHTS = {
+    "w": 1_350,
+    "W": 1_350,
+    "d": 90,
+    "D": 90,
+    "s": 30,
+    "S": 30,
+}  # about how many steps the engine takes for one
 _GROUPS = {
     "(?=": "look-ahead",
     "(?!": "negative look-ahead",
@@ -79,7 +94,9 @@ class PatternError(ValueError):
 
 
 def translate(pattern: str) -> str:
-    """The pattern in RE2's words; raises PatternError and names the construct that RE2 does not have."""
+    """The pattern in RE2's words; raises PatternError and names the construct that RE2 does not
+    have.
+    """
     return _Translation(pattern).run()
 
 
@@ -89,8 +106,9 @@ class _Translation:
         self.at = 0
         self.out: list[str] = []
         self.last = ""  # the kind of the token before: "repeat", "boundary", or ""
-        # How large it will be once compiled, in steps of the engine. The engine writes repetitions out, so that `(...){1000}` costs a
-        # thousand times what stands in it, before it can refuse: this is known here, before it begins.
+        # How large it will be once compiled, in steps of the engine. The engine writes repetitions
+        # out, so that `(...){1000}` costs a thousand times what stands in it, before it can refuse:
+        # this is known here, before it begins.
         self.size = 0
         self.groups: list[int] = [0]  # the sizes of the open groups, the outermost first
         self.atom = 0  # the size of what a repetition would repeat
@@ -133,7 +151,9 @@ class _Translation:
     def _open(self) -> None:
         self.groups.append(0)
         if len(self.groups) > MAX_NESTED:
-            raise PatternError(f"groups are nested more than {MAX_NESTED - 1} deep", "Flatten the pattern.")
+            raise PatternError(
+                f"groups are nested more than {MAX_NESTED - 1} deep", "Flatten the pattern."
+            )
 
     def _grow(self, by: int) -> None:
         self.size += by
@@ -143,7 +163,10 @@ class _Translation:
 
     def _check_size(self, size: int) -> None:
         if size > MAX_PATTERN_STEPS:
-            hint = r"Use smaller counts, '*' or '+', or [A-Za-z0-9_] instead of \w, which knows all the letters of Unicode."
+            hint = (
+                r"Use smaller counts, '*' or '+', or [A-Za-z0-9_] instead of \w, which knows all"
+                r" the letters of Unicode."
+            )
             raise PatternError("the pattern is too large", hint)
 
     def _take(self, text: str, output: str | None = None) -> None:
@@ -164,9 +187,15 @@ class _Translation:
             self._take("\\" + char)
             return "boundary"
         if char in "123456789":
-            raise PatternError(f"the back-reference \\{char} is not supported", "Back-references cannot be matched in linear time.")
+            raise PatternError(
+                f"the back-reference \\{char} is not supported",
+                "Back-references cannot be matched in linear time.",
+            )
         if char in "CQE":
-            raise PatternError(f"\\{char} is not supported", "Write the characters themselves, escaped where needed.")
+            raise PatternError(
+                f"\\{char} is not supported",
+                "Write the characters themselves, escaped where needed.",
+            )
         if char == "Z":
             self._take("\\Z", r"\z")
             return ""
@@ -229,7 +258,9 @@ class _Translation:
             self.at += 2
             return r"\x{8}"
         if following == "" or following in "BAZz123456789CQE":
-            raise PatternError(f"\\{following} is not allowed inside a character class", "Remove it.")
+            raise PatternError(
+                f"\\{following} is not allowed inside a character class", "Remove it."
+            )
         text, output = self._character(following)
         self.at += len(text)
         return output
@@ -239,7 +270,8 @@ class _Translation:
         for opening, name in _GROUPS.items():
             if rest.startswith(opening):
                 raise PatternError(
-                    f"{name} '{opening}...)' is not supported", "It cannot be matched in linear time; use all/any/not instead."
+                    f"{name} '{opening}...)' is not supported",
+                    "It cannot be matched in linear time; use all/any/not instead.",
                 )
         if rest.startswith("(?#"):
             end = self.pattern.find(")", self.at)
@@ -257,7 +289,10 @@ class _Translation:
     def _flags(self, flags: re.Match[str]) -> str:
         for flag in flags.group(1) + (flags.group(2) or ""):
             if flag not in "imsu":
-                raise PatternError(f"the flag '{flag}' in '{flags.group()}' is not supported", "Supported flags are i, m and s.")
+                raise PatternError(
+                    f"the flag '{flag}' in '{flags.group()}' is not supported",
+                    "Supported flags are i, m and s.",
+                )
         on, off = flags.group(1).replace("u", ""), (flags.group(2) or "").replace("u", "")
         if not on and not off:
             self._take(flags.group(), "(?:" if flags.group(3) == ":" else "")
@@ -271,7 +306,10 @@ class _Translation:
         found = _REPEAT.match(self.pattern, self.at)
         text = found.group() if found else self.pattern[self.at]
         if self.last == "repeat" and text == "+":
-            raise PatternError("possessive repetition '+' after a repetition is not supported", "Remove the second '+'.")
+            raise PatternError(
+                "possessive repetition '+' after a repetition is not supported",
+                "Remove the second '+'.",
+            )
         if found and not found.group(1) and found.group(2) is None:  # {} is two braces
             self._take("{", r"\{")
             return ""
@@ -289,8 +327,12 @@ class _Translation:
         if max(least, most) > MAX_REPEAT:
             hint = f"Use at most {MAX_REPEAT:,}, or '*' or '+'."
             raise PatternError(f"the repetition {found.group():.40} is above {MAX_REPEAT:,}", hint)
-        self._grow(self.atom * max(0, least - 1, most - 1) + OPTIONAL * max(0, most - least, high == ""))
-        self._take(found.group(), f"{{{low or '0'}}}" if high is None else f"{{{low or '0'},{high}}}")
+        self._grow(
+            self.atom * max(0, least - 1, most - 1) + OPTIONAL * max(0, most - least, high == "")
+        )
+        self._take(
+            found.group(), f"{{{low or '0'}}}" if high is None else f"{{{low or '0'},{high}}}"
+        )
 
     def _check_boundary(self, char: str) -> None:
         if _beyond_ascii(char):
@@ -301,7 +343,9 @@ class _Translation:
 
 
 def _count(digits: str) -> int:
-    """A number of repetitions. More than four digits are too many whatever they say, and slow to turn into a number."""
+    """A number of repetitions. More than four digits are too many whatever they say, and slow to
+    turn into a number.
+    """
     stripped = digits.lstrip("0")
     return MAX_REPEAT + 1 if len(stripped) > 4 else int(stripped or "0")
 
@@ -311,10 +355,15 @@ def _beyond_ascii(char: str) -> bool:
 
 
 def _hex_escape(pattern: str, at: int, digits: int) -> tuple[str, str]:
-    found = (_BRACED_HEX if pattern.startswith("\\x{", at) else _HEX_DIGITS[digits]).match(pattern, at)
+    found = (_BRACED_HEX if pattern.startswith("\\x{", at) else _HEX_DIGITS[digits]).match(
+        pattern, at
+    )
     if found is None:
         sign = pattern[at : at + 2]
-        raise PatternError(f"{sign} needs {digits} hexadecimal digits", f"Write for example {sign}{'0' * (digits - 2)}e9.")
+        raise PatternError(
+            f"{sign} needs {digits} hexadecimal digits",
+            f"Write for example {sign}{'0' * (digits - 2)}e9.",
+        )
     code = int(found.group()[2:].strip("{}"), 16)
     if code > 0x10FFFF:
         raise PatternError(f"{found.group()} is not a character", "The highest is 10ffff.")
@@ -328,12 +377,16 @@ def _named_escape(pattern: str, at: int) -> tuple[str, str]:
             raise KeyError
         return found.group(), f"\\x{{{ord(unicodedata.lookup(found.group(1))):x}}}"
     except KeyError:
-        raise PatternError(r"\N needs the name of a character", r"Write for example \N{EM DASH}.") from None
+        raise PatternError(
+            r"\N needs the name of a character", r"Write for example \N{EM DASH}."
+        ) from None
 
 
 @lru_cache(maxsize=1)
 def _not_word() -> str:
-    r"""The members of ``\W`` as ranges: RE2 cannot put the complement of several classes inside brackets."""
+    r"""The members of ``\W`` as ranges: RE2 cannot put the complement of several classes inside
+    brackets.
+    """
     word = re.compile(r"\w")
     ranges: list[list[int]] = []
     for code in range(0x110000):
@@ -345,7 +398,7 @@ def _not_word() -> str:
     return "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in ranges)
 
 
-# --- Suspicions ---------------------------------------------------------------------------------------------------------
+# --- Suspicions -----------------------------------------------------------------------------------
 
 _DOUBLED = re.compile(r"(?<!\\)(?:\\\\)+([bBdDsSwW.()\[\]{}*+?^$|/-])")
 _DOUBLED_REFERENCE = re.compile(r"(?<!\\)(?:\\\\)+([1-9])")
@@ -353,25 +406,36 @@ _CERTAIN = re.compile(r"(?<!\\)(?:\\\\)+(?:[dDsSwW](?=[+*?{])|b(?![A-Za-z0-9_.\\
 
 
 def doubled_backslash(pattern: str) -> tuple[str, bool] | None:
-    """The doubled backslash that makes a pattern look for a backslash where an escape was meant, and whether that is certain."""
+    """The doubled backslash that makes a pattern look for a backslash where an escape was meant,
+    and whether that is certain.
+    """
     certain = _CERTAIN.search(pattern)
-    found = certain or _DOUBLED.search(pattern) or ("(" in pattern and _DOUBLED_REFERENCE.search(pattern)) or None
+    found = (
+        certain
+        or _DOUBLED.search(pattern)
+        or ("(" in pattern and _DOUBLED_REFERENCE.search(pattern))
+        or None
+    )
     return (found.group(), certain is not None) if found else None
 
 
 def never_matches(pattern: str) -> str | None:
-    """Why no text can match, for the mistakes that can be seen: text after ``$``, or text before ``^``."""
+    """Why no text can match, for the mistakes that can be seen: text after ``$``, or text before
+    ``^``.
+    """
     if "(?m" in pattern or "(?s" in pattern or len(pattern) > MAX_LOOKED_THROUGH:
         return None
     bare = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)
     if re.search(r"\$(?![$|)*?{]|\\[zZ]|$)", bare):
         return "text follows '$', the end of the text"
-    if re.search(r"(?:^|[^|(*?}^])(?<!\(\?[ims])\^", bare.replace("(?i)", "").replace("(?P<", "(")) and not bare.startswith("^"):
+    if re.search(
+        r"(?:^|[^|(*?}^])(?<!\(\?[ims])\^", bare.replace("(?i)", "").replace("(?P<", "(")
+    ) and not bare.startswith("^"):
         return "text precedes '^', the start of the text"
     return None
 
 
-# --- Patterns -------------------------------------------------------------------------------------------------------------
+# --- Patterns -------------------------------------------------------------------------------------
 
 
 def _options() -> Any:
@@ -382,7 +446,9 @@ def _options() -> Any:
 
 
 def encoded(text: str) -> bytes:
-    """Text as RE2 takes it. A lone surrogate becomes '?': the rest of the text must still be searched."""
+    """Text as RE2 takes it. A lone surrogate becomes '?': the rest of the text must still be
+    searched.
+    """
     return text.encode("utf-8", "replace")
 
 
@@ -400,8 +466,15 @@ class Pattern:
         try:
             self._engine = re2.compile(text, _options())
         except re2.error as exc:
-            detail = exc.args[0].decode("utf-8", "replace") if exc.args and isinstance(exc.args[0], bytes) else str(exc)
-            raise PatternError(f"not a valid pattern: {detail}", "See the list of supported syntax in docs/reference/language.md.") from exc
+            detail = (
+                exc.args[0].decode("utf-8", "replace")
+                if exc.args and isinstance(exc.args[0], bytes)
+                else str(exc)
+            )
+            raise PatternError(
+                f"not a valid pattern: {detail}",
+                "See the list of supported syntax in docs/reference/language.md.",
+            ) from exc
 
     def search(self, text: str) -> bool:
         if self.literal is not None:
@@ -423,7 +496,9 @@ class Pattern:
 
 
 class PatternBudget:
-    r"""How large the patterns of one bundle may be together: ``\w{900}`` alone takes a million steps, half a second and 50 MB."""
+    r"""How large the patterns of one bundle may be together: ``\w{900}`` alone takes a million
+    steps, half a second and 50 MB.
+    """
 
     def __init__(self, characters: int = 0) -> None:
         self.most = self.left = MAX_STEPS + characters * STEPS_PER_CHARACTER
@@ -438,8 +513,15 @@ class PatternBudget:
             self.seen.add(source)
             self.left -= pattern.steps
         if self.left < 0:
-            hint = r"Use smaller counts, or [A-Za-z0-9_] instead of \w, which knows all the letters of Unicode; or split the bundle."
-            raise PatternError(f"with it the patterns of this bundle are too large together (more than {self.most:,} steps)", hint)
+            hint = (
+                r"Use smaller counts, or [A-Za-z0-9_] instead of \w, which knows all the letters of"
+                r" Unicode; or split the bundle."
+            )
+            raise PatternError(
+                "with it the patterns of this bundle are too large together (more than"
+                f" {self.most:,} steps)",
+                hint,
+            )
         return pattern
 
 
@@ -453,13 +535,16 @@ def _nothing(_text: bytes) -> list[int]:
 
 
 class PatternSet:
-    """Many patterns searched for in one pass over the text. ``hits`` gives the numbers of those that match."""
+    """Many patterns searched for in one pass over the text. ``hits`` gives the numbers of those
+    that match.
+    """
 
     __slots__ = ("_match", "_patterns")
 
     def __init__(self, patterns: Sequence[str]) -> None:
         engine = re2.Set.SearchSet(_options())
-        # Pattern 0 matches everything. When it is not among the hits the engine has given up, and that must not look like "no match".
+        # Pattern 0 matches everything. When it is not among the hits the engine has given up, and
+        # that must not look like "no match".
         for pattern in ("(?:)", *(translate(pattern) for pattern in patterns)):
             engine.Add(pattern)
         self._patterns = tuple(patterns)
@@ -470,8 +555,19 @@ class PatternSet:
 
     def hits(self, text: str) -> frozenset[int]:
         found = self._match(encoded(text))
-        if not found or 0 not in found:  # the engine cannot do it in the memory it is allowed: one pattern after the other, then
-            return frozenset({0, *(number for number, source in enumerate(self._patterns, 1) if compiled(source).search(text))})
+        if (
+            not found or 0 not in found
+        ):  # the engine cannot do it in the memory it is allowed: one pattern after the other, then
+            return frozenset(
+                {
+                    0,
+                    *(
+                        number
+                        for number, source in enumerate(self._patterns, 1)
+                        if compiled(source).search(text)
+                    ),
+                }
+            )
         return frozenset(found)
 
     def any(self, text: str) -> bool:

@@ -1,4 +1,6 @@
-"""What loading has to say beside the policy itself. Plain values: no YAML library is needed to import them."""
+"""What loading has to say beside the policy itself. Plain values: no YAML library is needed to
+import them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class CompositionOverride:
 
 @dataclass(frozen=True, slots=True)
 class ShadowContract:
-    """A candidate that is observed beside the enforced contracts; ``enforced_source`` is "" when there is none with its id."""
+    """A candidate that is observed beside the enforced contracts; ``enforced_source`` is "" when
+    there is none with its id.
+    """
 
     contract_id: str
     enforced_source: str
@@ -26,7 +30,9 @@ class ShadowContract:
 
 @dataclass(frozen=True, slots=True)
 class CompositionReport:
-    """What became of the layers. ``warnings`` are the loader's, as text with file, line and column."""
+    """What became of the layers. ``warnings`` are the loader's, as text with file, line and
+    column.
+    """
 
     overridden_contracts: list[CompositionOverride] = field(default_factory=list)
     shadow_contracts: list[ShadowContract] = field(default_factory=list)

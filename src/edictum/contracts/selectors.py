@@ -1,7 +1,8 @@
 """Selectors: which value of a call a condition looks at.
 
-A selector is a root and a path: ``args.items[*].path``, ``principal.claims."team.name"``, ``result.rows.0``. ``None`` and
-"not there" are the same thing, *missing*. ``[*]`` stands for any element of a list: a condition holds when it holds for one.
+A selector is a root and a path: ``args.items[*].path``, ``principal.claims."team.name"``,
+``result.rows.0``. ``None`` and "not there" are the same thing, *missing*. ``[*]`` stands for any
+element of a list: a condition holds when it holds for one.
 """
 
 from __future__ import annotations
@@ -23,9 +24,21 @@ STAR: Final = "[*]"
 PRINCIPAL_FIELDS = tuple(name for name in Principal.__slots__ if name != "claims")
 COUNTERS = ("attempts", "executions", "successes", "failures", "consecutive_failures", "in_flight")
 TOOL_COUNTERS = ("per_tool", "successes_per_tool")
-ROOTS = ("environment", "tool", "args", "principal", "output", "result", "env", "metadata", "session")
+ROOTS = (
+    "environment",
+    "tool",
+    "args",
+    "principal",
+    "output",
+    "result",
+    "env",
+    "metadata",
+    "session",
+)
 LISTS = (list, tuple, set, frozenset)
-_SEGMENT = re.compile(r"""\.(?:"([^"]+)"|'([^']+)'|([^.\[\]"']+))|\[(?:(\d+)|(\*)|"([^"]+)"|'([^']+)')\]""")
+_SEGMENT = re.compile(
+    r"""\.(?:"([^"]+)"|'([^']+)'|([^.\[\]"']+))|\[(?:(\d+)|(\*)|"([^"]+)"|'([^']+)')\]"""
+)
 _ROOT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -38,7 +51,9 @@ class SelectorError(ValueError):
 
 
 class SelectorMismatch(TypeError):
-    """At run time: the value is not what the selector expects, such as ``[*]`` on something that is no list."""
+    """At run time: the value is not what the selector expects, such as ``[*]`` on something that is
+    no list.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +75,12 @@ class Selector:
     @property
     def whole_text(self) -> bool:
         """The result as text: ``output.text``, ``result.text``."""
-        return self.root == "result" and self.path == ("text",) and '"' not in self.text and "'" not in self.text
+        return (
+            self.root == "result"
+            and self.path == ("text",)
+            and '"' not in self.text
+            and "'" not in self.text
+        )
 
 
 def parse_selector(text: str, custom: Mapping[str, Any] | None = None) -> Selector:
@@ -80,7 +100,10 @@ def _builtin(text: str, root: str, path: tuple[str, ...], custom: tuple[str, ...
     check = _CHECKS.get(root)
     if check is None:
         known = [*ROOTS, *custom]
-        raise SelectorError(f"unknown selector '{text}'", f"{_near(root, text, known)}A selector starts with one of: {listed(known)}.")
+        raise SelectorError(
+            f"unknown selector '{text}'",
+            f"{_near(root, text, known)}A selector starts with one of: {listed(known)}.",
+        )
     check(text, path)
     return Selector(text, "result" if root == "output" else root, path)
 
@@ -100,7 +123,10 @@ def _path(text: str, at: int) -> tuple[str, ...]:
     while at < len(text):
         found = _SEGMENT.match(text, at)
         if found is None:
-            raise SelectorError(f"'{text}' cannot be read from character {at + 1} on", 'Write steps as .name, ."quoted.name", [0] or [*].')
+            raise SelectorError(
+                f"'{text}' cannot be read from character {at + 1} on",
+                'Write steps as .name, ."quoted.name", [0] or [*].',
+            )
         _check_step(text, found.group(3))
         star = found.group(5)
         steps.append(STAR if star else next(group for group in found.groups() if group is not None))
@@ -109,15 +135,26 @@ def _path(text: str, at: int) -> tuple[str, ...]:
 
 
 def _check_step(text: str, name: str | None) -> None:
-    """A plain name that looks as if it meant more than a key of this name: as a key it would hardly ever be found."""
+    """A plain name that looks as if it meant more than a key of this name: as a key it would hardly
+    ever be found.
+    """
     if name is None:
         return
     if "*" in name:
-        raise SelectorError(f"'{text}' has a '*' among its names", 'Write [*] for the elements of a list, or ."*" for a key of this name.')
+        raise SelectorError(
+            f"'{text}' has a '*' among its names",
+            'Write [*] for the elements of a list, or ."*" for a key of this name.',
+        )
     if re.fullmatch(r"-\d+", name):
-        raise SelectorError(f"'{text}' counts from the end", f'Elements are counted from the start: [0]; a key of this name is ."{name}".')
+        raise SelectorError(
+            f"'{text}' counts from the end",
+            f'Elements are counted from the start: [0]; a key of this name is ."{name}".',
+        )
     if name != name.strip():
-        raise SelectorError(f"'{text}' has a space beside a name", f'Remove it, or write ."{name}" for a key of this name.')
+        raise SelectorError(
+            f"'{text}' has a space beside a name",
+            f'Remove it, or write ."{name}" for a key of this name.',
+        )
 
 
 def _needs_path(text: str, path: tuple[str, ...]) -> None:
@@ -127,7 +164,9 @@ def _needs_path(text: str, path: tuple[str, ...]) -> None:
 
 def _no_path(text: str, path: tuple[str, ...]) -> None:
     if path:
-        raise SelectorError(f"'{text}' has no fields", f"Write just '{text.split('.')[0].split('[')[0]}'.")
+        raise SelectorError(
+            f"'{text}' has no fields", f"Write just '{text.split('.')[0].split('[')[0]}'."
+        )
 
 
 def _check_tool(text: str, path: tuple[str, ...]) -> None:
@@ -137,31 +176,45 @@ def _check_tool(text: str, path: tuple[str, ...]) -> None:
 
 def _check_env(text: str, path: tuple[str, ...]) -> None:
     if len(path) != 1 or path[0] == STAR:
-        raise SelectorError(f"'{text}' names no environment variable", "Write for example env.DEPLOY_TARGET.")
+        raise SelectorError(
+            f"'{text}' names no environment variable", "Write for example env.DEPLOY_TARGET."
+        )
 
 
 def _check_principal(text: str, path: tuple[str, ...]) -> None:
     _needs_path(text, path)
     if path[0] == "claims":
         if len(path) == 1:
-            raise SelectorError(f"'{text}' names no claim", "Write for example principal.claims.team.")
+            raise SelectorError(
+                f"'{text}' names no claim", "Write for example principal.claims.team."
+            )
         return
     if path[0] not in PRINCIPAL_FIELDS:
         known = [*PRINCIPAL_FIELDS, "claims"]
-        raise SelectorError(f"a principal has no field '{path[0]}'", f"{closest(path[0], known)}Known fields: {listed(known)}.")
+        raise SelectorError(
+            f"a principal has no field '{path[0]}'",
+            f"{closest(path[0], known)}Known fields: {listed(known)}.",
+        )
     if len(path) > 1:
-        raise SelectorError(f"'principal.{path[0]}' has no fields", f"Write just 'principal.{path[0]}'.")
+        raise SelectorError(
+            f"'principal.{path[0]}' has no fields", f"Write just 'principal.{path[0]}'."
+        )
 
 
 def _check_session(text: str, path: tuple[str, ...]) -> None:
     _needs_path(text, path)
     if path[0] in TOOL_COUNTERS:
         if len(path) != 2 or path[1] == STAR:
-            raise SelectorError(f"'{text}' names no tool", f"Write for example session.{path[0]}.read_file.")
+            raise SelectorError(
+                f"'{text}' names no tool", f"Write for example session.{path[0]}.read_file."
+            )
         return
     if path[0] not in COUNTERS or len(path) > 1:
         known = [*COUNTERS, *TOOL_COUNTERS]
-        raise SelectorError(f"a session has no counter '{'.'.join(path)}'", f"{closest(path[0], known)}Known counters: {listed(known)}.")
+        raise SelectorError(
+            f"a session has no counter '{'.'.join(path)}'",
+            f"{closest(path[0], known)}Known counters: {listed(known)}.",
+        )
 
 
 def _any_path(text: str, path: tuple[str, ...]) -> None:
@@ -181,20 +234,30 @@ _CHECKS: dict[str, Callable[[str, tuple[str, ...]], None]] = {
 }
 
 
-def check_custom_selectors(custom: Mapping[str, Any] | None) -> dict[str, Callable[[ToolCall], Any]]:
+def check_custom_selectors(
+    custom: Mapping[str, Any] | None,
+) -> dict[str, Callable[[ToolCall], Any]]:
     """The custom selectors of a guard, or an error that says what is wrong with them."""
     custom = dict(custom or {})
     if clash := sorted(set(custom) & set(ROOTS)):
-        raise EdictumConfigError(f"Custom selector prefixes clash with built-in selectors: {clash}.", hint="Choose other names.")
+        raise EdictumConfigError(
+            f"Custom selector prefixes clash with built-in selectors: {clash}.",
+            hint="Choose other names.",
+        )
     for name, function in custom.items():
         if not isinstance(name, str) or not _ROOT.fullmatch(name):
-            raise EdictumConfigError(f"Custom selector {name!r} is not a name.", hint="Use letters, digits, '_' and '-'.")
+            raise EdictumConfigError(
+                f"Custom selector {name!r} is not a name.", hint="Use letters, digits, '_' and '-'."
+            )
         if not callable(function):
-            raise EdictumConfigError(f"Custom selector '{name}' is not callable.", hint="Pass a function of the call that returns a dict.")
+            raise EdictumConfigError(
+                f"Custom selector '{name}' is not callable.",
+                hint="Pass a function of the call that returns a dict.",
+            )
     return custom
 
 
-# --- Values -----------------------------------------------------------------------------------------------------------------
+# --- Values ---------------------------------------------------------------------------------------
 
 
 def step(value: Any, key: str) -> Any:
@@ -211,7 +274,9 @@ _NOT_OPENED = (str, bytes, bytearray, int, float, complex, bool, type(None), set
 
 
 def result_step(value: Any, key: str) -> Any:
-    """As ``step``; objects are opened as well, because tools return them (a response, a model, a dataclass)."""
+    """As ``step``; objects are opened as well, because tools return them (a response, a model, a
+    dataclass).
+    """
     if isinstance(value, (Mapping, list, tuple)):
         found = step(value, key)
         if found is not None or isinstance(value, (Mapping, list)):
@@ -242,7 +307,11 @@ def spread(value: Any, path: tuple[str, ...], one: Callable[[Any, str], Any] = s
     """All values that a path with ``[*]`` reaches; ``[None]`` when it reaches nothing."""
     values = [value]
     for key in path:
-        values = [found for item in values for found in (_elements(item) if key == STAR else (one(item, key),))]
+        values = [
+            found
+            for item in values
+            for found in (_elements(item) if key == STAR else (one(item, key),))
+        ]
     return values or [None]
 
 
@@ -250,13 +319,15 @@ def _elements(value: Any) -> list[Any]:
     if value is None:
         return [None]
     if not isinstance(value, LISTS):
-        raise SelectorMismatch(f"[*] stands for the elements of a list, and this is {type(value).__name__}")
+        raise SelectorMismatch(
+            f"[*] stands for the elements of a list, and this is {type(value).__name__}"
+        )
     return list(value)
 
 
 def text_of(result: Any) -> str | None:
-    """A result as text. What printing would escape (a line break, a quote) or leave out (a field with ``repr=False``) is added, so that
-    patterns see it.
+    """A result as text. What printing would escape (a line break, a quote) or leave out (a field
+    with ``repr=False``) is added, so that patterns see it.
     """
     if result is None or isinstance(result, str):
         return result
@@ -272,7 +343,9 @@ _PRINTED_WHOLE = frozenset({str, bytes, bytearray, int, float, complex, bool, ty
 
 
 def _hides(value: Any, depth: int = 0) -> bool:
-    """Whether something in a structure prints itself in its own way, and may leave out what it would show as JSON."""
+    """Whether something in a structure prints itself in its own way, and may leave out what it
+    would show as JSON.
+    """
     kind = type(value)
     if kind in _PRINTED_WHOLE:
         return False
@@ -329,7 +402,9 @@ Resolver = Callable[[Subject], Any]
 
 
 def resolver(selector: Selector, custom: Mapping[str, Callable[[ToolCall], Any]]) -> Resolver:
-    """A function from the subject to the value, or to the list of values for a selector with ``[*]``."""
+    """A function from the subject to the value, or to the list of values for a selector with
+    ``[*]``.
+    """
     path = selector.path
     if selector.root in custom:
         function = custom[selector.root]
@@ -342,7 +417,9 @@ def resolver(selector: Selector, custom: Mapping[str, Callable[[ToolCall], Any]]
 def _called(function: Callable[[ToolCall], Any], call: ToolCall) -> Any:
     value = function(call)
     if value is not None and not isinstance(value, Mapping):
-        raise SelectorMismatch(f"a custom selector returns a dict, and this one returned {type(value).__name__}")
+        raise SelectorMismatch(
+            f"a custom selector returns a dict, and this one returned {type(value).__name__}"
+        )
     return value
 
 
@@ -354,7 +431,9 @@ def _reach(value: Any, path: tuple[str, ...], one: Callable[[Any, str], Any]) ->
 
 def _principal(path: tuple[str, ...]) -> Resolver:
     if path[0] == "claims":
-        return lambda subject: _reach(subject.call.principal and subject.call.principal.claims, path[1:], step)
+        return lambda subject: _reach(
+            subject.call.principal and subject.call.principal.claims, path[1:], step
+        )
     return lambda subject: getattr(subject.call.principal, path[0], None)
 
 

@@ -1,7 +1,8 @@
 """The shapes of a bundle: one description, read by the loader and printed as the JSON Schema.
 
-A shape says what it accepts (``read`` reports what is wrong, with its place, and returns plain values) and how that is said in
-JSON Schema (``schema``). Both stand beside each other, and a test holds them equal. What a value *means* is not decided here.
+A shape says what it accepts (``read`` reports what is wrong, with its place, and returns plain
+values) and how that is said in JSON Schema (``schema``). Both stand beside each other, and a test
+holds them equal. What a value *means* is not decided here.
 """
 
 from __future__ import annotations
@@ -38,13 +39,19 @@ class Text:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if type(tree) is not Scalar or type(tree.value) is not str:
-            hint = "Put it in quotes." if isinstance(tree, Scalar) and tree.value is not None else "Write some text."
+            hint = (
+                "Put it in quotes."
+                if isinstance(tree, Scalar) and tree.value is not None
+                else "Write some text."
+            )
             return _wrong(tree, problems, "text", hint)
         value = tree.value
         if not value:
             problems.shape(tree, "this text is empty", "Write something, or remove the key.")
         elif self.max_length is not None and len(value) > self.max_length:
-            problems.shape(tree, f"this text has {len(value)} characters", f"Use at most {self.max_length}.")
+            problems.shape(
+                tree, f"this text has {len(value)} characters", f"Use at most {self.max_length}."
+            )
         elif self.pattern is not None and not re.fullmatch(self.pattern, value):
             problems.shape(tree, f"'{value:.60}' is not allowed here", f"Use {self.rule}.")
         else:
@@ -62,7 +69,9 @@ class Text:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few words. ``words`` maps what is written to what is meant; ``others`` are words of the other vocabulary."""
+    """One of a few words. ``words`` maps what is written to what is meant; ``others`` are words of
+    the other vocabulary.
+    """
 
     words: Mapping[str, str]
     others: Mapping[str, str] = field(default_factory=dict)
@@ -73,9 +82,17 @@ class Choice:
             return self.words[value]
         known = f"Use one of: {listed(self.words)}."
         if isinstance(value, str) and value in self.others:
-            problems.shape(tree, f"'{value}' belongs to the other vocabulary", f"Here write '{self.others[value]}'.")
+            problems.shape(
+                tree,
+                f"'{value}' belongs to the other vocabulary",
+                f"Here write '{self.others[value]}'.",
+            )
         elif isinstance(value, str):
-            problems.shape(tree, f"'{value:.60}' is not one of the known words", closest(value, self.words) + known)
+            problems.shape(
+                tree,
+                f"'{value:.60}' is not one of the known words",
+                closest(value, self.words) + known,
+            )
         else:
             problems.shape(tree, f"expected a word, got {describe(tree)}", known)
         return WRONG
@@ -135,14 +152,22 @@ class Number:
         """The value as such a number; None when it is none."""
         if self.whole and isinstance(value, float) and value.is_integer():
             value = int(value)
-        good = isinstance(value, int if self.whole else (int, float)) and not isinstance(value, bool) and _finite(value)
+        good = (
+            isinstance(value, int if self.whole else (int, float))
+            and not isinstance(value, bool)
+            and _finite(value)
+        )
         return value if good else None
 
     def _remedy(self, tree: Tree) -> str:
         if not isinstance(tree, Scalar) or not isinstance(tree.value, str):
             return f"Write a finite {self._kind}."
         quoted = tree.style in ("'", '"') and self._number(plain(tree.value)) is not None
-        return "Write it without quotes." if quoted else f"Write a {self._kind} in digits, for example 50."
+        return (
+            "Write it without quotes."
+            if quoted
+            else f"Write a {self._kind} in digits, for example 50."
+        )
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": "integer" if self.whole else "number"}
@@ -161,9 +186,20 @@ class Anything:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if isinstance(tree, Scalar) and tree.value is None:
-            return _wrong(tree, problems, "a value", "To ask whether a field is missing, write 'exists: false'.")
-        if isinstance(tree, Scalar) and isinstance(tree.value, float) and not math.isfinite(tree.value):
-            return _wrong(tree, problems, "a finite value", "Infinity and NaN compare with nothing.")
+            return _wrong(
+                tree,
+                problems,
+                "a value",
+                "To ask whether a field is missing, write 'exists: false'.",
+            )
+        if (
+            isinstance(tree, Scalar)
+            and isinstance(tree.value, float)
+            and not math.isfinite(tree.value)
+        ):
+            return _wrong(
+                tree, problems, "a finite value", "Infinity and NaN compare with nothing."
+            )
         return to_plain(tree)
 
     def schema(self) -> dict[str, Any]:
@@ -194,7 +230,9 @@ class ListOf:
 
 @dataclass(frozen=True)
 class Each(ListOf):
-    """A list whose items are looked at one by one later: their values come with the trees, also when some are WRONG."""
+    """A list whose items are looked at one by one later: their values come with the trees, also
+    when some are WRONG.
+    """
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Seq) or not tree.items:
@@ -213,7 +251,9 @@ class MapOf:
         if not isinstance(tree, Map):
             return _wrong(tree, problems, "a mapping", "Write it as name: value.")
         if not tree.values and not self.may_be_empty:
-            problems.shape(tree, "this mapping is empty", "Add at least one entry, or remove the key.")
+            problems.shape(
+                tree, "this mapping is empty", "Add at least one entry, or remove the key."
+            )
             return WRONG
         values = {}
         for name, item in tree.values.items():
@@ -225,7 +265,11 @@ class MapOf:
         return values
 
     def schema(self) -> dict[str, Any]:
-        schema: dict[str, Any] = {"type": "object", "additionalProperties": self.value.schema(), "propertyNames": {"minLength": 1}}
+        schema: dict[str, Any] = {
+            "type": "object",
+            "additionalProperties": self.value.schema(),
+            "propertyNames": {"minLength": 1},
+        }
         return schema if self.may_be_empty else schema | {"minProperties": 1}
 
 
@@ -234,7 +278,11 @@ class Free:
     """A free mapping: any names, any values."""
 
     def read(self, tree: Tree, problems: Problems) -> Any:
-        return to_plain(tree) if isinstance(tree, Map) else _wrong(tree, problems, "a mapping", "Write it as name: value.")
+        return (
+            to_plain(tree)
+            if isinstance(tree, Map)
+            else _wrong(tree, problems, "a mapping", "Write it as name: value.")
+        )
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object"}
@@ -254,7 +302,11 @@ class Duration:
         if isinstance(value, str) and (found := re.fullmatch(DURATION, value)):
             seconds = float(value[: found.start(2)]) * UNITS[found.group(2)]
         else:
-            seconds = value if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= MOST else 0
+            seconds = (
+                value
+                if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= MOST
+                else 0
+            )
         if not seconds > 0:
             return _wrong(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
         return float(seconds)
@@ -278,17 +330,26 @@ def _only_word(shape: Shape) -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """A mapping with known keys. ``others`` are keys of the other vocabulary, with the word to use instead."""
+    """A mapping with known keys. ``others`` are keys of the other vocabulary, with the word to use
+    instead.
+    """
 
     fields: Mapping[str, Field]
     one_of: tuple[tuple[str, ...], ...] = ()
     any_of: tuple[tuple[str, ...], ...] = ()
-    needs: Mapping[str, str] = field(default_factory=dict)  # a key, and another that it only makes sense with
+    needs: Mapping[str, str] = field(
+        default_factory=dict
+    )  # a key, and another that it only makes sense with
     others: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Map):
-            return _wrong(tree, problems, "a mapping", f"Write it as 'key: value'. Known keys: {listed(self.fields)}.")
+            return _wrong(
+                tree,
+                problems,
+                "a mapping",
+                f"Write it as 'key: value'. Known keys: {listed(self.fields)}.",
+            )
         values: dict[str, Any] = {}
         misnamed: list[str] = []
         for name, item in tree.values.items():
@@ -303,27 +364,49 @@ class Record:
     def _unknown(self, tree: Map, name: str, problems: Problems) -> str:
         """Report a key that does not belong here; returns the key that was probably meant."""
         if name in self.others:
-            problems.shape(tree.keys[name], f"the key '{name}' belongs to the other vocabulary", f"Here write '{self.others[name]}'.")
+            problems.shape(
+                tree.keys[name],
+                f"the key '{name}' belongs to the other vocabulary",
+                f"Here write '{self.others[name]}'.",
+            )
             return self.others[name]
         suggestion = closest(name, self.fields)
-        problems.shape(tree.keys[name], f"unknown key '{name}'", f"{suggestion}Known keys here: {listed(self.fields)}.")
+        problems.shape(
+            tree.keys[name],
+            f"unknown key '{name}'",
+            f"{suggestion}Known keys here: {listed(self.fields)}.",
+        )
         return suggestion.split("'")[1] if suggestion else ""
 
     def _check_present(self, tree: Map, misnamed: list[str], problems: Problems) -> None:
         have = tree.values.keys() | set(misnamed)
         for name, known in self.fields.items():
             if known.required and name not in have:
-                problems.shape(tree, f"the key '{name}' is missing", f"Add '{name}: {_only_word(known.shape) or '...'}'.")
+                problems.shape(
+                    tree,
+                    f"the key '{name}' is missing",
+                    f"Add '{name}: {_only_word(known.shape) or '...'}'.",
+                )
         for group in self.one_of:
             if len(have & set(group)) != 1:
                 what = "are both given" if have & set(group) else "are missing"
-                problems.shape(tree, f"{' and '.join(map(repr, group))} {what}", f"Give exactly one of: {listed(group)}.")
+                problems.shape(
+                    tree,
+                    f"{' and '.join(map(repr, group))} {what}",
+                    f"Give exactly one of: {listed(group)}.",
+                )
         for group in self.any_of:
             if not have & set(group):
-                problems.shape(tree, f"at least one of {listed(group)} is needed", "Add one of them.")
+                problems.shape(
+                    tree, f"at least one of {listed(group)} is needed", "Add one of them."
+                )
         for name, other in self.needs.items():
             if name in have and other not in have:
-                problems.shape(tree.keys[name], f"'{name}' needs '{other}' as well", f"Add '{other}', or remove '{name}'.")
+                problems.shape(
+                    tree.keys[name],
+                    f"'{name}' needs '{other}' as well",
+                    f"Add '{other}', or remove '{name}'.",
+                )
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {
@@ -352,17 +435,29 @@ class Variant:
             return _wrong(tree, problems, "a mapping", f"Start it with '{self.by}: ...'.")
         chosen = tree.values.get(self.by)
         if chosen is None:
-            problems.shape(tree, f"the key '{self.by}' is missing", f"Add '{self.by}:' with one of: {listed(self.records)}.")
+            problems.shape(
+                tree,
+                f"the key '{self.by}' is missing",
+                f"Add '{self.by}:' with one of: {listed(self.records)}.",
+            )
             return WRONG
         word = words(*self.records).read(chosen, problems)
         return WRONG if word is WRONG else self.records[word].read(tree, problems)
 
     def schema(self) -> dict[str, Any]:
         cases = [
-            {"if": {"properties": {self.by: {"const": word}}, "required": [self.by]}, "then": record.schema()}
+            {
+                "if": {"properties": {self.by: {"const": word}}, "required": [self.by]},
+                "then": record.schema(),
+            }
             for word, record in self.records.items()
         ]
-        return {"type": "object", "required": [self.by], "properties": {self.by: {"enum": list(self.records)}}, "allOf": cases}
+        return {
+            "type": "object",
+            "required": [self.by],
+            "properties": {self.by: {"enum": list(self.records)}},
+            "allOf": cases,
+        }
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""What one call states about its counting: the sessions above its own, and the amounts it expects to use and used.
+"""What one call states about its counting: the sessions above its own, and the amounts it expects
+to use and used.
 
-Few calls state anything, so the lifecycle knows nothing of it. ``accounted`` walks along with one, and adds what was stated to
-what it asks of the ledger.
+Few calls state anything, so the lifecycle knows nothing of it. ``accounted`` walks along with one,
+and adds what was stated to what it asks of the ledger.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from edictum.core.call import ToolCall
 from edictum.core.decide import describe
 from edictum.core.decision import Raised
 from edictum.core.effects import Effect, Ran, Rewritten, Within
-from edictum.core.limits import NO_AMOUNTS, Grant, Reservation, Settlement, amounts_in_millionths, with_amounts
+from edictum.core.limits import (
+    NO_AMOUNTS,
+    Grant,
+    Reservation,
+    Settlement,
+    amounts_in_millionths,
+    with_amounts,
+)
 from edictum.core.terms import Flow
 from edictum.errors import EdictumInputError
 from edictum.outcomes import ToolOutcome
@@ -24,8 +32,8 @@ Actual: TypeAlias = Callable[[Any], Mapping[str, float]]
 
 @record
 class Account:
-    """``parents`` nearest first; ``amounts`` in millionths, by ``estimate`` if they depend on the call; ``actual`` tells from a result
-    what was used.
+    """``parents`` nearest first; ``amounts`` in millionths, by ``estimate`` if they depend on the
+    call; ``actual`` tells from a result what was used.
     """
 
     parents: tuple[str, ...] = ()
@@ -52,13 +60,19 @@ def accounted(flow: Flow, account: Account) -> Flow:
                     continue
                 answer, tell = (yield _stated(effect, account, used)), flow.send
                 if isinstance(answer, Grant):
-                    answer = with_amounts(answer, account.amounts) if account.problem is None else account.problem
+                    answer = (
+                        with_amounts(answer, account.amounts)
+                        if account.problem is None
+                        else account.problem
+                    )
                 elif isinstance(answer, Ran) and account.actual is not None:
                     used, note = _used(answer, account, account.actual)
             except StopIteration as end:
                 outcome: ToolOutcome = end.value
                 return replace(outcome, notes=(*outcome.notes, note)) if note else outcome
-            except BaseException as exc:  # somebody said stop: the walk has to close the call, unless it is over
+            except (
+                BaseException
+            ) as exc:  # somebody said stop: the walk has to close the call, unless it is over
                 if broken or isinstance(exc, GeneratorExit):
                     raise
                 answer, tell, broken = exc, flow.throw, True
@@ -71,21 +85,33 @@ def _stated(effect: Effect, account: Account, used: Mapping[str, int]) -> Effect
     if isinstance(effect, Within):
         return Within(_stated(effect.effect, account, used), effect.timeout_s)
     if isinstance(effect, Reservation):
-        hold = effect.hold and account.problem is None  # else the call is refused, and its attempt counts
+        hold = (
+            effect.hold and account.problem is None
+        )  # else the call is refused, and its attempt counts
         return replace(effect, amounts=account.amounts, parents=account.parents, hold=hold)
     if isinstance(effect, Settlement):
-        return replace(effect, amounts=NO_AMOUNTS if effect.result == "release" else used, parents=account.parents)
+        return replace(
+            effect,
+            amounts=NO_AMOUNTS if effect.result == "release" else used,
+            parents=account.parents,
+        )
     return effect
 
 
 def estimated(account: Account, call: ToolCall) -> Account:
-    """The account of a call whose amounts depend on its arguments. Those come from a model, so what is wrong with them is kept."""
+    """The account of a call whose amounts depend on its arguments. Those come from a model, so what
+    is wrong with them is kept.
+    """
     if account.estimate is None:
         return account
     try:
-        return replace(account, amounts=amounts_in_millionths("amounts", account.estimate(call)), problem=None)
+        return replace(
+            account, amounts=amounts_in_millionths("amounts", account.estimate(call)), problem=None
+        )
     except Exception as exc:
-        told = EdictumInputError(f"the amounts of the call could not be told: {type(exc).__name__}: {describe(exc)}")
+        told = EdictumInputError(
+            f"the amounts of the call could not be told: {type(exc).__name__}: {describe(exc)}"
+        )
         return replace(account, amounts=NO_AMOUNTS, problem=Raised(told))
 
 
@@ -96,4 +122,7 @@ def _used(ran: Ran, account: Account, actual: Actual) -> tuple[Mapping[str, int]
     try:
         return {**account.amounts, **amounts_in_millionths("actual_amounts", actual(ran.value))}, ""
     except Exception as exc:
-        return account.amounts, f"actual_amounts gave no answer, so the estimate was counted: {describe(exc)}"
+        return (
+            account.amounts,
+            f"actual_amounts gave no answer, so the estimate was counted: {describe(exc)}",
+        )

@@ -1,4 +1,6 @@
-"""Whether a function can be called as it will be called: found out when it is given, and not at the first call."""
+"""Whether a function can be called as it will be called: found out when it is given, and not at the
+first call.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ def check_takes(what: str, function: Callable[..., Any], *arguments: str) -> Non
         signature.bind(*arguments)
     except TypeError as exc:
         wanted = f"({', '.join(arguments)})"
-        problem, hint = f"{what} is called with {wanted}, which it cannot take: {exc}.", f"Write it as def ...{wanted}."
+        problem, hint = (
+            f"{what} is called with {wanted}, which it cannot take: {exc}.",
+            f"Write it as def ...{wanted}.",
+        )
         raise EdictumConfigError(problem, hint=hint) from exc
 
 

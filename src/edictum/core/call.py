@@ -1,4 +1,6 @@
-"""ToolCall, Principal, SideEffect: who asks for what. Frozen; the arguments are snapshotted once."""
+"""ToolCall, Principal, SideEffect: who asks for what. Frozen; the arguments are snapshotted
+once.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _BAD_SESSION = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class SideEffect(StrEnum):
-    """What running a tool does to the world; the default for a tool nobody described is the worst."""
+    """What running a tool does to the world; the default for a tool nobody described is the
+    worst.
+    """
 
     PURE = "pure"
     READ = "read"
@@ -117,7 +121,9 @@ def new_call(
     tool_use_id: str | None = None,
     metadata: Mapping[str, Any] = EMPTY,
 ) -> ToolCall:
-    """A ToolCall from parts that are already checked and frozen: the fast way in (see ``_draft``)."""
+    """A ToolCall from parts that are already checked and frozen: the fast way in (see
+    ``_draft``).
+    """
     draft = CallDraft()
     draft.tool_name = tool_name
     draft.args = args
@@ -138,7 +144,9 @@ def new_call(
 
 
 def with_principal(call: ToolCall, principal: Principal | None) -> ToolCall:
-    """The same call on behalf of somebody. Its arguments are not copied again: the first copy is the one that was kept."""
+    """The same call on behalf of somebody. Its arguments are not copied again: the first copy is
+    the one that was kept.
+    """
     draft = CallDraft()
     for name in ToolCall.__slots__:
         setattr(draft, name, getattr(call, name))
@@ -150,9 +158,15 @@ def with_principal(call: ToolCall, principal: Principal | None) -> ToolCall:
 def check_tool_name(name: object) -> None:
     """Refuse names that could be mistaken for another tool, a path or a second line of a log."""
     if not isinstance(name, str) or not name:
-        raise EdictumInputError(f"Invalid tool_name: {name!r} is not a non-empty string.", hint="Pass the tool's name as text.")
+        raise EdictumInputError(
+            f"Invalid tool_name: {name!r} is not a non-empty string.",
+            hint="Pass the tool's name as text.",
+        )
     if len(name) > MAX_NAME:
-        raise EdictumInputError(f"Invalid tool_name: {len(name)} characters long.", hint=f"Use at most {MAX_NAME} characters.")
+        raise EdictumInputError(
+            f"Invalid tool_name: {len(name)} characters long.",
+            hint=f"Use at most {MAX_NAME} characters.",
+        )
     if found := _BAD_NAME.search(name):
         raise EdictumInputError(
             f"Invalid tool_name: {name!r} contains {found.group()!r} at position {found.start()}.",
@@ -161,7 +175,12 @@ def check_tool_name(name: object) -> None:
 
 
 def check_session_id(session_id: object) -> None:
-    if not isinstance(session_id, str) or not session_id or len(session_id) > MAX_NAME or _BAD_SESSION.search(session_id):
+    if (
+        not isinstance(session_id, str)
+        or not session_id
+        or len(session_id) > MAX_NAME
+        or _BAD_SESSION.search(session_id)
+    ):
         raise EdictumInputError(
             f"Invalid session_id: {session_id!r:.80}.",
             hint=f"Use 1 to {MAX_NAME} characters without control characters.",
@@ -172,7 +191,8 @@ def snapshot(tool_name: str, args: object) -> FrozenDict:
     """The frozen copy of a call's arguments; anything but a mapping with text keys is refused."""
     if type(args) is not dict and not isinstance(args, Mapping):
         raise EdictumInputError(
-            f"Invalid arguments for {tool_name!r}: expected a mapping of names to values, got {type(args).__name__}.",
+            f"Invalid arguments for {tool_name!r}: expected a mapping of names to values, got"
+            f" {type(args).__name__}.",
             hint="Pass a dict, {} when the tool takes none.",
         )
     for key, value in args.items():
@@ -185,10 +205,13 @@ def _deep_snapshot(tool_name: str, args: Mapping[Any, Any]) -> FrozenDict:
     for key in args:
         if type(key) is not str:
             raise EdictumInputError(
-                f"Invalid arguments for {tool_name!r}: the key {key!r:.80} is {type(key).__name__}, not text.",
+                f"Invalid arguments for {tool_name!r}: the key {key!r:.80} is {type(key).__name__},"
+                " not text.",
                 hint="Argument names are strings.",
             )
     try:
         return snapshot_dict(args)
     except (ValueError, RecursionError) as exc:
-        raise EdictumInputError(f"Invalid arguments for {tool_name!r}: {exc}.", hint="Pass plain, finite data.") from exc
+        raise EdictumInputError(
+            f"Invalid arguments for {tool_name!r}: {exc}.", hint="Pass plain, finite data."
+        ) from exc

@@ -1,7 +1,8 @@
 """Asking the user's own functions: hooks, resolvers, checkers.
 
-Outside of a turn they are called where they stand. In a turn nothing may take longer than the turn has, so a plain function is
-called where it can be left behind (see ``Consult``). A coroutine function gives an awaitable, which can be left behind anyway.
+Outside of a turn they are called where they stand. In a turn nothing may take longer than the turn
+has, so a plain function is called where it can be left behind (see ``Consult``). A coroutine
+function gives an awaitable, which can be left behind anyway.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from edictum.core.effects import Consult, Effect, Settle
 from edictum.core.hooks import HookRegistration, HookResult
 
 
-def consult(function: Callable[..., Any], args: tuple[Any, ...], in_turn: bool = False) -> Generator[Effect, Any, Any]:
-    """Call a function of the user and settle what it returned; an exception is returned as ``Raised``."""
+def consult(
+    function: Callable[..., Any], args: tuple[Any, ...], in_turn: bool = False
+) -> Generator[Effect, Any, Any]:
+    """Call a function of the user and settle what it returned; an exception is returned as
+    ``Raised``.
+    """
     if in_turn and not iscoroutinefunction(function):
         return (yield Consult(function, args))
     try:
@@ -31,9 +36,15 @@ def consult(function: Callable[..., Any], args: tuple[Any, ...], in_turn: bool =
     return (yield Settle(answer)) if isawaitable(answer) else answer
 
 
-def holds(hook: HookRegistration, args: tuple[Any, ...], in_turn: bool = False) -> Generator[Effect, Any, Any]:
+def holds(
+    hook: HookRegistration, args: tuple[Any, ...], in_turn: bool = False
+) -> Generator[Effect, Any, Any]:
     """Whether a hook's ``when`` holds: True, False, or ``Raised``."""
-    return True if hook.when is None else (yield from consult(partial(_truth, hook.when), args, in_turn))
+    return (
+        True
+        if hook.when is None
+        else (yield from consult(partial(_truth, hook.when), args, in_turn))
+    )
 
 
 def _truth(when: Callable[..., Any], *args: Any) -> bool:
@@ -43,9 +54,11 @@ def _truth(when: Callable[..., Any], *args: Any) -> bool:
 def ask_hooks(
     hooks: Iterable[HookRegistration], call: ToolCall, mode: Mode, in_turn: bool = False
 ) -> Generator[Effect, Any, tuple[ToolCall, list[HookAnswer]]]:
-    """Ask the before-hooks one after the other, each about the arguments as those before it have left them.
+    """Ask the before-hooks one after the other, each about the arguments as those before it have
+    left them.
 
-    All are asked, also after a denial. Returns the call with the arguments that came of it, and every answer.
+    All are asked, also after a denial. Returns the call with the arguments that came of it, and
+    every answer.
     """
     answers: list[HookAnswer] = []
     for hook in hooks:
@@ -59,8 +72,12 @@ def ask_hooks(
     return call, answers
 
 
-def _taken(call: ToolCall, hook: HookRegistration, raw: Any, mode: Mode) -> tuple[ToolCall, HookAnswer]:
-    """What one hook said, and the call as it is after that. Arguments that cannot be snapshotted are an error of the hook."""
+def _taken(
+    call: ToolCall, hook: HookRegistration, raw: Any, mode: Mode
+) -> tuple[ToolCall, HookAnswer]:
+    """What one hook said, and the call as it is after that. Arguments that cannot be snapshotted
+    are an error of the hook.
+    """
     answer = as_hook_answer(hook, raw)
     if answer.decision.result is not HookResult.REWRITE:
         return call, answer

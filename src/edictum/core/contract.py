@@ -46,7 +46,12 @@ RECORD_TYPES = {
     Kind.SESSION: "session_contract",
     Kind.POST: "postcondition",
 }
-SUBJECTS = {Kind.PRE: ("call",), Kind.SANDBOX: ("call",), Kind.SESSION: ("session",), Kind.POST: ("call", "result")}
+SUBJECTS = {
+    Kind.PRE: ("call",),
+    Kind.SANDBOX: ("call",),
+    Kind.SESSION: ("session",),
+    Kind.POST: ("call", "result"),
+}
 EFFECTS: dict[Kind, tuple[Effect, ...]] = {
     Kind.PRE: ("deny", "approve"),
     Kind.SANDBOX: ("deny", "approve"),
@@ -57,7 +62,9 @@ EFFECTS: dict[Kind, tuple[Effect, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A contract's answer. ``Verdict.pass_()`` is one shared value, so that agreeing costs nothing."""
+    """A contract's answer. ``Verdict.pass_()`` is one shared value, so that agreeing costs
+    nothing.
+    """
 
     passed: bool
     message: str | None = None
@@ -89,10 +96,12 @@ def bounded(message: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """One rule. ``check`` gets the call (pre, sandbox), the session (session), or the call and the result (post).
+    """One rule. ``check`` gets the call (pre, sandbox), the session (session), or the call and the
+    result (post).
 
-    A contract can be called like the function it was made from, which is how people test theirs. ``fuse`` makes one function
-    of many contracts that a compiler produced: it asks them all and returns the answers that are not a plain pass.
+    A contract can be called like the function it was made from, which is how people test theirs.
+    ``fuse`` makes one function of many contracts that a compiler produced: it asks them all and
+    returns the answers that are not a plain pass.
     """
 
     id: str
@@ -113,20 +122,34 @@ class Contract:
     def __post_init__(self) -> None:
         where = f"contract {self.id!r}"
         if not isinstance(self.id, str) or not self.id:
-            raise EdictumConfigError(f"A contract needs an id; got {self.id!r}.", hint="Give it a short name, e.g. id='no-rm'.")
+            raise EdictumConfigError(
+                f"A contract needs an id; got {self.id!r}.",
+                hint="Give it a short name, e.g. id='no-rm'.",
+            )
         if not callable(self.check):
-            raise EdictumConfigError(f"{where}: check is not callable: {self.check!r}.", hint="Pass a function.")
+            raise EdictumConfigError(
+                f"{where}: check is not callable: {self.check!r}.", hint="Pass a function."
+            )
         if self.fuse is None and self.kind in SUBJECTS:
             check_takes(f"{where}: its function", self.check, *SUBJECTS[self.kind])
         if not self.tools or not all(isinstance(tool, str) and tool for tool in self.tools):
-            raise EdictumConfigError(f"{where}: tools must be non-empty names or globs, got {self.tools!r}.", hint="'*' means all.")
+            raise EdictumConfigError(
+                f"{where}: tools must be non-empty names or globs, got {self.tools!r}.",
+                hint="'*' means all.",
+            )
         _check_terms(self, where)
         if self.effect not in EFFECTS[self.kind]:
             allowed = ", ".join(EFFECTS[self.kind])
-            raise EdictumConfigError(f"{where}: effect {self.effect!r} is not for a {self.kind} contract.", hint=f"Use one of: {allowed}.")
+            raise EdictumConfigError(
+                f"{where}: effect {self.effect!r} is not for a {self.kind} contract.",
+                hint=f"Use one of: {allowed}.",
+            )
         check_mode(self.mode, where, optional=True)
         if self.timeout_effect not in ("deny", "allow"):
-            raise EdictumConfigError(f"{where}: timeout_effect is {self.timeout_effect!r}.", hint="Use 'deny' or 'allow'.")
+            raise EdictumConfigError(
+                f"{where}: timeout_effect is {self.timeout_effect!r}.",
+                hint="Use 'deny' or 'allow'.",
+            )
         if not self.source:
             object.__setattr__(self, "source", RECORD_TYPES[self.kind])
 
@@ -148,16 +171,30 @@ class Contract:
 
 def _check_terms(contract: Contract, where: str) -> None:
     if contract.kind not in tuple(Kind):
-        raise EdictumConfigError(f"{where}: kind is {contract.kind!r}.", hint=f"Use one of: {', '.join(Kind)}.")
+        raise EdictumConfigError(
+            f"{where}: kind is {contract.kind!r}.", hint=f"Use one of: {', '.join(Kind)}."
+        )
     timeout: object = contract.timeout
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise EdictumConfigError(f"{where}: timeout is {timeout!r}.", hint="Use seconds, more than 0.")
+        raise EdictumConfigError(
+            f"{where}: timeout is {timeout!r}.", hint="Use seconds, more than 0."
+        )
     if contract.redact is not None and not callable(contract.redact):
-        raise EdictumConfigError(f"{where}: redact is {contract.redact!r}, not a function.", hint="Pass a function of the result.")
+        raise EdictumConfigError(
+            f"{where}: redact is {contract.redact!r}, not a function.",
+            hint="Pass a function of the result.",
+        )
     if iscoroutinefunction(contract.redact):
-        raise EdictumConfigError(f"{where}: redact is a coroutine function.", hint="Pass an ordinary function of the result.")
+        raise EdictumConfigError(
+            f"{where}: redact is a coroutine function.",
+            hint="Pass an ordinary function of the result.",
+        )
     tags: Any = contract.tags
-    if isinstance(tags, str) or not isinstance(tags, Iterable) or not all(isinstance(tag, str) for tag in tags):
+    if (
+        isinstance(tags, str)
+        or not isinstance(tags, Iterable)
+        or not all(isinstance(tag, str) for tag in tags)
+    ):
         raise EdictumConfigError(f"{where}: tags is {tags!r}.", hint="Use a list of texts.")
 
 
@@ -175,20 +212,34 @@ def _only_when(check: Check, when: Callable[[Any], bool]) -> Check:
 
 
 def _decorator(
-    kind: Kind, tool: str | Iterable[str], when: Callable[[Any], bool] | None, options: Mapping[str, Any]
+    kind: Kind,
+    tool: str | Iterable[str],
+    when: Callable[[Any], bool] | None,
+    options: Mapping[str, Any],
 ) -> Callable[[Check], Contract]:
     label = f"@{RECORD_TYPES[kind]}"
     if callable(tool):
-        raise EdictumConfigError(f"{label} was used without a tool.", hint=f'Write {label}("tool_name"), or {label}("*") for all tools.')
+        raise EdictumConfigError(
+            f"{label} was used without a tool.",
+            hint=f'Write {label}("tool_name"), or {label}("*") for all tools.',
+        )
     if when is not None and (not callable(when) or iscoroutinefunction(when)):
-        raise EdictumConfigError(f"{label}: `when` is no plain function: {when!r}.", hint="Pass a function of the call that is not async.")
+        raise EdictumConfigError(
+            f"{label}: `when` is no plain function: {when!r}.",
+            hint="Pass a function of the call that is not async.",
+        )
     if not isinstance(tool, Iterable):
-        raise EdictumConfigError(f"{label}: tool is {tool!r}.", hint="Use a tool's name, a glob, or several.")
+        raise EdictumConfigError(
+            f"{label}: tool is {tool!r}.", hint="Use a tool's name, a glob, or several."
+        )
     tools = (tool,) if isinstance(tool, str) else tuple(tool)
 
     def make(function: Check) -> Contract:
         if not callable(function):
-            raise EdictumConfigError(f"{label} decorates functions, not {type(function).__name__}.", hint="Put it above a def.")
+            raise EdictumConfigError(
+                f"{label} decorates functions, not {type(function).__name__}.",
+                hint="Put it above a def.",
+            )
         settings: dict[str, Any] = {"id": getattr(function, "__name__", "anonymous"), **options}
         check = function if when is None else _only_when(function, when)
         return Contract(kind=kind, check=check, tools=tools, **settings)
@@ -196,19 +247,25 @@ def _decorator(
     return make
 
 
-def precondition(tool: str | Iterable[str], when: When | None = None, **options: Unpack[PreOptions]) -> Callable[[PreCheck], Contract]:
-    """Make a contract of ``function(call) -> Verdict`` that is asked before ``tool`` (a name, a glob, or several) runs.
+def precondition(
+    tool: str | Iterable[str], when: When | None = None, **options: Unpack[PreOptions]
+) -> Callable[[PreCheck], Contract]:
+    """Make a contract of ``function(call) -> Verdict`` that is asked before ``tool`` (a name, a
+    glob, or several) runs.
 
-    Options: ``id``, ``effect`` ("deny" or "approve"), ``mode``, ``tags``, ``metadata``, ``timeout``, ``timeout_effect``.
+    Options: ``id``, ``effect`` ("deny" or "approve"), ``mode``, ``tags``, ``metadata``,
+    ``timeout``, ``timeout_effect``.
     """
     return _decorator(Kind.PRE, tool, when, options)
 
 
-def postcondition(tool: str | Iterable[str], when: When | None = None, **options: Unpack[PostOptions]) -> Callable[[PostCheck], Contract]:
+def postcondition(
+    tool: str | Iterable[str], when: When | None = None, **options: Unpack[PostOptions]
+) -> Callable[[PostCheck], Contract]:
     """Make a contract of ``function(call, result) -> Verdict`` that is asked after ``tool`` ran.
 
-    Options: ``id``, ``effect`` ("warn", "redact" or "deny", which suppresses the output), ``mode``, ``tags``, ``metadata``,
-    ``redact`` (a function from the result to the result that may be shown).
+    Options: ``id``, ``effect`` ("warn", "redact" or "deny", which suppresses the output), ``mode``,
+    ``tags``, ``metadata``, ``redact`` (a function from the result to the result that may be shown).
     """
     return _decorator(Kind.POST, tool, when, {"effect": "warn", **options})
 
@@ -218,13 +275,23 @@ def session_contract(function: SessionCheck, /) -> Contract: ...
 @overload
 def session_contract(function: Callable[[Reading], Says], /) -> Contract: ...
 @overload
-def session_contract(function: None = None, /, **options: Unpack[SessionOptions]) -> SessionDecorator: ...
-def session_contract(function: Check | None = None, /, **options: Unpack[SessionOptions]) -> Contract | SessionDecorator:
-    """Make a contract of ``function(session) -> Verdict``. Used bare or with options, as ``@session_contract(mode="observe")``."""
+def session_contract(
+    function: None = None, /, **options: Unpack[SessionOptions]
+) -> SessionDecorator: ...
+def session_contract(
+    function: Check | None = None, /, **options: Unpack[SessionOptions]
+) -> Contract | SessionDecorator:
+    """Make a contract of ``function(session) -> Verdict``. Used bare or with options, as
+    ``@session_contract(mode="observe")``.
+    """
     make = _decorator(Kind.SESSION, "*", None, options)
     return make if function is None else make(function)
 
 
 def with_mode(contract: Contract, default: Mode | None) -> Contract:
     """The contract with its mode filled in from a default, when it has none of its own."""
-    return contract if contract.mode is not None or default is None else replace(contract, mode=default)
+    return (
+        contract
+        if contract.mode is not None or default is None
+        else replace(contract, mode=default)
+    )

@@ -1,6 +1,8 @@
-"""What the decorators of contracts take, for type checkers; a test keeps the options and those of a Contract together.
+"""What the decorators of contracts take, for type checkers; a test keeps the options and those of a
+Contract together.
 
-A module of its own, because the decorators need it only to be type-checked and a TypedDict takes time to make.
+A module of its own, because the decorators need it only to be type-checked and a TypedDict takes
+time to make.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -43,7 +45,9 @@ class SessionOptions(ContractOptions, total=False):
 
 
 class SessionDecorator(Protocol):
-    """``@session_contract(...)``. A function that says ``session: Session``, as the older library had it, is taken as well."""
+    """``@session_contract(...)``. A function that says ``session: Session``, as the older library
+    had it, is taken as well.
+    """
 
     @overload
     def __call__(self, function: SessionCheck, /) -> Contract: ...

@@ -1,7 +1,8 @@
 """decide_before and decide_after: ask every contract, keep every answer, decide once.
 
-There is no early return: a denial does not hide the other contracts that object, and an approval cannot skip a denial.
-An error inside a contract is an answer too: it denies, marked ``policy_error``.
+There is no early return: a denial does not hide the other contracts that object, and an approval
+cannot skip a denial. An error inside a contract is an answer too: it denies, marked
+``policy_error``.
 """
 
 from __future__ import annotations
@@ -16,14 +17,23 @@ from typing import Any
 from edictum.core._draft import record
 from edictum.core.call import SideEffect, ToolCall
 from edictum.core.contract import PASS, Contract, Mode, Verdict
-from edictum.core.decision import FAULTS, Answer, Decision, HookAnswer, Objection, Raised, all_answers
+from edictum.core.decision import (
+    FAULTS,
+    Answer,
+    Decision,
+    HookAnswer,
+    Objection,
+    Raised,
+    all_answers,
+)
 from edictum.core.hooks import HookDecision, HookRegistration, HookResult
 from edictum.findings import Finding, finding
 
 
 def ask_each(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
-    """A function that asks each of these and keeps what is not a plain pass. An answer may still be an awaitable, which the lifecycle
-    settles. To agree costs a contract its own call and one comparison: which of them it is, is looked up only when it objects.
+    """A function that asks each of these and keeps what is not a plain pass. An answer may still be
+    an awaitable, which the lifecycle settles. To agree costs a contract its own call and one
+    comparison: which of them it is, is looked up only when it objects.
     """
     checks = tuple(contract.check for contract in contracts)
 
@@ -57,24 +67,39 @@ def _ask_one(contract: Contract) -> Callable[[Any], list[tuple[Contract, Any]]]:
 
 
 def asker(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
-    """A function that asks all these contracts about a call; neighbours that a compiler can fuse are asked in one go."""
-    runs = [(fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)]
-    parts = [fuse(run) if fuse is not None else _ask_one(*run) if len(run) == 1 else ask_each(run) for fuse, run in runs]
+    """A function that asks all these contracts about a call; neighbours that a compiler can fuse
+    are asked in one go.
+    """
+    runs = [
+        (fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)
+    ]
+    parts = [
+        fuse(run) if fuse is not None else _ask_one(*run) if len(run) == 1 else ask_each(run)
+        for fuse, run in runs
+    ]
     if len(parts) <= 1:
         return parts[0] if parts else lambda _call: []
     return lambda call: [answer for part in parts for answer in part(call)]
 
 
-def after_asker(contracts: tuple[Contract, ...]) -> Callable[[ToolCall, Any], list[tuple[Contract, Any]]]:
+def after_asker(
+    contracts: tuple[Contract, ...],
+) -> Callable[[ToolCall, Any], list[tuple[Contract, Any]]]:
     """As ``asker``, for postconditions."""
-    runs = [(fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)]
-    parts: list[Callable[..., Any]] = [fuse(run) if fuse is not None else partial(ask_after, run) for fuse, run in runs]
+    runs = [
+        (fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)
+    ]
+    parts: list[Callable[..., Any]] = [
+        fuse(run) if fuse is not None else partial(ask_after, run) for fuse, run in runs
+    ]
     if len(parts) <= 1:
         return parts[0] if parts else lambda _call, _result: []
     return lambda call, result: [answer for part in parts for answer in part(call, result)]
 
 
-def ask_after(contracts: Iterable[Contract], call: ToolCall, result: Any) -> list[tuple[Contract, Any]]:
+def ask_after(
+    contracts: Iterable[Contract], call: ToolCall, result: Any
+) -> list[tuple[Contract, Any]]:
     """As what ``ask_each`` gives, for postconditions, which see the result as well."""
     special: list[tuple[Contract, Any]] = []
     for contract in contracts:
@@ -89,17 +114,27 @@ def ask_after(contracts: Iterable[Contract], call: ToolCall, result: Any) -> lis
 
 
 def as_answer(contract: Contract, raw: Any, mode: Mode) -> Answer:
-    """A settled raw answer as an Answer; whatever is not a Verdict, field by field, is an error in the contract."""
+    """A settled raw answer as an Answer; whatever is not a Verdict, field by field, is an error in
+    the contract.
+    """
     if type(raw) is not Verdict or _bad_field(raw) is not None:
         kind = contract.record_type.replace("_", " ").capitalize()
-        raw = Verdict.fail(f"{kind} error: {_complaint(raw, 'Verdict.pass_() or Verdict.fail(...)')}", policy_error=True)
+        raw = Verdict.fail(
+            f"{kind} error: {_complaint(raw, 'Verdict.pass_() or Verdict.fail(...)')}",
+            policy_error=True,
+        )
     return Answer(contract, raw, observed=contract.observed(mode) and not raw.passed)
 
 
 def as_hook_answer(hook: HookRegistration, raw: Any) -> HookAnswer:
     if isinstance(raw, HookDecision):
         return HookAnswer(hook, raw)
-    return hook_error(hook, _complaint(raw, "HookDecision.allow(), HookDecision.deny(...) or HookDecision.rewrite(...)"))
+    return hook_error(
+        hook,
+        _complaint(
+            raw, "HookDecision.allow(), HookDecision.deny(...) or HookDecision.rewrite(...)"
+        ),
+    )
 
 
 def hook_error(hook: HookRegistration, complaint: str) -> HookAnswer:
@@ -107,12 +142,18 @@ def hook_error(hook: HookRegistration, complaint: str) -> HookAnswer:
 
 
 def _bad_field(verdict: Any) -> str | None:
-    """What is wrong inside a Verdict that was made by hand. A coroutine is true: a forgotten ``await`` must not let a call through."""
+    """What is wrong inside a Verdict that was made by hand. A coroutine is true: a forgotten
+    ``await`` must not let a call through.
+    """
     if type(verdict.passed) is not bool:
         return f"a Verdict whose `passed` is {type(verdict.passed).__name__}, not True or False"
     if not isinstance(verdict.message, str | None):
         return f"a message that is {type(verdict.message).__name__}"
-    return None if isinstance(verdict.metadata, Mapping) else f"metadata that is {type(verdict.metadata).__name__}"
+    return (
+        None
+        if isinstance(verdict.metadata, Mapping)
+        else f"metadata that is {type(verdict.metadata).__name__}"
+    )
 
 
 def _complaint(raw: Any, wanted: str) -> str:
@@ -139,19 +180,34 @@ def describe(error: BaseException) -> str:
 
 def why(answer: Any) -> str:
     """What is wrong with a port's answer: it raised, or it is not what the port promises."""
-    return describe(answer.error) if isinstance(answer, Raised) else f"it answered with {type(answer).__name__}"
+    return (
+        describe(answer.error)
+        if isinstance(answer, Raised)
+        else f"it answered with {type(answer).__name__}"
+    )
 
 
-def decide_before(asked: tuple[Contract, ...], answers: Sequence[Answer], hooks: Sequence[HookAnswer], mode: Mode) -> Decision:
-    """One decision from all answers: any denial denies, else any approval asks, else the call is allowed."""
+def decide_before(
+    asked: tuple[Contract, ...], answers: Sequence[Answer], hooks: Sequence[HookAnswer], mode: Mode
+) -> Decision:
+    """One decision from all answers: any denial denies, else any approval asks, else the call is
+    allowed.
+    """
     failed = [answer for answer in answers if not answer.verdict.passed]
     refusals = [hook.objection() for hook in hooks if hook.decision.result is HookResult.DENY]
     waived = [answer.objection() for answer in failed if answer.observed]
     objecting = [answer for answer in failed if not answer.observed]
     if mode == "observe":
         waived, refusals = refusals + waived, []
-    refusals += [a.objection() for a in objecting if a.contract.effect == "deny" or a.verdict.policy_error]
-    common: dict[str, Any] = {"asked": asked, "exceptions": tuple(answers), "hooks": tuple(hooks), "waived": tuple(waived)}
+    refusals += [
+        a.objection() for a in objecting if a.contract.effect == "deny" or a.verdict.policy_error
+    ]
+    common: dict[str, Any] = {
+        "asked": asked,
+        "exceptions": tuple(answers),
+        "hooks": tuple(hooks),
+        "waived": tuple(waived),
+    }
     if refusals:
         return _refused(refusals, common)
     if objecting:
@@ -162,7 +218,14 @@ def decide_before(asked: tuple[Contract, ...], answers: Sequence[Answer], hooks:
 def _refused(refusals: list[Objection], common: dict[str, Any]) -> Decision:
     first = refusals[0]
     policy_error = any(refusal.policy_error for refusal in refusals)
-    return Decision(effect="deny", reason=first.reason, source=first.source, name=first.name, policy_error=policy_error, **common)
+    return Decision(
+        effect="deny",
+        reason=first.reason,
+        source=first.source,
+        name=first.name,
+        policy_error=policy_error,
+        **common,
+    )
 
 
 def _asking(objecting: list[Answer], common: dict[str, Any]) -> Decision:
@@ -174,14 +237,20 @@ def _asking(objecting: list[Answer], common: dict[str, Any]) -> Decision:
         source=first.contract.source,
         name=first.contract.id,
         timeout=min(answer.contract.timeout for answer in objecting),
-        timeout_effect="deny" if any(answer.contract.timeout_effect == "deny" for answer in objecting) else "allow",
+        timeout_effect=(
+            "deny"
+            if any(answer.contract.timeout_effect == "deny" for answer in objecting)
+            else "allow"
+        ),
         **common,
     )
 
 
 @record
 class AfterDecision:
-    """What the contracts had to say about a result. The result itself is not in here, because this is kept in the record."""
+    """What the contracts had to say about a result. The result itself is not in here, because this
+    is kept in the record.
+    """
 
     passed: bool = True
     policy_error: bool = False
@@ -189,7 +258,9 @@ class AfterDecision:
     asked: tuple[Contract, ...] = ()
     answers: tuple[Answer, ...] = ()
     warnings: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()  # one per postcondition that objected, observed ones included
+    findings: tuple[
+        Finding, ...
+    ] = ()  # one per postcondition that objected, observed ones included
 
     def all_answers(self) -> list[Answer]:
         return all_answers(self.asked, self.answers)
@@ -197,15 +268,23 @@ class AfterDecision:
     @property
     def withheld(self) -> bool:
         """Whether something was taken out of the result, or all of it."""
-        return any(not (answer.verdict.passed or answer.observed or answer.contract.effect == "warn") for answer in self.answers)
+        return any(
+            not (answer.verdict.passed or answer.observed or answer.contract.effect == "warn")
+            for answer in self.answers
+        )
 
 
 def decide_after(
-    asked: tuple[Contract, ...], answers: Sequence[Answer], call: ToolCall, value: Any, redact: Callable[[Any], Any]
+    asked: tuple[Contract, ...],
+    answers: Sequence[Answer],
+    call: ToolCall,
+    value: Any,
+    redact: Callable[[Any], Any],
 ) -> tuple[Any, AfterDecision]:
     """The value that may be shown, and what was said about it.
 
-    Every objection is applied to the value, in order: redact replaces inside it, deny puts a notice in its place, warn only says so.
+    Every objection is applied to the value, in order: redact replaces inside it, deny puts a notice
+    in its place, warn only says so.
     """
     warnings: list[str] = []
     suppressed = False
@@ -216,11 +295,16 @@ def decide_after(
             warnings.append(f"[observe] {message}")
         elif contract.effect == "warn":
             warnings.append(f"{message} {_advice(call)}")
-        elif contract.effect == "redact" and not suppressed and (redacted := _redacted(answer, redact, call, value)) is not None:
+        elif (
+            contract.effect == "redact"
+            and not suppressed
+            and (redacted := _redacted(answer, redact, call, value)) is not None
+        ):
             value = redacted.value
             warnings.append(f"Content redacted by {contract.id}.{_happened(call)}")
         else:
-            # A redaction that fails, or that changes nothing, has not removed what the contract objected to.
+            # A redaction that fails, or that changes nothing, has not removed what the contract
+            # objected to.
             value, suppressed = _notice(value, f"[OUTPUT SUPPRESSED] {message}"), True
             warnings.append(f"Output suppressed by {contract.id}.{_happened(call)}")
     return value, AfterDecision(
@@ -230,7 +314,9 @@ def decide_after(
         asked=asked,
         answers=tuple(answers),
         warnings=tuple(warnings),
-        findings=tuple(finding(answer, happened=not _safe_to_repeat(call)) for answer in objections),
+        findings=tuple(
+            finding(answer, happened=not _safe_to_repeat(call)) for answer in objections
+        ),
     )
 
 
@@ -239,11 +325,14 @@ class _Redacted:
     value: Any
 
 
-def _redacted(answer: Answer, default: Callable[[Any], Any], call: ToolCall, value: Any) -> _Redacted | None:
-    """The redacted value; None when it cannot be trusted: the contract itself failed, its redaction did, or nothing changed.
+def _redacted(
+    answer: Answer, default: Callable[[Any], Any], call: ToolCall, value: Any
+) -> _Redacted | None:
+    """The redacted value; None when it cannot be trusted: the contract itself failed, its redaction
+    did, or nothing changed.
 
-    A redaction with ``checks_itself`` is given the call as well and raises when something is left; for it "nothing changed" means
-    that an earlier one did it all.
+    A redaction with ``checks_itself`` is given the call as well and raises when something is left;
+    for it "nothing changed" means that an earlier one did it all.
     """
     redact: Callable[..., Any] = answer.contract.redact or default
     if answer.verdict.policy_error:
@@ -261,7 +350,9 @@ def _redacted(answer: Answer, default: Callable[[Any], Any], call: ToolCall, val
 
 
 def _notice(value: Any, text: str) -> Any:
-    """A notice of the type that a caller of the tool expects: programs that read a dict must not be handed a text."""
+    """A notice of the type that a caller of the tool expects: programs that read a dict must not be
+    handed a text.
+    """
     if isinstance(value, dict):
         return {"suppressed": text}
     return [text] if isinstance(value, list) else text
@@ -272,7 +363,11 @@ def _safe_to_repeat(call: ToolCall) -> bool:
 
 
 def _advice(call: ToolCall) -> str:
-    return "Consider retrying." if _safe_to_repeat(call) else "Tool already executed - assess before proceeding."
+    return (
+        "Consider retrying."
+        if _safe_to_repeat(call)
+        else "Tool already executed - assess before proceeding."
+    )
 
 
 def _happened(call: ToolCall) -> str:

@@ -1,4 +1,6 @@
-"""Decision and what it is made of: every answer that was given about one call, and the one thing that follows."""
+"""Decision and what it is made of: every answer that was given about one call, and the one thing
+that follows.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from edictum.core.contract import PASS, SKIPPED, Contract, Verdict
 from edictum.core.freeze import kept
 from edictum.core.hooks import HookDecision, HookRegistration
 
-FAULTS = (Exception, SystemExit)  # what the user's code may raise by its own fault; sys.exit() in a contract does not end the host
+FAULTS = (
+    Exception,
+    SystemExit,
+)  # what the user's code may raise by its own fault; sys.exit() in a contract does not end the host
 
 
 @record
@@ -28,7 +33,12 @@ class Answer:
     observed: bool = False
 
     def objection(self) -> Objection:
-        return Objection(self.contract.source, self.contract.id, self.verdict.message or "", self.verdict.policy_error)
+        return Objection(
+            self.contract.source,
+            self.contract.id,
+            self.verdict.message or "",
+            self.verdict.policy_error,
+        )
 
     def as_record(self) -> dict[str, Any]:
         """The entry of ``contracts_evaluated`` in the audit."""
@@ -49,7 +59,9 @@ class Answer:
 
 @record
 class HookAnswer:
-    """One before-hook's decision on one call. ``replaced``: the arguments that it rewrote, as it found them."""
+    """One before-hook's decision on one call. ``replaced``: the arguments that it rewrote, as it
+    found them.
+    """
 
     hook: HookRegistration
     decision: HookDecision
@@ -61,7 +73,11 @@ class HookAnswer:
         return Objection("hook", self.hook.name, self.decision.reason or "", self.policy_error)
 
     def as_record(self) -> dict[str, Any]:
-        entry: dict[str, Any] = {"name": self.hook.name, "result": self.decision.result.value, "reason": self.decision.reason}
+        entry: dict[str, Any] = {
+            "name": self.hook.name,
+            "result": self.decision.result.value,
+            "reason": self.decision.reason,
+        }
         if self.replaced is not None:
             entry["original_args"] = kept(self.replaced)
         if self.observed:
@@ -83,7 +99,8 @@ class Objection:
 class Decision:
     """What comes out before a call runs, with all reasons.
 
-    ``exceptions`` are the answers that are not a plain pass; ``waived`` are objections that only observe.
+    ``exceptions`` are the answers that are not a plain pass; ``waived`` are objections that only
+    observe.
     """
 
     effect: Literal["allow", "deny", "approve"] = "allow"
@@ -104,7 +121,9 @@ class Decision:
 
 
 def all_answers(asked: tuple[Contract, ...], exceptions: tuple[Answer, ...]) -> list[Answer]:
-    """An answer for each contract: the exceptions, and a pass for the rest; contracts whose `when` did not hold are left out."""
+    """An answer for each contract: the exceptions, and a pass for the rest; contracts whose `when`
+    did not hold are left out.
+    """
     special = {id(answer.contract): answer for answer in exceptions}
     answers = [special.get(id(contract)) or Answer(contract, PASS) for contract in asked]
     return [answer for answer in answers if answer.verdict is not SKIPPED]

@@ -1,7 +1,7 @@
 """What a lifecycle can ask for. It says what it needs; a driver goes and gets it.
 
-Each effect is answered with a value, or with ``Raised`` when getting it failed: an error is data, and the lifecycle decides
-what follows from it.
+Each effect is answered with a value, or with ``Raised`` when getting it failed: an error is data,
+and the lifecycle decides what follows from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class Settle:
 
 @record
 class Consult:
-    """Ask a function of the user that may block: in a turn it must be possible to leave it behind. Answered with its value."""
+    """Ask a function of the user that may block: in a turn it must be possible to leave it behind.
+    Answered with its value.
+    """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -33,7 +35,9 @@ class Consult:
 
 @record
 class Rewritten:
-    """A hook has changed the arguments: tells those who walk along with the call. Answered with None."""
+    """A hook has changed the arguments: tells those who walk along with the call. Answered with
+    None.
+    """
 
     call: ToolCall
 
@@ -73,7 +77,9 @@ class Withdraw:
 
 @record
 class AwaitTwin:
-    """Wait for the outcome of the same call, which is running elsewhere. Answered with it, or None when time is over."""
+    """Wait for the outcome of the same call, which is running elsewhere. Answered with it, or None
+    when time is over.
+    """
 
     outcome: Any
     timeout_s: float
@@ -112,8 +118,8 @@ RunIn: TypeAlias = Literal["inline", "thread", "process"]
 class RunTool:
     """Run the tool's body with a fresh copy of the checked arguments. Answered with a Ran.
 
-    ``key`` names the reservation. It is the guard's own, because a call id that comes from a framework or a model may be used
-    twice, and two calls must never share a slot.
+    ``key`` names the reservation. It is the guard's own, because a call id that comes from a
+    framework or a model may be used twice, and two calls must never share a slot.
     """
 
     call: ToolCall
@@ -126,7 +132,9 @@ class RunTool:
 
 @record
 class Ran:
-    """How a tool's body ended: with a value, an exception, at its deadline, or because its caller was cancelled."""
+    """How a tool's body ended: with a value, an exception, at its deadline, or because its caller
+    was cancelled.
+    """
 
     value: Any = None
     error: BaseException | None = None
@@ -134,7 +142,9 @@ class Ran:
     deadline_s: float | None = None
     cancelled: bool = False
     body_may_be_running: bool = False
-    lost: str | None = None  # what ran the body died with it, for this reason; ``error`` says the same
+    lost: str | None = (
+        None  # what ran the body died with it, for this reason; ``error`` says the same
+    )
     not_started: bool = False  # it is certain that the body did not begin
 
 
@@ -147,7 +157,9 @@ ran_to_end = maker(Ran)
 
 
 class Engine(Protocol):
-    """Runs bodies elsewhere: in other processes, on other machines. It answers with a Ran, whatever the body does."""
+    """Runs bodies elsewhere: in other processes, on other machines. It answers with a Ran, whatever
+    the body does.
+    """
 
     async def run(self, effect: RunTool) -> Ran: ...
 
@@ -155,10 +167,12 @@ class Engine(Protocol):
 
 
 class Pause(BaseException):
-    """Raised by a body whose framework put the call off: an interrupt that asks a person, a deferral to another process.
+    """Raised by a body whose framework put the call off: an interrupt that asks a person, a
+    deferral to another process.
 
-    It is not an error, so it is not an Exception. The call is closed as paused and gives its slots back, because the framework
-    runs the same call again from its start; then ``signal``, the framework's own exception, goes on untouched.
+    It is not an error, so it is not an Exception. The call is closed as paused and gives its slots
+    back, because the framework runs the same call again from its start; then ``signal``, the
+    framework's own exception, goes on untouched.
     """
 
     def __init__(self, signal: BaseException) -> None:
@@ -172,9 +186,11 @@ class Declined(Exception):
 
 @record
 class Within:
-    """Get this, but wait no longer than that. Answered as the effect is, or with a TimeoutError in ``Raised``.
+    """Get this, but wait no longer than that. Answered as the effect is, or with a TimeoutError in
+    ``Raised``.
 
-    What has been sent to the ledger or the audit is not cut off by this; only the waiting for it ends.
+    What has been sent to the ledger or the audit is not cut off by this; only the waiting for it
+    ends.
     """
 
     effect: Any
@@ -182,7 +198,20 @@ class Within:
 
 
 Effect: TypeAlias = (
-    Settle | Consult | Rewritten | Within
-    | Reservation | Settlement | Renew | Ask | AwaitDecision | Withdraw | Notify | RunTool | Entry
-    | AwaitTwin | Delay | StoreArtifact
-)  # fmt: skip
+    Settle
+    | Consult
+    | Rewritten
+    | Within
+    | Reservation
+    | Settlement
+    | Renew
+    | Ask
+    | AwaitDecision
+    | Withdraw
+    | Notify
+    | RunTool
+    | Entry
+    | AwaitTwin
+    | Delay
+    | StoreArtifact
+)

@@ -1,9 +1,9 @@
 """AuditEvent, and one constructor per action.
 
-A call writes an opening event (allowed, denied, approval requested ...) and, when it ran, one closing event. Writing down has
-two steps, so that a call pays little for what nobody may read: the lifecycle makes an ``Entry``, which only refers to the
-call's frozen parts; ``entry.event()`` makes the redacted ``AuditEvent``, at once for sinks that write, on first reading for
-the in-memory one.
+A call writes an opening event (allowed, denied, approval requested ...) and, when it ran, one
+closing event. Writing down has two steps, so that a call pays little for what nobody may read: the
+lifecycle makes an ``Entry``, which only refers to the call's frozen parts; ``entry.event()`` makes
+the redacted ``AuditEvent``, at once for sinks that write, on first reading for the in-memory one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ class AuditAction(StrEnum):
 
 
 # Looking a member up on its enum costs as much as making the rest of an entry.
-CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED = AuditAction.CALL_ALLOWED, AuditAction.CALL_EXECUTED, AuditAction.CALL_FAILED
+CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED = (
+    AuditAction.CALL_ALLOWED,
+    AuditAction.CALL_EXECUTED,
+    AuditAction.CALL_FAILED,
+)
 
 
 @dataclass(slots=True)
@@ -120,8 +124,8 @@ class Approval:
 class Entry:
     """An event in the making: references to frozen parts, stamped with the time by the driver.
 
-    Of the counters two numbers are kept, not the object: entries stay in memory by the thousand, and what is not kept need not
-    be looked at by the garbage collector either.
+    Of the counters two numbers are kept, not the object: entries stay in memory by the thousand,
+    and what is not kept need not be looked at by the garbage collector either.
     """
 
     __slots__ = (
@@ -175,11 +179,19 @@ Note: TypeAlias = tuple[Any, ...]
 
 
 def entry_of(note: Note) -> Entry:
-    """An entry from its shortest form, a tuple: ``(at, context, action, call, decision, attempts, executions)``, and for a closing
-    event the fields of its Closing behind these. Making a tuple costs a sixth of what an Entry costs, and few are ever read.
+    """An entry from its shortest form, a tuple: ``(at, context, action, call, decision, attempts,
+    executions)``, and for a closing event the fields of its Closing behind these. Making a tuple
+    costs a sixth of what an Entry costs, and few are ever read.
     """
     at, context, action, call, decision, attempts, executions, *closing = note
-    entry = Entry(context, action, call, decision, Counters(attempts, executions), Closing(*closing) if closing else None)
+    entry = Entry(
+        context,
+        action,
+        call,
+        decision,
+        Counters(attempts, executions),
+        Closing(*closing) if closing else None,
+    )
     entry.at = at
     return entry
 
@@ -188,19 +200,39 @@ def denied(context: Context, call: ToolCall, decision: Decision, counters: Count
     return Entry(context, AuditAction.CALL_DENIED, call, decision, counters, Closing("denied"))
 
 
-def would_deny(context: Context, call: ToolCall, decision: Decision, counters: Counters, about: Objection) -> Entry:
+def would_deny(
+    context: Context, call: ToolCall, decision: Decision, counters: Counters, about: Objection
+) -> Entry:
     return Entry(context, AuditAction.CALL_WOULD_DENY, call, decision, counters, about=about)
 
 
-def postcondition_warning(context: Context, call: ToolCall, decision: Decision, counters: Counters, closing: Closing) -> Entry:
+def postcondition_warning(
+    context: Context, call: ToolCall, decision: Decision, counters: Counters, closing: Closing
+) -> Entry:
     return Entry(context, AuditAction.POSTCONDITION_WARNING, call, decision, counters, closing)
 
 
-def approval(context: Context, action: AuditAction, call: ToolCall, decision: Decision, counters: Counters,
-             about: Approval, reason: str | None = None) -> Entry:  # fmt: skip
+def approval(
+    context: Context,
+    action: AuditAction,
+    call: ToolCall,
+    decision: Decision,
+    counters: Counters,
+    about: Approval,
+    reason: str | None = None,
+) -> Entry:
     """An approval event; one that ends the call is its closing event."""
     ends = action in (AuditAction.CALL_APPROVAL_DENIED, AuditAction.CALL_APPROVAL_WITHDRAWN)
-    return Entry(context, action, call, decision, counters, Closing("denied") if ends else None, approval=about, reason=reason)
+    return Entry(
+        context,
+        action,
+        call,
+        decision,
+        counters,
+        Closing("denied") if ends else None,
+        approval=about,
+        reason=reason,
+    )
 
 
 def _event(entry: Entry) -> AuditEvent:
@@ -235,13 +267,19 @@ def _event(entry: Entry) -> AuditEvent:
 
 def _describe_decision(event: AuditEvent, entry: Entry) -> None:
     redact, decision, about = entry.context.redaction, entry.decision, entry.about
-    event.contracts_evaluated = redact.redact_args([answer.as_record() for answer in decision.answers()])
+    event.contracts_evaluated = redact.redact_args(
+        [answer.as_record() for answer in decision.answers()]
+    )
     if about is not None:
         event.decision_source, event.decision_name, event.mode = about.source, about.name, "observe"
         event.policy_error = about.policy_error
         reason: str | None = about.reason
     else:
-        event.decision_source, event.decision_name, event.policy_error = decision.source, decision.name, decision.policy_error
+        event.decision_source, event.decision_name, event.policy_error = (
+            decision.source,
+            decision.name,
+            decision.policy_error,
+        )
         reason = entry.reason or decision.reason
     event.reason = redact.redact_text(reason) if reason else None
 
@@ -249,7 +287,9 @@ def _describe_decision(event: AuditEvent, entry: Entry) -> None:
 def _describe_closing(event: AuditEvent, closing: Closing, redact: RedactionPolicy) -> None:
     event.outcome, event.duration_ms = closing.outcome, closing.duration_ms
     event.error = closing.error
-    event.result_summary = None if closing.sketch is None else shorten(redact.redact_text(closing.sketch), MAX_SUMMARY)
+    event.result_summary = (
+        None if closing.sketch is None else shorten(redact.redact_text(closing.sketch), MAX_SUMMARY)
+    )
     if closing.verdict is not None:
         event.tool_success = closing.verdict.success
         event.success_source = closing.verdict.source
@@ -258,4 +298,6 @@ def _describe_closing(event: AuditEvent, closing: Closing, redact: RedactionPoli
     if closing.after is not None:
         event.postconditions_passed = closing.after.passed
         event.policy_error = event.policy_error or closing.after.policy_error
-        event.contracts_evaluated += redact.redact_args([answer.as_record() for answer in closing.after.all_answers()])
+        event.contracts_evaluated += redact.redact_args(
+            [answer.as_record() for answer in closing.after.all_answers()]
+        )

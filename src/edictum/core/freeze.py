@@ -1,8 +1,9 @@
 """Snapshots: what was checked is what runs.
 
-The arguments of a call are copied once, deeply, into values that nobody can change: not the caller while the call waits
-for a person, not a contract, not a hook. ``freeze`` makes that copy; ``thaw`` makes a fresh ordinary copy for the tool.
-A frozen mapping is still a ``dict`` and a frozen list still a ``list``, so contracts and ``json.dumps`` need not know.
+The arguments of a call are copied once, deeply, into values that nobody can change: not the caller
+while the call waits for a person, not a contract, not a hook. ``freeze`` makes that copy; ``thaw``
+makes a fresh ordinary copy for the tool. A frozen mapping is still a ``dict`` and a frozen list
+still a ``list``, so contracts and ``json.dumps`` need not know.
 """
 
 import copy
@@ -13,12 +14,21 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 SCALARS = frozenset({str, int, float, bool, type(None), bytes, complex})
-DATA = (dict, list, UserDict, UserList, SimpleNamespace)  # and dataclasses: these hold values, whatever else they do
+DATA = (
+    dict,
+    list,
+    UserDict,
+    UserList,
+    SimpleNamespace,
+)  # and dataclasses: these hold values, whatever else they do
 MAX_DEPTH = 200  # deeper than any honest argument, well within Python's recursion limit
 
 
 def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
-    raise TypeError(f"{type(self).__name__} is a snapshot and cannot be changed; copy it first, e.g. with dict() or list()")
+    raise TypeError(
+        f"{type(self).__name__} is a snapshot and cannot be changed; copy it first, e.g. with"
+        " dict() or list()"
+    )
 
 
 class FrozenDict(dict[Any, Any]):
@@ -61,7 +71,9 @@ class FrozenList(list[Any]):
 
 
 class FrozenSet(frozenset[Any]):
-    """What a set becomes in a snapshot. Copies of it are ordinary sets; a frozenset stays what it is."""
+    """What a set becomes in a snapshot. Copies of it are ordinary sets; a frozenset stays what it
+    is.
+    """
 
     __slots__ = ()
 
@@ -76,16 +88,17 @@ class FrozenSet(frozenset[Any]):
 
 
 class FlatDict(FrozenDict):
-    """A snapshot of nothing but scalars, with names that are text: whatever is done with a copy of it cannot reach it, so one level
-    of copying is enough.
+    """A snapshot of nothing but scalars, with names that are text: whatever is done with a copy of
+    it cannot reach it, so one level of copying is enough.
     """
 
     __slots__ = ()
 
 
 class KeptDict(FrozenDict):
-    """A snapshot that contains objects which can be changed. Whoever reads one gets a copy of his own, made from ``kept``, as do the
-    tool and the record: what a hook does to an object is not seen by the contracts, nor by the person who is asked, nor by the tool.
+    """A snapshot that contains objects which can be changed. Whoever reads one gets a copy of his
+    own, made from ``kept``, as do the tool and the record: what a hook does to an object is not
+    seen by the contracts, nor by the person who is asked, nor by the tool.
     """
 
     __slots__ = ("kept",)
@@ -107,7 +120,9 @@ class KeptDict(FrozenDict):
     def items(self) -> Any:
         return ItemsView(self)
 
-    def __iter__(self) -> Iterator[Any]:  # with one of its own, dict(args) and f(**args) read by the methods above
+    def __iter__(
+        self,
+    ) -> Iterator[Any]:  # with one of its own, dict(args) and f(**args) read by the methods above
         return super().__iter__()
 
     def copy(self) -> dict[Any, Any]:
@@ -149,7 +164,9 @@ def _unchangeable(value: Any) -> bool:
 
 
 def freeze_args(args: Mapping[Any, Any]) -> FrozenDict:
-    """A frozen deep copy of a call's arguments. Flat arguments, the usual case, cost one shallow copy."""
+    """A frozen deep copy of a call's arguments. Flat arguments, the usual case, cost one shallow
+    copy.
+    """
     for name, value in args.items():
         if type(value) not in SCALARS or type(name) is not str:
             return FrozenDict({key: freeze(value) for key, value in args.items()})
@@ -159,13 +176,16 @@ def freeze_args(args: Mapping[Any, Any]) -> FrozenDict:
 def freeze(value: Any, depth: int = 0) -> Any:
     """A deep copy of ``value`` that cannot be changed, as far as its types allow.
 
-    Dicts, lists, tuples and sets are rebuilt frozen. Any other object is copied, see ``copy_object``.
+    Dicts, lists, tuples and sets are rebuilt frozen. Any other object is copied, see
+    ``copy_object``.
     """
     kind = type(value)
     if kind in SCALARS:
         return value
     if depth > MAX_DEPTH:
-        raise ValueError(f"arguments are nested more than {MAX_DEPTH} levels deep, or refer to themselves")
+        raise ValueError(
+            f"arguments are nested more than {MAX_DEPTH} levels deep, or refer to themselves"
+        )
     if kind in DICTS:
         return FrozenDict({key: freeze(item, depth + 1) for key, item in value.items()})
     if kind is list or kind is FrozenList:
@@ -180,8 +200,9 @@ def freeze(value: Any, depth: int = 0) -> Any:
 
 
 def copy_object(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """A deep copy. What cannot be copied (a lock, a socket, a database handle) is kept as it is: it is a capability that is passed
-    on, not data that contracts judge. The data that holds it is copied nevertheless.
+    """A deep copy. What cannot be copied (a lock, a socket, a database handle) is kept as it is: it
+    is a capability that is passed on, not data that contracts judge. The data that holds it is
+    copied nevertheless.
     """
     try:
         return copy.deepcopy(value)
@@ -190,7 +211,9 @@ def copy_object(value: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def _copy_around(value: Any, memo: dict[int, Any]) -> Any:
-    """A copy of data with something in it that cannot be copied, item by item. ``memo``: the copies so far, for data in circles."""
+    """A copy of data with something in it that cannot be copied, item by item. ``memo``: the copies
+    so far, for data in circles.
+    """
     if id(value) in memo:
         return memo[id(value)]
     try:
@@ -215,8 +238,13 @@ def _copy_contents(value: Any, memo: dict[int, Any]) -> Any:
         for key, item in list(dict.items(copied)):
             dict.__setitem__(copied, key, copy_object(item, memo))
     elif isinstance(copied, list):
-        list.__setitem__(copied, slice(None), [copy_object(item, memo) for item in list.__iter__(copied)])
-    names = {*getattr(copied, "__dict__", ()), *(field.name for field in (fields(copied) if is_dataclass(copied) else ()))}
+        list.__setitem__(
+            copied, slice(None), [copy_object(item, memo) for item in list.__iter__(copied)]
+        )
+    names = {
+        *getattr(copied, "__dict__", ()),
+        *(field.name for field in (fields(copied) if is_dataclass(copied) else ())),
+    }
     for name in names:
         object.__setattr__(copied, name, copy_object(getattr(copied, name), memo))
     return copied
@@ -224,7 +252,11 @@ def _copy_contents(value: Any, memo: dict[int, Any]) -> Any:
 
 def thaw_args(args: Any) -> dict[Any, Any]:
     """Fresh, ordinary arguments for the tool: what it does to them changes no record."""
-    return dict(args) if type(args) is FlatDict else {key: thaw(item) for key, item in kept(args).items()}
+    return (
+        dict(args)
+        if type(args) is FlatDict
+        else {key: thaw(item) for key, item in kept(args).items()}
+    )
 
 
 def thaw(value: Any) -> Any:

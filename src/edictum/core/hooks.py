@@ -21,14 +21,18 @@ class HookResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HookDecision:
-    """A before-hook's answer. ``args``: the arguments with which the call goes on, when it rewrites."""
+    """A before-hook's answer. ``args``: the arguments with which the call goes on, when it
+    rewrites.
+    """
 
     result: HookResult
     reason: str | None = None
     args: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "result", HookResult(self.result))  # "deny" means deny; what means nothing is an error
+        object.__setattr__(
+            self, "result", HookResult(self.result)
+        )  # "deny" means deny; what means nothing is an error
         object.__setattr__(self, "reason", None if self.reason is None else bounded(self.reason))
 
     @classmethod
@@ -41,7 +45,9 @@ class HookDecision:
 
     @classmethod
     def rewrite(cls, args: Mapping[str, Any], reason: str | None = None) -> HookDecision:
-        """Go on with these arguments, all of them, in place of those that the call has. Everything after the hook sees them."""
+        """Go on with these arguments, all of them, in place of those that the call has. Everything
+        after the hook sees them.
+        """
         return cls(HookResult.REWRITE, reason, args)
 
 
@@ -50,7 +56,9 @@ ALLOW = HookDecision(HookResult.ALLOW)
 
 @dataclass(frozen=True, slots=True)
 class HookRegistration:
-    """``callback(call) -> HookDecision`` before the tool, or ``callback(call, result)`` after it; for tools that match ``tool``."""
+    """``callback(call) -> HookDecision`` before the tool, or ``callback(call, result)`` after it;
+    for tools that match ``tool``.
+    """
 
     phase: Literal["before", "after"]
     tool: str
@@ -59,15 +67,29 @@ class HookRegistration:
 
     def __post_init__(self) -> None:
         if self.phase not in ("before", "after"):
-            raise EdictumConfigError(f"hook {self.name!r}: phase is {self.phase!r}.", hint="Use 'before' or 'after'.")
+            raise EdictumConfigError(
+                f"hook {self.name!r}: phase is {self.phase!r}.", hint="Use 'before' or 'after'."
+            )
         if not isinstance(self.tool, str) or not self.tool:
-            raise EdictumConfigError(f"hook {self.name!r}: tool is {self.tool!r}.", hint="Use a tool's name, a glob, or '*'.")
+            raise EdictumConfigError(
+                f"hook {self.name!r}: tool is {self.tool!r}.",
+                hint="Use a tool's name, a glob, or '*'.",
+            )
         if not callable(self.callback):
-            raise EdictumConfigError(f"hook for {self.tool!r}: callback is not callable: {self.callback!r}.", hint="Pass a function.")
+            raise EdictumConfigError(
+                f"hook for {self.tool!r}: callback is not callable: {self.callback!r}.",
+                hint="Pass a function.",
+            )
         if self.when is not None and (not callable(self.when) or iscoroutinefunction(self.when)):
             hint = "Pass a function of the call that is not async."
-            raise EdictumConfigError(f"hook {self.name!r}: `when` is no plain function: {self.when!r}.", hint=hint)
-        check_takes(f"hook {self.name!r}: its callback", self.callback, *(("call",) if self.phase == "before" else ("call", "result")))
+            raise EdictumConfigError(
+                f"hook {self.name!r}: `when` is no plain function: {self.when!r}.", hint=hint
+            )
+        check_takes(
+            f"hook {self.name!r}: its callback",
+            self.callback,
+            *(("call",) if self.phase == "before" else ("call", "result")),
+        )
         if self.when is not None:
             check_takes(f"hook {self.name!r}: `when`", self.when, "call")
 

@@ -1,4 +1,6 @@
-"""Any Python value as JSON, without ever raising: after a side effect has happened, "cannot be serialised" is no answer."""
+"""Any Python value as JSON, without ever raising: after a side effect has happened, "cannot be
+serialised" is no answer.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ CIRCULAR = "[circular reference]"
 
 
 def dumps(value: Any) -> str:
-    """``json.dumps(value)`` for what JSON knows; for anything else the nearest JSON that ``jsonable`` finds."""
+    """``json.dumps(value)`` for what JSON knows; for anything else the nearest JSON that
+    ``jsonable`` finds.
+    """
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -27,7 +31,9 @@ def dumps(value: Any) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """``value`` as plain dicts, lists, text and numbers. NaN and infinities become text, bytes base64 unless they are text."""
+    """``value`` as plain dicts, lists, text and numbers. NaN and infinities become text, bytes
+    base64 unless they are text.
+    """
     try:
         return _convert(value, ())
     except Exception:
@@ -53,7 +59,9 @@ def _convert(value: Any, parents: tuple[int, ...]) -> Any:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, int):
-        return int(value) if value.bit_length() < MAX_INT_BITS else hex(value)  # Python refuses to print more decimal digits
+        return (
+            int(value) if value.bit_length() < MAX_INT_BITS else hex(value)
+        )  # Python refuses to print more decimal digits
     if id(value) in parents:
         return CIRCULAR
     if len(parents) >= MAX_DEPTH:
@@ -75,7 +83,10 @@ def _convert_object(value: Any, parents: tuple[int, ...]) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _convert(getattr(value, field.name, None), parents) for field in fields(value)}
+        return {
+            field.name: _convert(getattr(value, field.name, None), parents)
+            for field in fields(value)
+        }
     dump = getattr(value, "model_dump", None)  # pydantic models, which tools often return
     if callable(dump) and not isinstance(value, type):
         return _convert(dump(), parents)

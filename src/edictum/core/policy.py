@@ -1,8 +1,8 @@
 """Policy: everything that is decided from, compiled once, immutable, indexed by tool.
 
-A call asks ``policy.plan(tool_name)`` and gets the contracts, hooks, limits and table entry that can apply to that tool, in
-the order in which they were registered. Plans are cached; the cache is bounded, because tool names come from a model and a
-model can invent any number of them.
+A call asks ``policy.plan(tool_name)`` and gets the contracts, hooks, limits and table entry that
+can apply to that tool, in the order in which they were registered. Plans are cached; the cache is
+bounded, because tool names come from a model and a model can invent any number of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from edictum.core.decide import after_asker, ask_each, asker
 from edictum.core.decision import Decision
 from edictum.core.effects import RunIn
 from edictum.core.hooks import HookRegistration
-from edictum.core.limits import Limit, OperationLimits, Seat, compiled_together, limits_for, scopes_for, seat_for
+from edictum.core.limits import (
+    Limit,
+    OperationLimits,
+    Seat,
+    compiled_together,
+    limits_for,
+    scopes_for,
+    seat_for,
+)
 from edictum.errors import EdictumConfigError
 
 MAX_CACHED_PLANS = 1024
@@ -29,16 +37,22 @@ _GLOB = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEntry:
-    """What is known about a tool. The defaults are the worst case: it changes the world and cannot be repeated."""
+    """What is known about a tool. The defaults are the worst case: it changes the world and cannot
+    be repeated.
+    """
 
     side_effect: SideEffect = SideEffect.IRREVERSIBLE
     idempotent: bool = False
     timeout_s: float | None = None
     run_in: RunIn | None = None  # None: where the guard runs tools
-    retry_on_timeout: bool | None = None  # None: unless it may have changed the world, and cannot be repeated
+    retry_on_timeout: bool | None = (
+        None  # None: unless it may have changed the world, and cannot be repeated
+    )
     retry_on_failure: bool = True
     verify: str | None = None  # the tool that tells whether a call of this one took effect
-    describes: bool = field(default=True, repr=False, compare=False)  # False: it says nothing of the tool's effect, e.g. only a timeout
+    describes: bool = field(
+        default=True, repr=False, compare=False
+    )  # False: it says nothing of the tool's effect, e.g. only a timeout
 
 
 UNKNOWN_TOOL = ToolEntry()
@@ -46,7 +60,9 @@ UNKNOWN_TOOL = ToolEntry()
 
 @record
 class SuccessRule:
-    """Decides for the tools it names whether a result is a failure; ``judge`` returns a reason, or None for "no opinion"."""
+    """Decides for the tools it names whether a result is a failure; ``judge`` returns a reason, or
+    None for "no opinion".
+    """
 
     tools: tuple[str, ...]
     judge: Callable[[Any, Any], str | None]
@@ -73,12 +89,16 @@ class Plan:
     ask_session: Callable[[Any], list[tuple[Contract, Any]]]
     ask_after: Callable[[ToolCall, Any], list[tuple[Contract, Any]]]
     memo: dict[str, Any]  # what others have worked out about this plan
-    straight: bool  # no hook and no session contract stands between the contracts and the reservation
+    straight: (
+        bool  # no hook and no session contract stands between the contracts and the reservation
+    )
     reviewed: bool  # a postcondition or an after-hook looks at the result
 
 
 class ToolIndex:
-    """Items by tool: exact names in a dict, globs in a list; ``matching`` keeps the order of registration."""
+    """Items by tool: exact names in a dict, globs in a list; ``matching`` keeps the order of
+    registration.
+    """
 
     __slots__ = ("_always", "_exact", "_globs")
 
@@ -108,9 +128,26 @@ class ToolIndex:
 class Policy:
     """An immutable set of contracts, hooks, limits and tool entries."""
 
-    __slots__ = ("_after", "_before", "_hooks", "_limits", "_plans", "_session", "_success", "_tools",
-                 "contracts", "enforce_limits", "hooks", "limits", "mode", "session_limits", "success_rules", "tools",
-                 "unlisted", "version")  # fmt: skip
+    __slots__ = (
+        "_after",
+        "_before",
+        "_hooks",
+        "_limits",
+        "_plans",
+        "_session",
+        "_success",
+        "_tools",
+        "contracts",
+        "enforce_limits",
+        "hooks",
+        "limits",
+        "mode",
+        "session_limits",
+        "success_rules",
+        "tools",
+        "unlisted",
+        "version",
+    )
 
     def __init__(
         self,
@@ -146,8 +183,11 @@ class Policy:
         self._plans: dict[str, Plan] = {}
 
     def _index(self, *kinds: Kind) -> ToolIndex:
-        # Sorted by kind, so that preconditions are asked before sandboxes whatever the order of registration.
-        chosen = [contract for kind in kinds for contract in self.contracts if contract.kind is kind]
+        # Sorted by kind, so that preconditions are asked before sandboxes whatever the order of
+        # registration.
+        chosen = [
+            contract for kind in kinds for contract in self.contracts if contract.kind is kind
+        ]
         return ToolIndex((contract.tools, contract) for contract in chosen)
 
     def plan(self, tool: str) -> Plan:
@@ -159,7 +199,8 @@ class Policy:
     def _new_plan(self, tool: str) -> Plan:
         check_tool_name(tool)
         if len(self._plans) >= MAX_CACHED_PLANS:
-            self._plans.clear()  # as good as evicting one by one, and safe when several threads do it at once
+            # as good as evicting one by one, and safe when several threads do it at once
+            self._plans.clear()
         plan = self._plans[tool] = self._build(tool)
         return plan
 
@@ -198,7 +239,9 @@ class Policy:
         return tool in self.tools or bool(self._tools.matching(tool))
 
     def entry(self, tool: str) -> ToolEntry:
-        """The tool's own entry, else that of the glob that says most of its name, else the worst case."""
+        """The tool's own entry, else that of the glob that says most of its name, else the worst
+        case.
+        """
         if tool in self.tools:
             return self.tools[tool]
         names: list[str] = self._tools.matching(tool)
@@ -217,13 +260,20 @@ RUN_IN: tuple[RunIn, ...] = ("inline", "thread", "process")  # from the least to
 def tool_entry(name: str, settings: Mapping[str, Any]) -> ToolEntry:
     """A ToolEntry from a user's dict, with errors that say what is wrong with which key."""
     if not isinstance(name, str) or not name:
-        raise EdictumConfigError(f"tools: {name!r} is not a tool name.", hint="Use a name or a glob as the key.")
+        raise EdictumConfigError(
+            f"tools: {name!r} is not a tool name.", hint="Use a name or a glob as the key."
+        )
     if isinstance(settings, ToolEntry):
         return settings
     if not isinstance(settings, Mapping):
-        raise EdictumConfigError(f"tools[{name!r}] is {settings!r}.", hint='Use a dict such as {"side_effect": "read"}.')
+        raise EdictumConfigError(
+            f"tools[{name!r}] is {settings!r}.", hint='Use a dict such as {"side_effect": "read"}.'
+        )
     if unknown := [key for key in settings if key not in TOOL_KEYS]:
-        raise EdictumConfigError(f"tools[{name!r}]: unknown key {unknown[0]!r}.", hint=f"Known keys: {', '.join(TOOL_KEYS)}.")
+        raise EdictumConfigError(
+            f"tools[{name!r}]: unknown key {unknown[0]!r}.",
+            hint=f"Known keys: {', '.join(TOOL_KEYS)}.",
+        )
     values = {key: value for key, value in settings.items() if value is not None}
     for key, value in values.items():
         _check_entry_value(name, key, value)
@@ -236,11 +286,15 @@ def _check_entry_value(name: str, key: str, value: Any) -> None:
     choices: tuple[Any, ...]
     if key == "timeout_s":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise EdictumConfigError(f"tools[{name!r}]: timeout_s is {value!r}.", hint="Use seconds, more than 0.")
+            raise EdictumConfigError(
+                f"tools[{name!r}]: timeout_s is {value!r}.", hint="Use seconds, more than 0."
+            )
         return
     if key == "verify":
         if not isinstance(value, str) or not value:
-            raise EdictumConfigError(f"tools[{name!r}]: verify is {value!r}.", hint="Use the name of a tool.")
+            raise EdictumConfigError(
+                f"tools[{name!r}]: verify is {value!r}.", hint="Use the name of a tool."
+            )
         return
     if key == "side_effect":
         choices = tuple(effect.value for effect in SideEffect)
@@ -248,8 +302,13 @@ def _check_entry_value(name: str, key: str, value: Any) -> None:
         choices = RUN_IN
     else:
         choices = (True, False)
-    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-        raise EdictumConfigError(f"tools[{name!r}]: {key} is {value!r}.", hint=f"Use one of: {', '.join(map(str, choices))}.")
+    if not any(
+        value is choice or (isinstance(value, str) and value == choice) for choice in choices
+    ):
+        raise EdictumConfigError(
+            f"tools[{name!r}]: {key} is {value!r}.",
+            hint=f"Use one of: {', '.join(map(str, choices))}.",
+        )
 
 
 def _stated(answers: tuple[bool | None, ...]) -> bool | None:
@@ -259,7 +318,9 @@ def _stated(answers: tuple[bool | None, ...]) -> bool | None:
 
 
 def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
-    """The more careful of two descriptions of one tool. Of its effect counts what is said; if nobody says anything, the worst case."""
+    """The more careful of two descriptions of one tool. Of its effect counts what is said; if
+    nobody says anything, the worst case.
+    """
     severity = list(SideEffect)
     timeouts = [entry.timeout_s for entry in (first, second) if entry.timeout_s is not None]
     said = [entry for entry in (first, second) if entry.describes] or [first]

@@ -10,7 +10,9 @@ from edictum.core.limits import NO_COUNTERS, Counters, SessionSnapshot
 
 
 class Count(int):
-    """A number that can also be called and awaited, as ``await session.consecutive_failures()``, the older way to read it."""
+    """A number that can also be called and awaited, as ``await session.consecutive_failures()``,
+    the older way to read it.
+    """
 
     def __call__(self) -> Count:
         return self
@@ -74,19 +76,25 @@ class SessionReading:
 
 
 class SessionView(SessionReading):
-    """What a session contract receives. Other calls in flight count as executed: they will be, and a limit must hold then too.
+    """What a session contract receives. Other calls in flight count as executed: they will be, and
+    a limit must hold then too.
 
-    ``own_tool`` is the tool of the call that is being judged, when it already holds a slot: it does not count against itself.
-    ``call`` is that call.
+    ``own_tool`` is the tool of the call that is being judged, when it already holds a slot: it does
+    not count against itself. ``call`` is that call.
     """
 
     __slots__ = ("_per_tool", "_sum", "call", "session_id")
 
-    def __init__(self, snapshot: SessionSnapshot, own_tool: str | None, call: ToolCall | None = None) -> None:
+    def __init__(
+        self, snapshot: SessionSnapshot, own_tool: str | None, call: ToolCall | None = None
+    ) -> None:
         self.session_id = snapshot.session_id
         self.call = call
         self._sum = _without_own(snapshot.totals, own_tool is not None)
-        self._per_tool = {tool: _without_own(counters, tool == own_tool) for tool, counters in snapshot.per_tool.items()}
+        self._per_tool = {
+            tool: _without_own(counters, tool == own_tool)
+            for tool, counters in snapshot.per_tool.items()
+        }
 
     def _totals(self) -> Counters:
         return self._sum

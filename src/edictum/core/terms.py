@@ -21,18 +21,22 @@ Flag: TypeAlias = Callable[[Any], str | None]
 
 @record
 class AtOnce:
-    """Ports that are known to answer at once, and not to fail: a ledger and a sink in this memory, and the system's clock.
+    """Ports that are known to answer at once, and not to fail: a ledger and a sink in this memory,
+    and the system's clock.
 
-    They are asked without stopping the walk, which saves most of what stopping costs. Only the straight road asks them; whatever is
-    unusual is yielded as ever. ``enter`` and ``leave`` answer with the attempts and executions of the session, or None when there is
-    more to a call than a seat that is free.
+    They are asked without stopping the walk, which saves most of what stopping costs. Only the
+    straight road asks them; whatever is unusual is yielded as ever. ``enter`` and ``leave`` answer
+    with the attempts and executions of the session, or None when there is more to a call than a
+    seat that is free.
     """
 
     enter: Callable[[str, str, Seat], tuple[int, int] | None]
     leave: Callable[[str, str, Seat], tuple[int, int] | None]
     now: Callable[[], float]
     note: Callable[[Note], None]
-    last_note: Callable[[Note], None]  # of a call, after which the sink may look whether it has become too long
+    last_note: Callable[
+        [Note], None
+    ]  # of a call, after which the sink may look whether it has become too long
 
 
 # Nobody enters, so that the rest is never asked.
@@ -50,7 +54,9 @@ class Terms:
     on_allow: Callable[..., Any] | None = None
     can_ask: bool = False
     lease_s: float | None = None
-    in_force: Callable[[], str | None] | None = None  # the version of the policy that new calls are judged by
+    in_force: Callable[[], str | None] | None = (
+        None  # the version of the policy that new calls are judged by
+    )
     enforcing: bool = True
     at_once: AtOnce = NOT_AT_ONCE
 
@@ -66,8 +72,12 @@ class Admission:
     call: ToolCall
     decision: Decision
     counters: Counters
-    gate: str | None = None  # for denials that ToolDenied.reason names otherwise than by their source
+    gate: str | None = (
+        None  # for denials that ToolDenied.reason names otherwise than by their source
+    )
     announced: bool = False  # an event that says so is already written
     holds: bool = False  # slots are held, and must be given back if the call does not run
     answered: ToolOutcome | None = None  # a gate of the turn has ended the call: this is how
-    per_tool: Mapping[str, Counters] | None = None  # of the same moment as the counters, for session contracts
+    per_tool: Mapping[str, Counters] | None = (
+        None  # of the same moment as the counters, for session contracts
+    )

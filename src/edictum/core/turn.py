@@ -1,6 +1,7 @@
 """A call inside a turn: what the lifecycle asks of the turn, and what the turn can answer.
 
-The harness implements ``CallInTurn``. Nothing here waits or does I/O: what must be waited for is an effect, as everywhere.
+The harness implements ``CallInTurn``. Nothing here waits or does I/O: what must be waited for is an
+effect, as everywhere.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class Refusal:
 
 @record
 class Twin:
-    """The same call is running. ``outcome`` is a future of its outcome, worth waiting for ``timeout_s`` seconds."""
+    """The same call is running. ``outcome`` is a future of its outcome, worth waiting for
+    ``timeout_s`` seconds.
+    """
 
     outcome: Any
     timeout_s: float
@@ -36,14 +39,18 @@ class Twin:
 
 @record
 class Repeat:
-    """The same call has been answered: this is the answer for this one, once it is clear that it may still be given."""
+    """The same call has been answered: this is the answer for this one, once it is clear that it
+    may still be given.
+    """
 
     outcome: ToolOutcome
 
 
 @record
 class Doubtful:
-    """The same call was answered with something that was put away since: ``look``, which may block, finds it or nothing."""
+    """The same call was answered with something that was put away since: ``look``, which may block,
+    finds it or nothing.
+    """
 
     done: Any
     look: Callable[..., Any]
@@ -52,7 +59,9 @@ class Doubtful:
 
 @record
 class Once:
-    """The ledger must be asked whether this call was made before, perhaps by a process that is gone."""
+    """The ledger must be asked whether this call was made before, perhaps by a process that is
+    gone.
+    """
 
     reservation: Reservation
 
@@ -81,8 +90,9 @@ class TurnOver(Exception):
 class CallInTurn(Protocol):
     """One call, as its turn sees it.
 
-    ``gates`` are methods with their names, asked in order; None lets the call pass, a ToolCall goes on in its place. Where there are
-    before-hooks, those gates that judge the arguments which will run are asked after them.
+    ``gates`` are methods with their names, asked in order; None lets the call pass, a ToolCall goes
+    on in its place. Where there are before-hooks, those gates that judge the arguments which will
+    run are asked after them.
     """
 
     @property
@@ -91,7 +101,9 @@ class CallInTurn(Protocol):
         ...
 
     def clear(self, call: ToolCall) -> bool:
-        """True: certainly none of the gates has anything to say, and they need not be asked one by one."""
+        """True: certainly none of the gates has anything to say, and they need not be asked one by
+        one.
+        """
         ...
 
     @property
@@ -103,7 +115,8 @@ class CallInTurn(Protocol):
     def gates_after_hooks(self, call: ToolCall, rewritten: bool) -> tuple[Gates, Settlement | None]:
         """The gates to ask about the arguments as the hooks have left them, at this attempt.
 
-        If they are others than at the attempt before, what was taken for those is given up: a reservation by this settlement.
+        If they are others than at the attempt before, what was taken for those is given up: a
+        reservation by this settlement.
         """
         ...
 
@@ -117,7 +130,9 @@ class CallInTurn(Protocol):
         ...
 
     def again(self, outcome: ToolOutcome) -> ToolOutcome:
-        """The outcome of the same call, as this one gets it. What a person has approved of that one is approved of this one too."""
+        """The outcome of the same call, as this one gets it. What a person has approved of that one
+        is approved of this one too.
+        """
         ...
 
     def certain(self, done: Any) -> Answer:
@@ -125,11 +140,15 @@ class CallInTurn(Protocol):
         ...
 
     def forget(self, done: Any) -> None:
-        """What ``Doubtful`` asked for is gone, or cannot be found out: the call may be made again."""
+        """What ``Doubtful`` asked for is gone, or cannot be found out: the call may be made
+        again.
+        """
         ...
 
     def keep(self, seconds: float) -> Renew | None:
-        """Asks for the reservation of ``Once`` to be kept while a person is asked, who may take that long; None if there is none."""
+        """Asks for the reservation of ``Once`` to be kept while a person is asked, who may take
+        that long; None if there is none.
+        """
         ...
 
     def hold(self) -> None:
@@ -141,7 +160,9 @@ class CallInTurn(Protocol):
         ...
 
     def patience_s(self, *, port: bool = False) -> float:
-        """How long a hook, a checker or a store may take from now on; or a port of the gate, which gets a moment in any case."""
+        """How long a hook, a checker or a store may take from now on; or a port of the gate, which
+        gets a moment in any case.
+        """
         ...
 
     def start(self, run: RunTool) -> RunTool | Refusal:
@@ -157,11 +178,15 @@ class CallInTurn(Protocol):
         ...
 
     def stored(self, outcome: ToolOutcome, oversized: Oversized, reference: Any) -> ToolOutcome:
-        """The outcome after its output was stored; or, when ``reference`` is a ``Raised``, after that failed."""
+        """The outcome after its output was stored; or, when ``reference`` is a ``Raised``, after
+        that failed.
+        """
         ...
 
     def retry_in(self, outcome: ToolOutcome) -> float | None:
-        """Seconds until the next attempt, or None when there is none, as for every call that did not start."""
+        """Seconds until the next attempt, or None when there is none, as for every call that did
+        not start.
+        """
         ...
 
     @property
@@ -179,7 +204,9 @@ class CallInTurn(Protocol):
 
 
 class OpenedCall(CallInTurn, Protocol):
-    """A call of a turn on its way to the guard: a name that can be written down, and arguments that are a mapping."""
+    """A call of a turn on its way to the guard: a name that can be written down, and arguments that
+    are a mapping.
+    """
 
     @property
     def tool_name(self) -> str: ...
@@ -200,7 +227,9 @@ class OpenedCall(CallInTurn, Protocol):
 
     @property
     def judge(self) -> Callable[[Any], str | None]:
-        """Tells why a result is a failure: it says so itself, or it is not what the tool promised to return."""
+        """Tells why a result is a failure: it says so itself, or it is not what the tool promised
+        to return.
+        """
         ...
 
     def malformed(self, why: str) -> None:
@@ -211,6 +240,10 @@ class OpenedCall(CallInTurn, Protocol):
 class TurnPort(Protocol):
     """What ``guard.dispatch`` takes as ``turn``."""
 
-    def open(self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy) -> OpenedCall:
-        """One call of the turn. Whatever a model sent is taken; the gates say what is wrong with it."""
+    def open(
+        self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy
+    ) -> OpenedCall:
+        """One call of the turn. Whatever a model sent is taken; the gates say what is wrong with
+        it.
+        """
         ...

@@ -1,4 +1,6 @@
-"""Waiting in a turn: whatever a call waits for there is bounded by the turn, and its clock stands while a person decides."""
+"""Waiting in a turn: whatever a call waits for there is bounded by the turn, and its clock stands
+while a person decides.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,17 @@ from edictum.core.turn import CallInTurn
 
 T = TypeVar("T")
 
-# What the gate itself sends out: it is given a moment also when the turn is over, so that what happened is counted and written.
+# What the gate itself sends out: it is given a moment also when the turn is over, so that what
+# happened is counted and written.
 SENT_OUT = frozenset({Reservation, Settlement, Renew, Entry, Withdraw})
 OF_THE_USER = frozenset({Settle, Consult, Notify, StoreArtifact})
 LATE_ANSWER_S = 5.0  # by how much an approval backend may overrun the time that it was given
 
 
 def within(turn: CallInTurn | None, flow: Generator[Effect, Any, T]) -> Generator[Effect, Any, T]:
-    """A part of the walk, in a turn with what it adds to all waiting: a bound, and a clock that stops for people."""
+    """A part of the walk, in a turn with what it adds to all waiting: a bound, and a clock that
+    stops for people.
+    """
     return flow if turn is None else timed(flow, turn)
 
 

@@ -1,7 +1,8 @@
-"""Running a tool's body: inline, in a thread, or by an engine elsewhere; from asynchronous and from synchronous hosts.
+"""Running a tool's body: inline, in a thread, or by an engine elsewhere; from asynchronous and from
+synchronous hosts.
 
-Whatever the body does, the answer is a ``Ran``. Two things are passed on after the call has been closed properly: the
-cancellation of the caller's task, and KeyboardInterrupt.
+Whatever the body does, the answer is a ``Ran``. Two things are passed on after the call has been
+closed properly: the cancellation of the caller's task, and KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from edictum.execution.failures import NotStarted, Unfinished
 from edictum.execution.tasks import Ended, see_to_end, wait_for
 from edictum.execution.threads import POOL
 
-# Results that certainly need no awaiting; asking ``isawaitable`` of each would cost more than the rest of this module.
+# Results that certainly need no awaiting; asking ``isawaitable`` of each would cost more than the
+# rest of this module.
 PLAIN = frozenset({type(None), str, bytes, int, float, bool, dict, list, tuple, set})
 HERE = ("inline", "thread")
 clock = time.perf_counter
@@ -48,7 +50,9 @@ async def run_async(effect: RunTool) -> Ran:
 
 
 def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
-    """A body's exception. Only what is meant for the host, not for the tool, counts as the caller having been interrupted."""
+    """A body's exception. Only what is meant for the host, not for the tool, counts as the caller
+    having been interrupted.
+    """
     if isinstance(exc, (KeyboardInterrupt, Pause)):
         return Ran(None, exc, elapsed_s, cancelled=True)
     if isinstance(exc, asyncio.CancelledError):
@@ -57,7 +61,9 @@ def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
 
 
 def _being_cancelled() -> bool:
-    """Whether the running task is asked to stop, as opposed to a tool that raised CancelledError by itself."""
+    """Whether the running task is asked to stop, as opposed to a tool that raised CancelledError by
+    itself.
+    """
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -85,7 +91,7 @@ def _broken(exc: Exception) -> Ran:
     return Ran(None, exc, lost=f"The engine raised {type(exc).__name__}.")
 
 
-# --- In a thread, or under a deadline -------------------------------------------------------------------------------------
+# --- In a thread, or under a deadline -------------------------------------------------------------
 
 
 def _call(effect: RunTool) -> Ended:
@@ -102,11 +108,15 @@ def _body_call(effect: RunTool) -> Callable[[], Ended]:
 
 
 def _in_thread(effect: RunTool) -> bool:
-    return not iscoroutinefunction(effect.body) and (effect.run_in == "thread" or effect.timeout_s is not None)
+    return not iscoroutinefunction(effect.body) and (
+        effect.run_in == "thread" or effect.timeout_s is not None
+    )
 
 
 async def _run_bounded(effect: RunTool) -> Ran:
-    """Run the body under a deadline or in a thread. At the deadline a coroutine is cancelled; a thread cannot be, and is left."""
+    """Run the body under a deadline or in a thread. At the deadline a coroutine is cancelled; a
+    thread cannot be, and is left.
+    """
     started = clock()
     deadline = None if effect.timeout_s is None else started + effect.timeout_s
     try:
@@ -115,9 +125,13 @@ async def _run_bounded(effect: RunTool) -> Ran:
             value, error = await see_to_end(value, _left(deadline))
     except Unfinished as left:
         return _left_behind(left, clock() - started, deadline)
-    except Exception as exc:  # no thread is left; or the result stands for an object that is gone, and cannot be asked what it is
+    # no thread is left; or the result stands for an object that is gone, and cannot be asked what
+    # it is
+    except Exception as exc:
         error = exc
-    return Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
+    return (
+        Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
+    )
 
 
 def _left(deadline: float | None) -> float | None:
@@ -148,7 +162,9 @@ def _abandoned(future: Future[Any], by: BaseException | None = None) -> Unfinish
 
 
 def run_sync(effect: RunTool, wait: Callable[[Awaitable[Any], float | None], Any]) -> Ran:
-    """Run the body for a synchronous host. A coroutine is handed to ``wait``, because this thread may be inside a loop."""
+    """Run the body for a synchronous host. A coroutine is handed to ``wait``, because this thread
+    may be inside a loop.
+    """
     if effect.run_in not in HERE:
         return _run_elsewhere_sync(effect)
     started = clock()
@@ -163,10 +179,14 @@ def run_sync(effect: RunTool, wait: Callable[[Awaitable[Any], float | None], Any
         error = exc
     except KeyboardInterrupt as exc:
         return Ran(None, exc, clock() - started, cancelled=True, body_may_be_running=True)
-    return Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
+    return (
+        Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
+    )
 
 
-def await_sync(running: Awaitable[Any], started: float, wait: Callable[[Awaitable[Any], float | None], Any]) -> Ran:
+def await_sync(
+    running: Awaitable[Any], started: float, wait: Callable[[Awaitable[Any], float | None], Any]
+) -> Ran:
     """See a body to its end that turned out to be a coroutine, for a synchronous host."""
     try:
         value, error = wait(see_to_end(running, None), None)
@@ -176,7 +196,9 @@ def await_sync(running: Awaitable[Any], started: float, wait: Callable[[Awaitabl
         error = exc
     except KeyboardInterrupt as exc:
         return Ran(None, exc, clock() - started, cancelled=True, body_may_be_running=True)
-    return Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
+    return (
+        Ran(value, None, clock() - started) if error is None else ended_by(error, clock() - started)
+    )
 
 
 def _run_elsewhere_sync(effect: RunTool) -> Ran:
@@ -189,7 +211,9 @@ def _run_elsewhere_sync(effect: RunTool) -> Ran:
 def _thread_result_sync(effect: RunTool) -> Ended:
     future = POOL.submit(_body_call(effect))
     try:
-        return future.result(None if effect.timeout_s is None else min(effect.timeout_s, TIMEOUT_MAX))  # type: ignore[no-any-return]
+        return future.result(
+            None if effect.timeout_s is None else min(effect.timeout_s, TIMEOUT_MAX)
+        )  # type: ignore[no-any-return]
     except TimeoutError:  # of the waiting: what the body raises comes as a value
         if future.done():
             return future.result()  # type: ignore[no-any-return]

@@ -1,16 +1,19 @@
 """Running tool bodies on other machines, by Celery.
 
-Celery does the work: queues, routing, worker processes, hard time limits. Here is what it leaves open. The governing side sends
-a call by the name of its function and waits for one of five answers: ``ok``, ``error``, ``timeout`` (the worker's hard limit
-killed it), ``lost`` (its process died), or none at all by the deadline, which is ``unknown``. It waits for nothing else: whatever
-asks a server does so in a thread that is left behind when no answer comes, so a broker that is silent makes no call end late.
+Celery does the work: queues, routing, worker processes, hard time limits. Here is what it leaves
+open. The governing side sends a call by the name of its function and waits for one of five answers:
+``ok``, ``error``, ``timeout`` (the worker's hard limit killed it), ``lost`` (its process died), or
+none at all by the deadline, which is ``unknown``. It waits for nothing else: whatever asks a server
+does so in a thread that is left behind when no answer comes, so a broker that is silent makes no
+call end late.
 
-A side effect is never run twice, whatever the broker delivers again: a call is claimed in Redis before its body begins, by one
-atomic step, and a call that is claimed is not begun. The governing side uses the same step when it stops waiting: if its claim
-comes first, the body has not begun and never will.
+A side effect is never run twice, whatever the broker delivers again: a call is claimed in Redis
+before its body begins, by one atomic step, and a call that is claimed is not begun. The governing
+side uses the same step when it stops waiting: if its claim comes first, the body has not begun and
+never will.
 
-Workers run only the functions that they were given, and everything travels as JSON: whoever can write to the broker can call
-tools, but not bring code of his own.
+Workers run only the functions that they were given, and everything travels as JSON: whoever can
+write to the broker can call tools, but not bring code of his own.
 """
 
 from __future__ import annotations
@@ -46,24 +49,32 @@ from edictum.execution.threads import DaemonPool
 
 TASK = "edictum.run"
 DEFAULT_TIMEOUT_S = 300.0
-GRACE_S = 0.25  # how long after the deadline the worker's own word is waited for, and whether the call could be withdrawn
-LATE_S = 3_600  # how long after its deadline a worker still looks at a call: less than claims are kept, more than clocks differ
+# how long after the deadline the worker's own word is waited for, and whether the call could be
+# withdrawn
+GRACE_S = 0.25
+# how long after its deadline a worker still looks at a call: less than claims are kept, more than
+# clocks differ
+LATE_S = 3_600
 KEPT_S = 86_400  # for how long claims are kept; no call may take longer
 MAX_RESULT_BYTES = 64 << 20
 LISTEN_S = 1.0
 ANSWER_S = 5.0  # after which a server that does not answer is taken to be away; more than LISTEN_S
 SEND_S = 30.0  # the same where large values are sent: a socket counts the time for all of one
-MAX_HUNG = 64  # sent calls of which the broker says nothing and that nobody waits for; each holds a thread
+MAX_HUNG = (
+    64  # sent calls of which the broker says nothing and that nobody waits for; each holds a thread
+)
 LOOK_S = 0.2  # how often a worker looks whether one of its processes has died
 
-dumps: Callable[[Any], str] = json.dumps  # Celery's own, which knows dates, decimals, UUIDs and bytes
+dumps: Callable[[Any], str] = (
+    json.dumps
+)  # Celery's own, which knows dates, decimals, UUIDs and bytes
 loads: Callable[[str | bytes], Any] = json.loads
 HELPERS = DaemonPool("edictum-celery")  # Celery's client blocks
 clock = time.perf_counter
 logger = logging.getLogger("edictum")
 
 
-# --- The worker's side ----------------------------------------------------------------------------------------------------
+# --- The worker's side ----------------------------------------------------------------------------
 
 
 def worker_app(url: str, *tools: Callable[..., Any] | ModuleType) -> Celery:
@@ -72,15 +83,28 @@ def worker_app(url: str, *tools: Callable[..., Any] | ModuleType) -> Celery:
 
 
 def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
-    """Have the workers of an app run these functions, or all public functions that these modules define."""
+    """Have the workers of an app run these functions, or all public functions that these modules
+    define.
+    """
     known = {reference(tool): tool for given in tools for tool in _functions(given)}
     app.conf.worker_prefetch_multiplier = 1
-    app.conf.broker_transport_options = {"visibility_timeout": KEPT_S, **(app.conf.broker_transport_options or {})}
+    app.conf.broker_transport_options = {
+        "visibility_timeout": KEPT_S,
+        **(app.conf.broker_transport_options or {}),
+    }
     signals.worker_process_init.connect(_lead_a_group)
     signals.worker_ready.connect(_look_often)
     url = results_url(app)
 
-    @app.task(name=TASK, base=_ToolTask, bind=True, acks_late=True, reject_on_worker_lost=False, ignore_result=True, max_retries=0)  # type: ignore[untyped-decorator]
+    @app.task(
+        name=TASK,
+        base=_ToolTask,
+        bind=True,
+        acks_late=True,
+        reject_on_worker_lost=False,
+        ignore_result=True,
+        max_retries=0,
+    )  # type: ignore[untyped-decorator]
     def run(task: Task, name: str, args: dict[str, Any]) -> None:
         results = _connect(url)
         if results.set(_claim(task.request.id), "begun", nx=True, ex=KEPT_S):
@@ -90,16 +114,20 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
 
 
 def _lead_a_group(**_: Any) -> None:
-    """Celery kills the process group of a worker process that leads one: then the children of a tool die with it."""
+    """Celery kills the process group of a worker process that leads one: then the children of a
+    tool die with it.
+    """
     os.setpgrp()
 
 
 def _look_often(sender: Any, **_: Any) -> None:
-    """Notice a dead process at once. Celery looks when one closes its pipe, and may be there before the kernel has ended it: then it
-    looks again only after five seconds.
+    """Notice a dead process at once. Celery looks when one closes its pipe, and may be there before
+    the kernel has ended it: then it looks again only after five seconds.
     """
     hub = getattr(sender, "hub", None)
-    if hub is not None and not getattr(hub, "edictum_looks", False):  # a worker that connects again is ready again
+    if hub is not None and not getattr(
+        hub, "edictum_looks", False
+    ):  # a worker that connects again is ready again
         hub.edictum_looks = True
         hub.call_repeatedly(LOOK_S, sender.pool.maintain_pool)
 
@@ -123,15 +151,21 @@ def _undecorated(tool: Any) -> Any:
 
 
 class _ToolRequest(Request):  # type: ignore[misc]
-    """Lives in the worker's main process, so it survives the end of the process that runs the body, and can tell of it."""
+    """Lives in the worker's main process, so it survives the end of the process that runs the body,
+    and can tell of it.
+    """
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         super().on_timeout(soft, timeout)
         if not soft:
             self._tell("timeout")
 
-    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
-        """What a tool raises is reported by the task itself, so this is the end of the process that ran it."""
+    def on_failure(
+        self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False
+    ) -> Any:
+        """What a tool raises is reported by the task itself, so this is the end of the process that
+        ran it.
+        """
         why = getattr(exc_info.exception, "exc", exc_info.exception)
         if not isinstance(why, TimeLimitExceeded):
             self._tell("lost", text=_text(why))
@@ -145,7 +179,9 @@ class _ToolTask(Task):  # type: ignore[misc]
     Request = _ToolRequest
 
 
-def _outcome(tools: dict[str, Callable[..., Any]], name: str, args: dict[str, Any]) -> dict[str, Any]:
+def _outcome(
+    tools: dict[str, Callable[..., Any]], name: str, args: dict[str, Any]
+) -> dict[str, Any]:
     tool = tools.get(name)
     if tool is None:
         return {"status": "refused", "text": f"{name} is not a tool of this worker"}
@@ -153,14 +189,22 @@ def _outcome(tools: dict[str, Callable[..., Any]], name: str, args: dict[str, An
         value = tool(**args)
         if inspect.isawaitable(value):
             value = asyncio.run(_settled(value))
-    except BaseException as exc:  # SystemExit of a tool is the tool's failure, not the end of the worker
+    except (
+        BaseException
+    ) as exc:  # SystemExit of a tool is the tool's failure, not the end of the worker
         return {"status": "error", "type": type(exc).__name__, "text": _text(exc)}
     try:
         packed = dumps(value)
     except Exception as exc:
         return {"status": "unsent", "text": f"{type(exc).__name__}: {_text(exc)}"}
     if len(packed) > MAX_RESULT_BYTES:
-        return {"status": "unsent", "text": f"it has {len(packed)} characters, more than the {MAX_RESULT_BYTES} that are allowed"}
+        return {
+            "status": "unsent",
+            "text": (
+                f"it has {len(packed)} characters, more than the {MAX_RESULT_BYTES} that are"
+                " allowed"
+            ),
+        }
     return {"status": "ok", "value": packed}
 
 
@@ -182,7 +226,7 @@ def _report(results: redis.Redis, reply_to: str, call: str, **reply: Any) -> Non
         pipe.execute()
 
 
-# --- Both sides -----------------------------------------------------------------------------------------------------------
+# --- Both sides -----------------------------------------------------------------------------------
 
 
 def _redis_url(url: str) -> str:
@@ -195,7 +239,10 @@ def results_url(app: Celery) -> str:
     for url in (app.conf.result_backend, app.conf.broker_url):
         if isinstance(url, str) and url.startswith(("redis://", "rediss://", "unix://")):
             return url
-    raise EdictumConfigError("The Celery app has no Redis to answer by.", hint="Set its broker or result_backend to redis://...")
+    raise EdictumConfigError(
+        "The Celery app has no Redis to answer by.",
+        hint="Set its broker or result_backend to redis://...",
+    )
 
 
 @lru_cache(maxsize=8)
@@ -205,29 +252,41 @@ def _connect(url: str) -> redis.Redis:
 
 def _client(url: str, wait_s: float) -> redis.Redis:
     """A client that waits no longer than this for an answer, unless the URL says otherwise."""
-    return redis.Redis.from_url(url, health_check_interval=30, socket_timeout=wait_s, socket_connect_timeout=wait_s)
+    return redis.Redis.from_url(
+        url, health_check_interval=30, socket_timeout=wait_s, socket_connect_timeout=wait_s
+    )
 
 
 def _claim(call: str) -> str:
     return f"edictum:call:{call}"
 
 
-# --- The governing side ---------------------------------------------------------------------------------------------------
+# --- The governing side ---------------------------------------------------------------------------
 
 
 def _client_app(url: str) -> Celery:
     """Trying again is for the retry policy of the harness, which knows the deadline."""
     options = {"max_retries": 0, "socket_timeout": SEND_S, "socket_connect_timeout": ANSWER_S}
-    return Celery("edictum", broker=_redis_url(url), set_as_current=False, broker_transport_options=options)
+    return Celery(
+        "edictum", broker=_redis_url(url), set_as_current=False, broker_transport_options=options
+    )
 
 
 class CeleryEngine:
-    """Sends bodies to Celery workers. ``Edictum(execution="celery://host:6379/0")`` makes one, as does a Celery app.
+    """Sends bodies to Celery workers. ``Edictum(execution="celery://host:6379/0")`` makes one, as
+    does a Celery app.
 
-    A call without a ``timeout_s`` gets ``default_timeout_s``: on another machine nothing may run without an end.
+    A call without a ``timeout_s`` gets ``default_timeout_s``: on another machine nothing may run
+    without an end.
     """
 
-    def __init__(self, app: Celery | str, *, default_timeout_s: float = DEFAULT_TIMEOUT_S, queue: str | None = None) -> None:
+    def __init__(
+        self,
+        app: Celery | str,
+        *,
+        default_timeout_s: float = DEFAULT_TIMEOUT_S,
+        queue: str | None = None,
+    ) -> None:
         self.app = _client_app(app) if isinstance(app, str) else app
         self.results = _client(results_url(self.app), ANSWER_S)
         self.default_timeout_s = default_timeout_s
@@ -238,7 +297,9 @@ class CeleryEngine:
         _ENGINES.add(self)
 
     def _forget(self) -> None:
-        """Start anew: in the child of a fork the threads are gone, and the lock may be held by one of them."""
+        """Start anew: in the child of a fork the threads are gone, and the lock may be held by one
+        of them.
+        """
         self._lock = threading.Lock()
         self._waiting: dict[str, Future[dict[str, Any]]] = {}
         self._listener: threading.Thread | None = None
@@ -285,7 +346,12 @@ class CeleryEngine:
             inbox = f"edictum:replies:{self._id}:{os.getpid()}"  # a forked child is somebody else
             if self._listener is None or not self._listener.is_alive() or self._closed.is_set():
                 self._closed = threading.Event()  # one that was told to stop does not go on
-                self._listener = threading.Thread(target=self._listen, args=(inbox, self._closed), name="edictum-replies", daemon=True)
+                self._listener = threading.Thread(
+                    target=self._listen,
+                    args=(inbox, self._closed),
+                    name="edictum-replies",
+                    daemon=True,
+                )
                 self._listener.start()
         return inbox
 
@@ -298,7 +364,9 @@ class CeleryEngine:
         while not closed.is_set():
             try:
                 got: Any = self.results.blpop([inbox], timeout=LISTEN_S)
-            except Exception:  # the server is away, or sends what is not even text; calls that wait end at their deadlines
+            # the server is away, or sends what is not even text; calls that wait end at their
+            # deadlines
+            except Exception:
                 closed.wait(LISTEN_S)
                 continue
             if got is not None:
@@ -319,10 +387,15 @@ class CeleryEngine:
         if not self._complained:
             self._complained = True
             why = f"{type(exc).__name__}: {_text(exc)}"
-            logger.warning("A message among the answers of Celery workers cannot be read and is skipped: %s", why)
+            logger.warning(
+                "A message among the answers of Celery workers cannot be read and is skipped: %s",
+                why,
+            )
 
     def hangs(self, sending: Future[None]) -> None:
-        """Nobody waits any more for the broker to take this call. Counted until it does, or the connection ends."""
+        """Nobody waits any more for the broker to take this call. Counted until it does, or the
+        connection ends.
+        """
         with self._lock:
             self._hung.add(sending)
         sending.add_done_callback(self._hung.discard)
@@ -358,7 +431,9 @@ def _answer(waiting: Future[dict[str, Any]], reply: dict[str, Any]) -> None:
 
 
 def _meanwhile(function: Callable[[], None]) -> Future[None]:
-    """Have a thread ask a server. If the machine has no thread left, it is not asked, and the worker's hard limit remains."""
+    """Have a thread ask a server. If the machine has no thread left, it is not asked, and the
+    worker's hard limit remains.
+    """
     with contextlib.suppress(NotStarted):
         return HELPERS.submit(function)
     nothing: Future[None] = Future()
@@ -393,7 +468,9 @@ class _Call:
 
     def start(self) -> None:
         if self._engine.hung >= MAX_HUNG:
-            self._answer("refused", f"{MAX_HUNG} earlier calls are still waiting for the broker to take them")
+            self._answer(
+                "refused", f"{MAX_HUNG} earlier calls are still waiting for the broker to take them"
+            )
             return
         try:
             self._sending = HELPERS.submit(self._send)
@@ -416,22 +493,47 @@ class _Call:
 
     def _publish(self, message: tuple[str, dict[str, Any]], inbox: str) -> None:
         app = self._engine.app
-        with app.producer_pool.acquire(block=True, timeout=self.left_s()) as producer:  # Celery itself would wait for ever
-            app.send_task(TASK, message, task_id=self._id, reply_to=inbox, queue=self._engine.queue, serializer="json", producer=producer,
-                          time_limit=self._timeout_s, expires=self._timeout_s + LATE_S, ignore_result=True, retry=False)  # fmt: skip
+        with app.producer_pool.acquire(
+            block=True, timeout=self.left_s()
+        ) as producer:  # Celery itself would wait for ever
+            app.send_task(
+                TASK,
+                message,
+                task_id=self._id,
+                reply_to=inbox,
+                queue=self._engine.queue,
+                serializer="json",
+                producer=producer,
+                time_limit=self._timeout_s,
+                expires=self._timeout_s + LATE_S,
+                ignore_result=True,
+                retry=False,
+            )
 
     def _message(self) -> tuple[str, dict[str, Any]]:
         body, args = self._effect.body, thaw_args(self._effect.call.args)
-        if body is None or not hasattr(body, "__qualname__") or "<" in body.__qualname__ or body.__module__ == "__main__":
-            raise NotStarted(f"{body!r} has no name by which a worker could know it. Define it at the top of a module")
+        if (
+            body is None
+            or not hasattr(body, "__qualname__")
+            or "<" in body.__qualname__
+            or body.__module__ == "__main__"
+        ):
+            raise NotStarted(
+                f"{body!r} has no name by which a worker could know it. Define it at the top of a"
+                " module"
+            )
         try:
             dumps(args)
         except Exception as exc:
-            raise NotStarted(f"the arguments cannot be sent as JSON: {type(exc).__name__}: {_text(exc)}") from exc
+            raise NotStarted(
+                f"the arguments cannot be sent as JSON: {type(exc).__name__}: {_text(exc)}"
+            ) from exc
         return reference(body), args
 
     def _claimed(self) -> bool:
-        """Keep the call from being begun. False: it has begun, or the claim cannot be made. Asked of the server only once."""
+        """Keep the call from being begun. False: it has begun, or the claim cannot be made. Asked
+        of the server only once.
+        """
         with self._claiming:
             if self._withdrawn is None:
                 self._withdrawn = self._claim()
@@ -444,7 +546,9 @@ class _Call:
             return False
 
     def withdraw(self) -> None:
-        """The time is over. If the call has not begun it never will, and that is its answer; else a worker may still give one."""
+        """The time is over. If the call has not begun it never will, and that is its answer; else a
+        worker may still give one.
+        """
         if self._claimed():
             self._answer("withdrawn")
 
@@ -456,13 +560,20 @@ class _Call:
     def _kill(self) -> None:
         if not self._claimed():
             app = self._engine.app
-            with app.connection_for_write() as connection:  # not of the pool, where who holds one and needs a second may wait for ever
-                app.control.revoke(self._id, terminate=True, signal="SIGKILL", connection=connection)
+            with (
+                app.connection_for_write() as connection
+            ):  # not of the pool, where who holds one and needs a second may wait for ever
+                app.control.revoke(
+                    self._id, terminate=True, signal="SIGKILL", connection=connection
+                )
 
     def end(self) -> Ran:
         self._engine.forget(self._id)
         reply = self.reply.result() if self.reply.done() else {"status": "unknown"}
-        if self._sending.running() and reply.get("status") in ("unknown", "withdrawn"):  # else a worker was faster than the broker's word
+        if self._sending.running() and reply.get("status") in (
+            "unknown",
+            "withdrawn",
+        ):  # else a worker was faster than the broker's word
             self._engine.hangs(self._sending)
         try:
             return self._ran(reply, reply.get("text", ""))
@@ -474,16 +585,29 @@ class _Call:
         return Ran(None, Lost(lost), self.elapsed_s(), lost=lost)
 
     def _ran(self, reply: dict[str, Any], text: str) -> Ran:
-        elapsed_s, deadline_s, tool = self.elapsed_s(), self._started + self._timeout_s, self._effect.call.tool_name
+        elapsed_s, deadline_s, tool = (
+            self.elapsed_s(),
+            self._started + self._timeout_s,
+            self._effect.call.tool_name,
+        )
         match reply["status"]:
             case "ok":
                 return Ran(loads(reply["value"]), None, elapsed_s)
             case "error":
                 return Ran(None, RemoteError(f"{reply['type']}: {text}", reply["type"]), elapsed_s)
             case "unsent":
-                return Ran(None, NotReturned(f"It ended, but its result cannot be sent back: {text}"), elapsed_s)
+                return Ran(
+                    None,
+                    NotReturned(f"It ended, but its result cannot be sent back: {text}"),
+                    elapsed_s,
+                )
             case "refused":
-                return Ran(None, NotStarted(f"Tool {tool!r} was not started: {text}."), elapsed_s, not_started=True)
+                return Ran(
+                    None,
+                    NotStarted(f"Tool {tool!r} was not started: {text}."),
+                    elapsed_s,
+                    not_started=True,
+                )
             case "timeout":
                 return Ran(None, None, elapsed_s, deadline_s)
             case "lost":

@@ -10,16 +10,25 @@ from edictum.errors import EdictumConfigError
 
 
 def as_run_in(execution: Any) -> RunIn | Engine:
-    """What a guard was given as ``execution``: None, a word, an engine, ``celery://...``, or a Celery app."""
+    """What a guard was given as ``execution``: None, a word, an engine, ``celery://...``, or a
+    Celery app.
+    """
     if execution is None:
         return "inline"
     if is_run_in(execution):
         return execution
-    if hasattr(execution, "send_task") or (isinstance(execution, str) and execution.startswith(("celery://", "celerys://"))):
-        from edictum.execution.celery import CeleryEngine  # here, because Celery is an optional package
+    if hasattr(execution, "send_task") or (
+        isinstance(execution, str) and execution.startswith(("celery://", "celerys://"))
+    ):
+        from edictum.execution.celery import (
+            CeleryEngine,
+        )  # here, because Celery is an optional package
 
         return CeleryEngine(execution)
-    hint = "Use 'inline', 'thread', 'process', 'celery://host:port/0', a Celery app, or an object with run() and run_sync()."
+    hint = (
+        "Use 'inline', 'thread', 'process', 'celery://host:port/0', a Celery app, or an object with"
+        " run() and run_sync()."
+    )
     raise EdictumConfigError(f"execution is {execution!r}.", hint=hint)
 
 

@@ -1,4 +1,6 @@
-"""How a body that ran elsewhere can end without a value of its own. They are values: an outcome carries one as its ``exception``."""
+"""How a body that ran elsewhere can end without a value of its own. They are values: an outcome
+carries one as its ``exception``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from edictum.core.effects import NotReturned as NotReturned
 
 
 class NotStarted(Exception):
-    """The body was not begun: it cannot be sent to where it should run, or there is no room for it."""
+    """The body was not begun: it cannot be sent to where it should run, or there is no room for
+    it.
+    """
 
 
 class Lost(Exception):
@@ -14,7 +18,9 @@ class Lost(Exception):
 
 
 class RemoteError(Exception):
-    """The body raised an exception that cannot be brought back; this has its text, and its type by name."""
+    """The body raised an exception that cannot be brought back; this has its text, and its type by
+    name.
+    """
 
     def __init__(self, message: str, type_name: str = "") -> None:
         super().__init__(message)
@@ -26,9 +32,11 @@ class RemoteTraceback(Exception):
 
 
 class Unfinished(BaseException):
-    """Somebody stopped waiting for a body: at its deadline, or because the caller was interrupted (``by``).
+    """Somebody stopped waiting for a body: at its deadline, or because the caller was interrupted
+    (``by``).
 
-    Not an Exception: it passes between the functions of this package only, and no ``except Exception`` may hold it up.
+    Not an Exception: it passes between the functions of this package only, and no ``except
+    Exception`` may hold it up.
     """
 
     def __init__(self, running: bool, by: BaseException | None = None) -> None:

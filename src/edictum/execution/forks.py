@@ -1,8 +1,9 @@
-"""Locks and forks: a child process has one thread, and nobody there would ever let go of a lock that another thread held.
+"""Locks and forks: a child process has one thread, and nobody there would ever let go of a lock
+that another thread held.
 
-A fork waits, for a bounded time, until the locks of these objects are free, so that what they guard is whole in the child. Which
-lock could not be had, because the code that forks holds it itself or its holder takes too long, is replaced in the child: a fork
-never hangs.
+A fork waits, for a bounded time, until the locks of these objects are free, so that what they guard
+is whole in the child. Which lock could not be had, because the code that forks holds it itself or
+its holder takes too long, is replaced in the child: a fork never hangs.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ PATIENCE_S = 1.0  # for all locks together
 
 
 class Locked(Protocol):
-    """An object that takes its lock by its attribute each time. While it holds it, it takes no lock of another such object."""
+    """An object that takes its lock by its attribute each time. While it holds it, it takes no lock
+    of another such object.
+    """
 
     _lock: threading.Lock
 
 
 class Fork:
-    """A fork under way: the locks that were taken for it, and whether garbage was collected until then."""
+    """A fork under way: the locks that were taken for it, and whether garbage was collected until
+    then.
+    """
 
     def __init__(self) -> None:
         self.taken: list[threading.Lock] = []
@@ -38,7 +43,9 @@ class Fork:
 
 
 _known: dict[int, weakref.ref[Any]] = {}
-_under_way: dict[int, list[Fork]] = {}  # by thread; several, as a signal handler may fork during a fork
+_under_way: dict[
+    int, list[Fork]
+] = {}  # by thread; several, as a signal handler may fork during a fork
 
 
 def protect(owner: Locked) -> None:
@@ -54,7 +61,8 @@ def _owners() -> list[Locked]:
 def _before() -> None:
     fork = Fork()
     _under_way.setdefault(threading.get_ident(), []).append(fork)
-    gc.disable()  # a call that is collected as garbage is counted, and would wait for a lock that this thread has
+    # a call that is collected as garbage is counted, and would wait for a lock that this thread has
+    gc.disable()
     until = time.monotonic() + PATIENCE_S
     for owner in _owners():
         lock = owner._lock
@@ -73,7 +81,9 @@ def _in_parent() -> None:
 def _in_child() -> None:
     mine = _under_way.get(threading.get_ident())
     taken = mine[-1].taken if mine else []
-    collecting = any(fork.collecting for forks in _under_way.values() for fork in forks)  # also of threads that are not here
+    collecting = any(
+        fork.collecting for forks in _under_way.values() for fork in forks
+    )  # also of threads that are not here
     _under_way.clear()
     for lock in taken:
         lock.release()

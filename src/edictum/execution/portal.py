@@ -1,7 +1,9 @@
-"""The portal: one event loop in a daemon thread, for synchronous hosts with asynchronous ports or tools.
+"""The portal: one event loop in a daemon thread, for synchronous hosts with asynchronous ports or
+tools.
 
-``portal.run(awaitable)`` waits for it from any thread, also from inside another running loop. It is started when it is first
-needed and again after a fork. A call from the portal's own thread gets a loop of its own, since that thread cannot wait for itself.
+``portal.run(awaitable)`` waits for it from any thread, also from inside another running loop. It is
+started when it is first needed and again after a fork. A call from the portal's own thread gets a
+loop of its own, since that thread cannot wait for itself.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ T = TypeVar("T")
 
 
 async def _as_coroutine(awaitable: Awaitable[T]) -> tuple[T | None, BaseException | None]:
-    """What the awaitable ends with, as a value: a SystemExit that left its task would end the loop for everybody."""
+    """What the awaitable ends with, as a value: a SystemExit that left its task would end the loop
+    for everybody.
+    """
     try:
         return await awaitable, None
     except asyncio.CancelledError:
@@ -64,11 +68,18 @@ class Portal:
             if not outside.done():
                 outside.cancel()
             raise
-        except CancelledError as exc:  # the tool cancelled itself; for a thread that is an ordinary failure
+        except (
+            CancelledError
+        ) as exc:  # the tool cancelled itself; for a thread that is an ordinary failure
             raise asyncio.CancelledError from exc
 
     @staticmethod
-    def _start(loop: asyncio.AbstractEventLoop, awaitable: Awaitable[Any], context: contextvars.Context, outside: Future[Any]) -> None:
+    def _start(
+        loop: asyncio.AbstractEventLoop,
+        awaitable: Awaitable[Any],
+        context: contextvars.Context,
+        outside: Future[Any],
+    ) -> None:
         task = loop.create_task(_as_coroutine(awaitable), context=context)
 
         def finish(done: asyncio.Task[Any]) -> None:
@@ -84,13 +95,17 @@ class Portal:
                 outside.set_result(value)
 
         task.add_done_callback(finish)
-        outside.add_done_callback(lambda f: loop.call_soon_threadsafe(task.cancel) if f.cancelled() else None)
+        outside.add_done_callback(
+            lambda f: loop.call_soon_threadsafe(task.cancel) if f.cancelled() else None
+        )
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_serve, args=(loop,), name="edictum-portal", daemon=True)
+                self._thread = threading.Thread(
+                    target=_serve, args=(loop,), name="edictum-portal", daemon=True
+                )
                 try:
                     begin(self._thread)
                 except NotStarted:
@@ -111,7 +126,9 @@ _HERE = threading.local()
 
 
 def serves_threads() -> bool:
-    """Whether this thread is a portal's: what runs here runs for somebody who waits in another thread."""
+    """Whether this thread is a portal's: what runs here runs for somebody who waits in another
+    thread.
+    """
     return getattr(_HERE, "serves", False)
 
 

@@ -1,15 +1,18 @@
 """Running tool bodies in processes that can be killed.
 
-A pool keeps warm workers (see ``worker``), each a fresh interpreter, started once and used for many calls. They are neither
-forked from the host, whose threads may hold locks at that moment, nor from a fork server, which would be one more process to
-look after: a new interpreter is ready in some tens of milliseconds, and a pool replaces a worker before it is needed again.
+A pool keeps warm workers (see ``worker``), each a fresh interpreter, started once and used for many
+calls. They are neither forked from the host, whose threads may hold locks at that moment, nor from
+a fork server, which would be one more process to look after: a new interpreter is ready in some
+tens of milliseconds, and a pool replaces a worker before it is needed again.
 
-At the deadline, and when the caller is cancelled, a worker is killed with everything that its tool has started. The same
-happens after a call that left a process behind. A worker that dies by itself is a typed end, too: ``Ran.lost`` says how it died.
+At the deadline, and when the caller is cancelled, a worker is killed with everything that its tool
+has started. The same happens after a call that left a process behind. A worker that dies by itself
+is a typed end, too: ``Ran.lost`` says how it died.
 
-Functions go to a worker by name and arguments by pickle. Context variables are not carried over. A worker serves many calls,
-so what a tool changes in its process (``os.environ``, module globals) the next tool finds there. Workers protect the host from
-tools that hang or crash, not from malicious code: results come back by pickle.
+Functions go to a worker by name and arguments by pickle. Context variables are not carried over. A
+worker serves many calls, so what a tool changes in its process (``os.environ``, module globals) the
+next tool finds there. Workers protect the host from tools that hang or crash, not from malicious
+code: results come back by pickle.
 """
 
 from __future__ import annotations
@@ -50,7 +53,9 @@ BOOT = (
 )
 WORKER_FILE = str(Path(protocol.__file__))
 
-HELPERS = DaemonPool("edictum-workers")  # for killing, burying and replacing workers: none of it blocks an event loop
+HELPERS = DaemonPool(
+    "edictum-workers"
+)  # for killing, burying and replacing workers: none of it blocks an event loop
 clock = time.perf_counter
 
 
@@ -68,10 +73,22 @@ class Worker:
     def __init__(self, lifeline: int, memory: int) -> None:
         self.ready = False
         self.socket, theirs = socket.socketpair()
-        command = [sys.executable, "-c", BOOT, WORKER_FILE, str(theirs.fileno()), str(lifeline), str(memory), *sys.path]
+        command = [
+            sys.executable,
+            "-c",
+            BOOT,
+            WORKER_FILE,
+            str(theirs.fileno()),
+            str(lifeline),
+            str(memory),
+            *sys.path,
+        ]
         try:
             self.process = subprocess.Popen(  # noqa: S603
-                command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), lifeline), start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), lifeline),
+                start_new_session=True,
             )
         except BaseException:
             self.socket.close()
@@ -128,7 +145,9 @@ class Worker:
         self.ready = self.ready or reader.ready
 
     def end(self) -> bool:
-        """Kill the worker with all it has started. Says whether it may have begun its first request."""
+        """Kill the worker with all it has started. Says whether it may have begun its first
+        request.
+        """
         if self.process.returncode is None:  # else its number may belong to somebody else by now
             kill_tree(self.process.pid)
             self.buried()
@@ -137,7 +156,9 @@ class Worker:
         return begun
 
     def buried(self) -> int | None:
-        """The exit status of a process that is ending. One that takes long to die is waited for in the background."""
+        """The exit status of a process that is ending. One that takes long to die is waited for in
+        the background.
+        """
         try:
             return self.process.wait(DEATH_S)
         except subprocess.TimeoutExpired:
@@ -152,7 +173,9 @@ class Worker:
             return False
 
     def obituary(self) -> str:
-        """How the worker died, now that its socket is closed. What it has started is killed before it is buried."""
+        """How the worker died, now that its socket is closed. What it has started is killed before
+        it is buried.
+        """
         if not self._has_ended():
             return "its worker closed the connection to the host"
         kill_tree(self.process.pid)
@@ -160,13 +183,18 @@ class Worker:
         if status >= 0:
             return f"its worker process ended with exit code {status}"
         name = signal.Signals(-status).name
-        why = {"SIGXCPU": ": it used up its CPU time", "SIGKILL": ", perhaps because the machine ran out of memory"}.get(name, "")
+        why = {
+            "SIGXCPU": ": it used up its CPU time",
+            "SIGKILL": ", perhaps because the machine ran out of memory",
+        }.get(name, "")
         return f"its worker process was killed by signal {-status} ({name}){why}"
 
     def _has_ended(self) -> bool:
         until = clock() + DEATH_S
         try:
-            while os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            while (
+                os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+            ):
                 if clock() > until:
                     return False
                 time.sleep(0.001)
@@ -189,7 +217,9 @@ async def _or_died(receiving: Any) -> bytes:
 
 
 class _Reader:
-    """Puts a reply together from what comes in; ``missing`` is how many bytes to ask for next, 0 at the end."""
+    """Puts a reply together from what comes in; ``missing`` is how many bytes to ask for next, 0 at
+    the end.
+    """
 
     def __init__(self, ready: bool) -> None:
         self.ready = ready
@@ -212,13 +242,14 @@ class _Reader:
         self.missing = min(left, CHUNK * 16)
 
 
-# --- Killing --------------------------------------------------------------------------------------------------------------
+# --- Killing --------------------------------------------------------------------------------------
 
 
 def kill_tree(pid: int) -> None:
     """Kill a worker's process group, and the descendants that have left it.
 
-    The worker is stopped first and killed last: as long as it exists, whatever its descendants start stays below it.
+    The worker is stopped first and killed last: as long as it exists, whatever its descendants
+    start stays below it.
     """
     _signal(os.kill, pid, signal.SIGSTOP)
     killed: set[int] = set()
@@ -235,7 +266,9 @@ def _signal(send: Callable[[int, int], None], pid: int, number: int) -> None:
 
 
 def descendants(pid: int) -> set[int]:
-    """The children of a process, and theirs. Empty where there is no /proc: then the group is all that is known."""
+    """The children of a process, and theirs. Empty where there is no /proc: then the group is all
+    that is known.
+    """
     found: set[int] = set()
     queue = [pid]
     while queue:
@@ -256,14 +289,15 @@ def _children(pid: int) -> set[int]:
     return children
 
 
-# --- The pool -------------------------------------------------------------------------------------------------------------
+# --- The pool -------------------------------------------------------------------------------------
 
 
 class ProcessPool:
-    """Runs bodies in worker processes. ``run_in="process"`` uses one pool for all; a pool of your own has its own limits.
+    """Runs bodies in worker processes. ``run_in="process"`` uses one pool for all; a pool of your
+    own has its own limits.
 
-    ``memory_bytes`` bounds the address space of a worker and of each process that it starts, ``cpu_s`` the CPU time of one call,
-    ``max_result_bytes`` what a body may return.
+    ``memory_bytes`` bounds the address space of a worker and of each process that it starts,
+    ``cpu_s`` the CPU time of one call, ``max_result_bytes`` what a body may return.
     """
 
     def __init__(
@@ -290,7 +324,9 @@ class ProcessPool:
         self._count = 0
 
     def _forget(self) -> None:
-        """In the child of a fork: the workers are the parent's, and the lock may have been held by one of its threads."""
+        """In the child of a fork: the workers are the parent's, and the lock may have been held by
+        one of its threads.
+        """
         for worker in self._workers:
             worker.forget()
         self._workers.clear()
@@ -335,7 +371,9 @@ class ProcessPool:
         except NotStarted as exc:
             return Ran(None, exc, clock() - started, not_started=True)
         except _Died:
-            return await self._helped(lambda: self._bury(effect, worker, clock() - started)) or _lost(effect, "it died", clock() - started)
+            return await self._helped(
+                lambda: self._bury(effect, worker, clock() - started)
+            ) or _lost(effect, "it died", clock() - started)
         except GeneratorExit:
             self._discard(worker)
             raise
@@ -370,7 +408,9 @@ class ProcessPool:
 
     @staticmethod
     def _attempts() -> Iterator[int]:
-        """A worker can die while it is idle; then nothing has begun, and another gets the request. But not for ever."""
+        """A worker can die while it is idle; then nothing has begun, and another gets the request.
+        But not for ever.
+        """
         yield from range(MAX_ATTEMPTS)
         raise NotStarted(f"{MAX_ATTEMPTS} worker processes died before they took the call.")
 
@@ -383,7 +423,9 @@ class ProcessPool:
 
     @staticmethod
     async def _helped(function: Callable[[], Any]) -> Any:
-        """Run a function that may block in a helper thread. It is seen through; a cancellation meanwhile only stops the waiting."""
+        """Run a function that may block in a helper thread. It is seen through; a cancellation
+        meanwhile only stops the waiting.
+        """
         future = HELPERS.submit(function)
         try:
             await wait_for(future)
@@ -393,8 +435,16 @@ class ProcessPool:
 
     def _request(self, effect: RunTool) -> bytes:
         tool = effect.call.tool_name
-        target = _packed(effect.body, f"The function of {tool!r} cannot be sent to a worker process", "Define it at the top of a module")
-        args = _packed(thaw_args(effect.call.args), f"The arguments of {tool!r} cannot be sent to a worker process", "Pass plain data")
+        target = _packed(
+            effect.body,
+            f"The function of {tool!r} cannot be sent to a worker process",
+            "Define it at the top of a module",
+        )
+        args = _packed(
+            thaw_args(effect.call.args),
+            f"The arguments of {tool!r} cannot be sent to a worker process",
+            "Pass plain data",
+        )
         script = _host_script(tool) if b"__main__" in target else None
         request = (list(sys.path), script, self._cpu_s, self._max_result, target, args)
         return protocol.frame(pickle.dumps(request, 5))
@@ -435,14 +485,19 @@ class ProcessPool:
             raise
 
     def _give_up(self, future: Future[Worker]) -> None:
-        """Nobody waits any more; a worker that was handed over in the same moment goes to the next."""
+        """Nobody waits any more; a worker that was handed over in the same moment goes to the
+        next.
+        """
         if not future.cancel() and future.exception() is None:
             self._give(future.result())
 
     def _take(self) -> Worker | Future[Worker]:
         """An idle worker, or a new one, or the promise of the next that is free."""
         if protocol.MAIN in os.environ:
-            raise NotStarted("A script is being imported by a worker process. Start its work below `if __name__ == '__main__':`.")
+            raise NotStarted(
+                "A script is being imported by a worker process. Start its work below `if __name__"
+                " == '__main__':`."
+            )
         with self._lock:
             while self._idle:
                 worker = self._idle.pop()
@@ -459,7 +514,9 @@ class ProcessPool:
         return self._start()
 
     def _start(self, closings: int | None = None) -> Worker:
-        """A new worker, in a place that is already counted; unless the pool was closed since it had been so often."""
+        """A new worker, in a place that is already counted; unless the pool was closed since it had
+        been so often.
+        """
         try:
             with self._lock:
                 if closings not in (None, self._closings):
@@ -478,7 +535,9 @@ class ProcessPool:
         with self._lock:
             if worker in self._workers:
                 return self._hand_on(worker)
-        HELPERS.submit(worker.end)  # the pool was closed meanwhile; it killed the worker, and nobody else buries it
+        HELPERS.submit(
+            worker.end
+        )  # the pool was closed meanwhile; it killed the worker, and nobody else buries it
         return None
 
     def _hand_on(self, worker: Worker) -> None:
@@ -487,7 +546,9 @@ class ProcessPool:
             if future.set_running_or_notify_cancel():
                 future.set_result(worker)
                 return
-        self._idle.insert(len(self._idle) if worker.ready else 0, worker)  # warm ones are taken first
+        self._idle.insert(
+            len(self._idle) if worker.ready else 0, worker
+        )  # warm ones are taken first
 
     def _retire(self, worker: Worker) -> None:
         """Take a worker out of the pool, and put another in its place."""
@@ -500,7 +561,9 @@ class ProcessPool:
         HELPERS.submit(lambda: self._replace(closings))
 
     def _replace(self, closings: int) -> None:
-        """A worker for those to come; not in a pool that was closed meanwhile, where nobody would end it."""
+        """A worker for those to come; not in a pool that was closed meanwhile, where nobody would
+        end it.
+        """
         with self._lock:
             enough = self._count >= self.max_workers or closings != self._closings
             if enough or not self._finalizer.alive:  # or the host is ending
@@ -541,32 +604,56 @@ def _packed(value: Any, what: str, hint: str) -> bytes:
 def _host_script(tool: str) -> tuple[str, str]:
     """How a worker finds what the host's own script defines."""
     main = sys.modules["__main__"]
-    sys.modules.setdefault("__mp_main__", main)  # the name under which a worker sends such values back
+    sys.modules.setdefault(
+        "__mp_main__", main
+    )  # the name under which a worker sends such values back
     if (spec := getattr(main, "__spec__", None)) is not None:
         return "module", spec.name
     if (path := getattr(main, "__file__", None)) is not None:
         return "path", os.path.abspath(path)
-    raise NotStarted(f"The function of {tool!r} is defined interactively; a worker process cannot import it. Define it in a module.")
+    raise NotStarted(
+        f"The function of {tool!r} is defined interactively; a worker process cannot import it."
+        " Define it in a module."
+    )
 
 
 def _ran(reply: protocol.Reply, elapsed_s: float, max_bytes: int) -> Ran:
     kind, text, type_name, where, packed, _ = reply
     if kind == "too large":
-        return Ran(None, NotReturned(f"It returned {text} bytes, more than the {max_bytes} that are allowed."), elapsed_s)
+        return Ran(
+            None,
+            NotReturned(f"It returned {text} bytes, more than the {max_bytes} that are allowed."),
+            elapsed_s,
+        )
     if kind == "unsent":
-        return Ran(None, NotReturned(f"It ended, but its result cannot be sent back: {type_name}: {text}"), elapsed_s)
+        return Ran(
+            None,
+            NotReturned(f"It ended, but its result cannot be sent back: {type_name}: {text}"),
+            elapsed_s,
+        )
     try:
         value = pickle.loads(packed)  # noqa: S301 - see the head of this file
     except KeyboardInterrupt:
         raise
     except BaseException as exc:  # SystemExit in what a tool has sent does not end the host
         if kind == "value":
-            return Ran(None, NotReturned(f"It ended, but its result cannot be read: {type(exc).__name__}: {exc}"), elapsed_s)
+            return Ran(
+                None,
+                NotReturned(
+                    f"It ended, but its result cannot be read: {type(exc).__name__}: {exc}"
+                ),
+                elapsed_s,
+            )
         value = RemoteError(f"{type_name}: {text}", type_name)
     if kind == "value":
         return Ran(value, None, elapsed_s)
     if kind == "refused":
-        return Ran(None, NotStarted(f"A worker process could not load the tool: {type_name}: {text}"), elapsed_s, not_started=True)
+        return Ran(
+            None,
+            NotStarted(f"A worker process could not load the tool: {type_name}: {text}"),
+            elapsed_s,
+            not_started=True,
+        )
     value.__cause__ = RemoteTraceback(where)
     return Ran(None, value, elapsed_s)
 

@@ -1,8 +1,9 @@
 """Awaiting a body under a deadline that holds.
 
-``asyncio.timeout`` waits for the ``finally`` of what it cancels, for ever if need be. Here a body is a task of its own: at the
-deadline it is cancelled and given a short grace to clean up; one that does not stop then is left to itself. It stays referenced
-so that it is not collected in mid-air, what it returns is dropped, and the end of the event loop does not wait for it.
+``asyncio.timeout`` waits for the ``finally`` of what it cancels, for ever if need be. Here a body
+is a task of its own: at the deadline it is cancelled and given a short grace to clean up; one that
+does not stop then is left to itself. It stays referenced so that it is not collected in mid-air,
+what it returns is dropped, and the end of the event loop does not wait for it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ ABANDONED: set[asyncio.Task[Ended]] = set()
 
 
 async def see_to_end(awaitable: Awaitable[Any], timeout_s: float | None = None) -> Ended:
-    """What the awaitable ends with, as a value. Raises Unfinished at the deadline, or when the caller is cancelled."""
+    """What the awaitable ends with, as a value. Raises Unfinished at the deadline, or when the
+    caller is cancelled.
+    """
     task = asyncio.get_running_loop().create_task(caught(awaitable))
     try:
         await asyncio.wait((task,), timeout=timeout_s)
@@ -36,18 +39,26 @@ async def see_to_end(awaitable: Awaitable[Any], timeout_s: float | None = None) 
 
 
 async def wait_for(future: Future[Any], timeout_s: float | None = None) -> bool:
-    """Wait for what a thread does, no longer than that. Says whether it is done; it goes on in any case."""
+    """Wait for what a thread does, no longer than that. Says whether it is done; it goes on in any
+    case.
+    """
     waiting = asyncio.wrap_future(future)
     try:
         await asyncio.wait((waiting,), timeout=timeout_s)
     finally:
-        if not waiting.cancel() and not waiting.cancelled():  # or its end would be told to a loop that may be closed by then
-            waiting.exception()  # the caller asks the thread's own future; this one must not complain that nobody asks it
+        if (
+            not waiting.cancel() and not waiting.cancelled()
+        ):  # or its end would be told to a loop that may be closed by then
+            # the caller asks the thread's own future; this one must not complain that nobody asks
+            # it
+            waiting.exception()
     return future.done()
 
 
 async def caught(awaitable: Awaitable[Any]) -> Ended:
-    """A SystemExit that left its task would end the loop for everybody, and a StopIteration cannot leave one at all."""
+    """A SystemExit that left its task would end the loop for everybody, and a StopIteration cannot
+    leave one at all.
+    """
     try:
         return await awaitable, None
     except BaseException as exc:
@@ -55,7 +66,9 @@ async def caught(awaitable: Awaitable[Any]) -> Ended:
 
 
 async def _stop(task: asyncio.Task[Ended]) -> BaseException | None:
-    """Cancel the task and wait for it, but not for long; the caller's own cancellation meanwhile is returned."""
+    """Cancel the task and wait for it, but not for long; the caller's own cancellation meanwhile is
+    returned.
+    """
     interrupted = None
     task.cancel()
     try:

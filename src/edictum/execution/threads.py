@@ -1,8 +1,9 @@
 """A pool of daemon threads: a tool body that hangs must never keep the process from ending.
 
-``concurrent.futures`` joins its threads at exit, so one hung tool would hang the process. These threads are reused while they
-are idle and simply left behind when a body does not return. Those that were left behind are counted; when there are too many,
-new bodies are refused, because every further one would cost a thread for good.
+``concurrent.futures`` joins its threads at exit, so one hung tool would hang the process. These
+threads are reused while they are idle and simply left behind when a body does not return. Those
+that were left behind are counted; when there are too many, new bodies are refused, because every
+further one would cost a thread for good.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class DaemonPool:
         _POOLS.add(self)
 
     def _forget(self) -> None:
-        """Start anew: in the child of a fork the threads are gone, and the lock may be held by one of them."""
+        """Start anew: in the child of a fork the threads are gone, and the lock may be held by one
+        of them.
+        """
         self._lock = threading.Lock()
         self._idle: list[queue.SimpleQueue[Callable[[], None] | None]] = []
         self._abandoned = 0
@@ -49,16 +52,22 @@ class DaemonPool:
         def job() -> None:
             try:
                 future.set_result(function())
-            except StopIteration as exc:  # no future of asyncio carries one, and who waits would not be told
+            except (
+                StopIteration
+            ) as exc:  # no future of asyncio carries one, and who waits would not be told
                 future.set_exception(_told(exc))
-            except BaseException as exc:  # SystemExit of a tool is the tool's failure, not the end of the worker
+            except (
+                BaseException
+            ) as exc:  # SystemExit of a tool is the tool's failure, not the end of the worker
                 future.set_exception(exc)
 
         self._worker().put(job)
         return future
 
     def abandon(self, future: Future[Any]) -> None:
-        """Nobody waits for this body any more. It is counted until it ends, and what it then returns is dropped."""
+        """Nobody waits for this body any more. It is counted until it ends, and what it then
+        returns is dropped.
+        """
         with self._lock:
             self._abandoned += 1
         future.add_done_callback(self._returned)
@@ -75,8 +84,9 @@ class DaemonPool:
         with self._lock:
             if self._abandoned >= self.max_abandoned:
                 raise NotStarted(
-                    f"{self._abandoned} tools that ran out of time are still running in their threads, so no further one is started. "
-                    'Run tools that can hang with run_in="process", where they can be stopped.'
+                    f"{self._abandoned} tools that ran out of time are still running in their"
+                    " threads, so no further one is started. Run tools that can hang with"
+                    ' run_in="process", where they can be stopped.'
                 )
             if self._idle:
                 return self._idle.pop()

@@ -1,11 +1,13 @@
-"""The worker: a fresh interpreter that runs tool bodies for ``edictum.execution.processes``, one at a time.
+"""The worker: a fresh interpreter that runs tool bodies for ``edictum.execution.processes``, one at
+a time.
 
-It is started as a file and imports the standard library only, so that it is ready in some tens of milliseconds; what a tool
-needs is imported when the tool is first called. It leads a process group of its own, so that one signal ends it together with
-everything that its tools have started.
+It is started as a file and imports the standard library only, so that it is ready in some tens of
+milliseconds; what a tool needs is imported when the tool is first called. It leads a process group
+of its own, so that one signal ends it together with everything that its tools have started.
 
-On its socket it first writes one byte, READY. Then it reads a request and writes a reply, again and again, each a length in
-eight bytes and a pickle. When the socket is closed it ends; when its host dies, the kernel kills the whole group.
+On its socket it first writes one byte, READY. Then it reads a request and writes a reply, again and
+again, each a length in eight bytes and a pickle. When the socket is closed it ends; when its host
+dies, the kernel kills the whole group.
 """
 
 from __future__ import annotations
@@ -19,12 +21,16 @@ from typing import Any
 
 READY = b"\x01"
 LENGTH = 8
-MAIN = "EDICTUM_IMPORTING_MAIN"  # set while the host's script is imported here, see ``_import_main``
+MAIN = (  # set while the host's script is imported here, see ``_import_main``
+    "EDICTUM_IMPORTING_MAIN"
+)
 PR_SET_CHILD_SUBREAPER = 36
 
-# A request: (sys.path, the host's script or None, CPU seconds or None, most bytes of a result, pickled function, pickled arguments).
+# A request: (sys.path, the host's script or None, CPU seconds or None, most bytes of a result,
+# pickled function, pickled arguments).
 Request = tuple[list[str], tuple[str, str] | None, float | None, int, bytes, bytes]
-# A reply: (kind, text, name of the exception's type, traceback, pickled value or exception, whether children were left behind).
+# A reply: (kind, text, name of the exception's type, traceback, pickled value or exception, whether
+# children were left behind).
 Reply = tuple[str, str, str, str, bytes, bool]
 
 
@@ -47,7 +53,9 @@ def main(fd: int, lifeline: int, memory: int) -> None:
 
 
 def _close_in_children(inherited: list[int]) -> None:
-    """A child of a tool has no say on the socket. Once: in the child of a child the number may belong to something else."""
+    """A child of a tool has no say on the socket. Once: in the child of a child the number may
+    belong to something else.
+    """
 
     def close() -> None:
         while inherited:
@@ -95,7 +103,7 @@ def _write(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view[: 1 << 20]) :]
 
 
-# --- One call -------------------------------------------------------------------------------------------------------------
+# --- One call -------------------------------------------------------------------------------------
 
 
 def _serve(request: Request) -> bytes:
@@ -113,7 +121,9 @@ def _serve(request: Request) -> bytes:
         value = body(**args)
         if hasattr(value, "__await__"):
             value = _await(value)
-    except BaseException as exc:  # SystemExit of a tool is the tool's failure, not the end of the worker
+    except (
+        BaseException
+    ) as exc:  # SystemExit of a tool is the tool's failure, not the end of the worker
         return _reply("error", exc)
     return _result(value, max_bytes)
 
@@ -176,8 +186,8 @@ def _import_main(how: str, name: str) -> None:
     """Make what the host's script defines known here, under the name that pickle has for it.
 
     The script is run as ``__mp_main__``, as ``multiprocessing`` does it, so that its part below
-    ``if __name__ == "__main__":`` is left out. While it runs, no worker can be started from here: a script without that line
-    would go on starting itself.
+    ``if __name__ == "__main__":`` is left out. While it runs, no worker can be started from here: a
+    script without that line would go on starting itself.
     """
     if "__mp_main__" in sys.modules:
         return
@@ -194,11 +204,13 @@ def _import_main(how: str, name: str) -> None:
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
-# --- Limits, and the end --------------------------------------------------------------------------------------------------
+# --- Limits, and the end --------------------------------------------------------------------------
 
 
 def _limit_cpu(cpu_s: float | None) -> None:
-    """The limit counts from the start of the process; only the soft one is set, so that the next call can have its own."""
+    """The limit counts from the start of the process; only the soft one is set, so that the next
+    call can have its own.
+    """
     if cpu_s is None:
         return
     import resource
@@ -209,10 +221,11 @@ def _limit_cpu(cpu_s: float | None) -> None:
 
 
 def _die_with_the_host(lifeline: int) -> None:
-    """Have the kernel kill the group when the host's end of this pipe is closed, by whatever kind of death.
+    """Have the kernel kill the group when the host's end of this pipe is closed, by whatever kind
+    of death.
 
-    A thread that watches would need the interpreter lock, which a tool can hold; PR_SET_PDEATHSIG fires already when the
-    *thread* that started the worker ends.
+    A thread that watches would need the interpreter lock, which a tool can hold; PR_SET_PDEATHSIG
+    fires already when the *thread* that started the worker ends.
     """
     import fcntl
 
@@ -223,7 +236,9 @@ def _die_with_the_host(lifeline: int) -> None:
 
 
 def _adopt_orphans() -> None:
-    """Stay the ancestor of processes that cut themselves loose (``setsid``, double fork), so that the host can find them."""
+    """Stay the ancestor of processes that cut themselves loose (``setsid``, double fork), so that
+    the host can find them.
+    """
     if sys.platform == "linux":
         import ctypes
 

@@ -1,6 +1,8 @@
-"""The harness: one turn of an agent, in which every dispatch ends in time and in exactly one outcome.
+"""The harness: one turn of an agent, in which every dispatch ends in time and in exactly one
+outcome.
 
-Schemas from type hints and validation need the extra ``edictum[harness]``; they are loaded when they are first used.
+Schemas from type hints and validation need the extra ``edictum[harness]``; they are loaded when
+they are first used.
 """
 
 from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, ToolArgValidator

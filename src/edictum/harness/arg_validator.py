@@ -1,7 +1,9 @@
-"""ToolArgValidator: arguments are what the tool's schema says, or the call is refused with what to do about it.
+"""ToolArgValidator: arguments are what the tool's schema says, or the call is refused with what to
+do about it.
 
-A model's arguments are validated first. Only the fields that fail are repaired, by a fixed table, and only for tools that may be
-repaired for; every repair is listed. What is valid is never touched, and nothing is guessed: text that is not a number stays text.
+A model's arguments are validated first. Only the fields that fail are repaired, by a fixed table,
+and only for tools that may be repaired for; every repair is listed. What is valid is never touched,
+and nothing is guessed: text that is not a number stays text.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ class ToolArgValidator:
             return False
 
     def validate(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> Validation:
-        """The arguments as the tool will get them, or what is wrong with them. Never raises for what a model sent."""
+        """The arguments as the tool will get them, or what is wrong with them. Never raises for
+        what a model sent.
+        """
         if self.fits(spec, arguments):
             return Valid(known_of(spec).filled(arguments))
         known, plain = known_of(spec), thaw(arguments)
@@ -84,7 +88,11 @@ class ToolArgValidator:
         spec, validator = known.spec, known.validator
         repairs: list[str] = []
         for _ in range(MAX_REPAIR_ATTEMPTS if self._coerce and spec.may_coerce else 0):
-            made = [text for error in _errors(validator, arguments) if (text := _repair(error, arguments, spec)) is not None]
+            made = [
+                text
+                for error in _errors(validator, arguments)
+                if (text := _repair(error, arguments, spec)) is not None
+            ]
             repairs += made
             if _is_valid(validator, arguments):
                 return known.read(arguments, tuple(repairs))
@@ -100,7 +108,9 @@ class KnownSchema:
     spec: ToolSpec
     validator: Any  # compiled
     defaults: dict[str, Any]
-    fits: Callable[[Mapping[str, Any]], bool]  # whether nothing is wrong with arguments; ValueError: JSON does not know them
+    fits: Callable[
+        [Mapping[str, Any]], bool
+    ]  # whether nothing is wrong with arguments; ValueError: JSON does not know them
 
     def read(self, arguments: dict[str, Any], repairs: tuple[str, ...] = ()) -> Validation:
         """Arguments that fit the schema. A text that should be a date may still be none."""
@@ -109,13 +119,21 @@ class KnownSchema:
         if not problems:
             return Valid(filled, repairs)
         said = shorten("; ".join(f"{where}: {what}" for where, what, _ in problems), 1_500)
-        return Invalid(f"{said}.", "|".join(sorted(f"{where}:{kind}" for where, _, kind in problems)))
+        return Invalid(
+            f"{said}.", "|".join(sorted(f"{where}:{kind}" for where, _, kind in problems))
+        )
 
     def filled(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments with those that were left out: a contract must see what the tool will do, not what the model has said of it."""
+        """The arguments with those that were left out: a contract must see what the tool will do,
+        not what the model has said of it.
+        """
         for name in self.defaults:
             if name not in arguments:
-                return {**arguments, **self.defaults, **arguments}  # in this order, and what was said counts
+                return {
+                    **arguments,
+                    **self.defaults,
+                    **arguments,
+                }  # in this order, and what was said counts
         return arguments
 
 
@@ -126,12 +144,19 @@ def known_of(spec: ToolSpec) -> KnownSchema:
         if len(_SCHEMAS) >= 4096:
             _SCHEMAS.clear()
         validator = validator_for(_without_token(spec))
-        known = KnownSchema(spec, validator, defaults_of(spec.parameters, spec.function), _fitting(spec, validator.is_valid))
+        known = KnownSchema(
+            spec,
+            validator,
+            defaults_of(spec.parameters, spec.function),
+            _fitting(spec, validator.is_valid),
+        )
         _SCHEMAS[id(spec)] = known
     return known
 
 
-def _fitting(spec: ToolSpec, is_valid: Callable[[Any], bool]) -> Callable[[Mapping[str, Any]], bool]:
+def _fitting(
+    spec: ToolSpec, is_valid: Callable[[Any], bool]
+) -> Callable[[Mapping[str, Any]], bool]:
     """The validator itself where it says all: this is asked at every call."""
     if (typed := spec.typed) is None:
         return is_valid
@@ -139,7 +164,9 @@ def _fitting(spec: ToolSpec, is_valid: Callable[[Any], bool]) -> Callable[[Mappi
 
 
 def _without_token(spec: ToolSpec) -> Mapping[str, Any]:
-    """The schema, in which no argument is called like the parameter that gets the deadline: a model must not set that."""
+    """The schema, in which no argument is called like the parameter that gets the deadline: a model
+    must not set that.
+    """
     if spec.token_parameter is None or spec.parameters.get("additionalProperties") is False:
         return spec.parameters
     return {**spec.parameters, "properties": {**_properties(spec), spec.token_parameter: False}}
@@ -154,19 +181,27 @@ def parse_arguments(raw: Any) -> Mapping[str, Any] | Malformed:
         if not raw.strip():
             return {}
         if len(raw) > MAX_JSON_CHARS:
-            return Malformed(f"The arguments are {len(raw)} characters of text; at most {MAX_JSON_CHARS} are read.")
+            return Malformed(
+                f"The arguments are {len(raw)} characters of text; at most {MAX_JSON_CHARS} are"
+                " read."
+            )
         try:
             raw = json.loads(raw)
         except (ValueError, RecursionError) as exc:
-            return Malformed(f"The arguments are not valid JSON: {shorten(str(exc), 200)}. Send one JSON object.")
+            return Malformed(
+                f"The arguments are not valid JSON: {shorten(str(exc), 200)}. Send one JSON object."
+            )
     if raw is None:
         return {}
     if not isinstance(raw, Mapping):
-        return Malformed(f"The arguments are {_type_name(raw)}, not an object. Send one JSON object with the tool's parameters.")
+        return Malformed(
+            f"The arguments are {_type_name(raw)}, not an object. Send one JSON object with the"
+            " tool's parameters."
+        )
     return raw
 
 
-# --- Repairs --------------------------------------------------------------------------------------------------------------------
+# --- Repairs --------------------------------------------------------------------------------------
 
 
 def _errors(validator: Any, arguments: Any) -> list[Any]:
@@ -174,7 +209,9 @@ def _errors(validator: Any, arguments: Any) -> list[Any]:
         return list(validator.iter_errors(arguments))[: MAX_PROBLEMS * 4]
     except ValueError:
         pass
-    try:  # half a character, which the validator cannot read, or cannot tell of: it can read how that is written
+    # half a character, which the validator cannot read, or cannot tell of: it can read how that is
+    # written
+    try:
         return list(validator.iter_errors(_spelled_out(arguments)))[: MAX_PROBLEMS * 4]
     except ValueError:
         return []
@@ -196,7 +233,9 @@ def _spelled_out(value: Any) -> Any:
 
 
 def _repair(error: Any, arguments: dict[str, Any], spec: ToolSpec) -> str | None:
-    """Repair one failing field in place. Returns what was done, or None when there is nothing safe to do."""
+    """Repair one failing field in place. Returns what was done, or None when there is nothing safe
+    to do.
+    """
     path = list(error.instance_path)
     holder = _at(arguments, path[:-1]) if path else NOTHING
     if not isinstance(holder, (dict, list)):
@@ -209,7 +248,11 @@ def _repair(error: Any, arguments: dict[str, Any], spec: ToolSpec) -> str | None
     if value is None and isinstance(holder, dict) and not _required(error, spec):
         del holder[path[-1]]
         return f"{where}: null left out"
-    new = _as_one_of(value, wanted, spec) if keyword in UNIONS else _as_wanted(value, {keyword: wanted})
+    new = (
+        _as_one_of(value, wanted, spec)
+        if keyword in UNIONS
+        else _as_wanted(value, {keyword: wanted})
+    )
     if new is NOTHING:
         return None
     holder[path[-1]] = new
@@ -217,7 +260,9 @@ def _repair(error: Any, arguments: dict[str, Any], spec: ToolSpec) -> str | None
 
 
 def _at(root: Any, path: list[Any]) -> Any:
-    """What stands at a path, or NOTHING: schema paths go through references, which are not followed."""
+    """What stands at a path, or NOTHING: schema paths go through references, which are not
+    followed.
+    """
     for step in path:
         try:
             root = root[step]
@@ -233,7 +278,9 @@ def _required(error: Any, spec: ToolSpec) -> bool:
 
 
 def _as_one_of(value: Any, branches: Any, spec: ToolSpec) -> Any:
-    """The value as the one branch of a union that it can be read for; if it can be read in two ways, it is not read at all."""
+    """The value as the one branch of a union that it can be read for; if it can be read in two
+    ways, it is not read at all.
+    """
     readings: list[Any] = []
     for branch in branches if isinstance(branches, list) else ():
         new = _as_wanted(value, _followed(branch, spec))
@@ -251,13 +298,19 @@ def _as_wanted(value: Any, wanted: Mapping[str, Any]) -> Any:
 def _followed(branch: Any, spec: ToolSpec) -> Mapping[str, Any]:
     """A branch of a union, or what it refers to in the same schema."""
     reference = branch.get("$ref") if isinstance(branch, Mapping) else None
-    found = _at(spec.parameters, reference.split("/")[1:]) if isinstance(reference, str) and reference.startswith("#/") else branch
+    found = (
+        _at(spec.parameters, reference.split("/")[1:])
+        if isinstance(reference, str) and reference.startswith("#/")
+        else branch
+    )
     return found if isinstance(found, Mapping) else {}
 
 
 def _fits(value: Any, branch: Mapping[str, Any], spec: ToolSpec) -> bool:
     """Whether a value fits one branch, which may refer to definitions of the whole schema."""
-    known = {name: spec.parameters[name] for name in ("$defs", "definitions") if name in spec.parameters}
+    known = {
+        name: spec.parameters[name] for name in ("$defs", "definitions") if name in spec.parameters
+    }
     try:
         return bool(validator_for({**known, **branch}).is_valid(value))
     except (EdictumConfigError, ValueError):  # it refers to another place, or the value is no JSON
@@ -267,13 +320,20 @@ def _fits(value: Any, branch: Mapping[str, Any], spec: ToolSpec) -> bool:
 def _matching_case(value: Any, options: Any) -> Any:
     if not isinstance(value, str) or not isinstance(options, list):
         return NOTHING
-    same = [option for option in options if isinstance(option, str) and option.casefold() == value.strip().casefold()]
+    same = [
+        option
+        for option in options
+        if isinstance(option, str) and option.casefold() == value.strip().casefold()
+    ]
     return same[0] if len(same) == 1 else NOTHING
 
 
 def _as_type(value: Any, wanted: Any) -> Any:
     names = wanted if isinstance(wanted, list) else [wanted]
-    return next((new for name in names if name in READERS and (new := READERS[name](value)) is not NOTHING), NOTHING)
+    return next(
+        (new for name in names if name in READERS and (new := READERS[name](value)) is not NOTHING),
+        NOTHING,
+    )
 
 
 def _integer(value: Any) -> Any:
@@ -292,7 +352,11 @@ def _float(value: Any) -> Any:
 
 
 def _boolean(value: Any) -> Any:
-    return {"true": True, "false": False}.get(value.strip().lower(), NOTHING) if isinstance(value, str) else NOTHING
+    return (
+        {"true": True, "false": False}.get(value.strip().lower(), NOTHING)
+        if isinstance(value, str)
+        else NOTHING
+    )
 
 
 def _object(value: Any) -> Any:
@@ -315,10 +379,16 @@ def _parsed(value: Any) -> Any:
         return NOTHING
 
 
-READERS: dict[Any, Callable[[Any], Any]] = {"integer": _integer, "number": _float, "boolean": _boolean, "object": _object, "array": _array}
+READERS: dict[Any, Callable[[Any], Any]] = {
+    "integer": _integer,
+    "number": _float,
+    "boolean": _boolean,
+    "object": _object,
+    "array": _array,
+}
 
 
-# --- What the model is told -------------------------------------------------------------------------------------------------------
+# --- What the model is told -----------------------------------------------------------------------
 
 
 def _invalid(spec: ToolSpec, errors: list[Any], arguments: Any) -> Invalid:
@@ -326,10 +396,19 @@ def _invalid(spec: ToolSpec, errors: list[Any], arguments: Any) -> Invalid:
     problems = [_explain(error, spec, arguments) for error in errors[:MAX_PROBLEMS]] or [
         "The arguments contain values that JSON does not know"
     ]
-    valid = f" Valid properties of {spec.name}: {', '.join(names)}." if names else f" {spec.name} takes no arguments."
-    kinds = sorted(f"{'.'.join(map(str, error.instance_path))}:{error.schema_path[-1]}" for error in errors)
+    valid = (
+        f" Valid properties of {spec.name}: {', '.join(names)}."
+        if names
+        else f" {spec.name} takes no arguments."
+    )
+    kinds = sorted(
+        f"{'.'.join(map(str, error.instance_path))}:{error.schema_path[-1]}" for error in errors
+    )
     said = shorten("; ".join(problems), 1_500)
-    return Invalid(f"{said if said.endswith('?') else said + '.'}{shorten(valid, 1_000)}", "|".join(kinds[:MAX_PROBLEMS]))
+    return Invalid(
+        f"{said if said.endswith('?') else said + '.'}{shorten(valid, 1_000)}",
+        "|".join(kinds[:MAX_PROBLEMS]),
+    )
 
 
 def _properties(spec: ToolSpec) -> Mapping[str, Any]:
@@ -342,9 +421,13 @@ def _explain(error: Any, spec: ToolSpec, arguments: Any) -> str:
     keyword = error.schema_path[-1]
     wanted = _at(spec.parameters, list(error.schema_path))
     if kinds := _kinds(keyword, wanted, spec):
-        return f"{where or 'the arguments'}: expected {kinds}, received {_received(error, arguments)}"
+        return (
+            f"{where or 'the arguments'}: expected {kinds}, received {_received(error, arguments)}"
+        )
     if keyword == "additionalProperties" and isinstance(error.instance, Mapping):
-        return "; ".join(_unknown_name(name, spec) for name in error.instance if name not in _properties(spec)) or str(error.message)
+        return "; ".join(
+            _unknown_name(name, spec) for name in error.instance if name not in _properties(spec)
+        ) or str(error.message)
     return f"{where}: {shorten(error.message, 300)}" if where else shorten(error.message, 300)
 
 
@@ -353,7 +436,9 @@ def _kinds(keyword: str, wanted: Any, spec: ToolSpec) -> str:
     if keyword == "type":
         return " or ".join(wanted) if isinstance(wanted, list) else str(wanted)
     branches = wanted if keyword in UNIONS and isinstance(wanted, list) else ()
-    kinds = [found["type"] for branch in branches if set(found := _followed(branch, spec)) == {"type"}]
+    kinds = [
+        found["type"] for branch in branches if set(found := _followed(branch, spec)) == {"type"}
+    ]
     return " or ".join(map(str, kinds)) if len(kinds) == len(branches) else ""
 
 
@@ -374,7 +459,13 @@ def _type_name(value: Any) -> str:
     names = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
     if type(value) in names:
         return names[type(value)]
-    return "object" if isinstance(value, Mapping) else "array" if isinstance(value, (list, tuple)) else type(value).__name__
+    return (
+        "object"
+        if isinstance(value, Mapping)
+        else "array"
+        if isinstance(value, (list, tuple))
+        else type(value).__name__
+    )
 
 
 def _brief(value: Any) -> str:

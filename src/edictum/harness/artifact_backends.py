@@ -1,7 +1,7 @@
 """Where artifacts are kept: a private directory, Redis, PostgreSQL, or whatever fsspec can reach.
 
-A backend keeps bytes under keys of the form ``<session>/<artifact>``, both parts made by the store of letters and digits only.
-It knows nothing of sessions, time or secrets.
+A backend keeps bytes under keys of the form ``<session>/<artifact>``, both parts made by the store
+of letters and digits only. It knows nothing of sessions, time or secrets.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class ArtifactBackend(Protocol):
 
 
 def open_backend(location: str | os.PathLike[str] | ArtifactBackend | None) -> ArtifactBackend:
-    """A backend from None (a private directory below the temporary one), a path, a URL, or a backend."""
+    """A backend from None (a private directory below the temporary one), a path, a URL, or a
+    backend.
+    """
     if location is None:
         return DirectoryBackend(default_directory())
     if isinstance(location, os.PathLike):
@@ -64,14 +66,15 @@ def default_directory() -> Path:
     return Path(tempfile.gettempdir()) / f"edictum-artifacts-{os.getuid()}"
 
 
-# --- A directory ----------------------------------------------------------------------------------------------------------
+# --- A directory ----------------------------------------------------------------------------------
 
 
 class DirectoryBackend:
     """Files in a directory that nobody else can look into.
 
-    Every step goes by an open directory and follows no symbolic link, so a link that somebody plants leads nowhere. A directory
-    that belongs to somebody else is refused. What lies there under the name of an artifact and is no file counts as not there.
+    Every step goes by an open directory and follows no symbolic link, so a link that somebody
+    plants leads nowhere. A directory that belongs to somebody else is refused. What lies there
+    under the name of an artifact and is no file counts as not there.
     """
 
     def __init__(self, base: Path) -> None:
@@ -95,12 +98,18 @@ class DirectoryBackend:
 
     @staticmethod
     def _sweep(base: int) -> None:
-        """Remove what a writer that died has left. A young one may belong to a writer at work in another process."""
+        """Remove what a writer that died has left. A young one may belong to a writer at work in
+        another process.
+        """
         too_old = time.time() - 3_600
         for session in _names(base):
             with contextlib.suppress(OSError), _opened(session, base) as directory:
                 for name in _names(directory):
-                    if name.startswith(TEMPORARY) and os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime < too_old:
+                    if (
+                        name.startswith(TEMPORARY)
+                        and os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
+                        < too_old
+                    ):
                         os.unlink(name, dir_fd=directory)
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
@@ -137,7 +146,11 @@ class DirectoryBackend:
         with self._open_base() as base:
             for session in _names(base):
                 if f"{session}/".startswith(prefix) or prefix.startswith(f"{session}/"):
-                    found += [(key, size) for key, size in self._files(base, session) if key.startswith(prefix)]
+                    found += [
+                        (key, size)
+                        for key, size in self._files(base, session)
+                        if key.startswith(prefix)
+                    ]
         return found
 
     @staticmethod
@@ -154,15 +167,21 @@ class DirectoryBackend:
 def _opened(path: str, parent: int | None) -> Iterator[int]:
     """An open directory that is a directory, not a link to one, and ours."""
     try:
-        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        directory = os.open(
+            path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent
+        )
     except OSError as exc:
         if exc.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        raise PermissionError(f"{path} is a symbolic link or not a directory; artifacts are not kept there") from exc
+        raise PermissionError(
+            f"{path} is a symbolic link or not a directory; artifacts are not kept there"
+        ) from exc
     try:
         about = os.fstat(directory)
         if about.st_uid != os.geteuid():
-            raise PermissionError(f"{path} belongs to the user {about.st_uid}; artifacts are not kept there")
+            raise PermissionError(
+                f"{path} belongs to the user {about.st_uid}; artifacts are not kept there"
+            )
         yield directory
     finally:
         os.close(directory)
@@ -173,9 +192,13 @@ def _names(directory: int) -> list[str]:
 
 
 def _read(name: str, directory: int, limit: int | None) -> bytes | None:
-    """What is in a file; None for a link, a directory or a pipe, which is opened so that nobody waits for its other end."""
+    """What is in a file; None for a link, a directory or a pipe, which is opened so that nobody
+    waits for its other end.
+    """
     try:
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        file = os.open(
+            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory
+        )
     except OSError as exc:
         if exc.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
             raise
@@ -196,11 +219,13 @@ def _write_new(name: str, data: bytes, directory: int) -> None:
         os.fsync(opened.fileno())
 
 
-# --- Servers --------------------------------------------------------------------------------------------------------------
+# --- Servers --------------------------------------------------------------------------------------
 
 
 class RedisBackend:
-    """Redis or Valkey. A hash beside the values keeps their sizes, because looking through all keys of a server is slow."""
+    """Redis or Valkey. A hash beside the values keeps their sizes, because looking through all keys
+    of a server is slow.
+    """
 
     def __init__(self, url: str, name: str = "edictum:artifacts") -> None:
         try:
@@ -217,7 +242,9 @@ class RedisBackend:
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
         with self._redis.pipeline(transaction=True) as pipe:
-            pipe.set(self._key(key), data, px=max(1, int(ttl_s * 1000)) if ttl_s < FOR_GOOD_S else None)
+            pipe.set(
+                self._key(key), data, px=max(1, int(ttl_s * 1000)) if ttl_s < FOR_GOOD_S else None
+            )
             pipe.hset(self._name, key, len(data))
             pipe.execute()
 
@@ -257,7 +284,10 @@ class PostgresBackend:
         except ImportError as exc:
             raise _not_installed("asyncpg", "postgres") from exc
         if not table.isidentifier():
-            raise EdictumConfigError(f"{table!r} is not the name of a table.", hint="Use letters, digits and underscores.")
+            raise EdictumConfigError(
+                f"{table!r} is not the name of a table.",
+                hint="Use letters, digits and underscores.",
+            )
         self._connect, self._url, self._table = asyncpg.create_pool, url, table
         self._pool: Any = None
         columns = "key text PRIMARY KEY, data bytea NOT NULL"
@@ -279,7 +309,8 @@ class PostgresBackend:
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
         what = "data" if limit is None else f"substring(data from 1 for {int(limit)})"
-        found: bytes | None = self._do("fetchval", f"SELECT {what} FROM {self._table} WHERE key = $1", key)  # noqa: S608
+        query = f"SELECT {what} FROM {self._table} WHERE key = $1"  # noqa: S608  # our own names
+        found: bytes | None = self._do("fetchval", query, key)
         return found
 
     def delete(self, key: str) -> None:
@@ -296,7 +327,9 @@ class PostgresBackend:
 
 
 class FsspecBackend:
-    """Any file system that fsspec knows: ``s3://bucket/artifacts``, ``gs://``, ``memory://``. Who may read there is set up there."""
+    """Any file system that fsspec knows: ``s3://bucket/artifacts``, ``gs://``, ``memory://``. Who
+    may read there is set up there.
+    """
 
     def __init__(self, url: str) -> None:
         try:
@@ -306,13 +339,17 @@ class FsspecBackend:
         try:
             self._files, self._base = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as exc:
-            raise EdictumConfigError(f"Artifacts cannot be kept at {url!r}: {exc}", hint="Use a URL that fsspec knows.") from exc
+            raise EdictumConfigError(
+                f"Artifacts cannot be kept at {url!r}: {exc}", hint="Use a URL that fsspec knows."
+            ) from exc
 
     def _path(self, key: str) -> str:
         return f"{self._base.rstrip('/')}/{key}"
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
-        """Buckets show an object when it is complete; for file systems that show it earlier, it is written beside and moved."""
+        """Buckets show an object when it is complete; for file systems that show it earlier, it is
+        written beside and moved.
+        """
         path = self._path(key)
         self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
         temporary = f"{path.rpartition('/')[0]}/{TEMPORARY}{secrets.token_hex(8)}"
@@ -340,9 +377,16 @@ class FsspecBackend:
             found = self._files.find(self._base, detail=True)
         except FileNotFoundError:
             return []
-        keys = ((path[len(self._base) :].strip("/"), about["size"]) for path, about in found.items())
-        return [(key, size) for key, size in keys if key.startswith(prefix) and TEMPORARY not in key]
+        keys = (
+            (path[len(self._base) :].strip("/"), about["size"]) for path, about in found.items()
+        )
+        return [
+            (key, size) for key, size in keys if key.startswith(prefix) and TEMPORARY not in key
+        ]
 
 
 def _not_installed(package: str, extra: str) -> EdictumConfigError:
-    return EdictumConfigError(f"Keeping artifacts there needs the package {package}.", hint=f"pip install 'edictum[{extra}]'")
+    return EdictumConfigError(
+        f"Keeping artifacts there needs the package {package}.",
+        hint=f"pip install 'edictum[{extra}]'",
+    )

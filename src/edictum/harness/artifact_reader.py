@@ -1,8 +1,9 @@
 """``read_artifact``: the tool by which a model reads parts of a stored output.
 
-Every answer fits a message, so reading never makes another artifact. What cannot be answered is said, not raised: an unknown id, a
-pattern that is no pattern, a pointer to nothing. A reader sees the artifacts of its own session only. Patterns run in time
-linear in the text (RE2); where RE2 is not installed they are plain text.
+Every answer fits a message, so reading never makes another artifact. What cannot be answered is
+said, not raised: an unknown id, a pattern that is no pattern, a pointer to nothing. A reader sees
+the artifacts of its own session only. Patterns run in time linear in the text (RE2); where RE2 is
+not installed they are plain text.
 """
 
 from __future__ import annotations
@@ -44,12 +45,15 @@ def make_reader(store: ArtifactStore, session_id: str) -> Callable[..., dict[str
     ) -> dict[str, Any]:
         """Read part of a stored output.
 
-        Give one of: offset and limit (characters), head or tail (lines), grep (a pattern; lines that match), or pointer (a JSON
-        pointer such as /items/0/name).
+        Give one of: offset and limit (characters), head or tail (lines), grep (a pattern; lines
+        that match), or pointer (a JSON pointer such as /items/0/name).
         """
         text = store.retrieve(artifact_id, session_id) if isinstance(artifact_id, str) else None
         if text is None:
-            return _error(f"There is no artifact {_brief(artifact_id)} in this session; it may have expired. Call the tool again.")
+            return _error(
+                f"There is no artifact {_brief(artifact_id)} in this session; it may have expired."
+                " Call the tool again."
+            )
         if pointer is not None:
             return _pointed(text, pointer)
         if grep is not None:
@@ -72,7 +76,9 @@ def _brief(value: Any) -> str:
     return shorten(show(value), 80)
 
 
-def _fit(text: str, answer: Callable[[str], dict[str, Any]], from_end: bool = False) -> dict[str, Any]:
+def _fit(
+    text: str, answer: Callable[[str], dict[str, Any]], from_end: bool = False
+) -> dict[str, Any]:
     """The answer with as much of the text as a message takes, in its escaped form."""
     part = text[-ANSWER_CHARS:] if from_end else text[:ANSWER_CHARS]
     while part and len(dumps(answer(part))) > ANSWER_CHARS:
@@ -128,7 +134,13 @@ def _grepped(text: str, pattern: str) -> dict[str, Any]:
             total += 1
             if len(found) < MAX_MATCHES:
                 start = _where(line, matches)
-                found.append({"line": number, "offset": offset + start, "text": line[start : start + MATCH_CHARS].rstrip("\r\n")})
+                found.append(
+                    {
+                        "line": number,
+                        "offset": offset + start,
+                        "text": line[start : start + MATCH_CHARS].rstrip("\r\n"),
+                    }
+                )
         offset += len(line)
     answer = {"matches": found, "total_matches": total, "matched_as": how}
     while found and len(dumps(answer)) > ANSWER_CHARS:
@@ -148,7 +160,10 @@ def _pointed(text: str, pointer: str) -> dict[str, Any]:
     except LookupError as exc:
         return _error(f"pointer {_brief(pointer)}: {exc.args[0]}")
     except (ValueError, RecursionError):
-        return _error("This artifact is not JSON, or nested too deeply; read it with offset and limit, head, tail or grep.")
+        return _error(
+            "This artifact is not JSON, or nested too deeply; read it with offset and limit, head,"
+            " tail or grep."
+        )
 
 
 def _shown(value: Any, pointer: str) -> dict[str, Any]:
@@ -157,7 +172,9 @@ def _shown(value: Any, pointer: str) -> dict[str, Any]:
         return answer
     about = _outline(value)
     shown = json.dumps(value, ensure_ascii=False)
-    return _fit(shown, lambda part: {"pointer": pointer, "truncated": True, **about, "content": part})
+    return _fit(
+        shown, lambda part: {"pointer": pointer, "truncated": True, **about, "content": part}
+    )
 
 
 def _outline(value: Any) -> dict[str, Any]:
@@ -166,11 +183,17 @@ def _outline(value: Any) -> dict[str, Any]:
         while len(dumps(keys)) > KEYS_CHARS:
             keys.pop()
         return {"type": "object", "keys": keys, "total_keys": len(value)}
-    return {"type": "list", "total_items": len(value)} if isinstance(value, list) else {"type": type(value).__name__}
+    return (
+        {"type": "list", "total_items": len(value)}
+        if isinstance(value, list)
+        else {"type": type(value).__name__}
+    )
 
 
 def resolve(value: Any, pointer: str) -> Any:
-    """The value that a JSON pointer (RFC 6901) names. Raises LookupError with a text that says where it ends."""
+    """The value that a JSON pointer (RFC 6901) names. Raises LookupError with a text that says
+    where it ends.
+    """
     if pointer and not pointer.startswith("/"):
         raise LookupError("a JSON pointer begins with a slash, or is empty for the whole")
     for token in pointer.split("/")[1:]:
@@ -181,7 +204,9 @@ def resolve(value: Any, pointer: str) -> Any:
 def _step(value: Any, token: str) -> Any:
     if isinstance(value, dict):
         if token not in value:
-            raise LookupError(f"there is no {_brief(token)}; there are: {shorten(', '.join(value), 300)}")
+            raise LookupError(
+                f"there is no {_brief(token)}; there are: {shorten(', '.join(value), 300)}"
+            )
         return value[token]
     if isinstance(value, list):
         if not INDEX.fullmatch(token) or int(token) >= len(value):

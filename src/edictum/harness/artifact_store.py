@@ -1,12 +1,14 @@
 """Outputs that are too large for a message.
 
-``store`` keeps the text and gives back an ``ArtifactRef``, whose id and summary go to the model; the model reads parts of it
-with ``read_artifact`` (see ``artifact_reader``). A write that fails raises ``ArtifactError``, so that nobody ever holds a
-reference to nothing: the harness then shows both ends of the output in line.
+``store`` keeps the text and gives back an ``ArtifactRef``, whose id and summary go to the model;
+the model reads parts of it with ``read_artifact`` (see ``artifact_reader``). A write that fails
+raises ``ArtifactError``, so that nobody ever holds a reference to nothing: the harness then shows
+both ends of the output in line.
 
-What is written has its secrets redacted. An artifact belongs to a session, expires, and counts against two quotas. Ids are not
-paths, and a session id never becomes one: it is hashed. One value holds both an artifact and what is known about it, so they
-cannot be separated by a crash, and a store keeps nothing in memory: several processes can use the same one.
+What is written has its secrets redacted. An artifact belongs to a session, expires, and counts
+against two quotas. Ids are not paths, and a session id never becomes one: it is hashed. One value
+holds both an artifact and what is known about it, so they cannot be separated by a crash, and a
+store keeps nothing in memory: several processes can use the same one.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ MAX_TOTAL_BYTES = 512 << 20
 SUMMARY_CHARS = 200
 PREVIEW_CHARS = 500
 NAME_CHARS = 256
-HEADER_BYTES = 16_384  # enough for the longest: two previews, a summary and two names, every character escaped
+HEADER_BYTES = (
+    16_384  # enough for the longest: two previews, a summary and two names, every character escaped
+)
 _ID = re.compile(r"art_[0-9a-f]{16}")
 _KEY = re.compile(r"[0-9a-f]{32}/art_[0-9a-f]{16}")
 
@@ -75,16 +79,27 @@ class ArtifactRef:
 
     def to_model_hint(self) -> dict[str, Any]:
         """What the model needs to go on: the id, what is in it, and how to read it."""
-        hint = "The output is too large for a message. Read parts of it with read_artifact: offset/limit, head, tail, grep or pointer."
-        return {"artifact_reference": self.artifact_id, "summary": self.summary, "size_bytes": self.size_bytes,
-                "chars": self.chars, "lines": self.lines, "kind": self.kind, "hint": hint}  # fmt: skip
+        hint = (
+            "The output is too large for a message. Read parts of it with read_artifact:"
+            " offset/limit, head, tail, grep or pointer."
+        )
+        return {
+            "artifact_reference": self.artifact_id,
+            "summary": self.summary,
+            "size_bytes": self.size_bytes,
+            "chars": self.chars,
+            "lines": self.lines,
+            "kind": self.kind,
+            "hint": hint,
+        }
 
 
 class ArtifactStore:
     """Keeps large outputs.
 
-    ``location`` is None (a private directory below the temporary one), a path, ``redis://...``, ``postgresql://...``, any URL that
-    fsspec knows, or an ``ArtifactBackend``. Its methods may block, and are safe to call from several threads.
+    ``location`` is None (a private directory below the temporary one), a path, ``redis://...``,
+    ``postgresql://...``, any URL that fsspec knows, or an ``ArtifactBackend``. Its methods may
+    block, and are safe to call from several threads.
     """
 
     def __init__(
@@ -103,14 +118,19 @@ class ArtifactStore:
         self._lock = threading.Lock()
         self.cleanup_expired()
 
-    def store(self, session_id: str, content: Any, tool_name: str, ttl_s: float | None = DEFAULT_TTL_S) -> ArtifactRef:
-        """Keep a content: text, JSON text, or any value. Raises ArtifactError if it could not be kept.
+    def store(
+        self, session_id: str, content: Any, tool_name: str, ttl_s: float | None = DEFAULT_TTL_S
+    ) -> ArtifactRef:
+        """Keep a content: text, JSON text, or any value. Raises ArtifactError if it could not be
+        kept.
 
         It expires after ``ttl_s`` seconds: None is the default, infinity is never.
         """
         ttl_s = _seconds(ttl_s)
         text, kind = readable(content, self._redaction)
-        ref = describe(f"art_{secrets.token_hex(8)}", session_id, text, kind, tool_name, self._now(), ttl_s)
+        ref = describe(
+            f"art_{secrets.token_hex(8)}", session_id, text, kind, tool_name, self._now(), ttl_s
+        )
         data = _encoded(json.dumps(asdict(ref), ensure_ascii=False)) + b"\n" + _encoded(text)
         with self._lock:
             try:
@@ -119,11 +139,15 @@ class ArtifactStore:
             except ArtifactError:
                 raise
             except Exception as exc:
-                raise ArtifactError(f"The output could not be stored: {type(exc).__name__}: {exc}") from exc
+                raise ArtifactError(
+                    f"The output could not be stored: {type(exc).__name__}: {exc}"
+                ) from exc
         return ref
 
     def retrieve(self, artifact_id: str, session_id: str | None = None) -> str | None:
-        """The whole text; None if it is unknown, expired, or of another session than the one given."""
+        """The whole text; None if it is unknown, expired, or of another session than the one
+        given.
+        """
         found = self._read(artifact_id, session_id, None)
         return None if found is None else found[1].decode("utf-8", "replace")
 
@@ -159,11 +183,19 @@ class ArtifactStore:
         sizes = self._list()
         session = sum(used for key, used in sizes if key.startswith(f"{folder}/"))
         if session + size > self._max_session:
-            return f"the session's artifacts would take {session + size} of {self._max_session} bytes"
+            return (
+                f"the session's artifacts would take {session + size} of {self._max_session} bytes"
+            )
         total = sum(used for _, used in sizes)
-        return f"all artifacts would take {total + size} of {self._max_total} bytes" if total + size > self._max_total else ""
+        return (
+            f"all artifacts would take {total + size} of {self._max_total} bytes"
+            if total + size > self._max_total
+            else ""
+        )
 
-    def _read(self, artifact_id: str, session_id: str | None, limit: int | None) -> tuple[ArtifactRef, bytes] | None:
+    def _read(
+        self, artifact_id: str, session_id: str | None, limit: int | None
+    ) -> tuple[ArtifactRef, bytes] | None:
         if not isinstance(artifact_id, str) or not _ID.fullmatch(artifact_id):
             return None
         found = self._header(self._key(artifact_id, session_id), limit)
@@ -172,10 +204,15 @@ class ArtifactStore:
     def _key(self, artifact_id: str, session_id: str | None) -> str:
         if session_id is not None:
             return f"{_folder(session_id)}/{artifact_id}"
-        return next((key for key, _ in self._list() if key.endswith(f"/{artifact_id}")), f"{_folder('')}/{artifact_id}")
+        return next(
+            (key for key, _ in self._list() if key.endswith(f"/{artifact_id}")),
+            f"{_folder('')}/{artifact_id}",
+        )
 
     def _list(self, prefix: str = "") -> list[tuple[str, int]]:
-        """Our keys only: a bucket or a directory may hold other things, and those are left alone."""
+        """Our keys only: a bucket or a directory may hold other things, and those are left
+        alone.
+        """
         return [(key, size) for key, size in self._backend.list(prefix) if _KEY.fullmatch(key)]
 
     def _header(self, key: str, limit: int | None) -> tuple[ArtifactRef, bytes] | None:
@@ -186,7 +223,11 @@ class ArtifactStore:
         try:
             return _ref(json.loads(header)), content
         except (ValueError, TypeError, OverflowError, RecursionError) as exc:
-            logger.warning("the artifact %s is damaged, and counts as not there: %s", key, shorten(str(exc), 200))
+            logger.warning(
+                "the artifact %s is damaged, and counts as not there: %s",
+                key,
+                shorten(str(exc), 200),
+            )
             return None
 
 
@@ -209,8 +250,15 @@ def _seconds(ttl_s: Any) -> float:
     """For how long to keep something. A time that is over when it begins is none at all."""
     if ttl_s is None:
         return DEFAULT_TTL_S
-    if isinstance(ttl_s, bool) or not isinstance(ttl_s, (int, float)) or (isinstance(ttl_s, float) and isnan(ttl_s)):
-        raise EdictumInputError(f"ttl_s is {shorten(show(ttl_s), 80)}.", hint="Pass seconds, None for the default, or math.inf for ever.")
+    if (
+        isinstance(ttl_s, bool)
+        or not isinstance(ttl_s, (int, float))
+        or (isinstance(ttl_s, float) and isnan(ttl_s))
+    ):
+        raise EdictumInputError(
+            f"ttl_s is {shorten(show(ttl_s), 80)}.",
+            hint="Pass seconds, None for the default, or math.inf for ever.",
+        )
     return float(max(0, ttl_s)) if ttl_s < LONGEST_S else inf
 
 
@@ -228,7 +276,8 @@ def _folder(session_id: str) -> str:
 def readable(content: Any, redaction: RedactionPolicy) -> tuple[str, str]:
     """A content as text that is easy to read in parts, without secrets, and whether it is JSON.
 
-    JSON is written with one item per line. The text of a tool that returned nothing but text is taken out of its wrapping.
+    JSON is written with one item per line. The text of a tool that returned nothing but text is
+    taken out of its wrapping.
     """
     value = content
     if isinstance(content, str):
@@ -243,7 +292,15 @@ def readable(content: Any, redaction: RedactionPolicy) -> tuple[str, str]:
     return json.dumps(redaction.redact_value(jsonable(value)), indent=1, ensure_ascii=False), "json"
 
 
-def describe(artifact_id: str, session_id: str, text: str, kind: str, tool_name: str, created_at: float, ttl_s: float) -> ArtifactRef:
+def describe(
+    artifact_id: str,
+    session_id: str,
+    text: str,
+    kind: str,
+    tool_name: str,
+    created_at: float,
+    ttl_s: float,
+) -> ArtifactRef:
     data = _encoded(text)
     lines = text.count("\n") + 1
     return ArtifactRef(
@@ -269,7 +326,9 @@ def _summary(text: str, kind: str, lines: int) -> str:
     shape = f", JSON {_shape(text)}" if kind == "json" else ""
     about = shorten(f"{counts}{shape}", 110)
     part = (SUMMARY_CHARS - len(about) - len(": '' ... ''")) // 2
-    head, tail = (" ".join(end.split())[:part] for end in (text[: 4 * part], text[-4 * part :][::-1]))
+    head, tail = (
+        " ".join(end.split())[:part] for end in (text[: 4 * part], text[-4 * part :][::-1])
+    )
     return f"{about}: '{head}' ... '{tail[::-1]}'"
 
 

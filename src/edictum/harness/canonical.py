@@ -1,7 +1,9 @@
-"""One text for equal arguments, so that the same call is recognised however it was written. It never raises.
+"""One text for equal arguments, so that the same call is recognised however it was written. It
+never raises.
 
-The form follows RFC 8785 where JSON reaches: sorted names, NFC text, one way to write a number (1 and 1.0 are one). Every value
-carries a mark of its type, so that ``{1: 2}`` and ``{"1": 2}`` differ, and every text its length, so that no two structures read alike.
+The form follows RFC 8785 where JSON reaches: sorted names, NFC text, one way to write a number (1
+and 1.0 are one). Every value carries a mark of its type, so that ``{1: 2}`` and ``{"1": 2}``
+differ, and every text its length, so that no two structures read alike.
 """
 
 from __future__ import annotations
@@ -19,25 +21,32 @@ SHORT = 256
 
 
 def canonical(value: Any) -> str:
-    """The canonical text of any value. Objects that JSON does not know are told apart by type and content as far as possible."""
+    """The canonical text of any value. Objects that JSON does not know are told apart by type and
+    content as far as possible.
+    """
     if value is None:
         return "None;"
     parts: list[str] = []
     try:
         _write(value, parts.append, 0)
-    except Exception:  # methods of foreign objects can raise anything; then only this very object is equal to itself
+    # methods of foreign objects can raise anything; then only this very object is equal to itself
+    except Exception:
         return f"!{type(value).__name__}:{id(value)}"
     return "".join(parts)
 
 
 def identity(arguments: Any) -> Hashable:
-    """A key that is equal for exactly those arguments whose canonical texts are equal. What is flat and short, as arguments nearly
-    always are, needs no text: its names and values are the key.
+    """A key that is equal for exactly those arguments whose canonical texts are equal. What is flat
+    and short, as arguments nearly always are, needs no text: its names and values are the key.
     """
     if type(arguments) is FlatDict:
         for name, value in arguments.items():
             kind = type(value)
-            if kind is not int and (kind is not str or len(value) > SHORT or not value.isascii()) and value is not None:
+            if (
+                kind is not int
+                and (kind is not str or len(value) > SHORT or not value.isascii())
+                and value is not None
+            ):
                 break
             if not name.isascii():
                 break
@@ -48,12 +57,18 @@ def identity(arguments: Any) -> Hashable:
 
 
 def _flat(arguments: Any) -> frozenset[tuple[str, Hashable]] | None:
-    """The same key, also for values that can be written in more than one way; None for what is not flat and short."""
-    if type(arguments) not in DICTS or not all(type(name) is str and type(value) in SIMPLE for name, value in arguments.items()):
+    """The same key, also for values that can be written in more than one way; None for what is not
+    flat and short.
+    """
+    if type(arguments) not in DICTS or not all(
+        type(name) is str and type(value) in SIMPLE for name, value in arguments.items()
+    ):
         return None
     names = [normal(name) for name in arguments]
     values = [_simple(value) for value in arguments.values()]
-    if any(type(value) is str and len(value) > SHORT for value in values) or len(set(names)) < len(names):
+    if any(type(value) is str and len(value) > SHORT for value in values) or len(set(names)) < len(
+        names
+    ):
         return None
     return frozenset(zip(names, values, strict=True))
 
@@ -67,7 +82,9 @@ def _simple(value: Any) -> Hashable:
     if kind is str:
         return normal(value)
     if kind is float:
-        return int(value) if value.is_integer() else (kind, repr(value))  # by its text, since nan is not equal to itself
+        return (
+            int(value) if value.is_integer() else (kind, repr(value))
+        )  # by its text, since nan is not equal to itself
     return (kind, value) if kind is bool else value  # True is equal to 1
 
 
@@ -81,8 +98,12 @@ def normal(text: str) -> str:
 
 
 def digest(*parts: str) -> str:
-    """A short, fixed-length name for texts; each is preceded by its length, so that they cannot run into each other."""
-    return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode("utf-8", "surrogatepass")).hexdigest()
+    """A short, fixed-length name for texts; each is preceded by its length, so that they cannot run
+    into each other.
+    """
+    return hashlib.sha256(
+        "".join(f"{len(part)}:{part}" for part in parts).encode("utf-8", "surrogatepass")
+    ).hexdigest()
 
 
 def _write(value: Any, put: Any, depth: int) -> None:

@@ -1,4 +1,6 @@
-"""What can be read off a function that becomes a tool: its name, its parameters and their hints, and whether calling it runs it."""
+"""What can be read off a function that becomes a tool: its name, its parameters and their hints,
+and whether calling it runs it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from edictum.errors import EdictumConfigError
 from edictum.harness.turn_budget import DeadlineToken
 
-LAZY: frozenset[type] = frozenset({GeneratorType, AsyncGeneratorType, map, filter})  # nothing of these has run yet
+LAZY: frozenset[type] = frozenset(
+    {GeneratorType, AsyncGeneratorType, map, filter}
+)  # nothing of these has run yet
 
 
 def unbound(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,7 +27,9 @@ def unbound(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def innermost(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that has the hints: the one that a partial is made from, or by which an object is called."""
+    """The function that has the hints: the one that a partial is made from, or by which an object
+    is called.
+    """
     function = unbound(function)
     if inspect.isroutine(function) or inspect.isclass(function):
         return function
@@ -52,23 +58,35 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(innermost(function), include_extras=True)
     except Exception as exc:
-        raise EdictumConfigError(f"tool {function!r}: its type hints cannot be read: {exc}.",
-                                 hint="Import what the hints name, or pass parameters={...}.") from exc  # fmt: skip
+        raise EdictumConfigError(
+            f"tool {function!r}: its type hints cannot be read: {exc}.",
+            hint="Import what the hints name, or pass parameters={...}.",
+        ) from exc
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The parameters that a model may name. What a partial has bound is bound: a model can neither see nor change it."""
+    """The parameters that a model may name. What a partial has bound is bound: a model can neither
+    see nor change it.
+    """
     bound = function.keywords if isinstance(function, partial) else {}
-    return {name: each for name, each in inspect.signature(function).parameters.items() if name not in bound}
+    return {
+        name: each
+        for name, each in inspect.signature(function).parameters.items()
+        if name not in bound
+    }
 
 
 def token_parameter(function: Callable[..., Any]) -> str | None:
-    """The parameter that gets the call's deadline, also of a function whose other hints cannot be read."""
+    """The parameter that gets the call's deadline, also of a function whose other hints cannot be
+    read.
+    """
     try:
         hints = hints_of(function)
     except EdictumConfigError:
         hints = getattr(innermost(function), "__annotations__", {})
-    return next((name for name, hint in hints.items() if name != "return" and _is_token(hint)), None)
+    return next(
+        (name for name, hint in hints.items() if name != "return" and _is_token(hint)), None
+    )
 
 
 def _is_token(hint: Any) -> bool:

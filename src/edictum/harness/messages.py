@@ -1,4 +1,6 @@
-"""What goes to a model and what comes back, in one shape: that of OpenAI-style messages. Ready-made models translate from it."""
+"""What goes to a model and what comes back, in one shape: that of OpenAI-style messages. Ready-made
+models translate from it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class ModelReply:
 
 
 def as_reply(answer: Any) -> ModelReply:
-    """What a model callable returned: a ModelReply, a text, a pair of text and calls, or a dict with ``text`` and ``tool_calls``."""
+    """What a model callable returned: a ModelReply, a text, a pair of text and calls, or a dict
+    with ``text`` and ``tool_calls``.
+    """
     if isinstance(answer, ModelReply):
         return ModelReply(_text(answer.text), _requests(answer.tool_calls), _usage(answer.usage))
     if answer is None or isinstance(answer, str):
@@ -47,13 +51,18 @@ def as_reply(answer: Any) -> ModelReply:
         answer = (answer.get("text") or answer.get("content") or "", answer.get("tool_calls") or ())
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], (str, type(None))):
         return ModelReply(_text(answer[0]), _requests(answer[1]))
-    raise EdictumInputError(f"The model returned {type(answer).__name__}.", hint="Return a ModelReply, a text, or (text, tool_calls).")
+    raise EdictumInputError(
+        f"The model returned {type(answer).__name__}.",
+        hint="Return a ModelReply, a text, or (text, tool_calls).",
+    )
 
 
 def _text(text: Any) -> str:
     if isinstance(text, (str, type(None))):
         return whole(text or "")
-    raise EdictumInputError(f"The text of a ModelReply is {type(text).__name__}.", hint="Pass a str.")
+    raise EdictumInputError(
+        f"The text of a ModelReply is {type(text).__name__}.", hint="Pass a str."
+    )
 
 
 def _requests(calls: Any) -> tuple[ToolCallRequest, ...]:
@@ -67,14 +76,18 @@ def _usage(usage: Any) -> Usage:
 
 
 def as_request(call: Any, number: int = 0) -> ToolCallRequest:
-    """One call as models write it: a ToolCallRequest, or a dict, flat or OpenAI-style. Without an id it gets its number.
+    """One call as models write it: a ToolCallRequest, or a dict, flat or OpenAI-style. Without an
+    id it gets its number.
 
     It is a new one in any case, so that a call which is asked for twice is two calls.
     """
     if isinstance(call, ToolCallRequest):
         return ToolCallRequest(_id(call.id, number), _name(call.name), call.arguments)
     if not isinstance(call, Mapping):
-        raise EdictumInputError(f"A tool call is {type(call).__name__}.", hint="Return ToolCallRequest(id, name, arguments).")
+        raise EdictumInputError(
+            f"A tool call is {type(call).__name__}.",
+            hint="Return ToolCallRequest(id, name, arguments).",
+        )
     function = call.get("function")
     inner = function if isinstance(function, Mapping) else call
     arguments = inner.get("arguments", inner.get("args", inner.get("input")))
@@ -86,7 +99,9 @@ def _id(given: Any, number: int) -> str:
 
 
 def _name(given: Any) -> str:
-    """The name, if it is one; otherwise a word that providers take in a message, and that no tool has."""
+    """The name, if it is one; otherwise a word that providers take in a message, and that no tool
+    has.
+    """
     return given if isinstance(given, str) and given else NOT_A_NAME
 
 
@@ -94,7 +109,11 @@ def assistant_message(reply: ModelReply) -> Message:
     message: Message = {"role": "assistant", "content": reply.text}
     if reply.tool_calls:
         message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": whole(call.name), "arguments": _as_text(call.arguments)}}
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": whole(call.name), "arguments": _as_text(call.arguments)},
+            }
             for call in reply.tool_calls
         ]
     return message
@@ -110,16 +129,24 @@ def note(text: str) -> Message:
 
 
 def _as_text(arguments: Any) -> str:
-    return whole(arguments) if isinstance(arguments, str) else dumps(arguments if arguments is not None else {})
+    return (
+        whole(arguments)
+        if isinstance(arguments, str)
+        else dumps(arguments if arguments is not None else {})
+    )
 
 
 def whole(text: str) -> str:
-    """The text without halves of characters (lone surrogates). A model can write them, and no client can send them back to it."""
+    """The text without halves of characters (lone surrogates). A model can write them, and no
+    client can send them back to it.
+    """
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def parsed(arguments: Any) -> dict[str, Any]:
-    """Arguments as an object, for providers that take no other; what is none is shown under one name."""
+    """Arguments as an object, for providers that take no other; what is none is shown under one
+    name.
+    """
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
         value = json.loads(whole(json.dumps(value, ensure_ascii=False)))

@@ -1,7 +1,9 @@
-"""ToolScheduler: the calls of one step as waves. Calls of a wave may run side by side; waves run one after the other.
+"""ToolScheduler: the calls of one step as waves. Calls of a wave may run side by side; waves run
+one after the other.
 
-Two calls share a wave only when no resource of one conflicts with a resource of the other, and at most one of them writes: writes
-keep their order, and no read moves across a write. A tool nobody knows runs alone.
+Two calls share a wave only when no resource of one conflicts with a resource of the other, and at
+most one of them writes: writes keep their order, and no read moves across a write. A tool nobody
+knows runs alone.
 """
 
 from __future__ import annotations
@@ -50,7 +52,11 @@ class _Wave:
     closed: bool = False
 
     def takes(self, keys: Sequence[ResourceKey], writes: bool) -> bool:
-        return not self.closed and not (self.writes and writes) and not any(a.conflicts_with(b) for a in keys for b in self.keys)
+        return (
+            not self.closed
+            and not (self.writes and writes)
+            and not any(a.conflicts_with(b) for a in keys for b in self.keys)
+        )
 
 
 class ToolScheduler:
@@ -58,10 +64,15 @@ class ToolScheduler:
 
     def __init__(self, max_width: int = MAX_WIDTH) -> None:
         if isinstance(max_width, bool) or not isinstance(max_width, int) or max_width < 1:
-            raise EdictumConfigError(f"ToolScheduler: max_width is {max_width!r}.", hint="Use a whole number of 1 or more.")
+            raise EdictumConfigError(
+                f"ToolScheduler: max_width is {max_width!r}.",
+                hint="Use a whole number of 1 or more.",
+            )
         self._max_width = max_width
 
-    def schedule(self, calls: Sequence[Call], tools: ToolRegistry, parallel_enabled: bool = True) -> list[ToolWave]:
+    def schedule(
+        self, calls: Sequence[Call], tools: ToolRegistry, parallel_enabled: bool = True
+    ) -> list[ToolWave]:
         waves: list[_Wave] = []
         for call in calls:
             self._place(call, tools, waves, parallel_enabled)
@@ -73,7 +84,11 @@ class ToolScheduler:
             waves.append(_Wave([call], closed=True))
             return
         keys, writes = _keys(spec, arguments), not spec.is_read
-        if not waves or len(waves[-1].calls) >= self._max_width or not waves[-1].takes(keys, writes):
+        if (
+            not waves
+            or len(waves[-1].calls) >= self._max_width
+            or not waves[-1].takes(keys, writes)
+        ):
             waves.append(_Wave())
         wave = waves[-1]
         wave.calls.append(call)
@@ -82,7 +97,9 @@ class ToolScheduler:
 
 
 def _keys(spec: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[ResourceKey]:
-    """The resources of a call, by the arguments with which it will run: repaired, and with the defaults of those left out."""
+    """The resources of a call, by the arguments with which it will run: repaired, and with the
+    defaults of those left out.
+    """
     try:
         checked = VALIDATOR.validate(spec, arguments)
     except Exception:  # a schema that is none; the gate says so

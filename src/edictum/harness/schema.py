@@ -1,4 +1,6 @@
-"""JSON Schemas from type hints, by pydantic; and compiled validators, by jsonschema-rs. Both are loaded on first use."""
+"""JSON Schemas from type hints, by pydantic; and compiled validators, by jsonschema-rs. Both are
+loaded on first use.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,31 @@ FOREIGN = "[not fetched]"
 
 
 def schemas_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """``parameters``, ``returns``, ``typed`` and ``token_parameter`` of a ToolSpec, from a function's type hints."""
+    """``parameters``, ``returns``, ``typed`` and ``token_parameter`` of a ToolSpec, from a
+    function's type hints.
+    """
     hints, token = hints_of(function), token_parameter(function)
     fields: dict[str, Any] = {}
     for name, parameter in parameters_of(function).items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise EdictumConfigError(f"tool {function!r}: parameter {name!r} cannot be named by a model.",
-                                     hint="Give each parameter a name and a type, or pass parameters={...}.")  # fmt: skip
+        if parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+            parameter.POSITIONAL_ONLY,
+        ):
+            raise EdictumConfigError(
+                f"tool {function!r}: parameter {name!r} cannot be named by a model.",
+                hint="Give each parameter a name and a type, or pass parameters={...}.",
+            )
         if name != token:
             default = ... if parameter.default is parameter.empty else parameter.default
             fields[name] = (readable(hints.get(name, Any)), default)
     parameters = _object_schema(function, fields)
-    return {"parameters": parameters, "returns": _result_schema(hints), "typed": _typed(function, fields), "token_parameter": token}
+    return {
+        "parameters": parameters,
+        "returns": _result_schema(hints),
+        "typed": _typed(function, fields),
+        "token_parameter": token,
+    }
 
 
 def _typed(function: Callable[..., Any], fields: dict[str, Any]) -> TypedFunction | None:
@@ -44,13 +59,17 @@ def _typed(function: Callable[..., Any], fields: dict[str, Any]) -> TypedFunctio
 
 
 def _result_schema(hints: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema of the result, if its hint says something that can be held against a result as JSON. One that does not is no error."""
+    """The schema of the result, if its hint says something that can be held against a result as
+    JSON. One that does not is no error.
+    """
     hint = hints.get("return")
     if hint is None or hint is NoneType or not _is_json_type(hint):
         return None
     pydantic = _pydantic()
     try:
-        schema: dict[str, Any] = pydantic.TypeAdapter(hint).json_schema(mode="serialization", by_alias=False)
+        schema: dict[str, Any] = pydantic.TypeAdapter(hint).json_schema(
+            mode="serialization", by_alias=False
+        )
     except Exception:
         return None
     schema.pop("title", None)
@@ -61,15 +80,21 @@ PLAIN_TYPES = (str, int, float, bool, list, dict, tuple, NoneType, Any)
 
 
 def _is_json_type(hint: Any, within: tuple[Any, ...] = ()) -> bool:
-    """Whether values of this type look in JSON as pydantic's schema says. Other types may be written otherwise by us and by it."""
+    """Whether values of this type look in JSON as pydantic's schema says. Other types may be
+    written otherwise by us and by it.
+    """
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal or hint in within:
         return True
     if origin is Annotated:
         return _is_json_type(inner[0], within)
     if origin is not None:
-        return origin in (list, dict, tuple, Union, UnionType) and all(part is ... or _is_json_type(part, within) for part in inner)
-    if is_dataclass(hint) or hasattr(hint, "__required_keys__") or hasattr(hint, "model_fields"):  # of a TypedDict, of a pydantic model
+        return origin in (list, dict, tuple, Union, UnionType) and all(
+            part is ... or _is_json_type(part, within) for part in inner
+        )
+    if (
+        is_dataclass(hint) or hasattr(hint, "__required_keys__") or hasattr(hint, "model_fields")
+    ):  # of a TypedDict, of a pydantic model
         return all(_is_json_type(part, (*within, hint)) for part in fields_of(hint))
     return hint in PLAIN_TYPES or (isinstance(hint, type) and issubclass(hint, Enum))
 
@@ -77,29 +102,46 @@ def _is_json_type(hint: Any, within: tuple[Any, ...] = ()) -> bool:
 def _object_schema(function: Callable[..., Any], fields: dict[str, Any]) -> dict[str, Any]:
     pydantic = _pydantic()
     try:
-        aliases = {f"p{number}_": (hint, pydantic.Field(default, alias=name))
-                   for number, (name, (hint, default)) in enumerate(fields.items())}  # fmt: skip
+        aliases = {
+            f"p{number}_": (hint, pydantic.Field(default, alias=name))
+            for number, (name, (hint, default)) in enumerate(fields.items())
+        }
         config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=False)
         model = pydantic.create_model("Arguments", __config__=config, **aliases)
         schema: dict[str, Any] = model.model_json_schema(by_alias=True)
     except Exception as exc:
-        raise EdictumConfigError(f"tool {getattr(function, '__name__', function)!r}: no schema can be made from its type hints: {exc}.",
-                                 hint="Use types that JSON knows, or pass parameters={...}.") from exc  # fmt: skip
+        raise EdictumConfigError(
+            f"tool {getattr(function, '__name__', function)!r}: no schema can be made from its type"
+            f" hints: {exc}.",
+            hint="Use types that JSON knows, or pass parameters={...}.",
+        ) from exc
     schema.pop("title", None)
     for each in schema.get("properties", {}).values():
         each.pop("title", None)
     return schema
 
 
-def defaults_of(parameters: Mapping[str, Any], function: Callable[..., Any] | None) -> dict[str, Any]:
-    """What arguments are when they are left out: those defaults of a schema that the function has as well, value and type alike.
+def defaults_of(
+    parameters: Mapping[str, Any], function: Callable[..., Any] | None
+) -> dict[str, Any]:
+    """What arguments are when they are left out: those defaults of a schema that the function has
+    as well, value and type alike.
 
-    A default that JSON writes otherwise (an Enum, a date) is left to the function. None is as good as nothing.
+    A default that JSON writes otherwise (an Enum, a date) is left to the function. None is as good
+    as nothing.
     """
     properties = parameters.get("properties")
-    stated = {name: each["default"] for name, each in properties.items() if _has_default(each)} if isinstance(properties, Mapping) else {}
+    stated = (
+        {name: each["default"] for name, each in properties.items() if _has_default(each)}
+        if isinstance(properties, Mapping)
+        else {}
+    )
     own = _own_defaults(function) if function is not None and stated else stated
-    return {name: value for name, value in stated.items() if name in own and type(own[name]) is type(value) and own[name] == value}
+    return {
+        name: value
+        for name, value in stated.items()
+        if name in own and type(own[name]) is type(value) and own[name] == value
+    }
 
 
 def _has_default(schema: Any) -> bool:
@@ -108,13 +150,19 @@ def _has_default(schema: Any) -> bool:
         return False
     try:
         return bool(validator_for(schema).is_valid(schema["default"]))
-    except (EdictumConfigError, ValueError):  # it refers to another part of the schema, or is no JSON
+    except (
+        EdictumConfigError,
+        ValueError,
+    ):  # it refers to another part of the schema, or is no JSON
         return False
 
 
 def _own_defaults(function: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+        return {
+            name: parameter.default
+            for name, parameter in inspect.signature(function).parameters.items()
+        }
     except (TypeError, ValueError):  # a builtin
         return {}
 
@@ -123,7 +171,9 @@ def _pydantic() -> Any:
     try:
         import pydantic
     except ImportError as exc:
-        raise EdictumConfigError("@tool makes schemas from type hints with pydantic, which is not installed.", hint=HINT) from exc
+        raise EdictumConfigError(
+            "@tool makes schemas from type hints with pydantic, which is not installed.", hint=HINT
+        ) from exc
     return pydantic
 
 
@@ -142,13 +192,19 @@ def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
         pass
     try:
         first = next(validator.iter_errors(jsonable(value)), None)
-    except ValueError:  # half a character, as in names of files: the validator cannot read it, and it is text all the same
+    # half a character, as in names of files: the validator cannot read it, and it is text all the
+    # same
+    except ValueError:
         return None
     return None if first is None else str(first.message)
 
 
-def judge_of(schema: Mapping[str, Any] | None, fitting: frozenset[type]) -> Callable[[Any], str | None]:
-    """Tells why a result is a failure: it says so itself, or it is not what the tool promised to return."""
+def judge_of(
+    schema: Mapping[str, Any] | None, fitting: frozenset[type]
+) -> Callable[[Any], str | None]:
+    """Tells why a result is a failure: it says so itself, or it is not what the tool promised to
+    return.
+    """
     if schema is None:
         return _says_itself
     at_once = fitting - {dict}  # a dict may say that it is an error
@@ -161,7 +217,11 @@ def judge_of(schema: Mapping[str, Any] | None, fitting: frozenset[type]) -> Call
         if type(value) in LAZY:
             return _not_run(value)
         wrong = misfit(schema, value)
-        return None if wrong is None else Misfit(f"The result does not fit the tool's schema: {shorten(wrong, 300)}")
+        return (
+            None
+            if wrong is None
+            else Misfit(f"The result does not fit the tool's schema: {shorten(wrong, 300)}")
+        )
 
     return judge
 
@@ -174,7 +234,10 @@ def _says_itself(value: Any) -> str | None:
 
 
 def _not_run(value: Any) -> Misfit:
-    return Misfit(f"The tool returned a {type(value).__name__}, of which nothing has run. It must return a list, or what it has found.")
+    return Misfit(
+        f"The tool returned a {type(value).__name__}, of which nothing has run. It must return a"
+        " list, or what it has found."
+    )
 
 
 def know_result(schema: Mapping[str, Any] | None) -> None:
@@ -184,15 +247,27 @@ def know_result(schema: Mapping[str, Any] | None) -> None:
 
 
 _RESULTS: dict[int, tuple[Mapping[str, Any], Any]] = {}
-TYPES_OF = {"string": str, "integer": int, "number": int, "boolean": bool, "null": NoneType, "object": dict, "array": list}
+TYPES_OF = {
+    "string": str,
+    "integer": int,
+    "number": int,
+    "boolean": bool,
+    "null": NoneType,
+    "object": dict,
+    "array": list,
+}
 
 
 def fitting_types(schema: Mapping[str, Any] | None) -> frozenset[type]:
-    """The types whose values fit a schema that asks for a type and nothing else, whatever is in them."""
+    """The types whose values fit a schema that asks for a type and nothing else, whatever is in
+    them.
+    """
     if schema is None:
         return frozenset()
     more = {name for name in schema if name not in ("type", "title", "description")}
-    open_ended = not more or (more == {"additionalProperties"} and schema["additionalProperties"] is True)
+    open_ended = not more or (
+        more == {"additionalProperties"} and schema["additionalProperties"] is True
+    )
     kind = TYPES_OF.get(str(schema.get("type"))) if open_ended else None
     return frozenset() if kind is None else frozenset({kind})
 
@@ -207,7 +282,9 @@ def _compiled(text: str) -> Any:
     try:
         import jsonschema_rs
     except ImportError as exc:
-        raise EdictumConfigError("Arguments are validated with jsonschema-rs, which is not installed.", hint=HINT) from exc
+        raise EdictumConfigError(
+            "Arguments are validated with jsonschema-rs, which is not installed.", hint=HINT
+        ) from exc
     import json
 
     try:
@@ -215,12 +292,19 @@ def _compiled(text: str) -> Any:
     except ValueError as exc:
         said, foreign, uri = str(exc).partition(FOREIGN)
         if foreign:
-            raise EdictumConfigError(f"This JSON Schema refers to {shorten(uri.split()[0], 300)}, and what is elsewhere is not fetched.",
-                                     hint="Put it into the schema's '$defs' and refer to '#/$defs/<name>'.") from exc  # fmt: skip
+            raise EdictumConfigError(
+                f"This JSON Schema refers to {shorten(uri.split()[0], 300)}, and what is elsewhere"
+                " is not fetched.",
+                hint="Put it into the schema's '$defs' and refer to '#/$defs/<name>'.",
+            ) from exc
         why = shorten(said.partition("\n")[0].rstrip("."), 500)
-        raise EdictumConfigError(f"This is not a JSON Schema: {why}.", hint="Pass a schema of type object.") from exc
+        raise EdictumConfigError(
+            f"This is not a JSON Schema: {why}.", hint="Pass a schema of type object."
+        ) from exc
 
 
 def _not_fetched(uri: str) -> Any:
-    """Schemas come from servers as well: one must not make this process open an address, or a file, for it."""
+    """Schemas come from servers as well: one must not make this process open an address, or a file,
+    for it.
+    """
     raise LookupError(f"{FOREIGN} {uri}")

@@ -29,7 +29,8 @@ class ToolCallRequest:
 
 
 class BoundedToolExecutor:
-    """Runs the calls of turns, governed by a guard. It keeps nothing of a turn, so one serves parallel calls and parallel turns.
+    """Runs the calls of turns, governed by a guard. It keeps nothing of a turn, so one serves
+    parallel calls and parallel turns.
 
     Without a ``guard`` calls are bounded and recorded, but no contract and no limit judges them.
     """
@@ -50,7 +51,10 @@ class BoundedToolExecutor:
         check_store(artifact_store)
         check_cap(tool_timeout_cap_s)
         if guard is not None and execution is not None:
-            raise EdictumConfigError("execution is given beside a guard.", hint="Give it to the guard: Edictum(execution=...).")
+            raise EdictumConfigError(
+                "execution is given beside a guard.",
+                hint="Give it to the guard: Edictum(execution=...).",
+            )
         self.guard = guard if guard is not None else _ungoverned(execution)
         self.artifact_store = artifact_store
         self._validator = validator
@@ -60,9 +64,16 @@ class BoundedToolExecutor:
             _check_schemas(spec)
 
     def turn(
-        self, state: TurnState, *, budget: TurnBudget | None = None, tool_timeout_cap_s: float | None = None, web_mode: str = "on"
+        self,
+        state: TurnState,
+        *,
+        budget: TurnBudget | None = None,
+        tool_timeout_cap_s: float | None = None,
+        web_mode: str = "on",
     ) -> Turn:
-        """The turn that this state belongs to, with this executor's tools and store. ``tool_timeout_cap_s=None``: the executor's own."""
+        """The turn that this state belongs to, with this executor's tools and store.
+        ``tool_timeout_cap_s=None``: the executor's own.
+        """
         return Turn(
             state,
             self.tools,
@@ -75,18 +86,24 @@ class BoundedToolExecutor:
         )
 
     def execute(self, call: ToolCallRequest, state: TurnState, **options: Any) -> ToolOutcome:
-        """Run one call; never raises for the tool's fault. Options: ``budget``, ``tool_timeout_cap_s``, ``web_mode``."""
+        """Run one call; never raises for the tool's fault. Options: ``budget``,
+        ``tool_timeout_cap_s``, ``web_mode``.
+        """
         turn = self.turn(state, **options)
         return self.guard.dispatch_sync(call.name, call.arguments, turn=turn, call_id=call.id)
 
-    async def aexecute(self, call: ToolCallRequest, state: TurnState, **options: Any) -> ToolOutcome:
+    async def aexecute(
+        self, call: ToolCallRequest, state: TurnState, **options: Any
+    ) -> ToolOutcome:
         """As ``execute``, for asynchronous callers."""
         turn = self.turn(state, **options)
         return await self.guard.dispatch(call.name, call.arguments, turn=turn, call_id=call.id)
 
 
 def _check_schemas(spec: ToolSpec) -> None:
-    """A schema that is none is reported before a turn begins: in the middle of one, the tool may have run by then."""
+    """A schema that is none is reported before a turn begins: in the middle of one, the tool may
+    have run by then.
+    """
     try:
         known_of(spec)
         know_result(spec.returns)
@@ -95,4 +112,6 @@ def _check_schemas(spec: ToolSpec) -> None:
 
 
 def _ungoverned(execution: Any) -> Edictum:
-    return Edictum(limits=OperationLimits(max_attempts=None, max_tool_calls=None), execution=execution)
+    return Edictum(
+        limits=OperationLimits(max_attempts=None, max_tool_calls=None), execution=execution
+    )

@@ -1,4 +1,6 @@
-"""ToolRegistry: the tools of a turn by name; and ``@tool``, which makes a ToolSpec from a typed function."""
+"""ToolRegistry: the tools of a turn by name; and ``@tool``, which makes a ToolSpec from a typed
+function.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from edictum.success import error_key
 
 
 class ToolRegistry:
-    """The tools that a turn may use. One description per name; there is no second place that could disagree."""
+    """The tools that a turn may use. One description per name; there is no second place that could
+    disagree.
+    """
 
     def __init__(self, tools: Iterable[ToolSpec | Callable[..., Any]] = ()) -> None:
         self._specs: dict[str, ToolSpec] = {}
@@ -32,7 +36,10 @@ class ToolRegistry:
         """Add a tool: a ToolSpec, or a typed function with the settings of ``@tool``."""
         spec = candidate if isinstance(candidate, ToolSpec) else tool(**settings)(candidate)
         if spec.name in self._specs:
-            raise EdictumConfigError(f"The tool {spec.name!r} is registered already.", hint="Give each tool a name of its own.")
+            raise EdictumConfigError(
+                f"The tool {spec.name!r} is registered already.",
+                hint="Give each tool a name of its own.",
+            )
         self._specs[spec.name] = spec
         return spec
 
@@ -55,7 +62,9 @@ class ToolRegistry:
         registry = ToolRegistry()
         for name in self._specs:
             known = self.known.get(name)
-            known = known if known is not None and known.policy is policy else self.under(policy, name)
+            known = (
+                known if known is not None and known.policy is policy else self.under(policy, name)
+            )
             registry._specs[name] = known.spec  # type: ignore[union-attr]  # it is registered, so it is known
         return registry
 
@@ -63,8 +72,10 @@ class ToolRegistry:
         """Refuse names of verifying tools that are not there."""
         for spec in self:
             if spec.verify is not None and spec.verify not in self._specs:
-                raise EdictumConfigError(f"tool {spec.name!r}: verify names {spec.verify!r}, which is not registered.",
-                                         hint="Register the tool that verifies as well.")  # fmt: skip
+                raise EdictumConfigError(
+                    f"tool {spec.name!r}: verify names {spec.verify!r}, which is not registered.",
+                    hint="Register the tool that verifies as well.",
+                )
 
     def __iter__(self) -> Iterator[ToolSpec]:
         return iter(self._specs.values())
@@ -80,17 +91,22 @@ class ToolRegistry:
 class KnownTool:
     """A tool, and what every call of it asks for, worked out once.
 
-    In ``plan`` and ``spec`` the policy and the tool's own spec have been brought together: the more careful of the two counts.
+    In ``plan`` and ``spec`` the policy and the tool's own spec have been brought together: the more
+    careful of the two counts.
     """
 
     policy: Policy
     spec: ToolSpec  # of a tool that is not known, None: no call of it gets so far
     plan: Plan
-    fits: Callable[[Mapping[str, Any]], bool]  # whether arguments fit the schema; False, or an exception, may mean something else
+    fits: Callable[
+        [Mapping[str, Any]], bool
+    ]  # whether arguments fit the schema; False, or an exception, may mean something else
     schema: KnownSchema | None  # where it has defaults to be filled in
     judge: Callable[[Any], str | None]  # why a result is a failure
     body: Callable[..., Any] | None  # the tool's own function, which is called with JSON
-    function: Callable[..., Any] | None  # who hands over this, or the tool as it was registered, means that body
+    function: (
+        Callable[..., Any] | None
+    )  # who hands over this, or the tool as it was registered, means that body
     tool: ToolSpec | None
 
 
@@ -103,7 +119,17 @@ def know(spec: ToolSpec, policy: Policy) -> KnownTool:
         schema = known_of(spec)
     except EdictumConfigError:
         return KnownTool(policy, spec, plan, _never, None, judge, spec.body, spec.function, given)
-    return KnownTool(policy, spec, plan, schema.fits, schema if schema.defaults else None, judge, spec.body, spec.function, given)
+    return KnownTool(
+        policy,
+        spec,
+        plan,
+        schema.fits,
+        schema if schema.defaults else None,
+        judge,
+        spec.body,
+        spec.function,
+        given,
+    )
 
 
 def not_known(name: str, policy: Policy) -> KnownTool:
@@ -112,11 +138,18 @@ def not_known(name: str, policy: Policy) -> KnownTool:
 
 
 def _as_careful_as(entry: ToolEntry, spec: ToolSpec) -> ToolSpec:
-    """The spec, with the effect that the policy knows of: what a turn repeats, replays and runs side by side depends on it."""
+    """The spec, with the effect that the policy knows of: what a turn repeats, replays and runs
+    side by side depends on it.
+    """
     if (entry.side_effect, entry.idempotent) == (spec.side_effect, spec.idempotent):
         return spec
     again = entry.idempotent or entry.side_effect in READS
-    return replace(spec, side_effect=entry.side_effect, idempotent=entry.idempotent, max_retries=spec.max_retries if again else 0)
+    return replace(
+        spec,
+        side_effect=entry.side_effect,
+        idempotent=entry.idempotent,
+        max_retries=spec.max_retries if again else 0,
+    )
 
 
 def _never(_arguments: Mapping[str, Any]) -> bool:
@@ -125,7 +158,9 @@ def _never(_arguments: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DecoratedFunction:
-    """A function by the name under which its module holds a ToolSpec: another process finds it there, and not under its own."""
+    """A function by the name under which its module holds a ToolSpec: another process finds it
+    there, and not under its own.
+    """
 
     module: str
     name: str
@@ -142,7 +177,9 @@ class DecoratedFunction:
 
 @dataclass(frozen=True, slots=True)
 class TypedElsewhere:
-    """A function that can be sent as it is. How its arguments are read cannot, so that is worked out where it runs."""
+    """A function that can be sent as it is. How its arguments are read cannot, so that is worked
+    out where it runs.
+    """
 
     function: Callable[..., Any]
 
@@ -164,8 +201,12 @@ def _typed_once(function: Callable[..., Any]) -> TypedFunction:
 
 
 def sendable(body: Callable[..., Any]) -> Callable[..., Any]:
-    """A tool's body as it can be sent to another process. ``@tool`` has taken the place of the function it decorates."""
-    named = DecoratedFunction(getattr(body, "__module__", "") or "", getattr(body, "__qualname__", ""))
+    """A tool's body as it can be sent to another process. ``@tool`` has taken the place of the
+    function it decorates.
+    """
+    named = DecoratedFunction(
+        getattr(body, "__module__", "") or "", getattr(body, "__qualname__", "")
+    )
     try:
         spec = named.spec() if named.module and named.name else None
     except Exception:  # a module that cannot be imported: whoever sends the function will say so
@@ -188,16 +229,21 @@ def tool(function: Callable[..., Any], /) -> ToolSpec: ...
 
 
 @overload
-def tool(description: str | None = None, /, **settings: Any) -> Callable[[Callable[..., Any]], ToolSpec]: ...
+def tool(
+    description: str | None = None, /, **settings: Any
+) -> Callable[[Callable[..., Any]], ToolSpec]: ...
 
 
 def tool(first: Any = None, /, **settings: Any) -> Any:
-    """Make a ToolSpec from a typed function: ``@tool``, ``@tool("what it does")`` or ``@tool(side_effect="read", timeout_s=5)``.
+    """Make a ToolSpec from a typed function: ``@tool``, ``@tool("what it does")`` or
+    ``@tool(side_effect="read", timeout_s=5)``.
 
-    The schemas of arguments and result come from the type hints, the description from the docstring; a result that does not fit is a
-    failure (``returns=None`` turns that off). In a turn the function is called with what its hints name: a date, an Enum, a model, where
-    JSON has a text or an object. A parameter annotated ``DeadlineToken`` receives the call's deadline and is no part of the schema.
-    Coroutine functions run as tasks and others in threads, unless ``isolation`` says otherwise.
+    The schemas of arguments and result come from the type hints, the description from the
+    docstring; a result that does not fit is a failure (``returns=None`` turns that off). In a turn
+    the function is called with what its hints name: a date, an Enum, a model, where JSON has a text
+    or an object. A parameter annotated ``DeadlineToken`` receives the call's deadline and is no
+    part of the schema. Coroutine functions run as tasks and others in threads, unless ``isolation``
+    says otherwise.
     """
     if callable(first):
         return _spec_of(first, {})
@@ -207,6 +253,14 @@ def tool(first: Any = None, /, **settings: Any) -> Any:
 
 
 def _spec_of(function: Callable[..., Any], settings: dict[str, Any]) -> ToolSpec:
-    found: dict[str, Any] = {"name": name_of(function), "description": description_of(function), "function": function}
-    found |= {"token_parameter": token_parameter(function)} if "parameters" in settings else schemas_of(function)
+    found: dict[str, Any] = {
+        "name": name_of(function),
+        "description": description_of(function),
+        "function": function,
+    }
+    found |= (
+        {"token_parameter": token_parameter(function)}
+        if "parameters" in settings
+        else schemas_of(function)
+    )
     return ToolSpec(**{**found, **settings})

@@ -2,9 +2,9 @@
 
     model -> calls -> waves -> outcomes -> tool messages -> model ...
 
-Whatever happens, every call that the model asked for gets its tool message, in the order of the calls, and the turn ends in time.
-When steps, calls or time run out, the model is asked once more, without tools, for the answer it can give; the reserve of the
-budget is kept for that.
+Whatever happens, every call that the model asked for gets its tool message, in the order of the
+calls, and the turn ends in time. When steps, calls or time run out, the model is asked once more,
+without tools, for the answer it can give; the reserve of the budget is kept for that.
 """
 
 from __future__ import annotations
@@ -30,14 +30,26 @@ from edictum.guard import Edictum
 from edictum.harness.artifact_reader import READER, make_reader
 from edictum.harness.canonical import canonical
 from edictum.harness.given import check_parts, check_store, messages_of, tools_of
-from edictum.harness.messages import Message, ModelReply, as_reply, assistant_message, note, tool_message
+from edictum.harness.messages import (
+    Message,
+    ModelReply,
+    as_reply,
+    assistant_message,
+    note,
+    tool_message,
+)
 from edictum.harness.scheduler import ToolScheduler
 from edictum.harness.tool_executor import BoundedToolExecutor, ToolCallRequest
 from edictum.harness.tool_registry import ToolRegistry
 from edictum.harness.tool_spec import ToolSpec
 from edictum.harness.turn_budget import TurnBudget, counted
 from edictum.harness.turn_state import TurnState
-from edictum.outcomes import ToolOutcome, outcome_blocks_tool, outcome_is_error, outcome_to_model_content
+from edictum.outcomes import (
+    ToolOutcome,
+    outcome_blocks_tool,
+    outcome_is_error,
+    outcome_to_model_content,
+)
 from edictum.runtime.bounded import within
 
 logger = logging.getLogger("edictum")
@@ -81,34 +93,63 @@ async def run_turn(
 ) -> TurnResult:
     """Run one turn.
 
-    ``model(messages, tools)`` returns a ``ModelReply``, a text, or text and tool calls; it may be synchronous or asynchronous, and so
-    may ``on_outcome(call, outcome)``, which is told of every call as it ends. Further options are those of ``BoundedToolExecutor``.
+    ``model(messages, tools)`` returns a ``ModelReply``, a text, or text and tool calls; it may be
+    synchronous or asynchronous, and so may ``on_outcome(call, outcome)``, which is told of every
+    call as it ends. Further options are those of ``BoundedToolExecutor``.
     """
-    check_parts(model=model, guard=guard, budget=budget, state=state, scheduler=scheduler, on_outcome=on_outcome)
+    check_parts(
+        model=model,
+        guard=guard,
+        budget=budget,
+        state=state,
+        scheduler=scheduler,
+        on_outcome=on_outcome,
+    )
     check_store(artifact_store)
     conversation, registry = messages_of(messages), tools_of(tools)
     state = state if state is not None else TurnState(session_id, budget)
     registry = _with_reader(registry, artifact_store, state, guard)
-    executor = BoundedToolExecutor(registry, guard=guard, artifact_store=artifact_store, **executor_options)
-    loop = _Loop(model, conversation, executor, state, budget or state.budget, scheduler or ToolScheduler(), parallel_enabled,
-                 web_mode, on_outcome)  # fmt: skip
+    executor = BoundedToolExecutor(
+        registry, guard=guard, artifact_store=artifact_store, **executor_options
+    )
+    loop = _Loop(
+        model,
+        conversation,
+        executor,
+        state,
+        budget or state.budget,
+        scheduler or ToolScheduler(),
+        parallel_enabled,
+        web_mode,
+        on_outcome,
+    )
     try:
         return await loop.run()
     finally:
         state.close_writes()
 
 
-def run_turn_sync(model: Callable[..., Any], messages: Sequence[Message], *args: Any, **options: Any) -> TurnResult:
-    """As ``run_turn``, from synchronous code in any thread, inside or outside a running event loop."""
+def run_turn_sync(
+    model: Callable[..., Any], messages: Sequence[Message], *args: Any, **options: Any
+) -> TurnResult:
+    """As ``run_turn``, from synchronous code in any thread, inside or outside a running event
+    loop.
+    """
     return PORTAL.run(run_turn(model, messages, *args, **options))
 
 
-def _with_reader(tools: ToolRegistry, store: Any, state: TurnState, guard: Edictum | None) -> ToolRegistry:
-    """The tools, with the reader of stored outputs if there is a store: a reference without a reader leads nowhere."""
+def _with_reader(
+    tools: ToolRegistry, store: Any, state: TurnState, guard: Edictum | None
+) -> ToolRegistry:
+    """The tools, with the reader of stored outputs if there is a store: a reference without a
+    reader leads nowhere.
+    """
     if store is None or READER in tools:
         return tools
     if not state.session_id:
-        state.session_id = guard.session_id if guard is not None else f"turn-{uuid.uuid4().hex}"  # nobody else's
+        state.session_id = (
+            guard.session_id if guard is not None else f"turn-{uuid.uuid4().hex}"
+        )  # nobody else's
     reader = ToolRegistry(tools)
     reader.register(make_reader(store, state.session_id), side_effect="read", store_output=False)
     return reader
@@ -150,7 +191,9 @@ class _Loop:
                 if (used_up := self._used_up()) is not None:
                     stopped = used_up
                     break
-                reply = await self._ask(tuple(self._executor.tools), self._budget.tool_time_s(self._budget.timeout_s))
+                reply = await self._ask(
+                    tuple(self._executor.tools), self._budget.tool_time_s(self._budget.timeout_s)
+                )
                 text = reply.text
                 if not reply.tool_calls:
                     return self._result(text, "answered")
@@ -162,12 +205,14 @@ class _Loop:
             return self._result(text, "model_error", failed.error)
 
     def _used_up(self) -> Stop | None:
-        """What leaves no room for another call. A repeated one would still be answered, but its answer is in the messages already."""
+        """What leaves no room for another call. A repeated one would still be answered, but its
+        answer is in the messages already.
+        """
         if self._budget.tool_time_s() <= 0:
             return "deadline"
         return "tool_calls" if self._calls_left() <= 0 and len(self._executor.tools) else None
 
-    # --- The model --------------------------------------------------------------------------------------------------------
+    # --- The model --------------------------------------------------------------------------------
 
     async def _ask(self, tools: tuple[ToolSpec, ...], timeout_s: float) -> ModelReply:
         """One model call, bounded. Its answer is added to the messages."""
@@ -177,8 +222,12 @@ class _Loop:
             raise _Late from None
         if isinstance(reply, Exception):
             raise _ModelFailed(reply) from reply
-        self._state.add_tokens(reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cache_read_tokens,
-                               reply.usage.cache_creation_tokens)  # fmt: skip
+        self._state.add_tokens(
+            reply.usage.input_tokens,
+            reply.usage.output_tokens,
+            reply.usage.cache_read_tokens,
+            reply.usage.cache_creation_tokens,
+        )
         self._messages.append(assistant_message(reply))
         return reply
 
@@ -194,10 +243,17 @@ class _Loop:
             return _as_error(exc)
 
     async def _last_words(self, text: str, stopped: Stop) -> TurnResult:
-        """The budget is used up: ask for the answer that can be given now, in the time that was kept for it."""
+        """The budget is used up: ask for the answer that can be given now, in the time that was
+        kept for it.
+        """
         left_s = self._budget.remaining_s()
         if left_s >= MIN_ANSWER_S:
-            self._messages.append(note("The budget of this turn is used up. Answer now with what you have; no tool can be called."))
+            self._messages.append(
+                note(
+                    "The budget of this turn is used up. Answer now with what you have; no tool can"
+                    " be called."
+                )
+            )
             try:
                 text = (await self._ask((), left_s)).text or text
             except _Late:
@@ -210,33 +266,52 @@ class _Loop:
         self._drop_unanswered()
         self._state.final_text = text
         self._state.timed_out = stopped == "deadline"
-        return TurnResult(text=text, messages=tuple(self._messages), outcomes=tuple(self._outcomes), stopped_by=stopped,
-                          timed_out=stopped == "deadline", state=self._state, error=error,
-                          loops=tuple(self._rounds.noticed))  # fmt: skip
+        return TurnResult(
+            text=text,
+            messages=tuple(self._messages),
+            outcomes=tuple(self._outcomes),
+            stopped_by=stopped,
+            timed_out=stopped == "deadline",
+            state=self._state,
+            error=error,
+            loops=tuple(self._rounds.noticed),
+        )
 
     def _drop_unanswered(self) -> None:
-        """Calls in the model's last words were not offered and are not made; a message with calls and no answers would be refused."""
+        """Calls in the model's last words were not offered and are not made; a message with calls
+        and no answers would be refused.
+        """
         last = self._messages[-1] if self._messages else {}
         if last.get("role") == "assistant" and "tool_calls" in last:
-            self._messages[-1] = {name: value for name, value in last.items() if name != "tool_calls"}  # it may be the caller's
+            self._messages[-1] = {
+                name: value for name, value in last.items() if name != "tool_calls"
+            }  # it may be the caller's
 
-    # --- The calls --------------------------------------------------------------------------------------------------------
+    # --- The calls --------------------------------------------------------------------------------
 
     async def _answer_calls(self, calls: Sequence[ToolCallRequest]) -> None:
-        """Run the calls in waves; each gets its tool message, in the order in which they were asked for."""
+        """Run the calls in waves; each gets its tool message, in the order in which they were asked
+        for.
+        """
         outcomes: dict[int, ToolOutcome] = {}
         places = {id(call): place for place, call in enumerate(calls)}
         for wave in self._waves(calls):
             done = await asyncio.gather(*(self._execute(call) for call in wave))
-            outcomes.update((places[id(call)], outcome) for call, outcome in zip(wave, done, strict=True))
+            outcomes.update(
+                (places[id(call)], outcome) for call, outcome in zip(wave, done, strict=True)
+            )
         for place, call in enumerate(calls):
             message = tool_message(call.id, outcome_to_model_content(outcomes[place]))
-            self._messages.append({**message, "is_error": True} if outcome_is_error(outcomes[place]) else message)
+            self._messages.append(
+                {**message, "is_error": True} if outcome_is_error(outcomes[place]) else message
+            )
             self._outcomes.append(outcomes[place])
         self._tell(calls, outcomes.values())
 
     def _waves(self, calls: Sequence[ToolCallRequest]) -> Iterator[list[ToolCallRequest]]:
-        """The waves of the scheduler. It may be the user's own: each call is made once all the same; one that it forgets comes last."""
+        """The waves of the scheduler. It may be the user's own: each call is made once all the
+        same; one that it forgets comes last.
+        """
         waiting = {id(call): call for call in calls}
         tools = self._executor.tools.as_under(self._executor.guard.policy)
         for wave in self._scheduler.schedule(calls, tools, self._parallel):
@@ -244,32 +319,53 @@ class _Loop:
         yield from ([call] for call in waiting.values())
 
     async def _execute(self, call: ToolCallRequest) -> ToolOutcome:
-        outcome = await self._executor.aexecute(call, self._state, budget=self._budget, web_mode=self._web_mode)
+        outcome = await self._executor.aexecute(
+            call, self._state, budget=self._budget, web_mode=self._web_mode
+        )
         if self._on_outcome is not None:
             await self._notify(self._on_outcome, call, outcome)
         return outcome
 
-    async def _notify(self, listener: Callable[[ToolCallRequest, ToolOutcome], Any], call: ToolCallRequest, outcome: ToolOutcome) -> None:
-        """Whatever becomes of the listener, the calls beside this one go on, and so does the turn."""
+    async def _notify(
+        self,
+        listener: Callable[[ToolCallRequest, ToolOutcome], Any],
+        call: ToolCallRequest,
+        outcome: ToolOutcome,
+    ) -> None:
+        """Whatever becomes of the listener, the calls beside this one go on, and so does the
+        turn.
+        """
         error: BaseException | None = None
         try:
             heard = listener(call, outcome)
             if isawaitable(heard):
-                left_s = max(self._budget.tool_time_s(self._budget.timeout_s), min(LISTEN_S, self._budget.remaining_s() / 2))
+                left_s = max(
+                    self._budget.tool_time_s(self._budget.timeout_s),
+                    min(LISTEN_S, self._budget.remaining_s() / 2),
+                )
                 _, error = await within(caught(heard), left_s)
         except Exception as exc:
             error = exc
         if isinstance(error, KeyboardInterrupt):
             raise error
         if error is not None:
-            logger.error("on_outcome failed for the call %s of %s", call.id, call.name, exc_info=error)
+            logger.error(
+                "on_outcome failed for the call %s of %s", call.id, call.name, exc_info=error
+            )
 
     def _tell(self, calls: Sequence[ToolCallRequest], outcomes: Iterable[ToolOutcome]) -> None:
-        """What the model should know before it goes on: loops, tools it has lost, results that came late, what of the budget is left."""
+        """What the model should know before it goes on: loops, tools it has lost, results that came
+        late, what of the budget is left.
+        """
         texts = [loop] if (loop := self._rounds.add(calls)) else []
-        texts += dict.fromkeys(_lost_text(outcome) for outcome in outcomes if outcome_blocks_tool(outcome))
-        texts += [f"The call of {late.tool_name} that timed out earlier has ended meanwhile; its effect may have taken place."
-                  for late in self._state.late_completions()]  # fmt: skip
+        texts += dict.fromkeys(
+            _lost_text(outcome) for outcome in outcomes if outcome_blocks_tool(outcome)
+        )
+        texts += [
+            f"The call of {late.tool_name} that timed out earlier has ended meanwhile; its effect"
+            " may have taken place."
+            for late in self._state.late_completions()
+        ]
         used = self._budget.used
         level = next((level for level in WARN_AT if used >= level), 0.0)
         if level > self._warned:
@@ -281,7 +377,10 @@ class _Loop:
         left = self._budget.snapshot()
         steps = counted(left["steps_max"] - left["steps_used"], "step")
         calls = counted(self._calls_left(), "tool call")
-        return f"{level:.0%} of this turn's budget is used: {steps}, {calls} and {left['remaining_s']:.0f} s are left."
+        return (
+            f"{level:.0%} of this turn's budget is used: {steps}, {calls} and"
+            f" {left['remaining_s']:.0f} s are left."
+        )
 
     def _calls_left(self) -> int:
         left = self._budget.snapshot()
@@ -289,12 +388,18 @@ class _Loop:
 
 
 def _lost_text(outcome: ToolOutcome) -> str:
-    """Until when a tool is blocked, and what can be done instead: of the outcome itself the model only knows that it went wrong."""
+    """Until when a tool is blocked, and what can be done instead: of the outcome itself the model
+    only knows that it went wrong.
+    """
     lost = f"{outcome.tool_name} is not called again in this turn"
     if not getattr(outcome, "effect_unknown", False):
         return f"{lost}: it failed in a way that will not heal. Go on without it."
     verify = getattr(outcome, "verify_tool", None)
-    what = f"Look with {verify}, and answer with what you find." if verify else "If you cannot find out, say so in your answer."
+    what = (
+        f"Look with {verify}, and answer with what you find."
+        if verify
+        else "If you cannot find out, say so in your answer."
+    )
     return f"{lost}, because it may have taken effect. {what}"
 
 
@@ -303,7 +408,9 @@ def _is_asynchronous(model: Any) -> bool:
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
-    """A model that blocks gets a thread, so that the turn's clock goes on; one that does not come back is left behind."""
+    """A model that blocks gets a thread, so that the turn's clock goes on; one that does not come
+    back is left behind.
+    """
     running = POOL.submit(partial(copy_context().run, _caught, function))
     try:
         value, error = await asyncio.wrap_future(running)
@@ -316,7 +423,9 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 
 
 def _caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """What a function ends with, as a value: no future takes a StopIteration, and whoever waits for it would wait for ever."""
+    """What a function ends with, as a value: no future takes a StopIteration, and whoever waits for
+    it would wait for ever.
+    """
     try:
         return function(), None
     except BaseException as exc:
@@ -345,7 +454,9 @@ class _ModelFailed(Exception):
 
 
 class _Rounds:
-    """Notices a model that goes in circles: the same calls again and again, or two sets of calls in turns."""
+    """Notices a model that goes in circles: the same calls again and again, or two sets of calls in
+    turns.
+    """
 
     def __init__(self) -> None:
         self._last: deque[str] = deque(maxlen=2 * LOOP_ROUNDS)
@@ -358,9 +469,15 @@ class _Rounds:
         names = shorten(", ".join(call.name for call in calls), 200)
         text = None
         if len(rounds) >= LOOP_ROUNDS and len(set(rounds[-LOOP_ROUNDS:])) == 1:
-            text = f"The same calls ({names}) were made {LOOP_ROUNDS} times in a row. Repeating them will not help: do something else."
+            text = (
+                f"The same calls ({names}) were made {LOOP_ROUNDS} times in a row. Repeating them"
+                " will not help: do something else."
+            )
         elif len(rounds) >= 4 and rounds[-4:-2] == rounds[-2:] and rounds[-1] != rounds[-2]:
-            text = f"The last calls ({names}) alternate with the ones before them, without progress. Do something else."
+            text = (
+                f"The last calls ({names}) alternate with the ones before them, without progress."
+                " Do something else."
+            )
         if text is not None:
             self.noticed.append(text)
             self._last.clear()

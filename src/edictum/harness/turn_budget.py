@@ -1,7 +1,8 @@
 """TurnBudget and DeadlineToken: how much time, and how many steps and calls, a turn has.
 
-There is one absolute deadline per call, ``min(the turn's end less its reserve, now + cap)``, and no floor under it: with too little
-time left a call is not started. The reserve is kept for the model's final answer. While a person decides, the clock stands.
+There is one absolute deadline per call, ``min(the turn's end less its reserve, now + cap)``, and no
+floor under it: with too little time left a call is not started. The reserve is kept for the model's
+final answer. While a person decides, the clock stands.
 """
 
 from __future__ import annotations
@@ -30,12 +31,21 @@ def counted(number: int, noun: str) -> str:
 
 
 class TurnBudget:
-    """What one turn may use up. Made with ``TurnBudget.create``; safe to share between the threads of a turn."""
+    """What one turn may use up. Made with ``TurnBudget.create``; safe to share between the threads
+    of a turn.
+    """
 
     def __init__(
-        self, *, timeout_s: float, max_steps: int, max_tool_calls: int, max_reflections: int, max_context_tokens: int, reserve_s: float,
+        self,
+        *,
+        timeout_s: float,
+        max_steps: int,
+        max_tool_calls: int,
+        max_reflections: int,
+        max_context_tokens: int,
+        reserve_s: float,
         timer: Timer,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.timeout_s = timeout_s
         self.max_steps = max_steps
         self.max_tool_calls = max_tool_calls
@@ -44,12 +54,19 @@ class TurnBudget:
         self.reserve_s = reserve_s
         self.timer = timer
         self._lock = threading.Lock()
-        self.deadline = timer() + timeout_s  # absolute, on the process's monotonic clock; later after a pause
+        self.deadline = (
+            timer() + timeout_s
+        )  # absolute, on the process's monotonic clock; later after a pause
         self._tools_until = self.deadline - reserve_s
         self._paused_at: float | None = None
         self._pauses = 0
-        # One ticket for each: of any number of threads that take one at the same time, each gets another, without a lock.
-        self._steps, self._tool_calls, self._reflections = _tickets(max_steps), _tickets(max_tool_calls), _tickets(max_reflections)
+        # One ticket for each: of any number of threads that take one at the same time, each gets
+        # another, without a lock.
+        self._steps, self._tool_calls, self._reflections = (
+            _tickets(max_steps),
+            _tickets(max_tool_calls),
+            _tickets(max_reflections),
+        )
 
     @classmethod
     def create(
@@ -63,19 +80,37 @@ class TurnBudget:
         reserve_s: float | None = None,
         timer: Timer = time.perf_counter,
     ) -> TurnBudget:
-        """A budget whose clock starts now. ``max_tool_calls=None``: as many as steps. ``reserve_s=None``: a tenth, at most 5 s."""
+        """A budget whose clock starts now. ``max_tool_calls=None``: as many as steps.
+        ``reserve_s=None``: a tenth, at most 5 s.
+        """
         _check_seconds("timeout_s", timeout_s)
         reserve = min(MAX_RESERVE_S, timeout_s * RESERVE_SHARE) if reserve_s is None else reserve_s
         if not 0 <= reserve < timeout_s:
-            raise EdictumConfigError(f"TurnBudget: reserve_s is {reserve_s!r}.", hint="Use 0 or more, and less than timeout_s.")
+            raise EdictumConfigError(
+                f"TurnBudget: reserve_s is {reserve_s!r}.",
+                hint="Use 0 or more, and less than timeout_s.",
+            )
         calls = max_steps if max_tool_calls is None else max_tool_calls
-        for name, value in (("max_steps", max_steps), ("max_tool_calls", calls), ("max_reflections", max_reflections)):
+        for name, value in (
+            ("max_steps", max_steps),
+            ("max_tool_calls", calls),
+            ("max_reflections", max_reflections),
+        ):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise EdictumConfigError(f"TurnBudget: {name} is {value!r}.", hint="Use a whole number of 0 or more.")
-        return cls(timeout_s=timeout_s, max_steps=max_steps, max_tool_calls=calls, max_reflections=max_reflections,
-                   max_context_tokens=max_context_tokens, reserve_s=reserve, timer=timer)  # fmt: skip
+                raise EdictumConfigError(
+                    f"TurnBudget: {name} is {value!r}.", hint="Use a whole number of 0 or more."
+                )
+        return cls(
+            timeout_s=timeout_s,
+            max_steps=max_steps,
+            max_tool_calls=calls,
+            max_reflections=max_reflections,
+            max_context_tokens=max_context_tokens,
+            reserve_s=reserve,
+            timer=timer,
+        )
 
-    # --- Time -------------------------------------------------------------------------------------------------------------
+    # --- Time -------------------------------------------------------------------------------------
 
     def now(self) -> float:
         """The turn's clock; it stands while the turn is paused."""
@@ -89,19 +124,27 @@ class TurnBudget:
         return self.now() >= self.deadline
 
     def tool_time_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
-        """Seconds that one tool may still use: at most ``cap_s``, and never into the reserve. May be less than nothing."""
-        left_s = self._tools_until - (self.timer() if (paused_at := self._paused_at) is None else paused_at)
+        """Seconds that one tool may still use: at most ``cap_s``, and never into the reserve. May
+        be less than nothing.
+        """
+        left_s = self._tools_until - (
+            self.timer() if (paused_at := self._paused_at) is None else paused_at
+        )
         return cap_s if left_s > cap_s else left_s  # noqa: FURB136 -- every call asks twice, and min() takes as long as the rest
 
     def tool_deadline(self, cap_s: float = DEFAULT_CAP_S) -> float:
         """The one absolute deadline of a call that starts now."""
-        return self.timer() + self.tool_time_s(cap_s)  # as the tool reads the clock, also while the turn's own stands
+        return self.timer() + self.tool_time_s(
+            cap_s
+        )  # as the tool reads the clock, also while the turn's own stands
 
     def per_tool_remaining_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
         return max(0.0, self.tool_time_s(cap_s))
 
     def pause(self) -> None:
-        """Stop the clock, because a person decides. Pauses of parallel calls overlap; the clock goes on when the last one ends."""
+        """Stop the clock, because a person decides. Pauses of parallel calls overlap; the clock
+        goes on when the last one ends.
+        """
         with self._lock:
             self._pauses += 1
             if self._paused_at is None:
@@ -116,7 +159,7 @@ class TurnBudget:
                 self._tools_until = self.deadline - self.reserve_s
                 self._paused_at = None
 
-    # --- Counts -----------------------------------------------------------------------------------------------------------
+    # --- Counts -----------------------------------------------------------------------------------
 
     def claim_step(self) -> bool:
         """Take one step, atomically. False when all are used."""
@@ -132,9 +175,14 @@ class TurnBudget:
 
     @property
     def used(self) -> float:
-        """How much of the turn is used, from 0 to 1: the largest share of time, steps and tool calls."""
+        """How much of the turn is used, from 0 to 1: the largest share of time, steps and tool
+        calls.
+        """
         shares = [1 - self.remaining_s() / self.timeout_s]
-        for tickets, most in ((self._steps, self.max_steps), (self._tool_calls, self.max_tool_calls)):
+        for tickets, most in (
+            (self._steps, self.max_steps),
+            (self._tool_calls, self.max_tool_calls),
+        ):
             shares.append(_used(tickets, most) / most if most else 1.0)
         return max(shares)
 
@@ -165,8 +213,14 @@ def _used(tickets: Iterator[bool], count: int) -> int:
 
 
 def _check_seconds(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise EdictumConfigError(f"TurnBudget: {name} is {value!r}.", hint="Use seconds, more than 0.")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 < value < float("inf")
+    ):
+        raise EdictumConfigError(
+            f"TurnBudget: {name} is {value!r}.", hint="Use seconds, more than 0."
+        )
 
 
 class DeadlineExceeded(TimeoutError):
@@ -176,8 +230,8 @@ class DeadlineExceeded(TimeoutError):
 class DeadlineToken:
     """One call's deadline, for the tool: a co-operative tool looks at it and leaves early.
 
-    A tool gets it as a parameter annotated ``DeadlineToken``, or from ``DeadlineToken.current()``. It may be sent to another
-    process of the same machine; only ``cancel`` does not reach across.
+    A tool gets it as a parameter annotated ``DeadlineToken``, or from ``DeadlineToken.current()``.
+    It may be sent to another process of the same machine; only ``cancel`` does not reach across.
     """
 
     __slots__ = ("_cancelled", "deadline_s", "timer")

@@ -1,16 +1,19 @@
-"""Turn: what a turn adds to the calls that are made in it. ``guard.dispatch(..., turn=turn)`` takes one.
+"""Turn: what a turn adds to the calls that are made in it. ``guard.dispatch(..., turn=turn)`` takes
+one.
 
 Its gates come before those of the guard, in this order, each with a name:
 
     deadline     the turn is over, or too little time is left             cancelled, deadline
     blocked      the tool failed in a way that will not heal              blocked, web_off
-    validation   the tool is known and the arguments fit its schema       unknown_tool, malformed_arguments, validation
+    validation   the tool is known and the arguments fit its schema       unknown_tool,
+    malformed_arguments, validation
     duplicate    the same call has been made, or is being made            duplicate
     budget       there are tool calls left in this turn                   budget
 
-On the right stand the reasons that ``ToolDenied`` gives. Where the guard has before-hooks for a tool, they are asked after the
-validation, because they see valid arguments; what they make of these is validated as well, and the last two gates judge that. A
-principal resolver is asked there too: the same call on behalf of somebody else is another call.
+On the right stand the reasons that ``ToolDenied`` gives. Where the guard has before-hooks for a
+tool, they are asked after the validation, because they see valid arguments; what they make of these
+is validated as well, and the last two gates judge that. A principal resolver is asked there too:
+the same call on behalf of somebody else is another call.
 """
 
 from __future__ import annotations
@@ -36,14 +39,34 @@ from edictum.core.redaction import shorten
 from edictum.core.turn import Answer, Doubtful, Gate, Gates, Once, Oversized, Refusal, Repeat, Twin
 from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.execution.body import PLAIN, needs_await
-from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, Invalid, Malformed, ToolArgValidator, parse_arguments
+from edictum.harness.arg_validator import (
+    MAX_REPAIR_ATTEMPTS,
+    Invalid,
+    Malformed,
+    ToolArgValidator,
+    parse_arguments,
+)
 from edictum.harness.artifact_reader import READER
 from edictum.harness.canonical import canonical, digest, identity
 from edictum.harness.given import check_cap
 from edictum.harness.replay_control import DUPLICATE, Done, InFlight, New, detached, replayed
-from edictum.harness.tool_registry import KnownTool, ToolRegistry, as_registry, know, not_known, sendable
+from edictum.harness.tool_registry import (
+    KnownTool,
+    ToolRegistry,
+    as_registry,
+    know,
+    not_known,
+    sendable,
+)
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
-from edictum.harness.turn_budget import CURRENT, DEFAULT_CAP_S, DeadlineExceeded, DeadlineToken, TurnBudget, counted
+from edictum.harness.turn_budget import (
+    CURRENT,
+    DEFAULT_CAP_S,
+    DeadlineExceeded,
+    DeadlineToken,
+    TurnBudget,
+    counted,
+)
 from edictum.harness.turn_state import ToolTraceEntry, TurnState
 from edictum.outcomes import (
     ToolArtifactReference,
@@ -61,7 +84,9 @@ SUMMARY_CHARS = 200
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
 LEASE_MARGIN_S = 60.0
-MOMENT_S = 0.1  # what a port gets also when the turn is over: so that a call is counted and written down
+MOMENT_S = (
+    0.1  # what a port gets also when the turn is over: so that a call is counted and written down
+)
 DEFAULT_VALIDATOR = ToolArgValidator()
 
 
@@ -93,10 +118,16 @@ class Turn:
         if tool_timeout_cap_s is not DEFAULT_CAP_S:
             check_cap(tool_timeout_cap_s)
         if on_duplicate not in ("deny", "replay"):
-            raise EdictumConfigError(f"on_duplicate is {on_duplicate!r}.", hint="Use 'deny' or 'replay'.")
+            raise EdictumConfigError(
+                f"on_duplicate is {on_duplicate!r}.", hint="Use 'deny' or 'replay'."
+            )
 
-    def open(self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy) -> TurnCall:
-        """A call of this turn. Whatever a model sent as name and arguments is taken; the gates say what is wrong with it."""
+    def open(
+        self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy
+    ) -> TurnCall:
+        """A call of this turn. Whatever a model sent as name and arguments is taken; the gates say
+        what is wrong with it.
+        """
         known = self.tools.known.get(tool_name) if type(tool_name) is str else None
         if known is not None and known.policy is policy:
             return TurnCall(self, known, arguments, function)
@@ -109,12 +140,18 @@ class Turn:
         call._name = tool_name
         return call
 
-    def _handed_over(self, tool_name: str, function: Callable[..., Any], policy: Policy) -> KnownTool | None:
-        """The host hands the function over, so the tool is known: as the worst case. The name may still be one that no tool has."""
+    def _handed_over(
+        self, tool_name: str, function: Callable[..., Any], policy: Policy
+    ) -> KnownTool | None:
+        """The host hands the function over, so the tool is known: as the worst case. The name may
+        still be one that no tool has.
+        """
         known = self._handed.get(tool_name) if isinstance(tool_name, str) else None
         if known is None or known.policy is not policy or known.spec.function is not function:
             try:
-                known = self._handed[tool_name] = know(ToolSpec(name=tool_name, function=function), policy)
+                known = self._handed[tool_name] = know(
+                    ToolSpec(name=tool_name, function=function), policy
+                )
             except EdictumInputError:  # the name comes from a model
                 return None
         return known
@@ -123,8 +160,24 @@ class Turn:
 class TurnCall:
     """One call, from its gates to its outcome. Implements ``edictum.core.turn.CallInTurn``."""
 
-    __slots__ = ("__dict__", "_begun", "_call", "_entry", "_known", "_malformed", "_repairs", "_spec", "_token", "_turn", "args",
-                 "attempts", "body", "judge", "plan", "session_id")  # fmt: skip
+    __slots__ = (
+        "__dict__",
+        "_begun",
+        "_call",
+        "_entry",
+        "_known",
+        "_malformed",
+        "_repairs",
+        "_spec",
+        "_token",
+        "_turn",
+        "args",
+        "attempts",
+        "body",
+        "judge",
+        "plan",
+        "session_id",
+    )
 
     gates: Gates = ()
     gates_before_hooks: Gates = ()
@@ -133,7 +186,8 @@ class TurnCall:
     _begun: New | None
     _entry: ToolTraceEntry | None
     _token: DeadlineToken | None
-    # What few calls come to. The others do not pay for it: they have no place for it, only what it is until then.
+    # What few calls come to. The others do not pay for it: they have no place for it, only what it
+    # is until then.
     _name: Any = None  # of a tool that is not known, as it was sent
     _first: New | None = None  # the same call, made before
     _last: ToolOutcome | None = None  # of the attempt before
@@ -143,19 +197,29 @@ class TurnCall:
     _approvals: dict[str, Approval] | None = None
     reserved: Settlement | None = None
 
-    def __init__(self, turn: Turn, known: KnownTool, arguments: Any, function: Callable[..., Any] | None) -> None:
+    def __init__(
+        self, turn: Turn, known: KnownTool, arguments: Any, function: Callable[..., Any] | None
+    ) -> None:
         spec = known.spec
         self._malformed = self._begun = self._token = self._entry = None
         self._repairs: tuple[str, ...] = ()
         self.attempts = 0
         self._turn = turn
         self._known = known
-        self._spec = spec  # of a tool that is not known None, until the validation gate has refused the call
+        self._spec = (
+            spec  # of a tool that is not known None, until the validation gate has refused the call
+        )
         self.session_id = turn.state.session_id
         self.plan = known.plan
         self.judge = known.judge
-        self.body = known.body if function is None or function is known.function or function is known.tool else function
-        self.args: Mapping[str, Any] = arguments if type(arguments) is dict else self._read(arguments)
+        self.body = (
+            known.body
+            if function is None or function is known.function or function is known.tool
+            else function
+        )
+        self.args: Mapping[str, Any] = (
+            arguments if type(arguments) is dict else self._read(arguments)
+        )
         if known.schema is not None and self._malformed is None:
             self.args = known.schema.filled(self.args)
 
@@ -173,20 +237,30 @@ class TurnCall:
     def malformed(self, why: str) -> None:
         self._malformed, self.args = why, EMPTY
 
-    # --- The gates --------------------------------------------------------------------------------------------------------
+    # --- The gates --------------------------------------------------------------------------------
 
     def clear(self, call: ToolCall) -> bool:
-        """True: certainly no gate has anything to say, and the call has its place in the budget. So it is with nearly every call,
-        and five questions cost twice as much as this one. False means nothing: the gates are asked.
+        """True: certainly no gate has anything to say, and the call has its place in the budget. So
+        it is with nearly every call, and five questions cost twice as much as this one. False means
+        nothing: the gates are asked.
         """
         turn, spec = self._turn, self._spec
         state, budget = turn.state, turn.budget
-        if (spec is None or spec.window_s is not None or self.body is None or self._malformed is not None
-                or not state.accepting or state.blocked_tool_names or turn.web_mode == "off"
-                or budget.tool_time_s(turn.cap_s) <= spec.min_useful_s):  # fmt: skip
+        if (
+            spec is None
+            or spec.window_s is not None
+            or self.body is None
+            or self._malformed is not None
+            or not state.accepting
+            or state.blocked_tool_names
+            or turn.web_mode == "off"
+            or budget.tool_time_s(turn.cap_s) <= spec.min_useful_s
+        ):
             return False
         try:
-            if not (self._known.fits(call.args) if turn.plain else turn.validator.fits(spec, call.args)):
+            if not (
+                self._known.fits(call.args) if turn.plain else turn.validator.fits(spec, call.args)
+            ):
                 return False
             self._call = call
             if spec.is_cacheable:
@@ -213,12 +287,22 @@ class TurnCall:
         if left_s > 0 and left_s >= useful_s:
             return None
         left = f"{max(0.0, left_s):.1f} s are left for tools in this turn"
-        return Refusal("deadline", f"{left}; {self.tool_name} needs {useful_s:g} s." if useful_s else f"{left}.")
+        return Refusal(
+            "deadline",
+            f"{left}; {self.tool_name} needs {useful_s:g} s." if useful_s else f"{left}.",
+        )
 
     def _blocked(self, call: ToolCall) -> Answer:
         if self.tool_name in self._turn.state.blocked_tool_names:
-            return Refusal("blocked", f"{self.tool_name} failed earlier in this turn in a way that will not heal.")
-        if self._turn.web_mode == "off" and self._spec is not None and self._spec.metadata.get("web"):
+            return Refusal(
+                "blocked",
+                f"{self.tool_name} failed earlier in this turn in a way that will not heal.",
+            )
+        if (
+            self._turn.web_mode == "off"
+            and self._spec is not None
+            and self._spec.metadata.get("web")
+        ):
             return Refusal("web_off", "The web is switched off in this turn.")
         return None
 
@@ -229,7 +313,9 @@ class TurnCall:
             return Refusal("malformed_arguments", self._malformed)
         validator = self._turn.validator
         schema = self._known.schema
-        if validator.fits(self._spec, call.args) and (schema is None or schema.filled(call.args) is call.args):
+        if validator.fits(self._spec, call.args) and (
+            schema is None or schema.filled(call.args) is call.args
+        ):
             return None
         checked = validator.validate(self._spec, call.args)
         if isinstance(checked, Invalid):
@@ -240,14 +326,28 @@ class TurnCall:
     def _about_unknown(self) -> str:
         names = self._turn.tools.names()
         close = get_close_matches(str(self._name), names, n=1)
-        known = f" Tools there are: {shorten(', '.join(names), 500)}." if names else " There are no tools."
-        return f"There is no tool {shorten(show(self._name), 80)}." + (f" Did you mean {close[0]!r}?" if close else "") + known
+        known = (
+            f" Tools there are: {shorten(', '.join(names), 500)}."
+            if names
+            else " There are no tools."
+        )
+        return (
+            f"There is no tool {shorten(show(self._name), 80)}."
+            + (f" Did you mean {close[0]!r}?" if close else "")
+            + known
+        )
 
     def _refuse_arguments(self, invalid: Invalid) -> Refusal:
         if self._hooked:  # the model has done nothing wrong
-            return Refusal("validation", f"A hook has rewritten the arguments, and not well: {invalid.details}")
+            return Refusal(
+                "validation", f"A hook has rewritten the arguments, and not well: {invalid.details}"
+            )
         count = self._turn.state.increment_repair(self.tool_name, invalid.signature)
-        again = f" The same mistake was made {count} times; do not call it like this again." if count >= MAX_REPAIR_ATTEMPTS else ""
+        again = (
+            f" The same mistake was made {count} times; do not call it like this again."
+            if count >= MAX_REPAIR_ATTEMPTS
+            else ""
+        )
         return Refusal("validation", invalid.details + again)
 
     def _duplicate(self, call: ToolCall) -> Answer:
@@ -264,7 +364,11 @@ class TurnCall:
         self._first = begun.first
         if isinstance(begun, InFlight):
             left_s = self._turn.budget.tool_time_s(self._turn.cap_s)
-            return Twin(begun.outcome, left_s) if left_s > 0 else Refusal("deadline", "The same call is still running.")
+            return (
+                Twin(begun.outcome, left_s)
+                if left_s > 0
+                else Refusal("deadline", "The same call is still running.")
+            )
         return self._done(begun)
 
     def _done(self, done: Done) -> Answer:
@@ -274,7 +378,9 @@ class TurnCall:
         return self.certain(done)
 
     def certain(self, done: Done) -> Answer:
-        if (self._spec.on_duplicate or self._turn.on_duplicate) == "replay" and done.outcome is not None:
+        if (
+            self._spec.on_duplicate or self._turn.on_duplicate
+        ) == "replay" and done.outcome is not None:
             return Repeat(self.again(done.outcome))
         return Refusal("duplicate", DUPLICATE)
 
@@ -288,15 +394,39 @@ class TurnCall:
         if isinstance(outcome, ToolDenied):
             return outcome
         outcome = replace(outcome, turn=replace(outcome.turn, repairs=self._repairs))
-        return replace(outcome, was_coerced=bool(self._repairs)) if hasattr(outcome, "was_coerced") else outcome
+        return (
+            replace(outcome, was_coerced=bool(self._repairs))
+            if hasattr(outcome, "was_coerced")
+            else outcome
+        )
 
     def _once(self, call: ToolCall, spec: ToolSpec) -> Once:
-        """One execution per identity within the window, held by the ledger: it outlives this process."""
+        """One execution per identity within the window, held by the ledger: it outlives this
+        process.
+        """
         scope = digest(spec.name, canonical(call.principal), canonical(spec.identity_of(call.args)))
-        limits = (Limit(name="once", metric=Metric.EXECUTIONS, maximum=1, scope=scope, window_s=spec.window_s),)
+        limits = (
+            Limit(
+                name="once",
+                metric=Metric.EXECUTIONS,
+                maximum=1,
+                scope=scope,
+                window_s=spec.window_s,
+            ),
+        )
         key, session = uuid.uuid4().hex, f"{call.run_id}/once"
         self.reserved = Settlement(session, key, (scope,), limits, "release")
-        return Once(Reservation(session, key, (scope,), limits, count_attempt=False, lease_s=self._lease_s(), expiry_counts=True))
+        return Once(
+            Reservation(
+                session,
+                key,
+                (scope,),
+                limits,
+                count_attempt=False,
+                lease_s=self._lease_s(),
+                expiry_counts=True,
+            )
+        )
 
     def _lease_s(self) -> float:
         """Longer than all attempts can take."""
@@ -304,37 +434,55 @@ class TurnCall:
 
     def keep(self, seconds: float) -> Renew | None:
         held = self.reserved
-        return None if held is None else Renew(held.session_id, held.call_id, seconds + self._lease_s())
+        return (
+            None
+            if held is None
+            else Renew(held.session_id, held.call_id, seconds + self._lease_s())
+        )
 
     def once(self, grant: Grant) -> Refusal | None:
         if grant.granted:
             return None
         self.reserved = None
-        return Refusal("duplicate", f"The same call was made within the last {self._spec.window_s:g} s, or is being made.")
+        return Refusal(
+            "duplicate",
+            f"The same call was made within the last {self._spec.window_s:g} s, or is being made.",
+        )
 
     def _budget(self, call: ToolCall) -> Answer:
         if self._turn.budget.claim_tool_call():
             return None
         most = counted(self._turn.budget.max_tool_calls, "tool call")
-        return Refusal("budget", f"The limit of {most} in this turn is reached. Answer with what you have.")
+        return Refusal(
+            "budget", f"The limit of {most} in this turn is reached. Answer with what you have."
+        )
 
     def gates_after_hooks(self, call: ToolCall, rewritten: bool) -> tuple[Gates, Settlement | None]:
         self._hooked = rewritten
         if getattr(self, "_call", None) is None:
             return GATES[HOOKS_AT - rewritten :], None
-        unchanged = identity(call.args) == identity(self._call.args) and call.principal == self._call.principal
+        unchanged = (
+            identity(call.args) == identity(self._call.args)
+            and call.principal == self._call.principal
+        )
         return ((), None) if unchanged else (GATES_FOR_ARGUMENTS, self._give_up())
 
     def _give_up(self) -> Settlement | None:
-        """The hooks make another call of it than at the attempt before. How that one ended is known."""
+        """The hooks make another call of it than at the attempt before. How that one ended is
+        known.
+        """
         begun, self._begun = self._begun, None
         if begun is not None:
             self._turn.state.replay.finish(begun, self._spec, self._call.args, None)
-        given_up = self.settlement(self.reserved, self._last) if self.reserved is not None and self._last is not None else None
+        given_up = (
+            self.settlement(self.reserved, self._last)
+            if self.reserved is not None and self._last is not None
+            else None
+        )
         self.reserved = None
         return given_up
 
-    # --- While it is decided and run ----------------------------------------------------------------------------------------
+    # --- While it is decided and run --------------------------------------------------------------
 
     def hold(self) -> None:
         self._turn.budget.pause()
@@ -346,32 +494,46 @@ class TurnCall:
     def approvals(self) -> dict[str, Approval]:
         if self._approvals is None:
             self._approvals = {}
-            if self._begun is not None:  # who is given the same answer needs no other approval for it
+            if (
+                self._begun is not None
+            ):  # who is given the same answer needs no other approval for it
                 self._begun.approvals = self._approvals
         return self._approvals
 
     def patience_s(self, *, port: bool = False) -> float:
         ended = self._entry is not None and self._entry.status != "running"
-        left_s = self._closing_time_s(port) if ended else self._turn.budget.tool_time_s(self._turn.cap_s)
+        left_s = (
+            self._closing_time_s(port) if ended else self._turn.budget.tool_time_s(self._turn.cap_s)
+        )
         return max(left_s, MOMENT_S if port else 0.0)
 
     def _closing_time_s(self, port: bool) -> float:
-        """The body has ended. At the end of the turn half of the reserve is for the closing; and no user's part may use up all of it."""
+        """The body has ended. At the end of the turn half of the reserve is for the closing; and no
+        user's part may use up all of it.
+        """
         budget = self._turn.budget
         now = budget.now()
         if self._closing_at is None:
-            self._closing_at = now + max(budget.tool_time_s(self._turn.cap_s), (budget.deadline - now) / 2, 2 * MOMENT_S)
+            self._closing_at = now + max(
+                budget.tool_time_s(self._turn.cap_s), (budget.deadline - now) / 2, 2 * MOMENT_S
+            )
         return (self._closing_at - now) / (1 if port else 2)
 
     def start(self, run: RunTool) -> RunTool | Refusal:
-        """The last look at the clock. From here on there is one absolute deadline, for the tool and for whoever waits for it."""
+        """The last look at the clock. From here on there is one absolute deadline, for the tool and
+        for whoever waits for it.
+        """
         turn, spec = self._turn, self._spec
         state, budget = turn.state, turn.budget
         left_s = budget.tool_time_s(turn.cap_s)
         if run.timeout_s is not None and left_s > run.timeout_s:
             left_s = run.timeout_s
         if left_s <= spec.min_useful_s or not state.accepting:
-            late = self._too_late(left_s) if state.accepting else Refusal("cancelled", "The turn is over.")
+            late = (
+                self._too_late(left_s)
+                if state.accepting
+                else Refusal("cancelled", "The turn is over.")
+            )
             if late is not None:
                 return late
         self.attempts += 1
@@ -390,7 +552,10 @@ class TurnCall:
         body: Any = run.body if run.run_in != "process" else sendable(run.body)  # type: ignore[arg-type]
         if self._spec.token_parameter is not None:
             body = partial(body, **{self._spec.token_parameter: token})
-        if run.run_in in ("inline", "thread"):  # elsewhere it is killed at its deadline; here it can end late, and says so
+        if run.run_in in (
+            "inline",
+            "thread",
+        ):  # elsewhere it is killed at its deadline; here it can end late, and says so
             body = _reporting(body, self._turn.state, run.key, self._spec, run.call.args)
         return RunTool(run.call, run.key, body, left_s, run.run_in, run.identified)
 
@@ -410,26 +575,38 @@ class TurnCall:
     def _within(self, ran: Ran, token: DeadlineToken, entry: ToolTraceEntry) -> Ran:
         """Completed or timed out: whoever says so first, here or in the body, is right."""
         state = self._turn.state
-        if (ran.cancelled or ran.body_may_be_running) and ran.deadline_s is None:  # its caller is gone; if it is not, it will say so
+        if (
+            ran.cancelled or ran.body_may_be_running
+        ) and ran.deadline_s is None:  # its caller is gone; if it is not, it will say so
             token.cancel()
             state.cancel_trace(entry.trace_id)
             return ran
-        if ran.deadline_s is None and not (isinstance(ran.error, DeadlineExceeded) and token.is_expired()):
+        if ran.deadline_s is None and not (
+            isinstance(ran.error, DeadlineExceeded) and token.is_expired()
+        ):
             state.complete_trace(entry.trace_id)
             return ran
         token.cancel()
         if not state.mark_trace_timed_out(entry.trace_id) and ran.error is None:
-            return Ran(entry.result, None, ran.elapsed_s)  # it ended just in time: what it did counts
+            return Ran(
+                entry.result, None, ran.elapsed_s
+            )  # it ended just in time: what it did counts
         return replace(ran, value=None, error=None, deadline_s=token.deadline_s)
 
-    # --- What comes out -----------------------------------------------------------------------------------------------------
+    # --- What comes out ---------------------------------------------------------------------------
 
     def shape(self, outcome: ToolOutcome) -> ToolOutcome | Oversized:
         if self.attempts > 1 or self._repairs:
             outcome = self._with_facts(outcome)
         if type(outcome) is ToolExecutionResult:
-            return outcome if _surely_fits(outcome.value, self._spec.max_output_chars) else self._sized(outcome)
-        if isinstance(outcome, ToolFailure) and isinstance(outcome.exception, self._spec.non_retryable):
+            return (
+                outcome
+                if _surely_fits(outcome.value, self._spec.max_output_chars)
+                else self._sized(outcome)
+            )
+        if isinstance(outcome, ToolFailure) and isinstance(
+            outcome.exception, self._spec.non_retryable
+        ):
             return replace(outcome, retryable=False)
         return outcome
 
@@ -447,14 +624,25 @@ class TurnCall:
 
     def stored(self, outcome: ToolOutcome, oversized: Oversized, reference: Any) -> ToolOutcome:
         assert isinstance(outcome, ToolExecutionResult)
-        artifact_id, summary, size = (getattr(reference, name, None) for name in ("artifact_id", "summary", "size_bytes"))
+        artifact_id, summary, size = (
+            getattr(reference, name, None) for name in ("artifact_id", "summary", "size_bytes")
+        )
         if not isinstance(artifact_id, str) or not isinstance(size, int):
             return self._in_line(outcome, oversized.content, reference)
         return ToolArtifactReference(
             outcome.call_id,
             outcome.tool_name,
             artifact_id,
-            shorten("" if summary is None else show(summary) if not isinstance(summary, str) else summary, SUMMARY_CHARS),
+            shorten(
+                (
+                    ""
+                    if summary is None
+                    else show(summary)
+                    if not isinstance(summary, str)
+                    else summary
+                ),
+                SUMMARY_CHARS,
+            ),
             size,
             elapsed_ms=outcome.elapsed_ms,
             was_coerced=outcome.was_coerced,
@@ -465,36 +653,63 @@ class TurnCall:
         )
 
     def _in_line(self, outcome: ToolExecutionResult, content: str, reference: Any) -> ToolOutcome:
-        """Both ends of an output that could not be stored, so that the model is not sent after a file that is not there."""
+        """Both ends of an output that could not be stored, so that the model is not sent after a
+        file that is not there.
+        """
         part = self._spec.max_output_chars // 5  # twice, and every character may need a backslash
-        output = {"truncated": True, "total_chars": len(content), "head": content[:part], "tail": content[-part:]}
+        output = {
+            "truncated": True,
+            "total_chars": len(content),
+            "head": content[:part],
+            "tail": content[-part:],
+        }
         kept = outcome.notes
         if self._turn.artifact_store is not None and self._spec.store_output:
-            why = type(reference.error).__name__ if isinstance(reference, Raised) else "the store gave no reference"
+            why = (
+                type(reference.error).__name__
+                if isinstance(reference, Raised)
+                else "the store gave no reference"
+            )
             kept = (*kept, f"The output could not be stored, so it was cut: {why}")
         return replace(outcome, output=output, notes=kept)
 
     def retry_in(self, outcome: ToolOutcome) -> float | None:
-        """Seconds until the next attempt: back-off with jitter, and only if there is time for an attempt after it."""
+        """Seconds until the next attempt: back-off with jitter, and only if there is time for an
+        attempt after it.
+        """
         if type(outcome) is ToolExecutionResult:
             return None
         spec = self._spec
-        if not isinstance(outcome, (ToolTimeout, ToolFailure)) or not outcome.retryable or not 0 < self.attempts <= spec.max_retries:
+        if (
+            not isinstance(outcome, (ToolTimeout, ToolFailure))
+            or not outcome.retryable
+            or not 0 < self.attempts <= spec.max_retries
+        ):
             return None
-        if isinstance(outcome, ToolFailure) and (outcome.policy_error or outcome.success_source == "cancelled"):
+        if isinstance(outcome, ToolFailure) and (
+            outcome.policy_error or outcome.success_source == "cancelled"
+        ):
             return None
-        if outcome.effect_unknown and not self._call.idempotent:  # that a model may repeat it does not mean that we do
+        if (
+            outcome.effect_unknown and not self._call.idempotent
+        ):  # that a model may repeat it does not mean that we do
             return None
-        pause_s: float = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self.attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311
+        pause_s: float = min(
+            MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self.attempts - 1)
+        ) * random.uniform(0.5, 1.0)  # noqa: S311
         if self._too_late(self._turn.budget.tool_time_s(self._turn.cap_s) - pause_s) is not None:
             return None
         self._entry, self._closing_at, self._last = None, None, outcome
         return pause_s
 
     def settlement(self, held: Settlement, outcome: ToolOutcome) -> Settlement:
-        """What was denied, or failed for certain, may be tried again; what may have happened counts as made."""
+        """What was denied, or failed for certain, may be tried again; what may have happened counts
+        as made.
+        """
         failed = isinstance(outcome, ToolFailure) and not outcome.effect_unknown
-        return held if failed or isinstance(outcome, ToolDenied) else replace(held, result="success")
+        return (
+            held if failed or isinstance(outcome, ToolDenied) else replace(held, result="success")
+        )
 
     def ended(self, outcome: ToolOutcome | None) -> None:
         turn = self._turn
@@ -502,7 +717,9 @@ class TurnCall:
         if (begun := self._begun) is not None:
             spec = self._spec
             given_again = (spec.on_duplicate or turn.on_duplicate) == "replay"
-            state.replay.finish(begun, spec, self._call.args, detached(outcome) if given_again else outcome)
+            state.replay.finish(
+                begun, spec, self._call.args, detached(outcome) if given_again else outcome
+            )
         if type(outcome) is not ToolExecutionResult:
             self._let_go()
             if outcome is None:
@@ -513,7 +730,9 @@ class TurnCall:
             state.tool_results.append(outcome)
 
     def _let_go(self) -> None:
-        """The call is over and its body has not ended: it never began, was put off by its framework, or was thrown away."""
+        """The call is over and its body has not ended: it never began, was put off by its
+        framework, or was thrown away.
+        """
         entry, token, state = self._entry, self._token, self._turn.state
         if entry is None or not state.cancel_trace(entry.trace_id):
             return
@@ -546,8 +765,16 @@ def _safe_name(name: Any) -> str:
     return str(name)
 
 
-def _reporting(body: Callable[..., Any], state: TurnState, trace_id: str, spec: ToolSpec, args: Mapping[str, Any]) -> Callable[..., Any]:
-    """The body, which tells the turn when it has ended: whether that was in time is decided there, once."""
+def _reporting(
+    body: Callable[..., Any],
+    state: TurnState,
+    trace_id: str,
+    spec: ToolSpec,
+    args: Mapping[str, Any],
+) -> Callable[..., Any]:
+    """The body, which tells the turn when it has ended: whether that was in time is decided there,
+    once.
+    """
     if iscoroutinefunction(body):
 
         async def run_async(**arguments: Any) -> Any:
@@ -570,7 +797,9 @@ def _reporting(body: Callable[..., Any], state: TurnState, trace_id: str, spec: 
             if state.fail_trace(trace_id):
                 _wrote_late(state, spec, args)
             raise
-        if (type(value) in PLAIN or not needs_await(value)) and not state.complete_trace(trace_id, value):
+        if (type(value) in PLAIN or not needs_await(value)) and not state.complete_trace(
+            trace_id, value
+        ):
             _wrote_late(state, spec, args)
         return value
 
@@ -578,7 +807,9 @@ def _reporting(body: Callable[..., Any], state: TurnState, trace_id: str, spec: 
 
 
 def _wrote_late(state: TurnState, spec: ToolSpec, args: Mapping[str, Any]) -> None:
-    """Nobody waits for the body any more: what was read since then is as stale as what was read before."""
+    """Nobody waits for the body any more: what was read since then is as stale as what was read
+    before.
+    """
     if not spec.is_read:
         state.replay.wrote(spec, args)
 
@@ -588,7 +819,9 @@ MANY = 10**18
 
 
 def _surely_fits(value: Any, limit: int) -> bool:
-    """Whether a result is so small that nobody needs to count: an escaped character takes at most twelve."""
+    """Whether a result is so small that nobody needs to count: an escaped character takes at most
+    twelve.
+    """
     kind = type(value)
     if kind is dict:
         return sum([_most(key) + _most(item) for key, item in value.items()]) <= limit - 2

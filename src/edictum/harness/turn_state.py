@@ -1,8 +1,9 @@
 """TurnState: everything that one turn knows, in one place, safe for parallel calls.
 
-The late-write gate is one atomic transition per execution: running -> completed, timed out or cancelled, never two of them. Whoever
-comes second gets False: a tool that finishes late cannot apply its result, and a waiter that times out too late takes the result instead.
-Executions have keys of their own; the provider's call ids may be reused.
+The late-write gate is one atomic transition per execution: running -> completed, timed out or
+cancelled, never two of them. Whoever comes second gets False: a tool that finishes late cannot
+apply its result, and a waiter that times out too late takes the result instead. Executions have
+keys of their own; the provider's call ids may be reused.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from edictum.outcomes import ToolOutcome
 MAX_TRACE = 10_000
 new = object.__new__
 
-# "cancelled": nobody waits for it any more. Its caller was cancelled, before it began or in the middle, or the turn was closed.
+# "cancelled": nobody waits for it any more. Its caller was cancelled, before it began or in the
+# middle, or the turn was closed.
 TraceStatus = Literal["running", "completed", "timed_out", "cancelled"]
 
 
@@ -38,9 +40,17 @@ class ToolTraceEntry:
 
 
 class TurnState:
-    """The state of one turn. Without a ``session_id`` its calls belong to the guard's own session."""
+    """The state of one turn. Without a ``session_id`` its calls belong to the guard's own
+    session.
+    """
 
-    def __init__(self, session_id: str = "", budget: TurnBudget | None = None, *, replay: ReplayControl | None = None) -> None:
+    def __init__(
+        self,
+        session_id: str = "",
+        budget: TurnBudget | None = None,
+        *,
+        replay: ReplayControl | None = None,
+    ) -> None:
         if session_id:
             check_session_id(session_id)
         self.session_id = session_id
@@ -51,17 +61,21 @@ class TurnState:
         self.tool_results: list[ToolOutcome] = []
         self.final_text = ""
         self.timed_out = False
-        self.input_tokens = self.output_tokens = self.cache_read_tokens = self.cache_creation_tokens = 0
+        self.input_tokens = self.output_tokens = self.cache_read_tokens = (
+            self.cache_creation_tokens
+        ) = 0
         self._lock = threading.Lock()
         self.accepting = True
         self._repairs: dict[tuple[str, str], int] = {}
         self._late: deque[ToolTraceEntry] = deque(maxlen=MAX_TRACE)
 
-    # --- Executions: the late-write gate ----------------------------------------------------------------------------------
+    # --- Executions: the late-write gate ----------------------------------------------------------
 
     def set_trace_running(self, trace_id: str, tool_name: str, call_id: str = "") -> ToolTraceEntry:
         trace = self.tool_trace
-        entry = trace[trace_id] = new(ToolTraceEntry)  # with the slots filled in here it takes half the time
+        entry = trace[trace_id] = new(
+            ToolTraceEntry
+        )  # with the slots filled in here it takes half the time
         entry.trace_id, entry.tool_name, entry.call_id = trace_id, tool_name, call_id
         entry.status, entry.finished_late, entry.result = "running", False, None
         if len(trace) > MAX_TRACE:
@@ -72,12 +86,16 @@ class TurnState:
         with self._lock:
             try:
                 oldest = next(iter(self.tool_trace))
-            except RuntimeError:  # somebody starts a call at this very moment; that call will forget one
+            except (
+                RuntimeError
+            ):  # somebody starts a call at this very moment; that call will forget one
                 return
             self.tool_trace.pop(oldest, None)
 
     def complete_trace(self, trace_id: str, result: Any = None) -> bool:
-        """The body has ended. True if its result counts; False if it came too late, which is remembered."""
+        """The body has ended. True if its result counts; False if it came too late, which is
+        remembered.
+        """
         with self._lock:
             entry = self.tool_trace.get(trace_id)
             if entry is None:
@@ -91,7 +109,9 @@ class TurnState:
             return False
 
     def fail_trace(self, trace_id: str) -> bool:
-        """The body has ended with an exception. True if it came too late for anybody to hear of it, which is remembered."""
+        """The body has ended with an exception. True if it came too late for anybody to hear of it,
+        which is remembered.
+        """
         with self._lock:
             entry = self.tool_trace.get(trace_id)
             return entry is not None and self._ended_late(entry)
@@ -104,7 +124,9 @@ class TurnState:
         return given_up
 
     def mark_trace_timed_out(self, trace_id: str) -> bool:
-        """The waiter gives up. False if the body had completed: its result counts, and the waiter takes it."""
+        """The waiter gives up. False if the body had completed: its result counts, and the waiter
+        takes it.
+        """
         with self._lock:
             entry = self.tool_trace.get(trace_id)
             if entry is not None and entry.status in ("completed", "timed_out"):
@@ -114,7 +136,9 @@ class TurnState:
             return True
 
     def cancel_trace(self, trace_id: str) -> bool:
-        """Nobody waits any more, and the body has not ended, or will not begin. False if it had ended."""
+        """Nobody waits any more, and the body has not ended, or will not begin. False if it had
+        ended.
+        """
         with self._lock:
             entry = self.tool_trace.get(trace_id)
             if entry is None or entry.status != "running":
@@ -123,7 +147,9 @@ class TurnState:
             return True
 
     def late_completions(self) -> list[ToolTraceEntry]:
-        """Executions that ended after they had been given up, since the last time this was asked."""
+        """Executions that ended after they had been given up, since the last time this was
+        asked.
+        """
         with self._lock:
             late, self._late = list(self._late), deque(maxlen=MAX_TRACE)
         return late
@@ -146,20 +172,34 @@ class TurnState:
         """These tools will not heal in this turn."""
         self.blocked_tool_names.update(names)
 
-    # --- Counts -----------------------------------------------------------------------------------------------------------
+    # --- Counts -----------------------------------------------------------------------------------
 
     def increment_repair(self, tool_name: str, signature: str = "") -> int:
-        """Count one call whose arguments could not be repaired, by tool and kind of mistake; a call id would never add up."""
+        """Count one call whose arguments could not be repaired, by tool and kind of mistake; a call
+        id would never add up.
+        """
         with self._lock:
-            count = self._repairs[tool_name, signature] = self._repairs.get((tool_name, signature), 0) + 1
+            count = self._repairs[tool_name, signature] = (
+                self._repairs.get((tool_name, signature), 0) + 1
+            )
             return count
 
     def repair_count(self, tool_name: str, signature: str | None = None) -> int:
         """How often this mistake was made; without a signature all mistakes with this tool."""
         with self._lock:
-            return sum(n for (tool, kind), n in self._repairs.items() if tool == tool_name and signature in (None, kind))
+            return sum(
+                n
+                for (tool, kind), n in self._repairs.items()
+                if tool == tool_name and signature in (None, kind)
+            )
 
-    def add_tokens(self, input_tokens: int = 0, output_tokens: int = 0, cache_read_tokens: int = 0, cache_creation_tokens: int = 0) -> None:
+    def add_tokens(
+        self,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cache_read_tokens: int = 0,
+        cache_creation_tokens: int = 0,
+    ) -> None:
         with self._lock:
             self.input_tokens += input_tokens
             self.output_tokens += output_tokens

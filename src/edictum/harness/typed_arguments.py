@@ -1,17 +1,37 @@
 """Arguments as the types that a tool's hints name: a date for "2024-05-01", a model for an object.
 
-What a model sends is JSON, and JSON is what contracts, approvals, the audit and replay control see. It is read by pydantic just before
-the body runs; what cannot be read so has been refused by the validation gate. Parameters of plain JSON types are left alone, and
-a tool that has no others pays nothing for those of others.
+What a model sends is JSON, and JSON is what contracts, approvals, the audit and replay control see.
+It is read by pydantic just before the body runs; what cannot be read so has been refused by the
+validation gate. Parameters of plain JSON types are left alone, and a tool that has no others pays
+nothing for those of others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    Sequence,
+)
 from functools import wraps
 from inspect import iscoroutinefunction
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, NewType, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NewType,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from edictum.core.jsonable import dumps, show
 from edictum.core.redaction import shorten
@@ -27,7 +47,9 @@ Problem = tuple[str, str, str]  # where, what is wrong, and which kind of mistak
 
 
 class TypedFunction:
-    """A function, and how its arguments are read. ``body`` is called with JSON, and calls the function with what its hints say."""
+    """A function, and how its arguments are read. ``body`` is called with JSON, and calls the
+    function with what its hints say.
+    """
 
     __slots__ = ("_readers", "body", "function")
 
@@ -48,12 +70,20 @@ class TypedFunction:
         """The arguments as the function wants them."""
         try:
             return {**arguments, **self._read(arguments)}
-        except Exception as exc:  # a validator of the user's own has let them pass, or has changed its mind
+        except (
+            Exception
+        ) as exc:  # a validator of the user's own has let them pass, or has changed its mind
             problems = "; ".join(f"{where}: {said}" for where, said, _ in self.problems(arguments))
-            raise NotStarted(f"The arguments cannot be read as the tool's types: {problems or show(exc)}") from exc
+            raise NotStarted(
+                f"The arguments cannot be read as the tool's types: {problems or show(exc)}"
+            ) from exc
 
     def _read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: _value(reader, arguments[name]) for name, reader in self._readers.items() if name in arguments}
+        return {
+            name: _value(reader, arguments[name])
+            for name, reader in self._readers.items()
+            if name in arguments
+        }
 
     def problems(self, arguments: Mapping[str, Any]) -> list[Problem]:
         """What keeps the arguments from being read."""
@@ -69,7 +99,9 @@ class TypedFunction:
 
 
 def _value(reader: Any, value: Any) -> Any:
-    """As JSON text: there a date is a text and a tuple a list, also for a model that is strict about its types."""
+    """As JSON text: there a date is a text and a tuple a list, also for a model that is strict
+    about its types.
+    """
     return reader.validate_json(dumps(value))
 
 
@@ -92,16 +124,22 @@ def _body(typed: TypedFunction) -> Callable[..., Any]:
 
 
 def _problems_of(exc: Exception, name: str) -> list[Problem]:
-    """Each problem that pydantic has found; any other exception comes from a validator of the user's, and is one."""
+    """Each problem that pydantic has found; any other exception comes from a validator of the
+    user's, and is one.
+    """
     try:
         errors = exc.errors(include_url=False, include_context=False)  # type: ignore[attr-defined]
     except Exception:
         return [(name, f"{type(exc).__name__}: {shorten(_text(exc), 300)}", type(exc).__name__)]
-    return [(".".join(map(str, (name, *error["loc"]))), _said(error), error["type"]) for error in errors]
+    return [
+        (".".join(map(str, (name, *error["loc"]))), _said(error), error["type"]) for error in errors
+    ]
 
 
 def _said(error: Mapping[str, Any]) -> str:
-    received = "" if error["type"] == "missing" else f", received {shorten(show(error['input']), 60)}"
+    received = (
+        "" if error["type"] == "missing" else f", received {shorten(show(error['input']), 60)}"
+    )
     return shorten(str(error["msg"]), 300).rstrip(".") + received
 
 
@@ -112,11 +150,13 @@ def _text(exc: Exception) -> str:
         return "it has no text"
 
 
-# --- Which hints need reading ---------------------------------------------------------------------------------------------------
+# --- Which hints need reading ---------------------------------------------------------------------
 
 
 def readable(hint: Any) -> Any:
-    """The hint by which a parameter is read. An Iterable would be read only while the body goes through it; a list is one as well."""
+    """The hint by which a parameter is read. An Iterable would be read only while the body goes
+    through it; a list is one as well.
+    """
     return list[get_args(hint)] if get_origin(hint) is Iterable else hint  # type: ignore[misc]
 
 
@@ -143,14 +183,20 @@ def _is_plain_name(hint: Any, within: tuple[Any, ...]) -> bool:
 
 
 def _is_bound(metadata: Any) -> bool:
-    """Whether the schema says all that an annotation does. What is not known may change a value, or refuse it."""
+    """Whether the schema says all that an annotation does. What is not known may change a value, or
+    refuse it.
+    """
     if type(metadata).__name__ == "FieldInfo":
         return all(_is_bound(each) for each in metadata.metadata)
-    return isinstance(metadata, str) or (type(metadata).__module__ == "annotated_types" and type(metadata).__name__ in BOUNDS)
+    return isinstance(metadata, str) or (
+        type(metadata).__module__ == "annotated_types" and type(metadata).__name__ in BOUNDS
+    )
 
 
 def fields_of(hint: Any) -> Iterator[Any]:
-    """The types of what an object of this class holds; for a class whose hints cannot be read, one that JSON does not know."""
+    """The types of what an object of this class holds; for a class whose hints cannot be read, one
+    that JSON does not know.
+    """
     try:
         hints = get_type_hints(hint, include_extras=True)
     except Exception:
@@ -160,4 +206,8 @@ def fields_of(hint: Any) -> Iterator[Any]:
 
 def _unmarked(hint: Any) -> Any:
     """What Required[...] or NotRequired[...] is about."""
-    return get_args(hint)[0] if getattr(get_origin(hint), "_name", "") in ("Required", "NotRequired") else hint
+    return (
+        get_args(hint)[0]
+        if getattr(get_origin(hint), "_name", "") in ("Required", "NotRequired")
+        else hint
+    )

@@ -1,8 +1,8 @@
 """Waiting with an end: for what the user's code does, and for what has been sent to a port.
 
-An awaitable of the user is cancelled at the end of its time, and a function of the user is left behind in its thread. What was sent
-to the ledger or the audit is not cut off, because nobody could know how far it had come: only the waiting ends, and the rest is
-seen to in the background.
+An awaitable of the user is cancelled at the end of its time, and a function of the user is left
+behind in its thread. What was sent to the ledger or the audit is not cut off, because nobody could
+know how far it had come: only the waiting ends, and the rest is seen to in the background.
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ Later = Callable[[Any, BaseException | None], Any]
 
 
 class Around:
-    """A wait around an awaitable. Unlike a coroutine around it, it can be closed together with what it would have awaited."""
+    """A wait around an awaitable. Unlike a coroutine around it, it can be closed together with what
+    it would have awaited.
+    """
 
     __slots__ = ("_awaitable", "_wait")
 
-    def __init__(self, wait: Callable[[Awaitable[Any]], Awaitable[Any]], awaitable: Awaitable[Any]) -> None:
+    def __init__(
+        self, wait: Callable[[Awaitable[Any]], Awaitable[Any]], awaitable: Awaitable[Any]
+    ) -> None:
         self._wait, self._awaitable = wait, awaitable
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -51,7 +55,9 @@ def close(awaitable: Awaitable[Any]) -> None:
 
 
 async def within(awaitable: Awaitable[Any], timeout_s: float | None) -> Any:
-    """The awaitable's value, if it comes in time. One that does not stop when it is cancelled is left behind, not waited for."""
+    """The awaitable's value, if it comes in time. One that does not stop when it is cancelled is
+    left behind, not waited for.
+    """
     try:
         value, error = await see_to_end(awaitable, timeout_s)
     except Unfinished as left:
@@ -65,16 +71,28 @@ def _no_answer(timeout_s: float | None, more: str = "") -> TimeoutError:
     return TimeoutError(f"no answer within {timeout_s or 0.0:.1f} s{more}")
 
 
-async def consulted(function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float | None) -> Any:
-    """What a function of the user returns, called in a thread and left behind there when its time is over."""
+async def consulted(
+    function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float | None
+) -> Any:
+    """What a function of the user returns, called in a thread and left behind there when its time
+    is over.
+    """
     started = time.perf_counter()
-    value = function(*args) if iscoroutinefunction(function) else await _in_thread(function, args, timeout_s)
+    value = (
+        function(*args)
+        if iscoroutinefunction(function)
+        else await _in_thread(function, args, timeout_s)
+    )
     if not isawaitable(value):
         return value
-    return await within(value, None if timeout_s is None else max(0.0, timeout_s - (time.perf_counter() - started)))
+    return await within(
+        value, None if timeout_s is None else max(0.0, timeout_s - (time.perf_counter() - started))
+    )
 
 
-async def _in_thread(function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float | None) -> Any:
+async def _in_thread(
+    function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float | None
+) -> Any:
     running = POOL.submit(partial(contextvars.copy_context().run, function, *args))
     try:
         done = await wait_for(running, timeout_s)
@@ -87,11 +105,15 @@ async def _in_thread(function: Callable[..., Any], args: tuple[Any, ...], timeou
     error = running.exception()
     if error is None or isinstance(error, FAULTS):
         return running.result()
-    raise RuntimeError(f"{type(error).__name__}: {describe(error)}") from error  # nobody presses Ctrl-C in a thread of ours
+    raise RuntimeError(
+        f"{type(error).__name__}: {describe(error)}"
+    ) from error  # nobody presses Ctrl-C in a thread of ours
 
 
 async def seen_through(awaitable: Awaitable[Any], timeout_s: float, later: Later) -> Any:
-    """The answer, if it comes in time. Otherwise ``later`` is told of it when it comes, or that it did not."""
+    """The answer, if it comes in time. Otherwise ``later`` is told of it when it comes, or that it
+    did not.
+    """
     task = asyncio.get_running_loop().create_task(caught(awaitable))
     try:
         await asyncio.wait((task,), timeout=timeout_s)
@@ -114,7 +136,9 @@ def _see_later(task: asyncio.Task[Ended], later: Later) -> None:
         stop.cancel()
         value, error = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
         try:
-            rest = later(value, _no_answer(LATE_S) if isinstance(error, asyncio.CancelledError) else error)
+            rest = later(
+                value, _no_answer(LATE_S) if isinstance(error, asyncio.CancelledError) else error
+            )
         except Exception:
             logger.exception("what was left to do for a late answer failed")
         else:

@@ -19,7 +19,9 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's time. Ids are a random part per process and a number: unique, ordered, and 20 times cheaper than a uuid4."""
+    """The machine's time. Ids are a random part per process and a number: unique, ordered, and 20
+    times cheaper than a uuid4.
+    """
 
     def __init__(self) -> None:
         self._renew()

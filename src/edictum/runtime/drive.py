@@ -1,7 +1,8 @@
 """Drivers: they take a lifecycle from effect to effect and get what it asks for.
 
-``Walk.step`` is the one loop. It goes on until something must be waited for, the tool must be run, or the call has ended. The
-asynchronous and the synchronous driver differ only in how they wait, and a ticket stops at RunTool and lets its host run the tool.
+``Walk.step`` is the one loop. It goes on until something must be waited for, the tool must be run,
+or the call has ended. The asynchronous and the synchronous driver differ only in how they wait, and
+a ticket stops at RunTool and lets its host run the tool.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from edictum.core.events import Entry
 from edictum.core.freeze import FlatDict, thaw_args
 from edictum.core.limits import Reservation, Settlement
 from edictum.core.terms import Flow
-from edictum.execution.body import PLAIN, await_sync, clock, ended_by, needs_await, run_async, run_sync
+from edictum.execution.body import (
+    PLAIN,
+    await_sync,
+    clock,
+    ended_by,
+    needs_await,
+    run_async,
+    run_sync,
+)
 from edictum.execution.portal import PORTAL
 from edictum.execution.tasks import ABANDONED, Ended, caught, leave
 from edictum.outcomes import ToolOutcome
@@ -26,10 +35,14 @@ from edictum.runtime.bounded import close
 from edictum.runtime.perform import Ports
 from edictum.runtime.renewal import LeasedFlow
 
-# A ledger operation that has been sent must be seen through, or nobody would know whether the slot was taken.
+# A ledger operation that has been sent must be seen through, or nobody would know whether the slot
+# was taken.
 NOT_TO_BE_CUT = frozenset({Reservation, Settlement})
-LINGER_S = 0.5  # for how long a caller who was cancelled waits for an event to be written; then it goes on without him
-# What a call that is thrown away still sends. Not a reservation: nobody would be there to give back what it is granted.
+# for how long a caller who was cancelled waits for an event to be written; then it goes on without
+# him
+LINGER_S = 0.5
+# What a call that is thrown away still sends. Not a reservation: nobody would be there to give back
+# what it is granted.
 LAST_WORDS = frozenset({Settlement, Entry})
 
 
@@ -46,15 +59,25 @@ class Walk:
 
     __slots__ = ("_flow", "_handlers", "_may_wait", "interrupted")
 
-    def __init__(self, flow: Flow, ports: Ports, interrupted: BaseException | None = None, effect: Effect | None = None) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        ports: Ports,
+        interrupted: BaseException | None = None,
+        effect: Effect | None = None,
+    ) -> None:
         """``effect``: where the walk stands, if it has begun."""
-        self._flow: Flow | LeasedFlow = flow if ports.renewals is None else LeasedFlow(flow, ports.renewals, effect)
+        self._flow: Flow | LeasedFlow = (
+            flow if ports.renewals is None else LeasedFlow(flow, ports.renewals, effect)
+        )
         self._handlers = ports.handlers
         self._may_wait = ports.may_wait
         self.interrupted = interrupted
 
     def step(self, value: Any = None) -> RunTool | Wait | ToolOutcome:
-        """Answer the last effect, then perform effects until one needs waiting for, is RunTool, or the outcome is there."""
+        """Answer the last effect, then perform effects until one needs waiting for, is RunTool, or
+        the outcome is there.
+        """
         try:
             return self._perform(self._flow.send(value))
         except StopIteration as end:
@@ -83,9 +106,11 @@ class Walk:
             except FAULTS as exc:
                 effect = send(Raised(exc))
                 continue
-            except BaseException as exc:  # somebody said stop: the call is closed first, then it goes on to where it was meant
+            # somebody said stop: the call is closed first, then it goes on to where it was meant
+            except BaseException as exc:
                 self.interrupted = self.interrupted or exc
-                # Nobody knows whether the ledger has counted: the walk breaks off, which settles the call in any case.
+                # Nobody knows whether the ledger has counted: the walk breaks off, which settles
+                # the call in any case.
                 effect = self._flow.throw(exc) if kind in NOT_TO_BE_CUT else send(Raised(exc))
                 continue
             if kind in may_wait and needs_await(value):
@@ -93,7 +118,9 @@ class Walk:
             effect = send(value)
 
     def interrupt(self, ran: Ran) -> RunTool | Wait | ToolOutcome:
-        """Go on with a tool that was stopped from outside; who stopped it is remembered, and told at the end."""
+        """Go on with a tool that was stopped from outside; who stopped it is remembered, and told
+        at the end.
+        """
         if isinstance(ran.error, Pause):
             self.interrupted = ran.error.signal
             return self.step(Raised(ran.error))
@@ -101,11 +128,15 @@ class Walk:
         return self.step(ran)
 
     def broken(self, exc: BaseException) -> RunTool | Wait | ToolOutcome:
-        """Its driver was stopped between two steps. The walk is told so where it stands, closes the call and raises it again."""
+        """Its driver was stopped between two steps. The walk is told so where it stands, closes the
+        call and raises it again.
+        """
         return self.go_on(self._flow.throw(exc))
 
     def ended(self, outcome: ToolOutcome) -> ToolOutcome:
-        """Hand over the outcome; an interruption of the caller goes on to where it was meant, now that the call is closed."""
+        """Hand over the outcome; an interruption of the caller goes on to where it was meant, now
+        that the call is closed.
+        """
         if self.interrupted is not None:
             raise self.interrupted
         return outcome
@@ -143,19 +174,25 @@ async def _wait_async(walk: Walk, wait: Wait) -> Any:
 
 
 async def _see_through(walk: Walk, awaitable: Awaitable[Any]) -> Any:
-    """Wait to the end, however often the caller is cancelled meanwhile; the cancellation is remembered."""
+    """Wait to the end, however often the caller is cancelled meanwhile; the cancellation is
+    remembered.
+    """
     task = asyncio.get_running_loop().create_task(caught(awaitable))
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError as exc:
-            if not task.cancelled():  # it is this task that was cancelled, perhaps in the moment in which the answer came
+            if (
+                not task.cancelled()
+            ):  # it is this task that was cancelled, perhaps in the moment in which the answer came
                 walk.interrupted = walk.interrupted or exc
     return _answer_of(task)
 
 
 async def _see_written(walk: Walk, awaitable: Awaitable[Any]) -> Any:
-    """Wait for an event to be written. Who is cancelled does not cut it off, but does not wait for a sink that hangs either."""
+    """Wait for an event to be written. Who is cancelled does not cut it off, but does not wait for
+    a sink that hangs either.
+    """
     task = asyncio.get_running_loop().create_task(caught(awaitable))
     try:
         await asyncio.wait((task,))
@@ -179,7 +216,8 @@ def _answer_of(task: asyncio.Task[Ended]) -> Any:
 @final
 @record
 class Rest:
-    """What is left of a walk: it stopped at ``effect``; its tool has run (``ran``), or is a coroutine that still has to (``running``).
+    """What is left of a walk: it stopped at ``effect``; its tool has run (``ran``), or is a
+    coroutine that still has to (``running``).
 
     ``interrupted``: the caller was, and is told so once the call is closed.
     """
@@ -196,18 +234,26 @@ class Rest:
 def walk_on(flow: Flow, ports: Ports) -> ToolOutcome | Rest:
     """Take a call to its end if it can be done without waiting, or as far as it goes.
 
-    With ports that answer at once nearly every walk asks for one thing, its tool, and then ends. That much is done here, for
-    synchronous and asynchronous callers; the drivers below take over at anything else.
+    With ports that answer at once nearly every walk asks for one thing, its tool, and then ends.
+    That much is done here, for synchronous and asynchronous callers; the drivers below take over at
+    anything else.
     """
     started: float | None = None
     try:
         effect = flow.send(None)
-        if type(effect) is not RunTool or effect.timeout_s is not None or effect.run_in != "inline" or ports.renewals is not None:
+        if (
+            type(effect) is not RunTool
+            or effect.timeout_s is not None
+            or effect.run_in != "inline"
+            or ports.renewals is not None
+        ):
             return Rest(flow, ports, effect)
         args, started = effect.call.args, clock()
         try:
             value = effect.body(**(args if type(args) is FlatDict else thaw_args(args)))  # type: ignore[misc]
-            waits = type(value) not in PLAIN and needs_await(value)  # which raises for a proxy of an object that is gone
+            waits = type(value) not in PLAIN and needs_await(
+                value
+            )  # which raises for a proxy of an object that is gone
         except BaseException as exc:
             return Rest(flow, ports, effect, ended_by(exc, clock() - started))
         if waits:
@@ -216,8 +262,12 @@ def walk_on(flow: Flow, ports: Ports) -> ToolOutcome | Rest:
     except StopIteration as end:
         outcome: ToolOutcome = end.value
         return outcome
-    except BaseException as exc:  # of the walk itself, which is over then; or somebody pressed Ctrl-C just here
-        return _not_begun(flow, ports, exc) if started is None else Rest(flow, ports, flow.throw(exc))
+    except (
+        BaseException
+    ) as exc:  # of the walk itself, which is over then; or somebody pressed Ctrl-C just here
+        return (
+            _not_begun(flow, ports, exc) if started is None else Rest(flow, ports, flow.throw(exc))
+        )
 
 
 def _not_begun(flow: Flow, ports: Ports, exc: BaseException) -> Rest:
@@ -234,7 +284,9 @@ async def drive_async(rest: Rest) -> ToolOutcome:
     """Drive what is left of a call for an asynchronous caller."""
     flow = rest.flow
     if rest.running is None:
-        return await _drive_on(Walk(flow, rest.ports, rest.interrupted, rest.effect), rest.effect, rest.ran)
+        return await _drive_on(
+            Walk(flow, rest.ports, rest.interrupted, rest.effect), rest.effect, rest.ran
+        )
     try:
         value = await rest.running
     except BaseException as exc:
@@ -252,12 +304,20 @@ async def drive_async(rest: Rest) -> ToolOutcome:
 
 
 def _being_closed(exc: BaseException) -> bool:
-    """Whether the coroutine that caught this is being closed, as opposed to a tool that raised a GeneratorExit of its own."""
-    return isinstance(exc, GeneratorExit) and exc.__traceback__ is not None and exc.__traceback__.tb_next is None
+    """Whether the coroutine that caught this is being closed, as opposed to a tool that raised a
+    GeneratorExit of its own.
+    """
+    return (
+        isinstance(exc, GeneratorExit)
+        and exc.__traceback__ is not None
+        and exc.__traceback__.tb_next is None
+    )
 
 
 async def _drive_on(walk: Walk, effect: Effect, ran: Ran | None = None) -> ToolOutcome:
-    """Go on with a walk that has stopped at ``effect``, or, if its tool has run already, with what came of it."""
+    """Go on with a walk that has stopped at ``effect``, or, if its tool has run already, with what
+    came of it.
+    """
     step: RunTool | Wait | ToolOutcome | None = None
     try:
         step = walk.go_on(effect) if ran is None else _after_tool(walk, ran)
@@ -270,29 +330,39 @@ async def _drive_on(walk: Walk, effect: Effect, ran: Ran | None = None) -> ToolO
             else:
                 return walk.ended(step)  # type: ignore[arg-type]
     except GeneratorExit as exc:
-        _finish_without_waiting(walk, Ran(None, exc, cancelled=True) if type(step) is RunTool else Raised(exc))
+        _finish_without_waiting(
+            walk, Ran(None, exc, cancelled=True) if type(step) is RunTool else Raised(exc)
+        )
         raise
     except BaseException as exc:
         return walk.ended(await settle_async(walk, walk.broken(exc)))  # type: ignore[arg-type]
 
 
 def _finish_without_waiting(walk: Walk, answer: Ran | Raised) -> None:
-    """The caller's coroutine is being thrown away, and may not await any more: close the call with what answers at once."""
+    """The caller's coroutine is being thrown away, and may not await any more: close the call with
+    what answers at once.
+    """
     walk.interrupted = answer.error
     step = walk.step(answer)
     while type(step) is Wait:
         _let_go(step)
-        step = walk.step(Raised(RuntimeError("the caller was thrown away, and nobody waits for the answer")))
+        step = walk.step(
+            Raised(RuntimeError("the caller was thrown away, and nobody waits for the answer"))
+        )
 
 
 def _let_go(wait: Wait) -> None:
-    """What counts and records the end of a call is left to the loop, if there is one; nothing else is begun any more."""
+    """What counts and records the end of a call is left to the loop, if there is one; nothing else
+    is begun any more.
+    """
     with suppress(RuntimeError):
         if wait.kind in LAST_WORDS:
             task = asyncio.get_running_loop().create_task(caught(wait.awaitable))
             ABANDONED.add(task)
             task.add_done_callback(ABANDONED.discard)
-            task.add_done_callback(lambda _: close(wait.awaitable))  # the loop may end before it begins
+            task.add_done_callback(
+                lambda _: close(wait.awaitable)
+            )  # the loop may end before it begins
             return
     close(wait.awaitable)
 
@@ -312,7 +382,9 @@ def settle_sync(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | Too
 
 
 def drive_sync(rest: Rest) -> ToolOutcome:
-    """Drive what is left of a call for a synchronous caller, inside or outside a running event loop."""
+    """Drive what is left of a call for a synchronous caller, inside or outside a running event
+    loop.
+    """
     walk = Walk(rest.flow, rest.ports, rest.interrupted, rest.effect)
     try:
         step = _drive_on_sync(walk, rest)

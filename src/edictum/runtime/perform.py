@@ -1,7 +1,8 @@
 """From effect to port: one handler per effect.
 
-A handler returns the answer or an awaitable of it; an exception becomes ``Raised``. What a failing port means for a call is
-decided by the lifecycle, and written down in one table, which the documentation prints.
+A handler returns the answer or an awaitable of it; an exception becomes ``Raised``. What a failing
+port means for a call is decided by the lifecycle, and written down in one table, which the
+documentation prints.
 """
 
 from __future__ import annotations
@@ -46,28 +47,53 @@ logger = logging.getLogger("edictum")
 
 PORT_FAILURES: dict[str, str] = {
     "ledger, before the tool": "The call is denied (`policy_error`); the tool does not run.",
-    "ledger, after the tool": "The result is kept; the outcome's notes and the closing event say that the call could not be counted.",
-    "audit, before the tool": "The call is denied (`policy_error`), its slots are given back. A sink with `required = False` is skipped.",
-    "audit, after the tool": "The result is kept; the outcome's notes and the log say that it could not be written.",
-    "approval backend": "The call is denied (`policy_error`). No backend, no answer, and one five seconds too late mean no.",
+    "ledger, after the tool": (
+        "The result is kept; the outcome's notes and the closing event say that the call could not"
+        " be counted."
+    ),
+    "audit, before the tool": (
+        "The call is denied (`policy_error`), its slots are given back. A sink with `required ="
+        " False` is skipped."
+    ),
+    "audit, after the tool": (
+        "The result is kept; the outcome's notes and the log say that it could not be written."
+    ),
+    "approval backend": (
+        "The call is denied (`policy_error`). No backend, no answer, and one five seconds too late"
+        " mean no."
+    ),
     "principal resolver": "The call is denied (`policy_error`).",
-    "contract, hook or selector": "The call is denied (`policy_error`); in observe mode the denial is only reported.",
+    "contract, hook or selector": (
+        "The call is denied (`policy_error`); in observe mode the denial is only reported."
+    ),
     "success check": "The call counts as failed (`policy_error`); the result stays in the audit.",
     "postcondition": "It counts as an objection: warn warns, redact and deny suppress the output.",
-    "artifact store": "The output is shown in line, cut in the middle; the outcome's notes say why.",
+    "artifact store": (
+        "The output is shown in line, cut in the middle; the outcome's notes say why."
+    ),
     "callback (`on_allow`, `on_deny`, after-hook)": "Logged; nothing else changes.",
     "telemetry": "Ignored.",
 }
 
 Handler = Callable[[Any], Any]
-# What has been sent is seen through, also when the turn does not wait for it any more: nobody could know how far it had come.
+# What has been sent is seen through, also when the turn does not wait for it any more: nobody could
+# know how far it had come.
 SEEN_THROUGH = frozenset({Reservation, Settlement, Entry})
 
 
 class Ports:
     """The handlers for one wiring, and which of them may answer with an awaitable."""
 
-    __slots__ = ("_approval", "_local", "_now", "_sinks", "handlers", "may_wait", "renewals", "wiring")
+    __slots__ = (
+        "_approval",
+        "_local",
+        "_now",
+        "_sinks",
+        "handlers",
+        "may_wait",
+        "renewals",
+        "wiring",
+    )
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
@@ -95,20 +121,44 @@ class Ports:
             Notify: self._notify,
         }
         self.may_wait: frozenset[type[Any]] = frozenset(
-            {Settle, Consult, Within, Ask, AwaitDecision, Withdraw, Notify, AwaitTwin, Delay, StoreArtifact}
-            | ({Reservation, Settlement, Renew} if iscoroutinefunction(ledger.reserve) or not _is_plain(ledger) else set())
+            {
+                Settle,
+                Consult,
+                Within,
+                Ask,
+                AwaitDecision,
+                Withdraw,
+                Notify,
+                AwaitTwin,
+                Delay,
+                StoreArtifact,
+            }
+            | (
+                {Reservation, Settlement, Renew}
+                if iscoroutinefunction(ledger.reserve) or not _is_plain(ledger)
+                else set()
+            )
             | ({Entry} if self._sinks else set())
         )
 
     def at_once(self) -> AtOnce:
-        """The ports that the walk may ask without stopping: those of a ledger and a sink that live in this process."""
+        """The ports that the walk may ask without stopping: those of a ledger and a sink that live
+        in this process.
+        """
         wiring, ledger = self.wiring, self.wiring.ledger
-        if self._sinks or wiring.clock is not SYSTEM or type(ledger) is not MemoryLedger or not ledger.at_once:
+        if (
+            self._sinks
+            or wiring.clock is not SYSTEM
+            or type(ledger) is not MemoryLedger
+            or not ledger.at_once
+        ):
             return NOT_AT_ONCE
         return AtOnce(ledger.enter, ledger.leave, self._now, self._local.append, self._local.take)
 
     def _record(self, entry: Entry) -> Awaitable[None] | None:
-        """Every sink is tried; what failed is raised together, unless the sink says that it is not required."""
+        """Every sink is tried; what failed is raised together, unless the sink says that it is not
+        required.
+        """
         entry.at = self._now()
         self._local.take(entry)
         event = entry.event()
@@ -140,7 +190,9 @@ class Ports:
         )
 
     def _await_decision(self, effect: AwaitDecision) -> Any:
-        return self._approval.wait_for_decision(approval_id=effect.request.approval_id, timeout=effect.timeout)  # type: ignore[union-attr]
+        return self._approval.wait_for_decision(
+            approval_id=effect.request.approval_id, timeout=effect.timeout
+        )  # type: ignore[union-attr]
 
     def _withdraw(self, effect: Withdraw) -> Any:
         withdraw = getattr(self._approval, "withdraw", None)
@@ -153,21 +205,46 @@ class Ports:
         if kind is Consult:
             return consulted(wanted.function, wanted.args, timeout_s)
         if kind is Notify:
-            return Around(partial(_listen, what=wanted.what), consulted(wanted.callback, wanted.args, timeout_s))
+            return Around(
+                partial(_listen, what=wanted.what),
+                consulted(wanted.callback, wanted.args, timeout_s),
+            )
         value = self.handlers[kind](wanted)
         if kind not in self.may_wait or not needs_await(value):
             return value
         if kind not in SEEN_THROUGH:
             return Around(partial(within, timeout_s=timeout_s), value)
-        return Around(partial(seen_through, timeout_s=timeout_s, later=partial(self._late, wanted)), value)
+        return Around(
+            partial(seen_through, timeout_s=timeout_s, later=partial(self._late, wanted)), value
+        )
 
-    def _late(self, sent: Reservation | Settlement | Entry, value: Any, error: BaseException | None) -> Any:
-        """What was sent has been answered when nobody waited for it any more: a slot that nobody will use is given back."""
+    def _late(
+        self, sent: Reservation | Settlement | Entry, value: Any, error: BaseException | None
+    ) -> Any:
+        """What was sent has been answered when nobody waited for it any more: a slot that nobody
+        will use is given back.
+        """
         if error is not None:
-            logger.error("%s was not answered in time, and then failed: %s", type(sent).__name__, describe(error))
-        elif isinstance(sent, Reservation) and sent.hold and isinstance(value, Grant) and value.granted:
+            logger.error(
+                "%s was not answered in time, and then failed: %s",
+                type(sent).__name__,
+                describe(error),
+            )
+        elif (
+            isinstance(sent, Reservation)
+            and sent.hold
+            and isinstance(value, Grant)
+            and value.granted
+        ):
             return self.wiring.ledger.settle(
-                Settlement(sent.session_id, sent.call_id, sent.scopes, sent.limits, "release", parents=sent.parents)
+                Settlement(
+                    sent.session_id,
+                    sent.call_id,
+                    sent.scopes,
+                    sent.limits,
+                    "release",
+                    parents=sent.parents,
+                )
             )
         return None
 
@@ -181,7 +258,9 @@ class Ports:
 
 
 async def outcome_of(running: Future[Any], timeout_s: float) -> Any:
-    """What a call elsewhere, perhaps in another thread, ended as; None when it has not ended in time."""
+    """What a call elsewhere, perhaps in another thread, ended as; None when it has not ended in
+    time.
+    """
     waiting = asyncio.wrap_future(running)
     try:
         done, _ = await asyncio.wait({waiting}, timeout=max(0.0, timeout_s))
@@ -192,11 +271,15 @@ async def outcome_of(running: Future[Any], timeout_s: float) -> Any:
 
 async def _store_artifact(effect: StoreArtifact) -> Any:
     """Stores write to disks and networks, so a thread does it."""
-    return await consulted(effect.store.store, (effect.session_id, effect.content, effect.tool_name), None)
+    return await consulted(
+        effect.store.store, (effect.session_id, effect.content, effect.tool_name), None
+    )
 
 
 def _local_recorder(wiring: Wiring) -> Handler:
-    """The handler when the in-memory sink is the only one: two calls per governed call, so it is kept flat."""
+    """The handler when the in-memory sink is the only one: two calls per governed call, so it is
+    kept flat.
+    """
     now, take = wiring.clock.now, wiring.local_sink.take
 
     def record(entry: Entry) -> None:
@@ -208,7 +291,9 @@ def _local_recorder(wiring: Wiring) -> Handler:
 
 def _is_plain(ledger: Any) -> bool:
     """Whether the ledger is known to answer at once."""
-    return not any(iscoroutinefunction(getattr(ledger, verb)) for verb in ("reserve", "settle", "snapshot"))
+    return not any(
+        iscoroutinefunction(getattr(ledger, verb)) for verb in ("reserve", "settle", "snapshot")
+    )
 
 
 async def _listen(told: Awaitable[Any], what: str) -> None:
@@ -219,7 +304,9 @@ async def _listen(told: Awaitable[Any], what: str) -> None:
 
 
 class _Sent:
-    """An event on its way to sinks that write in their own time. Whatever becomes of one, the next gets it too."""
+    """An event on its way to sinks that write in their own time. Whatever becomes of one, the next
+    gets it too.
+    """
 
     __slots__ = ("failures", "waiting")
 

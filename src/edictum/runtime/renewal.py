@@ -1,8 +1,9 @@
 """Renewals: the leases of calls under way are kept alive, for as long as their process lives.
 
-A lease is held from its grant until it is settled: contracts, sinks and callbacks before and after the tool may take long as well.
-One thread per guard, which exists only while calls are under way that have a lease. A call that ends within a third of its lease is
-never renewed, so a short call costs the ledger nothing.
+A lease is held from its grant until it is settled: contracts, sinks and callbacks before and after
+the tool may take long as well. One thread per guard, which exists only while calls are under way
+that have a lease. A call that ends within a third of its lease is never renewed, so a short call
+costs the ledger nothing.
 """
 
 from __future__ import annotations
@@ -37,11 +38,15 @@ class Held:
         self.session_id = session_id
         self.key = key
         self.since = time.monotonic()
-        self.settling = False  # its end is on its way: the lease may be gone before the answer is here
+        self.settling = (
+            False  # its end is on its way: the lease may be gone before the answer is here
+        )
 
 
 class Renewals:
-    """Renews leases of one ledger. Who holds a ``Held`` keeps its lease alive; dropping it, or forgetting it, lets it run out."""
+    """Renews leases of one ledger. Who holds a ``Held`` keeps its lease alive; dropping it, or
+    forgetting it, lets it run out.
+    """
 
     def __init__(self, ledger: Any, lease_s: float) -> None:
         self._ledger = ledger
@@ -66,7 +71,9 @@ class Renewals:
         return held
 
     def _new_thread(self) -> threading.Thread | None:
-        """None when the machine has no thread left: the next call tries again, and a lease that runs out is told of."""
+        """None when the machine has no thread left: the next call tries again, and a lease that
+        runs out is told of.
+        """
         thread = threading.Thread(target=self._serve, name="edictum-renewals", daemon=True)
         try:
             begin(thread)
@@ -107,11 +114,16 @@ class Renewals:
                 still = held in self._held
                 self._held.discard(held)
             if still and not held.settling:
-                logger.warning("The lease of call %s ran out while it was running; it is counted when it ends.", held.key)
+                logger.warning(
+                    "The lease of call %s ran out while it was running; it is counted when it"
+                    " ends.",
+                    held.key,
+                )
 
 
 class LeasedFlow:
-    """A walk that keeps its leases alive. They are its own: a walk that is thrown away lets them run out.
+    """A walk that keeps its leases alive. They are its own: a walk that is thrown away lets them
+    run out.
 
     ``asked`` is the effect at which the walk stands, if it has begun.
     """
@@ -135,7 +147,10 @@ class LeasedFlow:
 
     def _asks(self, effect: Effect) -> Effect:
         self._asked = wanted = effect.effect if type(effect) is Within else effect
-        if type(wanted) is Settlement and (held := self._held.get((wanted.session_id, wanted.call_id))) is not None:
+        if (
+            type(wanted) is Settlement
+            and (held := self._held.get((wanted.session_id, wanted.call_id))) is not None
+        ):
             held.settling = True
         return effect
 
@@ -146,11 +161,20 @@ class LeasedFlow:
             if held is not None:
                 self._renewals.let_go(held)
         elif type(asked) is Reservation and self._must_be_held(asked, answer):
-            self._held[asked.session_id, asked.call_id] = self._renewals.hold(asked.session_id, asked.call_id)
+            self._held[asked.session_id, asked.call_id] = self._renewals.hold(
+                asked.session_id, asked.call_id
+            )
 
     def _must_be_held(self, asked: Reservation, answer: Any) -> bool:
-        """Who asked for a lease of another length has chosen it to last for as long as is needed."""
-        return asked.hold and asked.lease_s == self._renewals.lease_s and isinstance(answer, Grant) and answer.granted
+        """Who asked for a lease of another length has chosen it to last for as long as is
+        needed.
+        """
+        return (
+            asked.hold
+            and asked.lease_s == self._renewals.lease_s
+            and isinstance(answer, Grant)
+            and answer.granted
+        )
 
 
 def renewals_for(ledger: Any) -> Renewals | None:

@@ -1,9 +1,12 @@
-"""Tickets: a call paused at RunTool, for frameworks that offer a hook before the tool and one after it.
+"""Tickets: a call paused at RunTool, for frameworks that offer a hook before the tool and one after
+it.
 
-The host opens a ticket before the tool, runs the tool itself with ``ticket.args``, and finishes the ticket with what happened.
-Between the two the call holds its slots. A ticket must be finished exactly once. One that its framework may forget belongs in a
-TicketTable, which closes it as cancelled when its time is over, so that its slots come back. One that is simply dropped keeps
-them until its lease runs out, and for good where leases do not: nothing can be counted while Python collects garbage.
+The host opens a ticket before the tool, runs the tool itself with ``ticket.args``, and finishes the
+ticket with what happened. Between the two the call holds its slots. A ticket must be finished
+exactly once. One that its framework may forget belongs in a TicketTable, which closes it as
+cancelled when its time is over, so that its slots come back. One that is simply dropped keeps them
+until its lease runs out, and for good where leases do not: nothing can be counted while Python
+collects garbage.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ class Ticket:
         self._lock = threading.Lock()
         self._opened = time.perf_counter()
         self.call = step.call if isinstance(step, RunTool) else call
-        self.rewritten = self.call.args is not call.args  # by a hook: ``args`` are not those that the host began with
+        self.rewritten = (
+            self.call.args is not call.args
+        )  # by a hook: ``args`` are not those that the host began with
         self._outcome: ToolOutcome | None = None if isinstance(step, RunTool) else step
 
     @property
@@ -78,11 +83,15 @@ class Ticket:
         return await self._close(self._cancelled())
 
     async def pause(self, signal: BaseException) -> ToolOutcome:
-        """The framework put the call off and will begin it again: its slots are given back, nothing is counted."""
+        """The framework put the call off and will begin it again: its slots are given back, nothing
+        is counted.
+        """
         return await self._close(Raised(Pause(signal)))
 
     async def decline(self, reason: str) -> ToolOutcome:
-        """The host cannot run the tool with these arguments: the call is denied, and its slots are given back."""
+        """The host cannot run the tool with these arguments: the call is denied, and its slots are
+        given back.
+        """
         return await self._close(Raised(Declined(reason)))
 
     def finish_sync(self, value: Any) -> ToolOutcome:
@@ -104,14 +113,20 @@ class Ticket:
         return self._close_sync(Raised(Declined(reason)))
 
     def _cancelled(self) -> Ran:
-        return Ran(None, TicketError(f"The call {self.call.call_id} of {self.call.tool_name} was cancelled."), self.age_s, cancelled=True)
+        return Ran(
+            None,
+            TicketError(f"The call {self.call.call_id} of {self.call.tool_name} was cancelled."),
+            self.age_s,
+            cancelled=True,
+        )
 
     def _take(self) -> Walk:
         with self._lock:
             walk = self._walk
             if walk is None or self._outcome is not None:
                 raise TicketError(
-                    f"The ticket of call {self.call.call_id} ({self.call.tool_name}) is closed already.",
+                    f"The ticket of call {self.call.call_id} ({self.call.tool_name}) is closed"
+                    " already.",
                     hint="Finish a ticket once, and only when it was allowed.",
                 )
             self._walk = None  # type: ignore[assignment]
@@ -129,7 +144,9 @@ class Ticket:
 
 
 class TicketTable:
-    """Open tickets by the framework's call id; bounded, and swept of tickets that nobody finished."""
+    """Open tickets by the framework's call id; bounded, and swept of tickets that nobody
+    finished.
+    """
 
     def __init__(self, max_open: int = MAX_OPEN, max_age_s: float = MAX_AGE_S) -> None:
         self._max_open = max_open
@@ -141,7 +158,9 @@ class TicketTable:
         return len(self._open)
 
     def put(self, call_id: str, ticket: Ticket) -> None:
-        """Keep a ticket until its after-hook comes. A second open ticket under one id would mix up two calls, and is refused."""
+        """Keep a ticket until its after-hook comes. A second open ticket under one id would mix up
+        two calls, and is refused.
+        """
         with self._lock:
             duplicate = call_id in self._open
             if not duplicate:
@@ -150,7 +169,10 @@ class TicketTable:
             with suppress(TicketError):  # somebody has finished it, and left it here
                 stale.cancel_sync()
         if duplicate:
-            problem = EdictumInputError(f"A call with the id {call_id!r} is already open.", hint="Give each call an id of its own.")
+            problem = EdictumInputError(
+                f"A call with the id {call_id!r} is already open.",
+                hint="Give each call an id of its own.",
+            )
             if ticket.allowed:
                 ticket.decline_sync(str(problem))
             raise problem

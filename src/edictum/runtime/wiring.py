@@ -39,7 +39,9 @@ class Wiring:
     on_allow: Callable[..., Any] | None = None
     run_in: RunIn | Engine = "inline"
 
-    def terms(self, policy_version: str | None, in_force: Callable[[], str | None] | None = None) -> Terms:
+    def terms(
+        self, policy_version: str | None, in_force: Callable[[], str | None] | None = None
+    ) -> Terms:
         """What the lifecycle needs to know of all this."""
         return Terms(
             context=Context(self.mode, policy_version, self.redaction),

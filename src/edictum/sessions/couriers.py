@@ -1,11 +1,14 @@
-"""Who carries operations to a store and answers back: one thread per process and store, and one task per event loop.
+"""Who carries operations to a store and answers back: one thread per process and store, and one
+task per event loop.
 
-Both do the same. What waits while they are under way goes out together, as one batch. A batch that failed is sent again, as it
-was, until it is through. After ``STRIKES`` failures in a row the circuit opens; the batch that is being sent again is the probe
-that closes it. A slot that was granted to a caller who had stopped waiting is given back.
+Both do the same. What waits while they are under way goes out together, as one batch. A batch that
+failed is sent again, as it was, until it is through. After ``STRIKES`` failures in a row the
+circuit opens; the batch that is being sent again is the probe that closes it. A slot that was
+granted to a caller who had stopped waiting is given back.
 
-The thread serves everybody who has no event loop of their own, and the event loops that have only just begun to ask. It also
-outlives the loops: what a loop leaves behind when it ends goes by the thread.
+The thread serves everybody who has no event loop of their own, and the event loops that have only
+just begun to ask. It also outlives the loops: what a loop leaves behind when it ends goes by the
+thread.
 """
 
 from __future__ import annotations
@@ -27,7 +30,16 @@ from edictum.core.decide import describe
 from edictum.core.limits import Grant, Reservation, Settlement
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import serves_threads
-from edictum.sessions.operations import Batch, Circuit, LoopStore, Op, Refused, Store, Unavailable, tell
+from edictum.sessions.operations import (
+    Batch,
+    Circuit,
+    LoopStore,
+    Op,
+    Refused,
+    Store,
+    Unavailable,
+    tell,
+)
 
 logger = logging.getLogger("edictum")
 
@@ -41,7 +53,9 @@ Delivery: TypeAlias = Generator[Batch | float, "list[Any] | None", None]
 
 
 class Courier:
-    """What the thread and the tasks have in common. ``send`` may be called by anybody, the rest by one thread or task."""
+    """What the thread and the tasks have in common. ``send`` may be called by anybody, the rest by
+    one thread or task.
+    """
 
     def __init__(self, name: str, circuit: Circuit, max_batch: int) -> None:
         self.name = name
@@ -60,7 +74,9 @@ class Courier:
             self._put(op)
 
     def reroute(self, op: Op, to: asyncio.AbstractEventLoop) -> None:
-        """It is awaited in this loop. If that is not where it waits to be sent, it must not depend on that other loop."""
+        """It is awaited in this loop. If that is not where it waits to be sent, it must not depend
+        on that other loop.
+        """
 
     def _put(self, op: Op) -> None:
         raise NotImplementedError
@@ -81,14 +97,18 @@ class Courier:
         return ops
 
     def _delivery(self, ops: list[Op]) -> Delivery:
-        """How to get these through: execute each batch it gives, and tell it what came of it; wait for each time it gives."""
+        """How to get these through: execute each batch it gives, and tell it what came of it; wait
+        for each time it gives.
+        """
         self._batches += 1
         batch, strikes = Batch(self._batches, ops), 0
         while True:
             try:
                 answers = yield batch
                 if answers is None or len(answers) != len(ops):
-                    raise Unavailable(f"it gave {len(answers or ())} answers to {len(ops)} questions")
+                    raise Unavailable(
+                        f"it gave {len(answers or ())} answers to {len(ops)} questions"
+                    )
                 break
             except Unavailable as exc:
                 strikes += 1
@@ -105,7 +125,9 @@ class Courier:
         self._hand_over(ops, answers)
 
     def _failed(self, ops: list[Op], exc: Unavailable, strikes: int) -> None:
-        """A short outage is waited out; a longer one opens the circuit and is told to everybody who waits."""
+        """A short outage is waited out; a longer one opens the circuit and is told to everybody who
+        waits.
+        """
         if strikes < STRIKES and not isinstance(exc, Refused):
             return
         why = f"The session store {self.name} could not be asked: {describe(exc)}"
@@ -122,7 +144,9 @@ class Courier:
         """The circuit is open because of this courier."""
 
     def _answer(self, op: Op, answer: Any) -> None:
-        """Tell the one who waits, who will then have stopped waiting: an answer that comes later is for nobody."""
+        """Tell the one who waits, who will then have stopped waiting: an answer that comes later is
+        for nobody.
+        """
         if op.claim():
             op.abandoned = True
             op.answer = answer
@@ -134,18 +158,30 @@ class Courier:
             if op.claim():
                 op.answer = answer
                 waiting.append(op)
-            elif op.kind == "reserve" and isinstance(answer, Grant) and answer.granted and op.step.hold:
+            elif (
+                op.kind == "reserve"
+                and isinstance(answer, Grant)
+                and answer.granted
+                and op.step.hold
+            ):
                 self._backlog.append(_release(op.step))
         tell(waiting, self._loop)
 
 
 def _release(step: Reservation) -> Op:
     """Gives back a slot for a caller who has gone: its tool did not run."""
-    return Op("settle", Settlement(step.session_id, step.call_id, step.scopes, step.limits, "release", parents=step.parents))
+    return Op(
+        "settle",
+        Settlement(
+            step.session_id, step.call_id, step.scopes, step.limits, "release", parents=step.parents
+        ),
+    )
 
 
 def _pause_s(strikes: int) -> float:
-    """A connection that was merely old is replaced at once; a server that is gone is not hammered."""
+    """A connection that was merely old is replaced at once; a server that is gone is not
+    hammered.
+    """
     return 0.0 if strikes == 1 else min(FIRST_PAUSE_S * 2.0 ** min(strikes, 20), LONGEST_PAUSE_S)
 
 
@@ -175,7 +211,9 @@ class ThreadCourier(Courier):
             raise BackendError(f"The session store {self.name} is closed.")
         self._inbox.put(op)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"edictum-{self.name}", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name=f"edictum-{self.name}", daemon=True
+            )
             self._thread.start()
 
     def _pop(self) -> Op | None:
@@ -236,7 +274,9 @@ class ThreadCourier(Courier):
     def _lost(self, ops: list[Op]) -> None:
         lost = sum(op.kept for op in [*ops, *self._backlog])
         if lost:
-            logger.error("The session store %s was closed with %d calls not counted.", self.name, lost)
+            logger.error(
+                "The session store %s was closed with %d calls not counted.", self.name, lost
+            )
 
 
 def _sent(delivery: Delivery, answers: list[Any]) -> Batch | float | None:
@@ -254,9 +294,13 @@ def _thrown(delivery: Delivery, exc: Exception) -> Batch | float | None:
 
 
 class LoopCourier(Courier):
-    """A task in one event loop, which lives for as long as there is something to carry; made and used in that loop."""
+    """A task in one event loop, which lives for as long as there is something to carry; made and
+    used in that loop.
+    """
 
-    def __init__(self, store: LoopStore, thread: ThreadCourier, max_batch: int, gone: Callable[[], None]) -> None:
+    def __init__(
+        self, store: LoopStore, thread: ThreadCourier, max_batch: int, gone: Callable[[], None]
+    ) -> None:
         super().__init__(thread.name, thread.circuit, max_batch)
         self._loop = self.loop = asyncio.get_running_loop()
         self._store = store
@@ -270,8 +314,8 @@ class LoopCourier(Courier):
             self._life.asend(None).send(None)
 
     async def _live(self) -> AsyncGenerator[None, None]:
-        """Waits for the end. Event loops close the generators that were started in them when they end; so this needs no task,
-        which would be in the way of who waits for all tasks.
+        """Waits for the end. Event loops close the generators that were started in them when they
+        end; so this needs no task, which would be in the way of who waits for all tasks.
         """
         try:
             yield
@@ -292,7 +336,9 @@ class LoopCourier(Courier):
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Somebody may have cancelled it, even before it began; and operations may have come since it looked for the last time."""
+        """Somebody may have cancelled it, even before it began; and operations may have come since
+        it looked for the last time.
+        """
         if task is not self._task:
             return
         self._task = None
@@ -344,17 +390,24 @@ class LoopCourier(Courier):
             self._thread.send(Op("ping", None))
 
     def _leave_behind(self, waiting: Sequence[Op]) -> None:
-        """What must get through goes by the thread; the rest is refused, and what it may have taken is given back."""
+        """What must get through goes by the thread; the rest is refused, and what it may have taken
+        is given back.
+        """
         under_way, self._under_way = [op for op in self._under_way if not op.served], []
         ops = [*under_way, *waiting]
-        left = [op for op in ops if op.kept] + [_release(op.step) for op in under_way if op.kind == "reserve" and op.step.hold]
+        left = [op for op in ops if op.kept] + [
+            _release(op.step) for op in under_way if op.kind == "reserve" and op.step.hold
+        ]
         try:
             for op in left:
                 self._thread.send(op)
         except BackendError:
-            logger.error("The session store %s was closed with %d calls not counted.", self.name, len(left))
+            logger.error(
+                "The session store %s was closed with %d calls not counted.", self.name, len(left)
+            )
         hint = BackendError(
-            f"The session store {self.name} gave no answer: the task that asked it was cancelled, as when an event loop ends."
+            f"The session store {self.name} gave no answer: the task that asked it was cancelled,"
+            " as when an event loop ends."
         )
         for op in ops:
             if not op.kept:
@@ -389,11 +442,15 @@ class Couriers:
         self._on_loop: Callable[[], LoopStore] | None = getattr(store, "on_loop", None)
         self._inherited: list[Any] = []
         self._by_loop: dict[asyncio.AbstractEventLoop, LoopCourier] = {}
-        self._asked: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, int] = weakref.WeakKeyDictionary()
+        self._asked: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, int] = (
+            weakref.WeakKeyDictionary()
+        )
         _all_couriers.add(self)
 
     def renew_after_fork(self) -> None:
-        self._inherited.append(self._by_loop)  # kept, so that nothing closes what belongs to the parent process
+        self._inherited.append(
+            self._by_loop
+        )  # kept, so that nothing closes what belongs to the parent process
         self._by_loop = {}
         self.thread.renew_after_fork()
         self.thread.store.forget()
@@ -408,21 +465,27 @@ class Couriers:
             return self.thread
         return self._by_loop.get(loop) or self._for_newcomer(loop, self._on_loop)
 
-    def _for_newcomer(self, loop: asyncio.AbstractEventLoop, make_store: Callable[[], LoopStore]) -> Courier:
+    def _for_newcomer(
+        self, loop: asyncio.AbstractEventLoop, make_store: Callable[[], LoopStore]
+    ) -> Courier:
         asked = self._asked[loop] = self._asked.get(loop, 0) + 1
         if asked <= OWN_CONNECTION_AFTER or self.thread.stopped:
             return self.thread
         for other, courier in list(self._by_loop.items()):
             if other.is_closed():  # without ending what ran in it
                 courier.retire()
-        self._by_loop[loop] = LoopCourier(make_store(), self.thread, self._max_batch, lambda: self._forget(loop))
+        self._by_loop[loop] = LoopCourier(
+            make_store(), self.thread, self._max_batch, lambda: self._forget(loop)
+        )
         return self._by_loop[loop]
 
     def _forget(self, loop: asyncio.AbstractEventLoop) -> None:
         self._by_loop.pop(loop, None)
 
     def gave_up(self, why: str) -> None:
-        """Somebody has waited too long: open the circuit, and send what will close it when it is answered."""
+        """Somebody has waited too long: open the circuit, and send what will close it when it is
+        answered.
+        """
         if self.thread.circuit.open(why):
             self.thread.send(Op("ping", None))
 
@@ -436,7 +499,9 @@ class Couriers:
         ends = [_end(courier, wait_s) for courier in list(self._by_loop.values())]
         for end in ends:
             if end is not None:
-                with contextlib.suppress(Exception):  # what it could not see through has gone to the thread
+                with contextlib.suppress(
+                    Exception
+                ):  # what it could not see through has gone to the thread
                     end.result(wait_s)
         self.thread.stop(wait_s)
 

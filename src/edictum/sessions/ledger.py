@@ -1,27 +1,32 @@
 """The Ledger port: where counters live, and what every ledger promises.
 
-Each operation is atomic. ``edictum.testing.LedgerConformance`` is the executable form of this text; a ledger that passes it
-can be given to a guard as ``backend=``. Methods may be ordinary or ``async`` functions, all of one kind.
+Each operation is atomic. ``edictum.testing.LedgerConformance`` is the executable form of this text;
+a ledger that passes it can be given to a guard as ``backend=``. Methods may be ordinary or
+``async`` functions, all of one kind.
 
-* ``reserve`` counts the attempt, checks every limit and, if none that is enforced is full, takes the call's slots: all in one
-  step. Nothing is taken when it refuses, and all full limits are named either way. Repeating it with the same call id
-  (a retry after a lost answer) changes nothing and gives the same answer. One that neither counts its attempt nor holds a slot is
-  a look: it is answered as a call would be now, and changes nothing.
-  Its answer holds the session's counters of that moment, with the call itself; a reservation that asks ``per_tool`` is told those of
-  each tool as well. Session contracts judge by them: each call must see the ones before it, and none of those after it.
-* ``settle`` ends a held call. Success and failure count an execution; release gives every slot back. Repeating it changes
-  nothing. A call whose lease has run out is still counted when it ends.
+* ``reserve`` counts the attempt, checks every limit and, if none that is enforced is full, takes
+  the call's slots: all in one step. Nothing is taken when it refuses, and all full limits are named
+  either way. Repeating it with the same call id (a retry after a lost answer) changes nothing and
+  gives the same answer. One that neither counts its attempt nor holds a slot is a look: it is
+  answered as a call would be now, and changes nothing. Its answer holds the session's counters of
+  that moment, with the call itself; a reservation that asks ``per_tool`` is told those of each tool
+  as well. Session contracts judge by them: each call must see the ones before it, and none of those
+  after it.
+* ``settle`` ends a held call. Success and failure count an execution; release gives every slot
+  back. Repeating it changes nothing. A call whose lease has run out is still counted when it ends.
 * ``renew`` extends a lease; False means that there is no such lease any more.
 * ``snapshot`` reads all counters of a session at one moment; ``reset`` forgets the session.
 
-A reservation with ``parents`` is judged and counted in those sessions too, in the same step, or not at all. One of them that
-holds the call still, because only the call's own session was reset, is left as it is when the call is reserved again. Its
-``amounts`` are held while the call runs; ``settle`` charges what was used and gives back the rest. A refused reservation that is
-asked for again is another attempt.
+A reservation with ``parents`` is judged and counted in those sessions too, in the same step, or not
+at all. One of them that holds the call still, because only the call's own session was reset, is
+left as it is when the call is reserved again. Its ``amounts`` are held while the call runs;
+``settle`` charges what was used and gives back the rest. A refused reservation that is asked for
+again is another attempt.
 
-Two attributes are read when they are there: ``name``, for people, and ``default_lease_s``, the lease that calls get and that is
-renewed while they run; None means that leases do not run out. Two methods are called when they are there: ``sessions(limit)``,
-the sessions with their counters, and ``close()``.
+Two attributes are read when they are there: ``name``, for people, and ``default_lease_s``, the
+lease that calls get and that is renewed while they run; None means that leases do not run out. Two
+methods are called when they are there: ``sessions(limit)``, the sessions with their counters, and
+``close()``.
 """
 
 from __future__ import annotations

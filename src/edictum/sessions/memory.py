@@ -1,6 +1,8 @@
-"""The in-memory ledger: exact for any number of threads and event loops of one process, and gone with it.
+"""The in-memory ledger: exact for any number of threads and event loops of one process, and gone
+with it.
 
-It is also the reference: what it does is what every ledger does, and the SQLite ledger lets it do the counting.
+It is also the reference: what it does is what every ledger does, and the SQLite ledger lets it do
+the counting.
 """
 
 from __future__ import annotations
@@ -36,15 +38,21 @@ from edictum.execution.forks import protect
 ENDED = {"success": Metric.SUCCESSES, "failure": Metric.FAILURES}
 COUNTED = "expired:counted "  # followed by the amounts that were counted
 MAX_VALUE = 2**63  # sorts after every amount that was stamped at the same moment
-new = object.__new__  # with the slots filled in one by one this takes two thirds of the time that a class's own __init__ takes
-MAX_ENDED = 5_000  # calls per session and generation that are remembered as ended, so that a repeated settle changes nothing
+# with the slots filled in one by one this takes two thirds of the time that a class's own __init__
+# takes
+new = object.__new__
+# calls per session and generation that are remembered as ended, so that a repeated settle changes
+# nothing
+MAX_ENDED = 5_000
 
 
 @dataclass(slots=True)
 class Tally:
-    """The counters of one scope. ``held`` are calls in flight; ``times`` are kept only for limits with a window.
+    """The counters of one scope. ``held`` are calls in flight; ``times`` are kept only for limits
+    with a window.
 
-    ``amounts`` are ``[spent, reserved]`` by name; a moment in ``times`` carries what it counts for: 1, or an amount.
+    ``amounts`` are ``[spent, reserved]`` by name; a moment in ``times`` carries what it counts for:
+    1, or an amount.
     """
 
     attempts: int = 0
@@ -63,7 +71,9 @@ class Tally:
         self.consecutive_failures = 0
 
     def stamp(self, window: Window, at: float, now: float, value: int = 1) -> None:
-        """Remember when, for limits with a window; no more than it takes to tell whether they are full."""
+        """Remember when, for limits with a window; no more than it takes to tell whether they are
+        full.
+        """
         times = self.times.setdefault(window.counter, [])
         insort(times, (at, value))
         if window.counter.startswith("amount:"):
@@ -102,13 +112,17 @@ def parent_key(session_id: str, call_id: str) -> str:
 
 
 def _lease_of(seat: Seat) -> Lease:
-    """One for all calls that hold this seat: it says what they hold, which is the same, and nothing else of them is needed."""
+    """One for all calls that hold this seat: it says what they hold, which is the same, and nothing
+    else of them is needed.
+    """
     seat.lease = Lease(Settlement("", "", seat.scopes, seat.limits, "success"), 0.0, None, None)
     return seat.lease  # type: ignore[no-any-return]
 
 
 def only_looks(step: Reservation | Settlement) -> bool:
-    """Whether it asks what would be, and must leave no trace: not even of a session that nobody has used."""
+    """Whether it asks what would be, and must leave no trace: not even of a session that nobody has
+    used.
+    """
     return isinstance(step, Reservation) and not step.count_attempt and not step.hold
 
 
@@ -148,12 +162,21 @@ class SessionState:
     def per_tool(self) -> dict[str, Counters]:
         return {scope: tally.counters() for scope, tally in self.tallies.items()}
 
-    def grant(self, reservation: Reservation, granted: bool, breaches: tuple[Breach, ...] = ()) -> Grant:
+    def grant(
+        self, reservation: Reservation, granted: bool, breaches: tuple[Breach, ...] = ()
+    ) -> Grant:
         """An answer with the counters as they are now."""
-        return Grant(granted, self.total.counters(), breaches, self.per_tool() if reservation.per_tool else None)
+        return Grant(
+            granted,
+            self.total.counters(),
+            breaches,
+            self.per_tool() if reservation.per_tool else None,
+        )
 
     def recount(self) -> None:
-        """Find out anew what is held, from the calls that hold it: somebody was interrupted while it was counted."""
+        """Find out anew what is held, from the calls that hold it: somebody was interrupted while
+        it was counted.
+        """
         for tally in (self.total, *self.tallies.values()):
             tally.held = 0
             for amount in tally.amounts.values():
@@ -166,7 +189,9 @@ class SessionState:
                     tally.change(name, 0, reserved)
 
     def remember(self, call_id: str, how: str) -> None:
-        """How a call ended, for as long as it may be asked again: two generations, the older one forgotten whole."""
+        """How a call ended, for as long as it may be asked again: two generations, the older one
+        forgotten whole.
+        """
         self.ended[call_id] = how
         if len(self.ended) >= MAX_ENDED:
             self.next_generation()
@@ -179,13 +204,21 @@ class SessionState:
 
 
 class MemoryLedger:
-    """Counters in this process, behind one short lock. Leases do not run out unless the caller gives them a length."""
+    """Counters in this process, behind one short lock. Leases do not run out unless the caller
+    gives them a length.
+    """
 
     name = "memory"
     default_lease_s: float | None = None
     _shared = True  # between threads
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic, lease_s: float | None = None, ttl_s: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        lease_s: float | None = None,
+        ttl_s: float | None = None,
+    ) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         if self._shared:
@@ -194,13 +227,17 @@ class MemoryLedger:
         self._ttl_s = ttl_s
         self._swept = clock() if ttl_s is not None else 0.0
         self.default_lease_s = lease_s
-        self.at_once = ttl_s is None and lease_s is None  # whether calls may take seats: neither they nor sessions run out
+        self.at_once = (
+            ttl_s is None and lease_s is None
+        )  # whether calls may take seats: neither they nor sessions run out
 
     def enter(self, session_id: str, call_id: str, seat: Seat) -> tuple[int, int] | None:
-        """Reserve a seat and count the attempt: attempts and executions so far. None, and nothing is changed: ask by ``reserve``.
+        """Reserve a seat and count the attempt: attempts and executions so far. None, and nothing
+        is changed: ask by ``reserve``.
 
-        Nearly every call is plain: a known session, limits on counters, room in all of them. It goes through here and ``leave``,
-        which are written out without helpers, because calling them would cost as much as the counting.
+        Nearly every call is plain: a known session, limits on counters, room in all of them. It
+        goes through here and ``leave``, which are written out without helpers, because calling them
+        would cost as much as the counting.
         """
         with self._lock:
             state = self._sessions.get(session_id)
@@ -209,7 +246,9 @@ class MemoryLedger:
             total, tallies = state.total, state.tallies
             for scope, counter, reserved, maximum in seat.bounds:
                 tally = tallies.get(scope, NOTHING) if scope else total
-                used: int = getattr(tally, counter)  # of the calls before this one: its own attempt is not counted yet
+                used: int = getattr(
+                    tally, counter
+                )  # of the calls before this one: its own attempt is not counted yet
                 if reserved:
                     used += tally.held
                 if used >= maximum:
@@ -227,7 +266,9 @@ class MemoryLedger:
             return total.attempts, total.executions
 
     def leave(self, session_id: str, call_id: str, seat: Seat) -> tuple[int, int] | None:
-        """Settle a seat after a success: attempts and executions. None, and nothing is changed: ask by ``settle``."""
+        """Settle a seat after a success: attempts and executions. None, and nothing is changed: ask
+        by ``settle``.
+        """
         with self._lock:
             state = self._sessions.get(session_id)
             if state is None or state.leases.get(call_id) is not seat.lease:
@@ -281,32 +322,53 @@ class MemoryLedger:
 
     def _state(self, session_id: str, looks: bool = False) -> SessionState:
         """A session. One that is not there yet is made, but not for who only looks."""
-        return self._sessions.get(session_id) or (SessionState() if looks else self._new_session(session_id))
+        return self._sessions.get(session_id) or (
+            SessionState() if looks else self._new_session(session_id)
+        )
 
-    def _parents(self, step: Reservation | Settlement, looks: bool = False) -> Iterator[tuple[str, SessionState]]:
-        """The sessions above a call's own, and the name the call has there: ids of calls are unique within one session only."""
+    def _parents(
+        self, step: Reservation | Settlement, looks: bool = False
+    ) -> Iterator[tuple[str, SessionState]]:
+        """The sessions above a call's own, and the name the call has there: ids of calls are unique
+        within one session only.
+        """
         for session_id in step.parents:
             yield parent_key(step.session_id, step.call_id), self._state(session_id, looks)
 
-    def _new_above(self, reservation: Reservation, looks: bool) -> tuple[tuple[str, SessionState], ...]:
-        """All but those that hold the call still, because only its own session was reset: there it is judged and counted already."""
+    def _new_above(
+        self, reservation: Reservation, looks: bool
+    ) -> tuple[tuple[str, SessionState], ...]:
+        """All but those that hold the call still, because only its own session was reset: there it
+        is judged and counted already.
+        """
         parents = tuple(self._parents(reservation, looks))
         for _, parent in parents:
             self._expire(parent)
         return tuple((key, parent) for key, parent in parents if key not in parent.leases)
 
     def _touch(self, session_id: str, parents: tuple[str, ...], looks: bool) -> None:
-        """Forget sessions that nobody has used for their time to live; calls in flight keep theirs."""
+        """Forget sessions that nobody has used for their time to live; calls in flight keep
+        theirs.
+        """
         now, ttl_s = self._clock(), self._ttl_s or 0.0
         for used in (session_id, *parents):
             state = self._sessions.get(used)
-            if state is not None and state.touched and now - state.touched > ttl_s and self._idle(state):
+            if (
+                state is not None
+                and state.touched
+                and now - state.touched > ttl_s
+                and self._idle(state)
+            ):
                 del self._sessions[used]
             if not looks:
                 self._state(used).touched = now
         if now - self._swept > ttl_s:
             self._swept = now
-            for old in [sid for sid, state in self._sessions.items() if now - state.touched > ttl_s and self._idle(state)]:
+            for old in [
+                sid
+                for sid, state in self._sessions.items()
+                if now - state.touched > ttl_s and self._idle(state)
+            ]:
                 del self._sessions[old]
 
     def _idle(self, state: SessionState) -> bool:
@@ -332,14 +394,17 @@ class MemoryLedger:
             if limit.reserved:
                 used += tally.held
             elif limit.metric is ATTEMPTS:
-                # The attempt itself is counted already, and is not judged twice when a call reserves after its approval.
+                # The attempt itself is counted already, and is not judged twice when a call
+                # reserves after its approval.
                 used = used - 1 if counts_attempt else -1 if reservation.hold else used
             if used >= limit.maximum:
                 held = tally.held if limit.reserved else 0
                 breaches += (Breach(limit, used - held, held),)
         return breaches
 
-    def _judge_special(self, tally: Tally, limit: Limit, reservation: Reservation) -> tuple[Breach, ...]:
+    def _judge_special(
+        self, tally: Tally, limit: Limit, reservation: Reservation
+    ) -> tuple[Breach, ...]:
         """A limit with a window, a budget, or both."""
         now = self._clock()
         if limit.amount is not None:
@@ -347,11 +412,19 @@ class MemoryLedger:
             used = spent if limit.window_s is None else tally.within(limit, now)
             asked = reservation.amounts.get(limit.amount)
             # Who does not say what it will use may go on while anything is left.
-            full = used + held >= limit.maximum if asked is None else used + held + asked > limit.maximum
+            full = (
+                used + held >= limit.maximum
+                if asked is None
+                else used + held + asked > limit.maximum
+            )
         elif limit.metric is ATTEMPTS:
             self._stamp_attempt(tally, limit, reservation, now)
             used, held = tally.within(limit, now), 0
-            full = used > limit.maximum if reservation.count_attempt else not reservation.hold and used >= limit.maximum
+            full = (
+                used > limit.maximum
+                if reservation.count_attempt
+                else not reservation.hold and used >= limit.maximum
+            )
         else:
             used, held = tally.within(limit, now), tally.held if limit.reserved else 0
             full = used + held >= limit.maximum
@@ -360,11 +433,17 @@ class MemoryLedger:
     @staticmethod
     def _stamp_attempt(tally: Tally, limit: Limit, reservation: Reservation, now: float) -> None:
         """Once for all limits with a window on attempts: by the first of them."""
-        if reservation.count_attempt and limit is next(it for it in reservation.limits if it.metric is ATTEMPTS and not it.plain):
-            window = next(it for it in windows_of(reservation.limits) if it.counter == limit.counter)
+        if reservation.count_attempt and limit is next(
+            it for it in reservation.limits if it.metric is ATTEMPTS and not it.plain
+        ):
+            window = next(
+                it for it in windows_of(reservation.limits) if it.counter == limit.counter
+            )
             tally.stamp(window, now, now)
 
-    def _hold(self, state: SessionState, reservation: Reservation, key: str, breaches: tuple[Breach, ...]) -> Grant:
+    def _hold(
+        self, state: SessionState, reservation: Reservation, key: str, breaches: tuple[Breach, ...]
+    ) -> Grant:
         tallies = state.tallies
         state.total.held += 1
         for scope in reservation.scopes:
@@ -384,11 +463,17 @@ class MemoryLedger:
 
     @staticmethod
     def _change_amounts(
-        state: SessionState, scopes: tuple[str, ...], spent: Mapping[str, int], reserved: Mapping[str, int], sign: int
+        state: SessionState,
+        scopes: tuple[str, ...],
+        spent: Mapping[str, int],
+        reserved: Mapping[str, int],
+        sign: int,
     ) -> None:
         for scope in scopes:
             for amount in {**spent, **reserved}:
-                state.tally(scope).change(amount, spent.get(amount, 0), sign * reserved.get(amount, 0))
+                state.tally(scope).change(
+                    amount, spent.get(amount, 0), sign * reserved.get(amount, 0)
+                )
 
     def settle(self, settlement: Settlement) -> Counters:
         with self._lock:
@@ -418,7 +503,14 @@ class MemoryLedger:
         else:
             self._end_late(state, key, settlement)
 
-    def _end(self, state: SessionState, lease: Lease, key: str, result: str, used: Mapping[str, int] = NO_AMOUNTS) -> None:
+    def _end(
+        self,
+        state: SessionState,
+        lease: Lease,
+        key: str,
+        result: str,
+        used: Mapping[str, int] = NO_AMOUNTS,
+    ) -> None:
         for scope in lease.held.scopes:
             tally = state.tallies[scope] if scope else state.total
             tally.held -= 1
@@ -440,8 +532,12 @@ class MemoryLedger:
                     break
         state.remember(key, result)
 
-    def _stamp(self, state: SessionState, lease: Lease, result: str, used: Mapping[str, int]) -> None:
-        """For limits with a window: an execution and its amounts count from its start, a success or failure from its end."""
+    def _stamp(
+        self, state: SessionState, lease: Lease, result: str, used: Mapping[str, int]
+    ) -> None:
+        """For limits with a window: an execution and its amounts count from its start, a success or
+        failure from its end.
+        """
         now = self._clock()
         for window in windows_of(lease.held.limits):
             if window.counter == Metric.EXECUTIONS:
@@ -452,7 +548,9 @@ class MemoryLedger:
                 state.tally(window.scope).stamp(window, lease.started, now, amount)
 
     def _end_late(self, state: SessionState, key: str, settlement: Settlement) -> None:
-        """A call that holds nothing any more: settled before, expired, or its session was reset while it ran."""
+        """A call that holds nothing any more: settled before, expired, or its session was reset
+        while it ran.
+        """
         before = state.recall(key) or ""
         if settlement.result == "release" or before in ("success", "failure", "release"):
             return
@@ -466,9 +564,15 @@ class MemoryLedger:
         late = Lease(settlement, self._clock(), None, Grant(True, state.total.counters()))
         self._end(state, late, key, settlement.result)
 
-    def _correct(self, state: SessionState, settlement: Settlement, counted: Mapping[str, int]) -> None:
-        """The call was counted as failed, with the amounts it had reserved, when its lease ran out. Now it is known better."""
-        more = {amount: used - counted.get(amount, 0) for amount, used in settlement.amounts.items()}
+    def _correct(
+        self, state: SessionState, settlement: Settlement, counted: Mapping[str, int]
+    ) -> None:
+        """The call was counted as failed, with the amounts it had reserved, when its lease ran out.
+        Now it is known better.
+        """
+        more = {
+            amount: used - counted.get(amount, 0) for amount, used in settlement.amounts.items()
+        }
         self._change_amounts(state, settlement.scopes, more, {}, 0)
         success, now = settlement.result == "success", self._clock()
         if success:
@@ -477,16 +581,25 @@ class MemoryLedger:
         for window in windows_of(settlement.limits):
             if window.counter == Metric.SUCCESSES and success:
                 state.tally(window.scope).stamp(window, now, now)
-            elif (amount := more.get(window.counter.removeprefix("amount:"), 0)) > 0:  # what it used less leaves with its start
+            elif (
+                amount := more.get(window.counter.removeprefix("amount:"), 0)
+            ) > 0:  # what it used less leaves with its start
                 state.tally(window.scope).stamp(window, now, now, amount)
 
     def _expire(self, state: SessionState) -> None:
         now = self._clock()
-        for call_id, lease in [(c, le) for c, le in state.leases.items() if le.expires is not None and le.expires <= now]:
+        for call_id, lease in [
+            (c, le)
+            for c, le in state.leases.items()
+            if le.expires is not None and le.expires <= now
+        ]:
             del state.leases[call_id]
             counts = isinstance(lease.held, Reservation) and lease.held.expiry_counts
             self._end(state, lease, call_id, "failure" if counts else "release")
-            state.remember(call_id, COUNTED + json.dumps(dict(lease.held.amounts)) if counts else "expired:released")
+            state.remember(
+                call_id,
+                COUNTED + json.dumps(dict(lease.held.amounts)) if counts else "expired:released",
+            )
         state.expiring = any(lease.expires is not None for lease in state.leases.values())
 
     def renew(self, session_id: str, call_id: str, lease_s: float) -> bool:
@@ -520,14 +633,22 @@ class MemoryLedger:
             return SessionSnapshot(session_id, Counters(), {})
         self._expire(state)
         tallies = {WHOLE_SESSION: state.total, **state.tallies}
-        amounts = {scope: {name: Amount(spent / MILLION, held / MILLION) for name, (spent, held) in tally.amounts.items()}
-                   for scope, tally in tallies.items() if tally.amounts}  # fmt: skip
+        amounts = {
+            scope: {
+                name: Amount(spent / MILLION, held / MILLION)
+                for name, (spent, held) in tally.amounts.items()
+            }
+            for scope, tally in tallies.items()
+            if tally.amounts
+        }
         return SessionSnapshot(session_id, state.total.counters(), state.per_tool(), amounts)
 
     def sessions(self, limit: int = 100) -> list[SessionSnapshot]:
         """The newest sessions, with their counters."""
         with self._lock:
-            return [self._snapshot(session_id) for session_id in list(reversed(self._sessions))[:limit]]
+            return [
+                self._snapshot(session_id) for session_id in list(reversed(self._sessions))[:limit]
+            ]
 
     def reset(self, session_id: str) -> None:
         with self._lock:

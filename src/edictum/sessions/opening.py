@@ -29,18 +29,28 @@ class Options:
     allow_eviction: bool = False
 
 
-def open(url: str, *, lease_s: float | None = None, ttl_s: float | None = None, wait_s: float | None = None) -> Ledger:  # noqa: A001
+def open(  # noqa: A001  # sessions.open(url) is the published name
+    url: str,
+    *,
+    lease_s: float | None = None,
+    ttl_s: float | None = None,
+    wait_s: float | None = None,
+) -> Ledger:
     """The ledger that a URL names.
 
-    ``memory:``, ``sqlite:///file.db`` (four slashes for an absolute path), ``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``,
-    ``postgresql://``, and every scheme that an installed package registers as an entry point in the group ``edictum.ledgers``.
+    ``memory:``, ``sqlite:///file.db`` (four slashes for an absolute path), ``redis://``,
+    ``rediss://``, ``valkey://``, ``valkeys://``, ``postgresql://``, and every scheme that an
+    installed package registers as an entry point in the group ``edictum.ledgers``.
 
-    ``lease_s`` is how long a crashed worker's slots stay taken, ``ttl_s`` after how long an unused session is forgotten (default:
-    never), ``wait_s`` how long a call waits for the store (default 2) before it is denied. All three may stand in the URL's query
-    as ``lease``, ``ttl`` and ``wait``. A store that does not answer now is tried again by the first call; one that answers and
-    must not be used as it is set up is refused here.
+    ``lease_s`` is how long a crashed worker's slots stay taken, ``ttl_s`` after how long an unused
+    session is forgotten (default: never), ``wait_s`` how long a call waits for the store (default
+    2) before it is denied. All three may stand in the URL's query as ``lease``, ``ttl`` and
+    ``wait``. A store that does not answer now is tried again by the first call; one that answers
+    and must not be used as it is set up is refused here.
     """
-    from importlib.metadata import entry_points  # here, because it is slow to import and few need it
+    from importlib.metadata import (
+        entry_points,
+    )  # here, because it is slow to import and few need it
 
     scheme = url.partition(":")[0].lower()
     plain, options = _options(url, Options(lease_s, ttl_s, wait_s))
@@ -48,8 +58,14 @@ def open(url: str, *, lease_s: float | None = None, ttl_s: float | None = None, 
     if make is not None:
         return make(plain, options)
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
-        return cast("Ledger", entry.load()(url, lease_s=options.lease_s, ttl_s=options.ttl_s, wait_s=options.wait_s))
-    hint = f"Known: {', '.join(SCHEMES)}, and entry points in the group {ENTRY_POINTS!r}. Or pass a Ledger object."
+        return cast(
+            "Ledger",
+            entry.load()(url, lease_s=options.lease_s, ttl_s=options.ttl_s, wait_s=options.wait_s),
+        )
+    hint = (
+        f"Known: {', '.join(SCHEMES)}, and entry points in the group {ENTRY_POINTS!r}. Or pass a"
+        " Ledger object."
+    )
     raise EdictumConfigError(f"No session store for {(scheme or url)!r}.", hint=hint)
 
 
@@ -82,7 +98,9 @@ def _seconds(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise EdictumConfigError(f"Session store: {name} is {value!r}.", hint="Use seconds, more than 0.")
+        raise EdictumConfigError(
+            f"Session store: {name} is {value!r}.", hint="Use seconds, more than 0."
+        )
     return seconds
 
 
@@ -94,10 +112,16 @@ def _sqlite(url: str, options: Options) -> Ledger:
     try:
         from edictum.sessions.sqlite import SqliteStore
     except ImportError as exc:
-        raise EdictumConfigError("The SQLite session store needs a POSIX system with sqlite3.", hint="Use memory: or a server.") from exc
+        raise EdictumConfigError(
+            "The SQLite session store needs a POSIX system with sqlite3.",
+            hint="Use memory: or a server.",
+        ) from exc
     path = url.removeprefix("sqlite:///")
     if not path or path == url:
-        raise EdictumConfigError(f"{url!r} names no file.", hint="Write sqlite:///sessions.db, or sqlite:////var/lib/app/sessions.db.")
+        raise EdictumConfigError(
+            f"{url!r} names no file.",
+            hint="Write sqlite:///sessions.db, or sqlite:////var/lib/app/sessions.db.",
+        )
     return _with_store(SqliteStore(path, ttl_s=options.ttl_s), options)
 
 
@@ -106,7 +130,12 @@ def _redis(url: str, options: Options) -> Ledger:
         from edictum.sessions.redis import RedisStore
     except ImportError as exc:
         raise _not_installed("redis") from exc
-    return _with_store(RedisStore(url, ttl_s=options.ttl_s, wait_s=options.wait_s, allow_eviction=options.allow_eviction), options)
+    return _with_store(
+        RedisStore(
+            url, ttl_s=options.ttl_s, wait_s=options.wait_s, allow_eviction=options.allow_eviction
+        ),
+        options,
+    )
 
 
 def _postgres(url: str, options: Options) -> Ledger:
@@ -118,13 +147,17 @@ def _postgres(url: str, options: Options) -> Ledger:
 
 
 def _not_installed(extra: str) -> EdictumConfigError:
-    return EdictumConfigError(f"The {extra} session store is not installed.", hint=f"pip install 'edictum[{extra}]'")
+    return EdictumConfigError(
+        f"The {extra} session store is not installed.", hint=f"pip install 'edictum[{extra}]'"
+    )
 
 
 def _with_store(store: Any, options: Options) -> Ledger:
     from edictum.sessions.store import DEFAULT_LEASE_S, DEFAULT_WAIT_S, StoreLedger
 
-    ledger = StoreLedger(store, wait_s=options.wait_s or DEFAULT_WAIT_S, lease_s=options.lease_s or DEFAULT_LEASE_S)
+    ledger = StoreLedger(
+        store, wait_s=options.wait_s or DEFAULT_WAIT_S, lease_s=options.lease_s or DEFAULT_LEASE_S
+    )
     try:
         PORTAL.run(ledger.ping())
     except BackendError as exc:  # it may come up later; until then calls are denied
@@ -148,7 +181,9 @@ SCHEMES: dict[str, Callable[[str, Options], Ledger]] = {
 
 
 def as_ledger(backend: Any) -> Ledger:
-    """A ledger from whatever a guard was given: nothing, a URL, a ledger, or an older four-verb storage."""
+    """A ledger from whatever a guard was given: nothing, a URL, a ledger, or an older four-verb
+    storage.
+    """
     if backend is None:
         return MemoryLedger()
     if isinstance(backend, str):

@@ -1,4 +1,6 @@
-"""What is carried between a ledger and its store: operations, batches of them, and what both sides may say about each other."""
+"""What is carried between a ledger and its store: operations, batches of them, and what both sides
+may say about each other.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Renewal:
 
 @record
 class Batch:
-    """Operations sent as one. A batch that is sent again has the same number, and so has each operation."""
+    """Operations sent as one. A batch that is sent again has the same number, and so has each
+    operation.
+    """
 
     number: int
     ops: Sequence[Op]
@@ -43,7 +47,8 @@ class Batch:
 class Store(Protocol):
     """Where a ledger's numbers live. Only one thread calls it.
 
-    A store that can be asked from an event loop has a method ``on_loop()`` as well, which gives a ``LoopStore`` for one loop.
+    A store that can be asked from an event loop has a method ``on_loop()`` as well, which gives a
+    ``LoopStore`` for one loop.
     """
 
     name: str
@@ -51,19 +56,24 @@ class Store(Protocol):
     def execute(self, batch: Batch, /) -> list[Any]:
         """One answer per operation, or an exception in its place. Connects when it must.
 
-        Raises ``Unavailable`` when the batch may be sent again, anything else when the store refuses the batch as it is.
+        Raises ``Unavailable`` when the batch may be sent again, anything else when the store
+        refuses the batch as it is.
         """
         ...
 
     def close(self) -> None: ...
 
     def forget(self) -> None:
-        """This process is a fork: let go of the connection without a word, it belongs to the parent."""
+        """This process is a fork: let go of the connection without a word, it belongs to the
+        parent.
+        """
         ...
 
 
 class LoopStore(Protocol):
-    """A way to the same store for the coroutines of one event loop: it numbers its operations by itself, as another process would."""
+    """A way to the same store for the coroutines of one event loop: it numbers its operations by
+    itself, as another process would.
+    """
 
     async def execute(self, batch: Batch, /) -> list[Any]:
         """As ``Store.execute``."""
@@ -106,7 +116,9 @@ class Op:
 
     @property
     def kept(self) -> bool:
-        """Whether it must get through even when nobody waits: else a call that ran would not be counted."""
+        """Whether it must get through even when nobody waits: else a call that ran would not be
+        counted.
+        """
         return self.kind == "settle"
 
 
@@ -132,8 +144,12 @@ def tell(ops: Sequence[Op], here: asyncio.AbstractEventLoop | None = None) -> No
             continue
         try:
             loop.call_soon_threadsafe(_wake_all, futures)
-        except RuntimeError:  # the loop is closed, and its callers with it; leases bring their slots back
-            logger.warning("An event loop was closed while %d session operations were under way.", len(futures))
+        except (
+            RuntimeError
+        ):  # the loop is closed, and its callers with it; leases bring their slots back
+            logger.warning(
+                "An event loop was closed while %d session operations were under way.", len(futures)
+            )
 
 
 class Circuit:

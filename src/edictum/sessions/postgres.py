@@ -1,7 +1,8 @@
-"""The PostgreSQL ledger: exact for all machines that share a database, and as durable as that database.
+"""The PostgreSQL ledger: exact for all machines that share a database, and as durable as that
+database.
 
-The counting is done by the server, in the SQL files beside this one: a batch is one call of ``run_batch``, which is one
-transaction and one round trip. Time is the server's.
+The counting is done by the server, in the SQL files beside this one: a batch is one call of
+``run_batch``, which is one transaction and one round trip. Time is the server's.
 """
 
 from __future__ import annotations
@@ -33,19 +34,31 @@ from edictum.sessions.wire import (
 
 SWEEP_EVERY_S = 30.0
 MIGRATION_LOCK = 0x45_44_49_43
-# What the server says about a batch that is at fault itself. Everything else may pass when it is sent again.
-FAULTY = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
+# What the server says about a batch that is at fault itself. Everything else may pass when it is
+# sent again.
+FAULTY = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+)
 
 
 class PostgresStore:
-    """A database. Tables and functions live in a schema of their own, ``edictum`` unless the URL says ``?schema=``."""
+    """A database. Tables and functions live in a schema of their own, ``edictum`` unless the URL
+    says ``?schema=``.
+    """
 
-    def __init__(self, url: str, *, ttl_s: float | None = None, wait_s: float | None = None) -> None:
+    def __init__(
+        self, url: str, *, ttl_s: float | None = None, wait_s: float | None = None
+    ) -> None:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))
         self._schema = query.pop("schema", "edictum")
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self._schema):
-            raise EdictumConfigError(f"{self._schema!r} is no schema name.", hint="Use lower-case letters, digits and underscores.")
+            raise EdictumConfigError(
+                f"{self._schema!r} is no schema name.",
+                hint="Use lower-case letters, digits and underscores.",
+            )
         self._dsn = url.partition("?")[0] + (f"?{urlencode(query)}" if query else "")
         self.name = f"postgresql://{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
         self._ttl_us = microseconds(ttl_s)
@@ -56,7 +69,9 @@ class PostgresStore:
         self.forget()
 
     def forget(self) -> None:
-        self._inherited.append((self._loop, self._db))  # kept, so that nothing closes what belongs to the parent process
+        self._inherited.append(
+            (self._loop, self._db)
+        )  # kept, so that nothing closes what belongs to the parent process
         self._loop = None
         self._db = None
         self._id = uuid.uuid4().hex[:16]
@@ -79,7 +94,15 @@ class PostgresStore:
             return self._loop.run_until_complete(self._execute(batch, ops))
         except FAULTY:
             raise
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, ValueError, KeyError, TypeError) as exc:
+        except (
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            OSError,
+            TimeoutError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ) as exc:
             self._drop()
             raise Unavailable(describe(exc)) from exc
 
@@ -94,12 +117,18 @@ class PostgresStore:
             if time.monotonic() - self._swept > SWEEP_EVERY_S:
                 self._swept = time.monotonic()
                 await db.execute("SELECT sweep($1)", self._ttl_us)
-            raw = await db.fetchval("SELECT run_batch($1, $2, $3::jsonb, $4)", self._id, batch.number, ops, self._ttl_us)
+            raw = await db.fetchval(
+                "SELECT run_batch($1, $2, $3::jsonb, $4)", self._id, batch.number, ops, self._ttl_us
+            )
         answers = json.loads(raw)
-        return [READERS[op.kind](op.step, answer) for op, answer in zip(batch.ops, answers, strict=True)]
+        return [
+            READERS[op.kind](op.step, answer) for op, answer in zip(batch.ops, answers, strict=True)
+        ]
 
     async def _connect(self) -> Any:
-        db = await asyncpg.connect(self._dsn, timeout=self._wait_s, server_settings={"search_path": self._schema})
+        db = await asyncpg.connect(
+            self._dsn, timeout=self._wait_s, server_settings={"search_path": self._schema}
+        )
         try:
             await self._migrate(db)
         except BaseException:
@@ -109,8 +138,12 @@ class PostgresStore:
         return db
 
     async def _migrate(self, db: Any) -> None:
-        """Bring the schema to this version: each numbered file once, in order, whoever comes first."""
-        steps = sorted((files("edictum.sessions") / "sql" / "postgres").iterdir(), key=lambda file: file.name)
+        """Bring the schema to this version: each numbered file once, in order, whoever comes
+        first.
+        """
+        steps = sorted(
+            (files("edictum.sessions") / "sql" / "postgres").iterdir(), key=lambda file: file.name
+        )
         exists = await db.fetchval("SELECT to_regclass($1)", f"{self._schema}.schema_version")
         if exists and await self._check_version(db, len(steps)) == len(steps):
             return
@@ -127,7 +160,10 @@ class PostgresStore:
     async def _check_version(self, db: Any, known: int) -> int:
         version = await db.fetchval("SELECT version FROM schema_version") or 0
         if version > known:
-            raise Refused(f"{self.name} was set up by a newer version of edictum (schema {version}). Upgrade this one.")
+            raise Refused(
+                f"{self.name} was set up by a newer version of edictum (schema {version}). Upgrade"
+                " this one."
+            )
         return int(version)
 
 
@@ -144,7 +180,12 @@ async def _close(db: Any) -> None:
 
 
 def _renewal(step: Renewal) -> dict[str, Any]:
-    return {"sid": step.session_id, "call": step.call_id, "lease": microseconds(step.lease_s), "parents": []}
+    return {
+        "sid": step.session_id,
+        "call": step.call_id,
+        "lease": microseconds(step.lease_s),
+        "parents": [],
+    }
 
 
 WRITERS: dict[str, Callable[[Any], dict[str, Any]]] = {

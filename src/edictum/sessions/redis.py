@@ -1,9 +1,9 @@
 """The Redis and Valkey ledger: exact for all machines that share a server or a cluster.
 
-The counting is done by the server, in the Lua files beside this one; each operation is one script, and a batch is one pipeline
-(``redis_talk.py``). Time is the server's. All keys of a session, and of a child's session those of its root, share a hash tag and
-so a cluster slot. Coroutines are served by redis-py's asynchronous connections, everybody else by its blocking ones
-(``redis_links.py``).
+The counting is done by the server, in the Lua files beside this one; each operation is one script,
+and a batch is one pipeline (``redis_talk.py``). Time is the server's. All keys of a session, and of
+a child's session those of its root, share a hash tag and so a cluster slot. Coroutines are served
+by redis-py's asynchronous connections, everybody else by its blocking ones (``redis_links.py``).
 """
 
 from __future__ import annotations
@@ -26,25 +26,54 @@ logger = logging.getLogger("edictum")
 LOST = (Unavailable, RedisError, OSError, ValueError, KeyError, TypeError)
 ADVICE = {
     "mismatch, certificate is not valid": "The URL must name the server as its certificate does.",
-    "CERTIFICATE_VERIFY_FAILED": "Name the authority that signed the server's certificate: add ?ssl_ca_certs=/path/to/ca.pem to the URL.",
-    "WRONG_VERSION_NUMBER": "The server does not speak TLS on this port: write redis:// or valkey://, or use its TLS port.",
-    "RECORD_LAYER_FAILURE": "The server does not speak TLS on this port: write redis:// or valkey://, or use its TLS port.",
+    "CERTIFICATE_VERIFY_FAILED": (
+        "Name the authority that signed the server's certificate: add ?ssl_ca_certs=/path/to/ca.pem"
+        " to the URL."
+    ),
+    "WRONG_VERSION_NUMBER": (
+        "The server does not speak TLS on this port: write redis:// or valkey://, or use its TLS"
+        " port."
+    ),
+    "RECORD_LAYER_FAILURE": (
+        "The server does not speak TLS on this port: write redis:// or valkey://, or use its TLS"
+        " port."
+    ),
 }
-SIGN_IN = "Check the user and the password in the URL: redis://user:password@host, or redis://:password@host for the default user."
-RIGHTS = "The user needs these rights: ~edictum:* +@read +@write +@scripting +info +time +select, in a cluster +cluster|slots."
+SIGN_IN = (
+    "Check the user and the password in the URL: redis://user:password@host, or"
+    " redis://:password@host for the default user."
+)
+RIGHTS = (
+    "The user needs these rights: ~edictum:* +@read +@write +@scripting +info +time +select, in a"
+    " cluster +cluster|slots."
+)
 
 
 class RedisStore:
     """A server or a cluster.
 
-    ``allow_eviction`` accepts one that may throw counters away when its memory is full, which forgets executions.
+    ``allow_eviction`` accepts one that may throw counters away when its memory is full, which
+    forgets executions.
     """
 
-    def __init__(self, url: str, *, ttl_s: float | None = None, wait_s: float | None = None, allow_eviction: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        ttl_s: float | None = None,
+        wait_s: float | None = None,
+        allow_eviction: bool = False,
+    ) -> None:
         parts = urlsplit(url)
         self._url = url.replace("valkey", "redis", 1) if parts.scheme.startswith("valkey") else url
-        where = parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"
-        self.name = f"{parts.scheme}://{where}"  # without credentials: it goes into reasons and logs
+        where = (
+            parts.path
+            if parts.scheme == "unix"
+            else f"{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"
+        )
+        self.name = (  # without credentials: it goes into reasons and logs
+            f"{parts.scheme}://{where}"
+        )
         self._options = _tls_options(parts.scheme, parts.query)
         self._ttl_ms = 0 if ttl_s is None else max(1, round(ttl_s * 1_000))
         self._wait_s = wait_s or DEFAULT_WAIT_S
@@ -95,12 +124,17 @@ class RedisStore:
         policy = info.get("maxmemory_policy", "noeviction")
         if policy != "noeviction" and not self._allow_eviction:
             raise Refused(
-                f"{self.name} evicts keys when its memory is full (maxmemory-policy {policy}): limits would be forgotten. "
-                "Set it to noeviction, or add ?allow_eviction=1 to the URL."
+                f"{self.name} evicts keys when its memory is full (maxmemory-policy {policy}):"
+                " limits would be forgotten. Set it to noeviction, or add ?allow_eviction=1 to the"
+                " URL."
             )
         if not self._warned and info.get("aof_enabled", "0") == "0":
             self._warned = True
-            logger.warning("%s has no append-only file: when it restarts, sessions start again from what it saved last.", self.name)
+            logger.warning(
+                "%s has no append-only file: when it restarts, sessions start again from what it"
+                " saved last.",
+                self.name,
+            )
 
 
 class RedisLoopStore:
@@ -133,10 +167,16 @@ class RedisLoopStore:
 
 
 def _tls_options(scheme: str, query: str) -> dict[str, Any]:
-    """Versions of redis-py before 6 do not compare the server's name with its certificate unless they are told to."""
+    """Versions of redis-py before 6 do not compare the server's name with its certificate unless
+    they are told to.
+    """
     asked = parse_qs(query)
     is_tls = scheme in ("rediss", "valkeys")
-    return {"ssl_check_hostname": True} if is_tls and not {"ssl_check_hostname", "ssl_cert_reqs"} & asked.keys() else {}
+    return (
+        {"ssl_check_hostname": True}
+        if is_tls and not {"ssl_check_hostname", "ssl_cert_reqs"} & asked.keys()
+        else {}
+    )
 
 
 def unavailable(exc: Exception) -> Unavailable:
@@ -148,4 +188,6 @@ def unavailable(exc: Exception) -> Unavailable:
         return Unavailable(f"{text} {SIGN_IN}")
     if isinstance(exc, NoPermissionError):
         return Unavailable(f"{text} {RIGHTS}")
-    return Unavailable(next((f"{text} {advice}" for sign, advice in ADVICE.items() if sign in text), text))
+    return Unavailable(
+        next((f"{text} {advice}" for sign, advice in ADVICE.items() if sign in text), text)
+    )

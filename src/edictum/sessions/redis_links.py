@@ -1,4 +1,5 @@
-"""Connections to a Redis server, or to the nodes of a cluster: redis-py's, blocking for threads and asynchronous for event loops.
+"""Connections to a Redis server, or to the nodes of a cluster: redis-py's, blocking for threads and
+asynchronous for event loops.
 
 Both hold one connection per node. A round trip sends everything before it reads anything.
 """
@@ -20,7 +21,9 @@ from edictum.sessions.redis_talk import Node, Replies, Requests, T, Talk
 
 
 def _pool(module: Any, url: str, seed: Node, **options: Any) -> Any:
-    """How connections are made: as the URL says, but for the host when another node is to be asked."""
+    """How connections are made: as the URL says, but for the host when another node is to be
+    asked.
+    """
     pool = module.ConnectionPool.from_url(url, decode_responses=True, protocol=2, **options)
     pool.connection_kwargs.update(_where(seed))
     return pool
@@ -61,7 +64,10 @@ class Links:
         for node, commands in requests.items():
             link = self._link(node)
             link.send_packed_command(link.pack_commands(commands), check_health=False)
-        return {node: [_read(self._links[node]) for _ in commands] for node, commands in requests.items()}
+        return {
+            node: [_read(self._links[node]) for _ in commands]
+            for node, commands in requests.items()
+        }
 
     def _link(self, node: Node) -> Any:
         if node not in self._links:
@@ -87,7 +93,10 @@ class LoopLinks:
 
     def __init__(self, url: str, seed: Node, wait_s: float, options: dict[str, Any]) -> None:
         retry = LoopRetry(NoBackoff(), 0)
-        waits = {"socket_timeout": None, "socket_connect_timeout": None}  # one bound for all of a round trip, see _in_time
+        waits = {
+            "socket_timeout": None,
+            "socket_connect_timeout": None,
+        }  # one bound for all of a round trip, see _in_time
         self._pool = _pool(redis.asyncio.connection, url, seed, retry=retry, **waits, **options)
         self._wait_s = wait_s
         self._links: dict[Node, Any] = {}
@@ -106,7 +115,9 @@ class LoopLinks:
             return result
 
     async def _in_time(self, requests: Requests) -> Replies:
-        """The round trip in the time there is, which does not run while something blocks the loop."""
+        """The round trip in the time there is, which does not run while something blocks the
+        loop.
+        """
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(None) as bound:
             patience = Patience(loop, self._wait_s, lambda: bound.reschedule(loop.time()))
@@ -119,7 +130,10 @@ class LoopLinks:
         for node, commands in requests.items():
             link = await self._link(node)
             await link.send_packed_command(link.pack_commands(commands), check_health=False)
-        return {node: [await _read_async(self._links[node]) for _ in commands] for node, commands in requests.items()}
+        return {
+            node: [await _read_async(self._links[node]) for _ in commands]
+            for node, commands in requests.items()
+        }
 
     async def _link(self, node: Node) -> Any:
         if node not in self._links:

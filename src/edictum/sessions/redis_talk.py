@@ -1,7 +1,9 @@
-"""What is said to a Redis server, without saying it: commands, in which order, and what their replies mean.
+"""What is said to a Redis server, without saying it: commands, in which order, and what their
+replies mean.
 
-A talk is a generator. It gives the commands of one round trip, by the node of the cluster they are for, and is sent the replies,
-an exception standing for a refused command; what it returns is the result. ``redis_links.py`` does the sending.
+A talk is a generator. It gives the commands of one round trip, by the node of the cluster they are
+for, and is sent the replies, an exception standing for a refused command; what it returns is the
+result. ``redis_links.py`` does the sending.
 """
 
 from __future__ import annotations
@@ -49,10 +51,24 @@ Replies: TypeAlias = dict[Node, list[Any]]
 Talk: TypeAlias = Generator[Requests, Replies, T]
 
 SCRIPTS = ("reserve", "settle", "renew", "snapshot", "reset")
-# Answers that mean "not now", or "not here any more": the whole batch is sent again, which changes nothing twice.
+# Answers that mean "not now", or "not here any more": the whole batch is sent again, which changes
+# nothing twice.
 NOT_NOW = (AskError, ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
-# Some have a class of their own and lost their first word, which ones depends on the version of redis-py; the others are told by it.
-NOT_NOW_WORDS = ("ASK", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "MOVED", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "UNKILLABLE")
+# Some have a class of their own and lost their first word, which ones depends on the version of
+# redis-py; the others are told by it.
+NOT_NOW_WORDS = (
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOREPLICAS",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+    "UNKILLABLE",
+)
 LETTERS = ("a", "x", "s", "f", "c", "h")
 SCAN_COUNT = 500
 MAX_ROOTS = 10_000
@@ -74,7 +90,10 @@ class Scripts:
 
     def __init__(self) -> None:
         self.sources = {name: _script(name) for name in (*SCRIPTS, "link")}
-        self.shas = {name: sha1(source.encode(), usedforsecurity=False).hexdigest() for name, source in self.sources.items()}
+        self.shas = {
+            name: sha1(source.encode(), usedforsecurity=False).hexdigest()
+            for name, source in self.sources.items()
+        }
 
 
 class Slots:
@@ -96,7 +115,9 @@ class Slots:
 
 
 class Talks:
-    """All talks with one server or cluster, for one way to it: a store tells repetitions by who numbered them, hence ``_id``."""
+    """All talks with one server or cluster, for one way to it: a store tells repetitions by who
+    numbered them, hence ``_id``.
+    """
 
     def __init__(self, name: str, scripts: Scripts, ttl_ms: int, roots: dict[str, str]) -> None:
         self._name = name
@@ -107,14 +128,18 @@ class Talks:
         self._slots = Slots()
         self._seeds: Iterator[Node] = cycle([None])
 
-    # --- Getting to know the server -------------------------------------------------------------------------------------------
+    # --- Getting to know the server ---------------------------------------------------------------
 
     def next_seed(self) -> Node:
-        """Whom to ask for the others when connecting: each time another node, as the one that the URL names may have gone."""
+        """Whom to ask for the others when connecting: each time another node, as the one that the
+        URL names may have gone.
+        """
         return next(self._seeds)
 
     def set_up(self, host: str, check: Callable[[Mapping[str, str]], None]) -> Talk[None]:
-        """Look whether the server, or every node of the cluster, may be used, and load the scripts."""
+        """Look whether the server, or every node of the cluster, may be used, and load the
+        scripts.
+        """
         self._slots = Slots()
         info = yield from self._introduce([None])
         if info[None].get("cluster_enabled") == "1":
@@ -132,7 +157,7 @@ class Talks:
         good = {node: [_good(reply) for reply in replies[node]] for node in nodes}
         return {node: _fields("\n".join(said[: len(asked)])) for node, said in good.items()}
 
-    # --- Operations -----------------------------------------------------------------------------------------------------------
+    # --- Operations -------------------------------------------------------------------------------
 
     def answers(self, ops: Sequence[Op]) -> Talk[list[Any]]:
         answers: list[Any] = [None] * len(ops)
@@ -142,8 +167,12 @@ class Talks:
             todo = yield from self._round(ops, todo, unknown, answers)
         return answers
 
-    def _round(self, ops: Sequence[Op], todo: list[int], unknown: set[int], answers: list[Any]) -> Talk[list[int]]:
-        """Send these operations; those that must go again come back, because their session turned out to be kept elsewhere."""
+    def _round(
+        self, ops: Sequence[Op], todo: list[int], unknown: set[int], answers: list[Any]
+    ) -> Talk[list[int]]:
+        """Send these operations; those that must go again come back, because their session turned
+        out to be kept elsewhere.
+        """
         wrong = yield from self._link([ops[index] for index in todo])
         sent: list[int] = []
         commands: list[Command] = []
@@ -163,14 +192,18 @@ class Talks:
         for index, reply in zip(sent, replies, strict=True):
             if self._is_not_done(ops[index], reply):
                 again.append(index)
-                if isinstance(reply, NoScriptError):  # somebody flushed the scripts, or the node is new
+                if isinstance(
+                    reply, NoScriptError
+                ):  # somebody flushed the scripts, or the node is new
                     unknown.add(index)
             else:
                 answers[index] = self._read(ops[index], reply)
         return again
 
     def _ask(self, commands: Sequence[Command]) -> Talk[list[Any]]:
-        """One round trip; each command's first key stands after the number of its keys and says which node it is for."""
+        """One round trip; each command's first key stands after the number of its keys and says
+        which node it is for.
+        """
         places: dict[Node, list[int]] = {}
         for place, command in enumerate(commands):
             places.setdefault(self._slots.node_of(command[3]), []).append(place)
@@ -204,7 +237,8 @@ class Talks:
         return READERS[op.kind](op.step, reply)
 
     def _link(self, ops: Sequence[Op]) -> Talk[dict[str, str]]:
-        """Leave a note under each new child session that says where it is kept; who only looks asks what would become of it.
+        """Leave a note under each new child session that says where it is kept; who only looks asks
+        what would become of it.
 
         Returns the ones that cannot be children.
         """
@@ -216,7 +250,13 @@ class Talks:
                 if self._roots.get(child) != parents[-1]:
                     key = f"edictum:{{{tag_of(child)}}}:h:{child}"
                     note = (parents[-1], self._ttl_ms, int(looks))
-                    children[child, parents[-1], looks] = ("EVAL", self._scripts.sources["link"], 1, key, *note)
+                    children[child, parents[-1], looks] = (
+                        "EVAL",
+                        self._scripts.sources["link"],
+                        1,
+                        key,
+                        *note,
+                    )
         said = yield from self._ask(list(children.values()))
         wrong: dict[str, str] = {}
         for (child, root, looks), reply in zip(children, said, strict=True):
@@ -224,7 +264,9 @@ class Talks:
                 if not looks:
                     self._remember(child, root)
             else:
-                what = "was used without a parent" if reply == "used" else "has another root session"
+                what = (
+                    "was used without a parent" if reply == "used" else "has another root session"
+                )
                 wrong[child] = f"The session {child!r} {what} before, and cannot count in {root!r}."
         return wrong
 
@@ -234,10 +276,20 @@ class Talks:
         if session_id in wrong:
             raise BackendError(wrong[session_id])
         parents: tuple[str, ...] = getattr(op.step, "parents", ())
-        prefix = f"edictum:{{{tag_of(parents[-1] if parents else self._roots.get(session_id, session_id))}}}:"
-        step = {**WRITERS[op.kind](op.step), "client": self._id, "number": op.number, "ttl": self._ttl_ms}
+        root = parents[-1] if parents else self._roots.get(session_id, session_id)
+        prefix = f"edictum:{{{tag_of(root)}}}:"
+        step = {
+            **WRITERS[op.kind](op.step),
+            "client": self._id,
+            "number": op.number,
+            "ttl": self._ttl_ms,
+        }
         keys = [f"{prefix}h:{sid}" for sid in (session_id, *parents)]
-        script = ("EVAL", self._scripts.sources[op.kind]) if by_source else ("EVALSHA", self._scripts.shas[op.kind])
+        script = (
+            ("EVAL", self._scripts.sources[op.kind])
+            if by_source
+            else ("EVALSHA", self._scripts.shas[op.kind])
+        )
         return (*script, len(keys), *keys, dumps(step), prefix)
 
     def _ping(self) -> Talk[None]:
@@ -245,23 +297,29 @@ class Talks:
         for node in self._slots.nodes:
             _good(replies[node][0])
 
-    # --- Listing --------------------------------------------------------------------------------------------------------------
+    # --- Listing ----------------------------------------------------------------------------------
 
     def _list(self, limit: int) -> Talk[list[SessionSnapshot]]:
         found: list[tuple[int, SessionSnapshot]] = []
         for node in self._slots.nodes:
             cursor = "0"
             while True:
-                replies = yield {node: [("SCAN", cursor, "MATCH", "edictum:{*}:h:*", "COUNT", SCAN_COUNT)]}
+                replies = yield {
+                    node: [("SCAN", cursor, "MATCH", "edictum:{*}:h:*", "COUNT", SCAN_COUNT)]
+                }
                 cursor, names = _good(replies[node][0])
                 if names:
                     replies = yield {node: [("HGETALL", name) for name in names]}
                     found += [
-                        _listed(name, _good(reply)) for name, reply in zip(names, replies[node], strict=True) if "root" not in reply[::2]
+                        _listed(name, _good(reply))
+                        for name, reply in zip(names, replies[node], strict=True)
+                        if "root" not in reply[::2]
                     ]
                 if cursor == "0":
                     break
-        latest = {snapshot.session_id: (used, snapshot) for used, snapshot in found}  # a scan may give a key twice
+        latest = {
+            snapshot.session_id: (used, snapshot) for used, snapshot in found
+        }  # a scan may give a key twice
         ordered = sorted(latest.values(), key=lambda it: -it[0])
         return [snapshot for _, snapshot in ordered[:limit]]
 
@@ -278,8 +336,13 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _ranges(slots: Sequence[Any], host: str) -> list[tuple[int, int, Node]]:
-    """The answer to CLUSTER SLOTS: the first node of a range is the one that may be written to. Without a name it is the one asked."""
-    return [(int(start), int(end), (primary[0] or host, int(primary[1]))) for start, end, primary, *_ in slots]
+    """The answer to CLUSTER SLOTS: the first node of a range is the one that may be written to.
+    Without a name it is the one asked.
+    """
+    return [
+        (int(start), int(end), (primary[0] or host, int(primary[1])))
+        for start, end, primary, *_ in slots
+    ]
 
 
 def _listed(name: str, raw: Sequence[str]) -> tuple[int, SessionSnapshot]:

@@ -6,7 +6,14 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar, cast
 
 from edictum.core.call import check_session_id
-from edictum.core.limits import WHOLE_SESSION, Counters, Grant, Reservation, SessionSnapshot, Settlement
+from edictum.core.limits import (
+    WHOLE_SESSION,
+    Counters,
+    Grant,
+    Reservation,
+    SessionSnapshot,
+    Settlement,
+)
 from edictum.core.session import SessionReading
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
@@ -17,12 +24,18 @@ T = TypeVar("T")
 
 
 class Session(SessionReading):
-    """The counters of one session. Attributes read the ledger now; ``snapshot()`` reads all of them at one moment."""
+    """The counters of one session. Attributes read the ledger now; ``snapshot()`` reads all of them
+    at one moment.
+    """
 
     def __init__(self, session_id: str, backend: Ledger | StorageBackend) -> None:
         check_session_id(session_id)
         self.session_id = session_id
-        self._ledger: Ledger = StorageLedger(cast("StorageBackend", backend)) if is_storage(backend) else cast("Ledger", backend)
+        self._ledger: Ledger = (
+            StorageLedger(cast("StorageBackend", backend))
+            if is_storage(backend)
+            else cast("Ledger", backend)
+        )
         self._own_calls = 0
 
     def snapshot(self) -> SessionSnapshot:
@@ -41,14 +54,26 @@ class Session(SessionReading):
     # What the older library's users call when they drive a session themselves.
 
     async def increment_attempts(self) -> int:
-        grant: Grant = await _soon(self._ledger.reserve(Reservation(self.session_id, "", (WHOLE_SESSION,), (), hold=False)))
+        grant: Grant = await _soon(
+            self._ledger.reserve(Reservation(self.session_id, "", (WHOLE_SESSION,), (), hold=False))
+        )
         return grant.counters.attempts
 
     async def record_execution(self, tool_name: str, success: bool) -> None:
         self._own_calls += 1
         call_id, scopes = f"{id(self):x}-{self._own_calls}", (WHOLE_SESSION, tool_name)
-        await _soon(self._ledger.reserve(Reservation(self.session_id, call_id, scopes, (), count_attempt=False)))
-        await _soon(self._ledger.settle(Settlement(self.session_id, call_id, scopes, (), "success" if success else "failure")))
+        await _soon(
+            self._ledger.reserve(
+                Reservation(self.session_id, call_id, scopes, (), count_attempt=False)
+            )
+        )
+        await _soon(
+            self._ledger.settle(
+                Settlement(
+                    self.session_id, call_id, scopes, (), "success" if success else "failure"
+                )
+            )
+        )
 
 
 def _now(answer: T | Awaitable[T]) -> T:

@@ -1,8 +1,8 @@
 """StorageBackend, the older port with four verbs, and the ledger that makes one exact.
 
-A storage can only add to a number and tell the new value. That is enough: a slot is taken by adding one and comparing; who
-went over the limit takes its one back. An overshoot lasts a moment, so a call that was refused while others were giving back
-looks again before it believes it.
+A storage can only add to a number and tell the new value. That is enough: a slot is taken by adding
+one and comparing; who went over the limit takes its one back. An overshoot lasts a moment, so a
+call that was refused while others were giving back looks again before it believes it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from edictum.core.decide import describe
-from edictum.core.limits import RESERVED, WHOLE_SESSION, Breach, Counters, Grant, Limit, Metric, Reservation, SessionSnapshot, Settlement
+from edictum.core.limits import (
+    RESERVED,
+    WHOLE_SESSION,
+    Breach,
+    Counters,
+    Grant,
+    Limit,
+    Metric,
+    Reservation,
+    SessionSnapshot,
+    Settlement,
+)
 from edictum.errors import EdictumConfigError
 from edictum.execution.forks import protect
 
@@ -63,12 +74,20 @@ class MemoryBackend:
 
 
 def is_storage(backend: object) -> bool:
-    return all(callable(getattr(backend, verb, None)) for verb in ("get", "set", "delete", "increment"))
+    return all(
+        callable(getattr(backend, verb, None)) for verb in ("get", "set", "delete", "increment")
+    )
 
 
-# The keys of the older library, so that existing stores keep their counts. A slot that is held is counted at once.
-COUNTED = {Metric.ATTEMPTS: "attempts", Metric.EXECUTIONS: "execs", Metric.SUCCESSES: "succ", Metric.FAILURES: "fail",
-           Metric.CONSECUTIVE_FAILURES: "consec_fail"}  # fmt: skip
+# The keys of the older library, so that existing stores keep their counts. A slot that is held is
+# counted at once.
+COUNTED = {
+    Metric.ATTEMPTS: "attempts",
+    Metric.EXECUTIONS: "execs",
+    Metric.SUCCESSES: "succ",
+    Metric.FAILURES: "fail",
+    Metric.CONSECUTIVE_FAILURES: "consec_fail",
+}
 SLOTS = (Metric.EXECUTIONS, Metric.SUCCESSES, Metric.FAILURES)
 Found = dict[tuple[str, Metric], int]  # how many there were of each, per scope
 
@@ -83,16 +102,23 @@ def _key(session_id: str, scope: str, metric: Metric) -> str:
 
 def _check_possible(reservation: Reservation) -> None:
     """Refuse what four verbs cannot do exactly, before anything is counted."""
-    asked = {"limits with a window": any(limit.window_s is not None for limit in reservation.limits),
-             "budgets": any(limit.amount is not None for limit in reservation.limits),
-             "parent sessions": bool(reservation.parents)}  # fmt: skip
+    asked = {
+        "limits with a window": any(limit.window_s is not None for limit in reservation.limits),
+        "budgets": any(limit.amount is not None for limit in reservation.limits),
+        "parent sessions": bool(reservation.parents),
+    }
     for what, needed in asked.items():
         if needed:
-            raise EdictumConfigError(f"A StorageBackend cannot keep {what}.", hint="Use a ledger: memory, sqlite, redis or postgresql.")
+            raise EdictumConfigError(
+                f"A StorageBackend cannot keep {what}.",
+                hint="Use a ledger: memory, sqlite, redis or postgresql.",
+            )
 
 
 class StorageLedger:
-    """A Ledger on top of any StorageBackend. Leases do not run out, and limits with a window are refused: four verbs cannot keep time."""
+    """A Ledger on top of any StorageBackend. Leases do not run out, and limits with a window are
+    refused: four verbs cannot keep time.
+    """
 
     name = "storage"
     default_lease_s: float | None = None
@@ -102,7 +128,9 @@ class StorageLedger:
         self._lock = threading.Lock()
         protect(self)
         self._held: dict[tuple[str, str], Grant] = {}
-        self._forgotten: set[tuple[str, str]] = set()  # calls in flight whose session was reset: what they held is gone
+        self._forgotten: set[tuple[str, str]] = (
+            set()
+        )  # calls in flight whose session was reset: what they held is gone
         self._tools: dict[str, set[str]] = {}
 
     async def reserve(self, reservation: Reservation) -> Grant:
@@ -126,14 +154,24 @@ class StorageLedger:
 
     async def _count_attempt(self, reservation: Reservation) -> int:
         key = _key(reservation.session_id, WHOLE_SESSION, Metric.ATTEMPTS)
-        return int(await self._storage.increment(key)) if reservation.count_attempt else await self._number(key)
+        return (
+            int(await self._storage.increment(key))
+            if reservation.count_attempt
+            else await self._number(key)
+        )
 
     async def _try(self, reservation: Reservation, attempts: int) -> Grant:
-        """Take every slot, compare, and give all back if one was too many; who only looks takes none."""
+        """Take every slot, compare, and give all back if one was too many; who only looks takes
+        none.
+        """
         values: Found = {}
         try:
-            for scope, metric in ((scope, metric) for scope in reservation.scopes for metric in SLOTS):
-                values[scope, metric] = await self._take(reservation, _key(reservation.session_id, scope, metric))
+            for scope, metric in (
+                (scope, metric) for scope in reservation.scopes for metric in SLOTS
+            ):
+                values[scope, metric] = await self._take(
+                    reservation, _key(reservation.session_id, scope, metric)
+                )
             grant = await self._compare(reservation, values, attempts)
         except (Exception, asyncio.CancelledError):
             if reservation.hold:
@@ -145,40 +183,80 @@ class StorageLedger:
 
     async def _take(self, reservation: Reservation, key: str) -> int:
         """How many there were before this call."""
-        return int(await self._storage.increment(key)) - 1 if reservation.hold else await self._number(key)
+        return (
+            int(await self._storage.increment(key)) - 1
+            if reservation.hold
+            else await self._number(key)
+        )
 
     async def _give_back(self, session_id: str, taken: Iterable[tuple[str, Metric]]) -> None:
-        """The storage failed in between: what it is known to have added is taken back, each for itself, as it may fail again."""
+        """The storage failed in between: what it is known to have added is taken back, each for
+        itself, as it may fail again.
+        """
         for scope, metric in taken:
             try:
                 await self._add(session_id, (scope,), (metric,), -1)
             except Exception as exc:
-                logger.error("A slot of the session %r could not be given back: %s", session_id, describe(exc))
+                logger.error(
+                    "A slot of the session %r could not be given back: %s",
+                    session_id,
+                    describe(exc),
+                )
 
     async def _compare(self, reservation: Reservation, values: Found, attempts: int) -> Grant:
-        breaches = [breach for limit in reservation.limits if (breach := await self._judge(reservation, limit, values, attempts))]
+        breaches = [
+            breach
+            for limit in reservation.limits
+            if (breach := await self._judge(reservation, limit, values, attempts))
+        ]
         granted = not (reservation.enforce and any(breach.limit.enforce for breach in breaches))
         own = int(granted and reservation.hold)
         counters = await self._found(reservation.session_id, WHOLE_SESSION, values, attempts, own)
-        return Grant(granted, counters, tuple(breaches), await self._per_tool(reservation, values, own) if reservation.per_tool else None)
+        return Grant(
+            granted,
+            counters,
+            tuple(breaches),
+            await self._per_tool(reservation, values, own) if reservation.per_tool else None,
+        )
 
-    async def _found(self, session_id: str, scope: str, values: Found, attempts: int, own: int) -> Counters:
-        """The counters of a scope as the call has found them when it took its slots, and its own."""
+    async def _found(
+        self, session_id: str, scope: str, values: Found, attempts: int, own: int
+    ) -> Counters:
+        """The counters of a scope as the call has found them when it took its slots, and its
+        own.
+        """
         executions, successes, failures = (values[(scope, metric)] for metric in SLOTS)
-        others = max(0, successes + failures - executions)  # each call in flight was added to all three
+        others = max(
+            0, successes + failures - executions
+        )  # each call in flight was added to all three
         row = await self._number(_key(session_id, scope, Metric.CONSECUTIVE_FAILURES))
-        return Counters(attempts, executions - others, successes - others, failures - others, row, others + own)
+        return Counters(
+            attempts, executions - others, successes - others, failures - others, row, others + own
+        )
 
-    async def _per_tool(self, reservation: Reservation, values: Found, own: int) -> dict[str, Counters]:
+    async def _per_tool(
+        self, reservation: Reservation, values: Found, own: int
+    ) -> dict[str, Counters]:
         """Of the call's own tool as it was when it took its slot; of others as they are now."""
-        sid, own_scopes = reservation.session_id, [scope for scope in reservation.scopes if scope != WHOLE_SESSION]
+        sid, own_scopes = (
+            reservation.session_id,
+            [scope for scope in reservation.scopes if scope != WHOLE_SESSION],
+        )
         others = sorted(self._tools.get(sid, set()).difference(own_scopes, {WHOLE_SESSION}))
         found = {tool: await self._counters(sid, tool) for tool in others}
-        return found | {scope: await self._found(sid, scope, values, 0, own) for scope in own_scopes}
+        return found | {
+            scope: await self._found(sid, scope, values, 0, own) for scope in own_scopes
+        }
 
-    async def _judge(self, reservation: Reservation, limit: Limit, values: Found, attempts: int) -> Breach | None:
+    async def _judge(
+        self, reservation: Reservation, limit: Limit, values: Found, attempts: int
+    ) -> Breach | None:
         if limit.metric is Metric.ATTEMPTS:
-            full = attempts > limit.maximum if reservation.count_attempt else not reservation.hold and attempts >= limit.maximum
+            full = (
+                attempts > limit.maximum
+                if reservation.count_attempt
+                else not reservation.hold and attempts >= limit.maximum
+            )
             return Breach(limit, attempts, 0) if full else None
         if limit.metric in RESERVED:
             used = values[(limit.scope, limit.metric)]
@@ -187,14 +265,19 @@ class StorageLedger:
         return Breach(limit, used, 0) if used >= limit.maximum else None
 
     async def _still_full(self, reservation: Reservation, grant: Grant) -> bool:
-        """After giving back: is an enforced limit really full, or was it another call's moment of overshoot?"""
+        """After giving back: is an enforced limit really full, or was it another call's moment of
+        overshoot?
+        """
         for breach in grant.breaches:
             limit = breach.limit
             if not limit.enforce:
                 continue
             if limit.metric not in RESERVED:
                 return True
-            if await self._number(_key(reservation.session_id, limit.scope, limit.metric)) >= limit.maximum:
+            if (
+                await self._number(_key(reservation.session_id, limit.scope, limit.metric))
+                >= limit.maximum
+            ):
                 return True
         return False
 
@@ -221,7 +304,9 @@ class StorageLedger:
             key = _key(sid, scope, Metric.CONSECUTIVE_FAILURES)
             await (self._storage.delete(key) if success else self._storage.increment(key))
 
-    async def _add(self, session_id: str, scopes: Iterable[str], metrics: Iterable[Metric], amount: int) -> None:
+    async def _add(
+        self, session_id: str, scopes: Iterable[str], metrics: Iterable[Metric], amount: int
+    ) -> None:
         for scope in scopes:
             for metric in metrics:
                 await self._storage.increment(_key(session_id, scope, metric), amount)
@@ -233,12 +318,17 @@ class StorageLedger:
         """The session's counters; tools are those this process has seen."""
         tools = sorted(self._tools.get(session_id, set()) - {WHOLE_SESSION})
         per_tool = {tool: await self._counters(session_id, tool) for tool in tools}
-        return SessionSnapshot(session_id, await self._counters(session_id, WHOLE_SESSION), per_tool)
+        return SessionSnapshot(
+            session_id, await self._counters(session_id, WHOLE_SESSION), per_tool
+        )
 
     async def _counters(self, session_id: str, scope: str) -> Counters:
         values = {metric: await self._number(_key(session_id, scope, metric)) for metric in COUNTED}
-        # Each held call was added to executions, successes and failures at once; a finished one to two of the three.
-        in_flight = max(0, values[Metric.SUCCESSES] + values[Metric.FAILURES] - values[Metric.EXECUTIONS])
+        # Each held call was added to executions, successes and failures at once; a finished one to
+        # two of the three.
+        in_flight = max(
+            0, values[Metric.SUCCESSES] + values[Metric.FAILURES] - values[Metric.EXECUTIONS]
+        )
         return Counters(
             attempts=values[Metric.ATTEMPTS],
             executions=values[Metric.EXECUTIONS] - in_flight,

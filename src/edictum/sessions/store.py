@@ -1,12 +1,16 @@
-"""The one ledger in front of every store outside this process: it batches, waits for a bounded time, and fails closed.
+"""The one ledger in front of every store outside this process: it batches, waits for a bounded
+time, and fails closed.
 
-A store does the counting; this file decides when to ask it and what follows when it does not answer.
+A store does the counting; this file decides when to ask it and what follows when it does not
+answer.
 
-* Operations go by the couriers (``couriers.py``): a thread, so that the same guard serves any number of event loops and threads,
-  and, where the store can be asked from an event loop, a task in each loop.
-* A caller waits ``wait_s`` at most and then gets a ``BackendError`` that names the store; the guard denies the call.
-* After some failures in a row, or one answer that took too long, the circuit is open: calls are refused at once, except
-  settlements, which are kept.
+* Operations go by the couriers (``couriers.py``): a thread, so that the same guard serves any
+  number of event loops and threads, and, where the store can be asked from an event loop, a task in
+  each loop.
+* A caller waits ``wait_s`` at most and then gets a ``BackendError`` that names the store; the guard
+  denies the call.
+* After some failures in a row, or one answer that took too long, the circuit is open: calls are
+  refused at once, except settlements, which are kept.
 """
 
 from __future__ import annotations
@@ -91,7 +95,12 @@ class StoreLedger:
     """A Ledger on a store outside this process."""
 
     def __init__(
-        self, store: Store, *, wait_s: float = DEFAULT_WAIT_S, lease_s: float | None = DEFAULT_LEASE_S, max_batch: int = MAX_BATCH
+        self,
+        store: Store,
+        *,
+        wait_s: float = DEFAULT_WAIT_S,
+        lease_s: float | None = DEFAULT_LEASE_S,
+        max_batch: int = MAX_BATCH,
     ) -> None:
         self.name = store.name
         self.wait_s = wait_s
@@ -117,7 +126,9 @@ class StoreLedger:
         return grant
 
     def settle(self, settlement: Settlement) -> Awaitable[Counters]:
-        """Sent when called, not when awaited: a caller whose event loop is going away still has its call counted."""
+        """Sent when called, not when awaited: a caller whose event loop is going away still has its
+        call counted.
+        """
         return self._send("settle", settlement)
 
     async def renew(self, session_id: str, call_id: str, lease_s: float) -> bool:
@@ -132,7 +143,9 @@ class StoreLedger:
         await self._send("reset", session_id)
 
     async def sessions(self, limit: int = 100) -> list[SessionSnapshot]:
-        """Sessions with their counters, the most recently used first where the store keeps an order."""
+        """Sessions with their counters, the most recently used first where the store keeps an
+        order.
+        """
         listed: list[SessionSnapshot] = await self._send("sessions", limit)
         return listed
 

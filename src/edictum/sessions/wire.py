@@ -1,6 +1,8 @@
-"""What a ledger's operations look like as JSON, for stores that do the counting themselves and for leases at rest.
+"""What a ledger's operations look like as JSON, for stores that do the counting themselves and for
+leases at rest.
 
-Times are whole microseconds and amounts whole millionths, so that no store and no language rounds them.
+Times are whole microseconds and amounts whole millionths, so that no store and no language rounds
+them.
 """
 
 from __future__ import annotations
@@ -38,14 +40,18 @@ def amounts_as_text(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON. Text that is not valid Unicode is refused here, where it hurts one call only."""
+    """Compact JSON. Text that is not valid Unicode is refused here, where it hurts one call
+    only.
+    """
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     text.encode()
     return text
 
 
 def limits_as_json(limits: tuple[Limit, ...]) -> dict[str, Any]:
-    """A plan's limits and windows. A plan keeps one tuple for its life, so the answer is remembered by identity."""
+    """A plan's limits and windows. A plan keeps one tuple for its life, so the answer is remembered
+    by identity.
+    """
     known = _limits_cache.get(id(limits))
     if known is not None and known[0] is limits:
         return known[1]
@@ -53,9 +59,20 @@ def limits_as_json(limits: tuple[Limit, ...]) -> dict[str, Any]:
         _limits_cache.clear()
     made = {
         "limits": [
-            [it.scope, it.counter, it.maximum, microseconds(it.window_s), it.enforce, it.reserved, it.amount or ""] for it in limits
+            [
+                it.scope,
+                it.counter,
+                it.maximum,
+                microseconds(it.window_s),
+                it.enforce,
+                it.reserved,
+                it.amount or "",
+            ]
+            for it in limits
         ],
-        "windows": [[it.scope, it.counter, it.keep, microseconds(it.span_s)] for it in windows_of(limits)],
+        "windows": [
+            [it.scope, it.counter, it.keep, microseconds(it.span_s)] for it in windows_of(limits)
+        ],
     }
     _limits_cache[id(limits)] = (limits, made)
     return made
@@ -91,15 +108,21 @@ def settlement_as_json(step: Settlement) -> dict[str, Any]:
 
 
 def grant_from_json(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant:
-    """``breaches`` are [number of the limit, used, in flight], ``tallies`` are [scope, six counters ...], if they were asked for.
+    """``breaches`` are [number of the limit, used, in flight], ``tallies`` are [scope, six counters
+    ...], if they were asked for.
 
     Numbers may come as text from languages without 64-bit integers.
     """
-    breaches = tuple(Breach(limits[int(index)], int(used), int(held)) for index, used, held in answer.get("breaches") or ())
+    breaches = tuple(
+        Breach(limits[int(index)], int(used), int(held))
+        for index, used, held in answer.get("breaches") or ()
+    )
     per_tool = _tallies(answer["tallies"]) if "tallies" in answer else None
     if per_tool is not None:
         per_tool.pop(WHOLE_SESSION, None)
-    return Grant(answer["granted"] is True, counters_from_json(answer["counters"]), breaches, per_tool)
+    return Grant(
+        answer["granted"] is True, counters_from_json(answer["counters"]), breaches, per_tool
+    )
 
 
 def _tallies(rows: Any) -> dict[str, Counters]:
@@ -123,9 +146,20 @@ def snapshot_from_json(session_id: str, answer: Mapping[str, Any]) -> SessionSna
     return SessionSnapshot(session_id, totals, tallies, amounts)
 
 
-# --- Leases at rest, for the ledger that counts in Python ------------------------------------------------------------------
+# --- Leases at rest, for the ledger that counts in Python -----------------------------------------
 
-LIMIT_FIELDS = ("name", "metric", "maximum", "scope", "window_s", "enforce", "source", "message", "contract_id", "amount")
+LIMIT_FIELDS = (
+    "name",
+    "metric",
+    "maximum",
+    "scope",
+    "window_s",
+    "enforce",
+    "source",
+    "message",
+    "contract_id",
+    "amount",
+)
 
 
 def _limit_row(limit: Limit) -> list[Any]:
@@ -138,8 +172,14 @@ def _limit(row: Sequence[Any]) -> Limit:
 
 
 def lease_as_text(step: Reservation, grant: Grant) -> str:
-    """What a lease must know when it ends, and what is answered when its reservation is repeated."""
-    per_tool = None if grant.per_tool is None else {tool: _row(counters) for tool, counters in grant.per_tool.items()}
+    """What a lease must know when it ends, and what is answered when its reservation is
+    repeated.
+    """
+    per_tool = (
+        None
+        if grant.per_tool is None
+        else {tool: _row(counters) for tool, counters in grant.per_tool.items()}
+    )
     return dumps(
         [
             step.session_id,
@@ -150,7 +190,10 @@ def lease_as_text(step: Reservation, grant: Grant) -> str:
             step.expiry_counts,
             dict(step.amounts),
             _row(grant.counters),
-            [[_limit_row(breach.limit), breach.used, breach.in_flight] for breach in grant.breaches],
+            [
+                [_limit_row(breach.limit), breach.used, breach.in_flight]
+                for breach in grant.breaches
+            ],
             per_tool,
         ]
     )
@@ -161,7 +204,9 @@ def _row(c: Counters) -> list[int]:
 
 
 def lease_from_text(text: str) -> tuple[Reservation, Grant]:
-    session_id, call_id, parents, scopes, limits, counts, amounts, counters, breaches, *more = json.loads(text)
+    session_id, call_id, parents, scopes, limits, counts, amounts, counters, breaches, *more = (
+        json.loads(text)
+    )
     step = Reservation(
         session_id,
         call_id,

@@ -1,6 +1,8 @@
-"""For tests of code that uses Edictum: fakes for every port, and the suites that a port's implementation must pass.
+"""For tests of code that uses Edictum: fakes for every port, and the suites that a port's
+implementation must pass.
 
-Nothing here needs pytest. A suite is a class of test methods; subclass it beside your implementation::
+Nothing here needs pytest. A suite is a class of test methods; subclass it beside your
+implementation::
 
     class TestMySink(AuditConformance):
         def make_sink(self): ...
@@ -56,7 +58,11 @@ if not TYPE_CHECKING:  # with it, type checkers would believe that every name ex
             from edictum.testing.ledger import LedgerConformance
 
             return LedgerConformance
-        if name in ("Case", "load_cases", "run_cases"):  # on first use: reading cases needs the extra `yaml`
+        if name in (
+            "Case",
+            "load_cases",
+            "run_cases",
+        ):  # on first use: reading cases needs the extra `yaml`
             from edictum.testing import cases
 
             return getattr(cases, name)

@@ -14,7 +14,9 @@ LATER = 30.0
 
 
 class ApprovalConformance:
-    """Subclass it, say how a backend is made and how a person answers, and run it with your test runner."""
+    """Subclass it, say how a backend is made and how a person answers, and run it with your test
+    runner.
+    """
 
     def make_backend(self) -> Any:
         """A fresh backend without open requests."""
@@ -26,12 +28,21 @@ class ApprovalConformance:
 
     async def _ask(self, backend: Any, **options: Any) -> ApprovalRequest:
         request: ApprovalRequest = await backend.request_approval(
-            tool_name="delete", tool_args=ARGS, message="Really?", session_id="s-1", metadata={"digest": "d-1"}, **options
+            tool_name="delete",
+            tool_args=ARGS,
+            message="Really?",
+            session_id="s-1",
+            metadata={"digest": "d-1"},
+            **options,
         )
         return request
 
-    async def _decide(self, backend: Any, request: ApprovalRequest, approved: bool) -> ApprovalDecision:
-        waiting = asyncio.ensure_future(backend.wait_for_decision(approval_id=request.approval_id, timeout=LATER))
+    async def _decide(
+        self, backend: Any, request: ApprovalRequest, approved: bool
+    ) -> ApprovalDecision:
+        waiting = asyncio.ensure_future(
+            backend.wait_for_decision(approval_id=request.approval_id, timeout=LATER)
+        )
         await asyncio.sleep(SOON)
         await self.answer(backend, request, approved)
         decision: ApprovalDecision = await waiting
@@ -42,9 +53,19 @@ class ApprovalConformance:
         assert isinstance(self.make_backend(), ApprovalBackend)
 
     def test_a_request_says_what_was_asked(self) -> None:
-        """If this fails, the person is shown, or the answer is bound to, something else than the call."""
-        request = _run(lambda: self._ask(self.make_backend(), timeout=7, timeout_effect="allow", principal={"user_id": "u"}))
-        assert (request.tool_name, dict(request.tool_args), request.message) == ("delete", ARGS, "Really?")
+        """If this fails, the person is shown, or the answer is bound to, something else than the
+        call.
+        """
+        request = _run(
+            lambda: self._ask(
+                self.make_backend(), timeout=7, timeout_effect="allow", principal={"user_id": "u"}
+            )
+        )
+        assert (request.tool_name, dict(request.tool_args), request.message) == (
+            "delete",
+            ARGS,
+            "Really?",
+        )
         assert (request.timeout, request.timeout_effect, request.session_id) == (7, "allow", "s-1")
         assert request.principal == {"user_id": "u"}
         assert request.digest == "d-1"
@@ -80,7 +101,9 @@ class ApprovalConformance:
         async def silence() -> ApprovalDecision:
             backend = self.make_backend()
             request = await self._ask(backend)
-            decision: ApprovalDecision = await backend.wait_for_decision(approval_id=request.approval_id, timeout=SOON)
+            decision: ApprovalDecision = await backend.wait_for_decision(
+                approval_id=request.approval_id, timeout=SOON
+            )
             return decision
 
         decision = _run(silence)
@@ -104,7 +127,9 @@ class ApprovalConformance:
         async def after_cancel() -> ApprovalDecision:
             backend = self.make_backend()
             request = await self._ask(backend)
-            waiting = asyncio.ensure_future(backend.wait_for_decision(approval_id=request.approval_id, timeout=LATER))
+            waiting = asyncio.ensure_future(
+                backend.wait_for_decision(approval_id=request.approval_id, timeout=LATER)
+            )
             await asyncio.sleep(SOON)
             waiting.cancel()
             await asyncio.wait([waiting])

@@ -23,7 +23,9 @@ class _Strange:
 
 
 class AuditConformance:
-    """Subclass it, say how a sink is made and how its events are read back, and run it with your test runner."""
+    """Subclass it, say how a sink is made and how its events are read back, and run it with your
+    test runner.
+    """
 
     def make_sink(self) -> Any:
         """A fresh, empty sink."""
@@ -50,12 +52,20 @@ class AuditConformance:
         sink = self.make_sink()
         guard = Edictum(audit_sink=sink)
         guard.dispatch_sync("echo", {"text": "hello"}, lambda text: text)
-        assert [dict(line) for line in self._written(sink)] == [event.to_dict() for event in guard.local_sink.events]
+        assert [dict(line) for line in self._written(sink)] == [
+            event.to_dict() for event in guard.local_sink.events
+        ]
 
     def test_a_value_that_json_does_not_know_is_written_all_the_same(self) -> None:
         """If this fails, the sink serialises values by itself; events are plain data already."""
         sink = self.make_sink()
-        args = {"when": {1, 2}, "raw": b"\xff\x00", "odd": _Strange(), "lone": "\ud800", "nan": float("nan")}
+        args = {
+            "when": {1, 2},
+            "raw": b"\xff\x00",
+            "odd": _Strange(),
+            "lone": "\ud800",
+            "nan": float("nan"),
+        }
         outcome = Edictum(audit_sink=sink).dispatch_sync("echo", args, lambda **given: len(given))
         assert isinstance(outcome, ToolExecutionResult), outcome
         assert not outcome.notes, outcome.notes
@@ -66,7 +76,9 @@ class AuditConformance:
     def test_a_line_break_in_an_event_does_not_break_the_record(self) -> None:
         """If this fails, text of the model can forge or split entries."""
         sink = self.make_sink()
-        Edictum(audit_sink=sink).dispatch_sync("echo", {"text": 'a\n{"action": "call_denied"}\r\n'}, lambda text: text)
+        Edictum(audit_sink=sink).dispatch_sync(
+            "echo", {"text": 'a\n{"action": "call_denied"}\r\n'}, lambda text: text
+        )
         assert [line["action"] for line in self._written(sink)] == ["call_allowed", "call_executed"]
 
     def test_events_of_many_threads_are_all_written_whole(self) -> None:

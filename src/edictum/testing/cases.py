@@ -1,9 +1,10 @@
 """Cases: what contracts must do, written down as data.
 
-A file of cases is YAML: a list, or a mapping with ``cases`` and a ``bundle`` that all of them share. Each case says what is called
-and what must come of it::
+A file of cases is YAML: a list, or a mapping with ``cases`` and a ``bundle`` that all of them
+share. Each case says what is called and what must come of it::
 
-    bundle: contracts.yaml            # a file beside this one, or a bundle written out, or a list of layers
+    bundle: contracts.yaml            # a file beside this one, or a bundle written out, or a list
+    of layers
     cases:
       - note: files/env-is-denied     # unique; a path, so that cases can be selected by it
         call: {tool: read_file, args: {path: /srv/.env}}
@@ -13,10 +14,11 @@ and what must come of it::
         result: hello                 # what the tool returns; `error: text` makes it raise
         want: {decision: allow, value: hello}
 
-``session`` is a list of calls that were made before, each with ``tool``, ``args``, ``result`` or ``error``, and ``times``; in
-it ``{wait: 61}`` lets 61 seconds pass, for limits with a window. ``when`` stands for a bundle with one contract: ``when:
-{args.n: {gt: 5}}`` denies, or, when the case has a ``result`` and looks at it, warns. ``mode``, ``env`` (environment variables)
-and ``success`` (rules) may be given as well.
+``session`` is a list of calls that were made before, each with ``tool``, ``args``, ``result`` or
+``error``, and ``times``; in it ``{wait: 61}`` lets 61 seconds pass, for limits with a window.
+``when`` stands for a bundle with one contract: ``when: {args.n: {gt: 5}}`` denies, or, when the
+case has a ``result`` and looks at it, warns. ``mode``, ``env`` (environment variables) and
+``success`` (rules) may be given as well.
 
 With pytest::
 
@@ -45,7 +47,22 @@ from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolO
 from edictum.sessions.memory import MemoryLedger
 
 MAX_BYTES = 16 << 20
-CASE_KEYS = frozenset(("note", "bundle", "when", "success", "tools", "mode", "call", "session", "result", "error", "env", "want"))
+CASE_KEYS = frozenset(
+    (
+        "note",
+        "bundle",
+        "when",
+        "success",
+        "tools",
+        "mode",
+        "call",
+        "session",
+        "result",
+        "error",
+        "env",
+        "want",
+    )
+)
 HEAD = {"apiVersion": "edictum/v1", "kind": "ContractBundle", "metadata": {"name": "case"}}
 SESSION = "case"
 
@@ -56,7 +73,9 @@ class CaseFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What happened: the outcome of the call, what ``evaluate`` said before it, and what the audit has."""
+    """What happened: the outcome of the call, what ``evaluate`` said before it, and what the audit
+    has.
+    """
 
     outcome: ToolOutcome
     evaluation: EvaluationResult
@@ -95,7 +114,9 @@ def _policy_error(seen: Observed) -> bool:
 
 
 def _value(seen: Observed) -> Any:
-    return seen.outcome.value if isinstance(seen.outcome, (ToolExecutionResult, ToolFailure)) else None
+    return (
+        seen.outcome.value if isinstance(seen.outcome, (ToolExecutionResult, ToolFailure)) else None
+    )
 
 
 def _findings(seen: Observed) -> list[str]:
@@ -104,7 +125,10 @@ def _findings(seen: Observed) -> list[str]:
 
 def _counts(seen: Observed) -> dict[str, int]:
     session = seen.guard.session(SESSION)
-    return {name: int(getattr(session, name)) for name in ("attempts", "executions", "successes", "failures", "consecutive_failures")}
+    return {
+        name: int(getattr(session, name))
+        for name in ("attempts", "executions", "successes", "failures", "consecutive_failures")
+    }
 
 
 WANTS: dict[str, Callable[[Observed], Any]] = {
@@ -157,7 +181,8 @@ class Case:
         problems = [
             f"{name}: wanted {wanted!r}, got {got!r}"
             for name, wanted in want.items()
-            if (got := WANTS[name](seen)) != wanted and not (name == "counts" and wanted.items() <= got.items())
+            if (got := WANTS[name](seen)) != wanted
+            and not (name == "counts" and wanted.items() <= got.items())
         ]
         if seen.evaluation.verdict == "deny" and seen.decision == "allow":
             problems.append("evaluate() says deny, and run() allows")
@@ -193,7 +218,11 @@ class Case:
 
     def guard(self, **more: Any) -> Edictum:
         layers = [self._layer(layer) for layer in self._layers()]
-        options: dict[str, Any] = {**self.options, **more, **({"mode": self.data["mode"]} if "mode" in self.data else {})}
+        options: dict[str, Any] = {
+            **self.options,
+            **more,
+            **({"mode": self.data["mode"]} if "mode" in self.data else {}),
+        }
         return Edictum.from_yaml_string(*layers, **options)
 
     def _layers(self) -> list[Any]:
@@ -214,11 +243,22 @@ class Case:
 
 
 def _one_contract(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A bundle with one contract for every tool: it denies, or warns when the condition looks at the result."""
+    """A bundle with one contract for every tool: it denies, or warns when the condition looks at
+    the result.
+    """
     after = any(word in json.dumps(data["when"]) for word in ('"result', '"output'))
     then = {"effect": "warn" if after else "deny", "message": "The condition holds."}
-    contract = {"id": "when", "type": "post" if after else "pre", "tool": "*", "when": data["when"], "then": then}
-    return {"contracts": [contract], **{name: data[name] for name in ("success", "tools") if name in data}}
+    contract = {
+        "id": "when",
+        "type": "post" if after else "pre",
+        "tool": "*",
+        "when": data["when"],
+        "then": then,
+    }
+    return {
+        "contracts": [contract],
+        **{name: data[name] for name in ("success", "tools") if name in data},
+    }
 
 
 def _call_options(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,12 +274,16 @@ def _dispatch(guard: Edictum, call: Mapping[str, Any], body: Mapping[str, Any]) 
             raise RuntimeError(body["error"])
         return body.get("result")
 
-    return guard.dispatch_sync(call.get("tool", "tool"), call.get("args", {}), tool, **_call_options(call))
+    return guard.dispatch_sync(
+        call.get("tool", "tool"), call.get("args", {}), tool, **_call_options(call)
+    )
 
 
 def _evaluate(guard: Edictum, call: Mapping[str, Any], body: Mapping[str, Any]) -> EvaluationResult:
     output = {"output": body["result"]} if "result" in body else {}
-    return guard.evaluate(call.get("tool", "tool"), call.get("args", {}), **output, **_call_options(call))
+    return guard.evaluate(
+        call.get("tool", "tool"), call.get("args", {}), **output, **_call_options(call)
+    )
 
 
 @contextmanager
@@ -256,19 +300,30 @@ def _environment(variables: Mapping[str, Any]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-# --- Files ------------------------------------------------------------------------------------------------------------------
+# --- Files ----------------------------------------------------------------------------------------
 
 
 def load_cases(*paths: str | os.PathLike[str], **options: Unpack[BundleOptions]) -> list[Case]:
-    """The cases of some files, or of all ``*.yaml`` in some directories. Options are handed to the guard: custom operators, say."""
-    files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
+    """The cases of some files, or of all ``*.yaml`` in some directories. Options are handed to the
+    guard: custom operators, say.
+    """
+    files = [
+        file
+        for path in map(Path, paths)
+        for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])
+    ]
     cases = [case for file in files for case in _file(file, options)]
     if not cases:
-        raise EdictumConfigError(f"No cases in {', '.join(map(str, paths))}.", hint="Pass files with cases, or a directory of them.")
+        raise EdictumConfigError(
+            f"No cases in {', '.join(map(str, paths))}.",
+            hint="Pass files with cases, or a directory of them.",
+        )
     seen: set[str] = set()
     for case in cases:
         if case.note in seen:
-            raise EdictumConfigError(f"Two cases have the note '{case.note}'.", hint="Give each case a note of its own.")
+            raise EdictumConfigError(
+                f"Two cases have the note '{case.note}'.", hint="Give each case a note of its own."
+            )
         seen.add(case.note)
     return cases
 
@@ -278,7 +333,9 @@ def _file(path: Path, options: Mapping[str, Any]) -> Iterator[Case]:
     shared = content.get("bundle") if isinstance(content, dict) else None
     listed = content.get("cases") if isinstance(content, dict) else content
     if not isinstance(listed, list):
-        raise EdictumConfigError(f"{path}: there is no list of cases.", hint="Write a list, or a mapping with 'cases:'.")
+        raise EdictumConfigError(
+            f"{path}: there is no list of cases.", hint="Write a list, or a mapping with 'cases:'."
+        )
     for number, data in enumerate(listed):
         yield Case(_checked(path, number, data), data, path.parent, shared, options)
 
@@ -286,12 +343,26 @@ def _file(path: Path, options: Mapping[str, Any]) -> Iterator[Case]:
 def _checked(path: Path, number: int, data: Any) -> str:
     """The note of a case, when the case can be run."""
     where = f"{path}: case {number + 1}"
-    if not isinstance(data, dict) or not isinstance(data.get("note"), str) or not isinstance(data.get("want"), dict) or not data["want"]:
-        raise EdictumConfigError(f"{where} needs a note and what is wanted.", hint="Write 'note: ...' and 'want: {decision: deny}'.")
+    if (
+        not isinstance(data, dict)
+        or not isinstance(data.get("note"), str)
+        or not isinstance(data.get("want"), dict)
+        or not data["want"]
+    ):
+        raise EdictumConfigError(
+            f"{where} needs a note and what is wanted.",
+            hint="Write 'note: ...' and 'want: {decision: deny}'.",
+        )
     if unknown := sorted(set(data) - CASE_KEYS):
-        raise EdictumConfigError(f"{where}: unknown key '{unknown[0]}'.", hint=f"Known keys: {', '.join(sorted(CASE_KEYS))}.")
+        raise EdictumConfigError(
+            f"{where}: unknown key '{unknown[0]}'.",
+            hint=f"Known keys: {', '.join(sorted(CASE_KEYS))}.",
+        )
     if unknown := sorted(set(data["want"]) - set(WANTS) - {"load_error"}):
-        raise EdictumConfigError(f"{where}: nobody knows how to look at '{unknown[0]}'.", hint=f"Known: {', '.join(WANTS)}, load_error.")
+        raise EdictumConfigError(
+            f"{where}: nobody knows how to look at '{unknown[0]}'.",
+            hint=f"Known: {', '.join(WANTS)}, load_error.",
+        )
     note: str = data["note"]
     return note
 

@@ -1,4 +1,6 @@
-"""Fakes for a guard's ports: a clock that tests own, and sinks, ledgers and approval backends that fail on request."""
+"""Fakes for a guard's ports: a clock that tests own, and sinks, ledgers and approval backends that
+fail on request.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from edictum.sessions.memory import MemoryLedger
 
 
 class FakeClock:
-    """A clock that moves only when it is told to, or by ``step`` each time it is read; its ids are ``id-1``, ``id-2``, ..."""
+    """A clock that moves only when it is told to, or by ``step`` each time it is read; its ids are
+    ``id-1``, ``id-2``, ...
+    """
 
     def __init__(self, start: float = 1_000_000.0, *, step: float = 0.0) -> None:
         self._lock = threading.Lock()
@@ -41,7 +45,9 @@ class FakeClock:
 
 
 class RecordingSink:
-    """Keeps what it gets. ``asynchronous`` makes ``emit`` give control away before it writes, as a sink on a network would."""
+    """Keeps what it gets. ``asynchronous`` makes ``emit`` give control away before it writes, as a
+    sink on a network would.
+    """
 
     def __init__(self, *, asynchronous: bool = False) -> None:
         self.events: list[AuditEvent] = []
@@ -63,7 +69,9 @@ class RecordingSink:
 
 
 class FailingSink(RecordingSink):
-    """Fails for the actions named in ``on`` (all of them when it is None) and keeps the other events."""
+    """Fails for the actions named in ``on`` (all of them when it is None) and keeps the other
+    events.
+    """
 
     def __init__(
         self,
@@ -91,7 +99,9 @@ class FailingSink(RecordingSink):
 
 
 class FailingLedger(MemoryLedger):
-    """A MemoryLedger whose verbs named in ``on`` raise. Names can be added and removed between calls."""
+    """A MemoryLedger whose verbs named in ``on`` raise. Names can be added and removed between
+    calls.
+    """
 
     def __init__(self, on: Iterable[str] = (), *, error: str = "the ledger is down") -> None:
         super().__init__()
@@ -120,7 +130,9 @@ class FailingLedger(MemoryLedger):
 
 
 class AsyncLedger:
-    """A ledger behind an ``async`` face that gives control away before and after every operation, as one on a network would."""
+    """A ledger behind an ``async`` face that gives control away before and after every operation,
+    as one on a network would.
+    """
 
     name = "async"
     default_lease_s: float | None = None
@@ -155,7 +167,9 @@ class AsyncLedger:
 
 
 class ScriptedApprovalBackend(InMemoryApprovalBackend):
-    """Answers with whatever it is given, however wrong: ``request`` instead of a request, ``decision`` instead of a decision."""
+    """Answers with whatever it is given, however wrong: ``request`` instead of a request,
+    ``decision`` instead of a decision.
+    """
 
     UNSCRIPTED: Any = object()
 
@@ -168,15 +182,24 @@ class ScriptedApprovalBackend(InMemoryApprovalBackend):
         request = await super().request_approval(*args, **kwargs)
         return request if self._request is self.UNSCRIPTED else self._request
 
-    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision:
+    async def wait_for_decision(
+        self, approval_id: str, timeout: float | None = None
+    ) -> ApprovalDecision:
         decision = await super().wait_for_decision(approval_id, timeout)
         return decision if self._decision is self.UNSCRIPTED else self._decision
 
 
 class FailingApprovalBackend(InMemoryApprovalBackend):
-    """Raises when it is asked (``at="request"``), while it waits (``at="wait"``) or when a request is withdrawn."""
+    """Raises when it is asked (``at="request"``), while it waits (``at="wait"``) or when a request
+    is withdrawn.
+    """
 
-    def __init__(self, at: Literal["request", "wait", "withdraw"], *, error: str = "the approval service is down") -> None:
+    def __init__(
+        self,
+        at: Literal["request", "wait", "withdraw"],
+        *,
+        error: str = "the approval service is down",
+    ) -> None:
         super().__init__()
         self._at = at
         self._error = error
@@ -186,7 +209,9 @@ class FailingApprovalBackend(InMemoryApprovalBackend):
             raise ConnectionError(self._error)
         return await super().request_approval(*args, **kwargs)
 
-    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> ApprovalDecision:
+    async def wait_for_decision(
+        self, approval_id: str, timeout: float | None = None
+    ) -> ApprovalDecision:
         if self._at == "wait":
             raise ConnectionError(self._error)
         return await super().wait_for_decision(approval_id, timeout)
@@ -201,7 +226,9 @@ _MEASURED = re.compile(r"\b\d+ ms\b")
 
 
 def audit_trail(events: Iterable[AuditEvent]) -> list[Mapping[str, Any]]:
-    """Events as data that can be compared between two runs: measured durations and the ids of approvals are masked."""
+    """Events as data that can be compared between two runs: measured durations and the ids of
+    approvals are masked.
+    """
     trail: list[Mapping[str, Any]] = []
     for event in events:
         data = event.to_dict()

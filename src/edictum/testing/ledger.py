@@ -1,4 +1,6 @@
-"""LedgerConformance: what every ledger must do. The executable form of the promises in ``edictum.sessions.ledger``."""
+"""LedgerConformance: what every ledger must do. The executable form of the promises in
+``edictum.sessions.ledger``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ import unittest
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from edictum.core.limits import Amount, Counters, Grant, Limit, Metric, OperationLimits, Reservation, SessionSnapshot, Settlement
+from edictum.core.limits import (
+    Amount,
+    Counters,
+    Grant,
+    Limit,
+    Metric,
+    OperationLimits,
+    Reservation,
+    SessionSnapshot,
+    Settlement,
+)
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
 
@@ -22,12 +34,23 @@ def limits(**given: Any) -> tuple[Limit, ...]:
     return OperationLimits(**{"max_attempts": None, "max_tool_calls": None, **given}).compiled()
 
 
-def windowed(metric: Metric, maximum: int, window_s: float, *, amount: str | None = None, scope: str = "") -> Limit:
-    return Limit(name=f"{maximum} in {window_s}", metric=metric, maximum=maximum, window_s=window_s, amount=amount, scope=scope)
+def windowed(
+    metric: Metric, maximum: int, window_s: float, *, amount: str | None = None, scope: str = ""
+) -> Limit:
+    return Limit(
+        name=f"{maximum} in {window_s}",
+        metric=metric,
+        maximum=maximum,
+        window_s=window_s,
+        amount=amount,
+        scope=scope,
+    )
 
 
 class Book:
-    """A ledger as these tests use it: one session unless said otherwise, waiting for every answer."""
+    """A ledger as these tests use it: one session unless said otherwise, waiting for every
+    answer.
+    """
 
     def __init__(self, ledger: Any) -> None:
         self.ledger = ledger
@@ -35,21 +58,49 @@ class Book:
     def _now(self, answer: Any) -> Any:
         return PORTAL.run(answer) if needs_await(answer) else answer
 
-    def reserve(self, call: str, bounds: tuple[Limit, ...] = (), *, sid: str = "s", scopes: tuple[str, ...] = TOOL, **more: Any) -> Grant:
-        grant: Grant = self._now(self.ledger.reserve(Reservation(sid, call, scopes, bounds, **more)))
+    def reserve(
+        self,
+        call: str,
+        bounds: tuple[Limit, ...] = (),
+        *,
+        sid: str = "s",
+        scopes: tuple[str, ...] = TOOL,
+        **more: Any,
+    ) -> Grant:
+        grant: Grant = self._now(
+            self.ledger.reserve(Reservation(sid, call, scopes, bounds, **more))
+        )
         return grant
 
     def settle(
-        self, call: str, result: Result, bounds: tuple[Limit, ...] = (), *, sid: str = "s", scopes: tuple[str, ...] = TOOL, **more: Any
+        self,
+        call: str,
+        result: Result,
+        bounds: tuple[Limit, ...] = (),
+        *,
+        sid: str = "s",
+        scopes: tuple[str, ...] = TOOL,
+        **more: Any,
     ) -> Counters:
-        counters: Counters = self._now(self.ledger.settle(Settlement(sid, call, scopes, bounds, result, **more)))
+        counters: Counters = self._now(
+            self.ledger.settle(Settlement(sid, call, scopes, bounds, result, **more))
+        )
         return counters
 
-    def run(self, call: str, result: Result = "success", bounds: tuple[Limit, ...] = (), **more: Any) -> bool:
+    def run(
+        self, call: str, result: Result = "success", bounds: tuple[Limit, ...] = (), **more: Any
+    ) -> bool:
         """A whole call; False when it was refused."""
         if not self.reserve(call, bounds, **more).granted:
             return False
-        self.settle(call, result, bounds, **{name: more[name] for name in ("sid", "scopes", "amounts", "parents") if name in more})
+        self.settle(
+            call,
+            result,
+            bounds,
+            **{
+                name: more[name] for name in ("sid", "scopes", "amounts", "parents") if name in more
+            },
+        )
         return True
 
     def renew(self, call: str, lease_s: float, sid: str = "s") -> bool:
@@ -83,8 +134,9 @@ def as_tuple(c: Counters) -> tuple[int, ...]:
 class LedgerConformance:
     """Subclass it, say how a ledger is made, and run it with your test runner.
 
-    A ledger with a clock of its own may override ``advance``; for others the tests wait in real time, in steps of ``lease_s``.
-    A ledger that cannot do something names it in ``exceptions`` with the reason: those tests are reported as skipped.
+    A ledger with a clock of its own may override ``advance``; for others the tests wait in real
+    time, in steps of ``lease_s``. A ledger that cannot do something names it in ``exceptions`` with
+    the reason: those tests are reported as skipped.
     """
 
     lease_s = 0.4
@@ -111,17 +163,25 @@ class LedgerConformance:
         """A ledger for one test, unless it is declared that it cannot do what the test needs."""
         for feature in features:
             if feature in self.exceptions:
-                raise unittest.SkipTest(f"{type(self).__name__} declares: no {feature}: {self.exceptions[feature]}")
+                raise unittest.SkipTest(
+                    f"{type(self).__name__} declares: no {feature}: {self.exceptions[feature]}"
+                )
         ledger = self.make_ledger()
         self._made.append(ledger)
         return Book(ledger)
 
-    # --- The suite itself ---------------------------------------------------------------------------------------------------
+    # --- The suite itself -------------------------------------------------------------------------
 
     def test_no_test_is_overridden(self) -> None:
-        """If this fails, a subclass changed or removed tests; declare what the ledger cannot do in ``exceptions`` instead."""
+        """If this fails, a subclass changed or removed tests; declare what the ledger cannot do in
+        ``exceptions`` instead.
+        """
         names = [name for name in vars(LedgerConformance) if name.startswith("test_")]
-        changed = [name for name in names if getattr(type(self), name, None) is not vars(LedgerConformance)[name]]
+        changed = [
+            name
+            for name in names
+            if getattr(type(self), name, None) is not vars(LedgerConformance)[name]
+        ]
         assert changed == []
         assert len(names) > 40
 
@@ -129,7 +189,7 @@ class LedgerConformance:
         """If this fails, ``exceptions`` names something that no test knows."""
         assert set(self.exceptions) <= set(FEATURES)
 
-    # --- Counting -----------------------------------------------------------------------------------------------------------
+    # --- Counting ---------------------------------------------------------------------------------
 
     def test_a_success_is_counted_when_it_ends(self) -> None:
         """If this fails, reserve counts executions or settle does not."""
@@ -165,8 +225,14 @@ class LedgerConformance:
         book.run("a", scopes=("", "read_file", "read_*"))
         book.run("b", "failure", scopes=("", "read_dir", "read_*"))
         book.reserve("c", scopes=("", "read_dir", "read_*"))
-        per_tool = {scope: as_tuple(counters)[1:] for scope, counters in book.snapshot().per_tool.items()}
-        assert per_tool == {"read_file": (1, 1, 0, 0, 0), "read_dir": (1, 0, 1, 1, 1), "read_*": (2, 1, 1, 1, 1)}
+        per_tool = {
+            scope: as_tuple(counters)[1:] for scope, counters in book.snapshot().per_tool.items()
+        }
+        assert per_tool == {
+            "read_file": (1, 1, 0, 0, 0),
+            "read_dir": (1, 0, 1, 1, 1),
+            "read_*": (2, 1, 1, 1, 1),
+        }
 
     def test_sessions_do_not_mix(self) -> None:
         """If this fails, a session sees the counters of another."""
@@ -179,7 +245,19 @@ class LedgerConformance:
     def test_names_are_only_names(self) -> None:
         """If this fails, characters of an id are taken for something else."""
         book, bounds = self.open(), limits(max_tool_calls=1)
-        names = ["a:b", "a", "{a}", "a}b{", "ä ö 漢字 🙂", "'; drop table session; --", '"quoted"', "100%", "a\\b", "*", "a" * 300]
+        names = [
+            "a:b",
+            "a",
+            "{a}",
+            "a}b{",
+            "ä ö 漢字 🙂",
+            "'; drop table session; --",
+            '"quoted"',
+            "100%",
+            "a\\b",
+            "*",
+            "a" * 300,
+        ]
         for name in names:
             assert book.run(name, "success", bounds, sid=name, scopes=("", f"tool-{name}")), name
         for name in names:
@@ -191,18 +269,30 @@ class LedgerConformance:
         book, bounds = self.open(), limits(max_tool_calls=1)
         assert book.reserve("a", bounds).counters.attempts == 1
         refused = book.reserve("b", bounds)
-        assert (refused.granted, refused.counters.attempts, refused.counters.executions) == (False, 2, 0)
+        assert (refused.granted, refused.counters.attempts, refused.counters.executions) == (
+            False,
+            2,
+            0,
+        )
 
-    # --- Limits -------------------------------------------------------------------------------------------------------------
+    # --- Limits -----------------------------------------------------------------------------------
 
     def test_exactly_so_many_attempts_pass(self) -> None:
         """If this fails, max_attempts lets one too many or one too few through."""
         book, bounds = self.open(), limits(max_attempts=3)
-        assert [book.run(str(number), "success", bounds) for number in range(5)] == [True, True, True, False, False]
+        assert [book.run(str(number), "success", bounds) for number in range(5)] == [
+            True,
+            True,
+            True,
+            False,
+            False,
+        ]
         assert book.totals()[0] == 5
 
     def test_an_attempt_is_not_judged_twice(self) -> None:
-        """If this fails, a call that was approved is refused by the attempt it has already been charged for."""
+        """If this fails, a call that was approved is refused by the attempt it has already been
+        charged for.
+        """
         book, bounds = self.open(), limits(max_attempts=1)
         assert book.reserve("a", bounds, hold=False).granted
         assert book.reserve("a", bounds, count_attempt=False).granted
@@ -234,7 +324,10 @@ class LedgerConformance:
         book, bounds = self.open(), limits(max_tool_calls=1, max_successes=1, max_attempts=9)
         book.run("a", "success", bounds)
         grant = book.reserve("b", bounds)
-        assert [(breach.limit.name, breach.used) for breach in grant.breaches] == [("max_tool_calls", 1), ("max_successes", 1)]
+        assert [(breach.limit.name, breach.used) for breach in grant.breaches] == [
+            ("max_tool_calls", 1),
+            ("max_successes", 1),
+        ]
 
     def test_per_tool_limits_look_at_their_scope(self) -> None:
         """If this fails, a limit of one tool or glob counts other tools."""
@@ -267,20 +360,32 @@ class LedgerConformance:
         assert not book.reserve("c", bounds, hold=False).granted
 
     def test_a_look_changes_nothing_and_is_told_what_a_call_would_be(self) -> None:
-        """If this fails, a look without counting its attempt counts it all the same, or is not told that attempts are used up."""
+        """If this fails, a look without counting its attempt counts it all the same, or is not told
+        that attempts are used up.
+        """
         book, bounds = self.open(), limits(max_attempts=2)
         for number in range(2):
             assert book.reserve(f"look {number}", bounds, count_attempt=False, hold=False).granted
             assert book.run(str(number), "success", bounds)
         refused = book.reserve("look", bounds, count_attempt=False, hold=False)
-        assert (refused.granted, [breach.limit.name for breach in refused.breaches]) == (False, ["max_attempts"])
+        assert (refused.granted, [breach.limit.name for breach in refused.breaches]) == (
+            False,
+            ["max_attempts"],
+        )
         assert book.totals() == (2, 2, 2, 0, 0, 0)
 
     def test_a_session_that_was_only_looked_at_is_not_there(self) -> None:
         """If this fails, a look makes a session, or a session above it, that nobody has used."""
         book = self.open()
         parents = () if "parents" in self.exceptions else ("above the looked at",)
-        assert book.reserve("look", limits(max_tool_calls=1), count_attempt=False, hold=False, sid="looked at", parents=parents).granted
+        assert book.reserve(
+            "look",
+            limits(max_tool_calls=1),
+            count_attempt=False,
+            hold=False,
+            sid="looked at",
+            parents=parents,
+        ).granted
         book.run("a", sid="used")
         if hasattr(book.ledger, "sessions"):
             assert [it.session_id for it in book.sessions()] == ["used"]
@@ -299,22 +404,32 @@ class LedgerConformance:
         observed = Limit(name="observed", metric=Metric.EXECUTIONS, maximum=0, enforce=False)
         assert book.reserve("a", (observed,)).granted
         grant = book.reserve("b", (observed, *limits(max_tool_calls=1)))
-        assert (grant.granted, [breach.limit.name for breach in grant.breaches]) == (False, ["observed", "max_tool_calls"])
+        assert (grant.granted, [breach.limit.name for breach in grant.breaches]) == (
+            False,
+            ["observed", "max_tool_calls"],
+        )
 
-    # --- Repeating ------------------------------------------------------------------------------------------------------------
+    # --- Repeating --------------------------------------------------------------------------------
 
     def test_a_repeated_reserve_changes_nothing(self) -> None:
-        """If this fails, a retry after a lost answer takes a second slot or counts a second attempt."""
+        """If this fails, a retry after a lost answer takes a second slot or counts a second
+        attempt.
+        """
         book, bounds = self.open(), limits(max_tool_calls=2)
         first, second = book.reserve("a", bounds), book.reserve("a", bounds)
-        assert (first.granted, as_tuple(first.counters)) == (second.granted, as_tuple(second.counters))
+        assert (first.granted, as_tuple(first.counters)) == (
+            second.granted,
+            as_tuple(second.counters),
+        )
         assert book.totals() == (1, 0, 0, 0, 0, 1)
 
     def test_a_repeated_reserve_tells_the_same_breaches(self) -> None:
         """If this fails, the stored answer loses what it said."""
         book, bounds = self.open(), limits(max_tool_calls=0)
         grants = [book.reserve("a", bounds, enforce=False) for _ in range(2)]
-        assert [[(breach.limit.name, breach.used) for breach in grant.breaches] for grant in grants] == [[("max_tool_calls", 0)]] * 2
+        assert [
+            [(breach.limit.name, breach.used) for breach in grant.breaches] for grant in grants
+        ] == [[("max_tool_calls", 0)]] * 2
 
     def test_a_repeated_settle_changes_nothing(self) -> None:
         """If this fails, a retry after a lost answer counts a call twice."""
@@ -323,7 +438,11 @@ class LedgerConformance:
             book.run("a", first)
             before = book.totals()
             for again in ("success", "failure", "release"):
-                if first != "release" or again == "release" or "repeated_ends" not in self.exceptions:
+                if (
+                    first != "release"
+                    or again == "release"
+                    or "repeated_ends" not in self.exceptions
+                ):
                     book.settle("a", again)
                     assert book.totals() == before, (first, again)
 
@@ -335,15 +454,19 @@ class LedgerConformance:
         assert book.totals() == (1, 0, 0, 0, 0, 1)
 
     def test_an_id_may_be_used_again_when_its_call_has_ended(self) -> None:
-        """If this fails, a framework that numbers its calls from 1 in every turn is counted once only."""
+        """If this fails, a framework that numbers its calls from 1 in every turn is counted once
+        only.
+        """
         book, bounds = self.open(), limits(max_tool_calls=2)
         assert [book.run("call_1", "success", bounds) for _ in range(3)] == [True, True, False]
         assert book.totals() == (3, 2, 2, 0, 0, 0)
 
-    # --- What session contracts are told ----------------------------------------------------------------------------------------
+    # --- What session contracts are told ----------------------------------------------------------
 
     def test_a_grant_holds_the_counters_of_its_moment(self) -> None:
-        """If this fails, a session contract does not see what happened before the call, and lets it through."""
+        """If this fails, a session contract does not see what happened before the call, and lets it
+        through.
+        """
         book = self.open()
         for number, result in enumerate(("success", "failure", "failure")):
             book.run(f"{number}", result)  # type: ignore[arg-type]
@@ -354,7 +477,9 @@ class LedgerConformance:
         assert as_tuple(looked.counters) == (4, 3, 1, 2, 2, 1)
 
     def test_a_grant_holds_the_counters_of_each_tool_if_it_is_asked(self) -> None:
-        """If this fails, a session contract on ``per_tool`` does not see what happened before the call."""
+        """If this fails, a session contract on ``per_tool`` does not see what happened before the
+        call.
+        """
         book = self.open()
         book.run("1", "failure")
         book.reserve("2", scopes=("", "other"))
@@ -370,28 +495,40 @@ class LedgerConformance:
         assert as_tuple(refused.per_tool["t"]) == (0, 1, 0, 1, 1, 1)
 
     def test_a_grant_tells_nothing_of_the_calls_after_it(self) -> None:
-        """If this fails, calls that start together may all refuse each other, or an answer that was lost comes back as another."""
+        """If this fails, calls that start together may all refuse each other, or an answer that was
+        lost comes back as another.
+        """
         book = self.open()
         first = book.reserve("1", per_tool=True)
         book.reserve("2", per_tool=True)
         again = book.reserve("1", per_tool=True)
         for grant in (first, again):
             assert grant.per_tool is not None
-            assert (as_tuple(grant.counters), as_tuple(grant.per_tool["t"])) == ((1, 0, 0, 0, 0, 1), (0, 0, 0, 0, 0, 1))
+            assert (as_tuple(grant.counters), as_tuple(grant.per_tool["t"])) == (
+                (1, 0, 0, 0, 0, 1),
+                (0, 0, 0, 0, 0, 1),
+            )
 
     def test_threads_see_each_other_in_one_order(self) -> None:
         """If this fails, two calls believe that they are the first, or none does."""
         book = self.open()
         grants = self._hammer(8, lambda worker: book.reserve(f"{worker}", per_tool=True))
-        for counters in ([grant.counters for grant in grants], [grant.per_tool["t"] for grant in grants]):
+        for counters in (
+            [grant.counters for grant in grants],
+            [grant.per_tool["t"] for grant in grants],
+        ):
             assert sorted(it.executions + it.in_flight for it in counters) == list(range(1, 9))
 
-    # --- Reading and forgetting -------------------------------------------------------------------------------------------------
+    # --- Reading and forgetting -------------------------------------------------------------------
 
     def test_an_unknown_session_is_empty(self) -> None:
         """If this fails, reading a session raises or invents something."""
         snapshot = self.open().snapshot("nobody")
-        assert (snapshot.session_id, as_tuple(snapshot.totals), dict(snapshot.per_tool)) == ("nobody", (0,) * 6, {})
+        assert (snapshot.session_id, as_tuple(snapshot.totals), dict(snapshot.per_tool)) == (
+            "nobody",
+            (0,) * 6,
+            {},
+        )
 
     def test_reset_forgets_a_session(self) -> None:
         """If this fails, counters survive a reset, or other sessions do not."""
@@ -419,7 +556,7 @@ class LedgerConformance:
         book.settle("a", "release")
         assert book.totals() == (0,) * 6
 
-    # --- Leases -----------------------------------------------------------------------------------------------------------------
+    # --- Leases -----------------------------------------------------------------------------------
 
     def test_a_lease_that_runs_out_gives_its_slots_back(self) -> None:
         """If this fails, a crashed worker's slots are lost."""
@@ -431,7 +568,9 @@ class LedgerConformance:
         assert book.totals() == (3, 0, 0, 0, 0, 1)
 
     def test_an_irreversible_call_counts_when_its_lease_runs_out(self) -> None:
-        """If this fails, a crashed worker's call may run a second time although its effect cannot be taken back."""
+        """If this fails, a crashed worker's call may run a second time although its effect cannot
+        be taken back.
+        """
         book, bounds = self.open("expiry"), limits(max_tool_calls=1)
         book.reserve("a", bounds, lease_s=self.lease_s, expiry_counts=True)
         self.advance(self.lease_s * 1.2)
@@ -509,14 +648,22 @@ class LedgerConformance:
         self.advance(self.lease_s * 1.2)
         assert book.totals()[5] == 1
 
-    # --- Windows ----------------------------------------------------------------------------------------------------------------
+    # --- Windows ----------------------------------------------------------------------------------
 
     def test_a_window_slides(self) -> None:
         """If this fails, executions do not leave the window, or leave it early."""
         book, bounds = self.open("windows"), (windowed(Metric.EXECUTIONS, 2, self.lease_s),)
-        assert [book.run(str(number), "success", bounds) for number in range(3)] == [True, True, False]
+        assert [book.run(str(number), "success", bounds) for number in range(3)] == [
+            True,
+            True,
+            False,
+        ]
         self.advance(self.lease_s * 1.2)
-        assert [book.run(f"later {number}", "success", bounds) for number in range(3)] == [True, True, False]
+        assert [book.run(f"later {number}", "success", bounds) for number in range(3)] == [
+            True,
+            True,
+            False,
+        ]
         assert book.totals()[1] == 4
 
     def test_a_call_in_flight_counts_in_a_window(self) -> None:
@@ -528,7 +675,10 @@ class LedgerConformance:
     def test_an_execution_counts_from_its_start_and_a_success_from_its_end(self) -> None:
         """If this fails, a long call is in the wrong place of a window."""
         book = self.open("windows")
-        starts, ends = windowed(Metric.EXECUTIONS, 1, self.lease_s), windowed(Metric.SUCCESSES, 1, self.lease_s)
+        starts, ends = (
+            windowed(Metric.EXECUTIONS, 1, self.lease_s),
+            windowed(Metric.SUCCESSES, 1, self.lease_s),
+        )
         book.reserve("a", (starts, ends))
         self.advance(self.lease_s * 1.2)
         book.settle("a", "success", (starts, ends))
@@ -538,23 +688,42 @@ class LedgerConformance:
     def test_attempts_have_windows_too(self) -> None:
         """If this fails, refused attempts are not counted in a window, or never leave it."""
         book, bounds = self.open("windows"), (windowed(Metric.ATTEMPTS, 2, self.lease_s),)
-        assert [book.run(str(number), "success", bounds) for number in range(4)] == [True, True, False, False]
+        assert [book.run(str(number), "success", bounds) for number in range(4)] == [
+            True,
+            True,
+            False,
+            False,
+        ]
         self.advance(self.lease_s * 1.2)
         assert book.run("later", "success", bounds)
 
     def test_a_look_at_a_window_of_attempts_leaves_no_trace_in_it(self) -> None:
-        """If this fails, looking counts as an attempt in a window, or is not told that the window is full."""
+        """If this fails, looking counts as an attempt in a window, or is not told that the window
+        is full.
+        """
         book, bounds = self.open("windows"), (windowed(Metric.ATTEMPTS, 2, 1_000),)
-        looks = [book.reserve(f"look {number}", bounds, count_attempt=False, hold=False).granted for number in range(3)]
+        looks = [
+            book.reserve(f"look {number}", bounds, count_attempt=False, hold=False).granted
+            for number in range(3)
+        ]
         assert looks == [True, True, True]
         assert [book.run(str(number), "success", bounds) for number in range(2)] == [True, True]
         assert not book.reserve("look", bounds, count_attempt=False, hold=False).granted
 
     def test_two_windows_on_one_counter_count_it_once(self) -> None:
-        """If this fails, a call counts twice when two limits look at it, or the smaller limit makes the larger one forget."""
+        """If this fails, a call counts twice when two limits look at it, or the smaller limit makes
+        the larger one forget.
+        """
         book = self.open("windows")
-        bounds = (windowed(Metric.EXECUTIONS, 2, self.lease_s), windowed(Metric.EXECUTIONS, 4, 1_000))
-        assert [book.run(str(number), "success", bounds) for number in range(3)] == [True, True, False]
+        bounds = (
+            windowed(Metric.EXECUTIONS, 2, self.lease_s),
+            windowed(Metric.EXECUTIONS, 4, 1_000),
+        )
+        assert [book.run(str(number), "success", bounds) for number in range(3)] == [
+            True,
+            True,
+            False,
+        ]
         self.advance(self.lease_s * 1.2)
         assert [book.run(f"b{number}", "success", bounds) for number in range(2)] == [True, True]
         self.advance(self.lease_s * 1.2)
@@ -574,23 +743,46 @@ class LedgerConformance:
         self.advance(self.lease_s * 1.2)
         assert not book.reserve("b", bounds).granted
 
-    # --- Windows on failures in a row ---------------------------------------------------------------------------------------------
+    # --- Windows on failures in a row -------------------------------------------------------------
 
     def test_a_breaker_with_a_window_closes_by_itself(self) -> None:
-        """If this fails, failures of the row that are older than the window still count, or newer ones do not."""
-        book, bounds = self.open("windows"), (windowed(Metric.CONSECUTIVE_FAILURES, 2, self.lease_s),)
-        assert [book.run(str(number), "failure", bounds) for number in range(3)] == [True, True, False]
+        """If this fails, failures of the row that are older than the window still count, or newer
+        ones do not.
+        """
+        book, bounds = (
+            self.open("windows"),
+            (windowed(Metric.CONSECUTIVE_FAILURES, 2, self.lease_s),),
+        )
+        assert [book.run(str(number), "failure", bounds) for number in range(3)] == [
+            True,
+            True,
+            False,
+        ]
         self.advance(self.lease_s * 1.2)
-        assert [book.run(f"later {number}", "failure", bounds) for number in range(3)] == [True, True, False]
+        assert [book.run(f"later {number}", "failure", bounds) for number in range(3)] == [
+            True,
+            True,
+            False,
+        ]
         assert book.totals() == (6, 4, 0, 4, 4, 0)  # the row itself goes on until a success
 
     def test_a_success_closes_a_breaker_with_a_window(self) -> None:
         """If this fails, failures before the last success count towards the row."""
         book, bounds = self.open("windows"), (windowed(Metric.CONSECUTIVE_FAILURES, 2, 1_000),)
-        results: tuple[Result, ...] = ("failure", "success", "failure", "success", "failure", "failure")
+        results: tuple[Result, ...] = (
+            "failure",
+            "success",
+            "failure",
+            "success",
+            "failure",
+            "failure",
+        )
         assert all(book.run(str(number), result, bounds) for number, result in enumerate(results))
         refused = book.reserve("x", bounds)
-        assert (refused.granted, [(breach.used, breach.in_flight) for breach in refused.breaches]) == (False, [(2, 0)])
+        assert (
+            refused.granted,
+            [(breach.used, breach.in_flight) for breach in refused.breaches],
+        ) == (False, [(2, 0)])
 
     def test_a_success_of_a_call_without_the_limit_closes_a_breaker_too(self) -> None:
         """If this fails, the row of a window is another row than the counter's."""
@@ -598,7 +790,11 @@ class LedgerConformance:
         assert book.run("a", "failure", bounds)
         assert book.run("b", "failure", bounds)
         assert book.run("c", "success")
-        assert [book.run(f"d{number}", "failure", bounds) for number in range(3)] == [True, True, False]
+        assert [book.run(f"d{number}", "failure", bounds) for number in range(3)] == [
+            True,
+            True,
+            False,
+        ]
 
     def test_a_breaker_with_a_window_looks_at_ended_calls_only(self) -> None:
         """If this fails, calls in flight open a breaker, or a release counts as a failure."""
@@ -610,26 +806,41 @@ class LedgerConformance:
         assert not book.reserve("y", bounds).granted
 
     def test_a_breaker_and_a_rate_share_their_moments(self) -> None:
-        """If this fails, a failure counts twice when a breaker and max_failures both have a window."""
+        """If this fails, a failure counts twice when a breaker and max_failures both have a
+        window.
+        """
         book = self.open("windows")
-        bounds = (windowed(Metric.CONSECUTIVE_FAILURES, 3, 1_000), windowed(Metric.FAILURES, 4, 1_000))
+        bounds = (
+            windowed(Metric.CONSECUTIVE_FAILURES, 3, 1_000),
+            windowed(Metric.FAILURES, 4, 1_000),
+        )
         results: tuple[Result, ...] = ("failure", "failure", "success", "failure")
         assert all(book.run(str(number), result, bounds) for number, result in enumerate(results))
         assert book.run("4", "failure", bounds)
         refused = book.reserve("5", bounds)
-        assert [(breach.limit.metric, breach.used) for breach in refused.breaches] == [(Metric.FAILURES, 4)]
+        assert [(breach.limit.metric, breach.used) for breach in refused.breaches] == [
+            (Metric.FAILURES, 4)
+        ]
 
     def test_a_breaker_of_a_tool_looks_at_that_tool(self) -> None:
         """If this fails, failures of one tool open the breaker of another."""
-        book, bounds = self.open("windows"), (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000, scope="t"),)
+        book, bounds = (
+            self.open("windows"),
+            (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000, scope="t"),),
+        )
         assert book.run("a", "failure", scopes=("", "other"))
         assert book.run("b", "failure", bounds)
         assert book.run("c", "success", scopes=("", "other"))
         assert not book.run("d", "success", bounds)
 
     def test_a_late_success_closes_a_breaker_with_a_window(self) -> None:
-        """If this fails, a call that was counted as failed stays in the row when it turns out to have succeeded."""
-        book, bounds = self.open("windows", "expiry"), (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000),)
+        """If this fails, a call that was counted as failed stays in the row when it turns out to
+        have succeeded.
+        """
+        book, bounds = (
+            self.open("windows", "expiry"),
+            (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000),),
+        )
         book.reserve("a", bounds, lease_s=self.lease_s, expiry_counts=True)
         self.advance(self.lease_s * 1.2)
         assert not book.reserve("b", bounds).granted
@@ -637,7 +848,7 @@ class LedgerConformance:
         assert book.run("c", "failure", bounds)
         assert not book.reserve("d", bounds).granted
 
-    # --- Budgets ----------------------------------------------------------------------------------------------------------------
+    # --- Budgets ----------------------------------------------------------------------------------
 
     def test_an_estimate_is_reserved_and_the_rest_given_back(self) -> None:
         """If this fails, a budget keeps what a call expected to use instead of what it used."""
@@ -646,7 +857,9 @@ class LedgerConformance:
         assert book.amount() == (0.0, 0.7)
         refused = book.reserve("b", bounds, amounts={"cost": 400_000})
         assert not refused.granted
-        assert [(breach.limit.name, breach.used, breach.in_flight) for breach in refused.breaches] == [("max_cost", 0, 700_000)]
+        assert [
+            (breach.limit.name, breach.used, breach.in_flight) for breach in refused.breaches
+        ] == [("max_cost", 0, 700_000)]
         book.settle("a", "success", bounds, amounts={"cost": 200_000})
         assert book.amount() == (0.2, 0.0)
         assert book.amount(scope="t") == (0.2, 0.0)
@@ -655,7 +868,10 @@ class LedgerConformance:
     def test_ten_tenths_are_one(self) -> None:
         """If this fails, amounts are rounded."""
         book, bounds = self.open("amounts"), limits(max_cost=1.0)
-        assert [book.run(str(number), "success", bounds, amounts={"cost": 100_000}) for number in range(11)] == [True] * 10 + [False]
+        assert [
+            book.run(str(number), "success", bounds, amounts={"cost": 100_000})
+            for number in range(11)
+        ] == [True] * 10 + [False]
         assert book.amount() == (1.0, 0.0)
 
     def test_without_a_word_the_estimate_was_used(self) -> None:
@@ -672,7 +888,9 @@ class LedgerConformance:
         assert book.amount() == (0.0, 0.0)
 
     def test_a_used_up_budget_stops_calls_without_an_estimate(self) -> None:
-        """If this fails, who says nothing spends without bound; or a call that is stated to be free is refused."""
+        """If this fails, who says nothing spends without bound; or a call that is stated to be free
+        is refused.
+        """
         book, bounds = self.open("amounts"), limits(max_amounts={"tokens": 10})
         assert book.reserve("a", bounds).granted
         book.settle("a", "success", bounds, amounts={"tokens": 12_000_000})
@@ -692,7 +910,10 @@ class LedgerConformance:
 
     def test_a_budget_may_have_a_window(self) -> None:
         """If this fails, a budget per hour never frees, or frees early."""
-        book, bounds = self.open("amounts", "windows"), (windowed(Metric.AMOUNT, 1_000_000, self.lease_s, amount="cost"),)
+        book, bounds = (
+            self.open("amounts", "windows"),
+            (windowed(Metric.AMOUNT, 1_000_000, self.lease_s, amount="cost"),),
+        )
         assert book.run("a", "success", bounds, amounts={"cost": 600_000})
         assert not book.run("b", "success", bounds, amounts={"cost": 600_000})
         self.advance(self.lease_s * 1.2)
@@ -712,21 +933,37 @@ class LedgerConformance:
         assert book.amount() == (0.3, 0.0)
 
     def test_what_was_not_reserved_is_charged_at_a_late_end_too(self) -> None:
-        """If this fails, a call that was counted when its lease ran out escapes a budget with what it used besides."""
-        book, bounds = self.open("amounts", "expiry"), limits(max_cost=10, max_amounts={"tokens": 10})
+        """If this fails, a call that was counted when its lease ran out escapes a budget with what
+        it used besides.
+        """
+        book, bounds = (
+            self.open("amounts", "expiry"),
+            limits(max_cost=10, max_amounts={"tokens": 10}),
+        )
         terms: dict[str, Any] = {"lease_s": self.lease_s, "expiry_counts": True}
         assert book.reserve("a", bounds, amounts={"cost": 5_000_000}, **terms).granted
         self.advance(self.lease_s * 1.2)
         assert book.amount() == (5.0, 0.0)
         book.settle("a", "success", bounds, amounts={"cost": 1_000_000, "tokens": 7_000_000})
-        assert (book.amount(), book.amount("tokens"), book.amount("tokens", scope="t")) == ((1.0, 0.0), (7.0, 0.0), (7.0, 0.0))
+        assert (book.amount(), book.amount("tokens"), book.amount("tokens", scope="t")) == (
+            (1.0, 0.0),
+            (7.0, 0.0),
+            (7.0, 0.0),
+        )
         assert not book.reserve("b", bounds, amounts={"tokens": 7_000_000}).granted
 
     def test_a_late_end_is_charged_in_windows_too(self) -> None:
-        """If this fails, a call that was counted when its lease ran out escapes a budget with a window; or is charged twice in it."""
-        book, bounds = self.open("amounts", "expiry", "windows"), (windowed(Metric.AMOUNT, 10_000_000, 1_000, amount="cost"),)
+        """If this fails, a call that was counted when its lease ran out escapes a budget with a
+        window; or is charged twice in it.
+        """
+        book, bounds = (
+            self.open("amounts", "expiry", "windows"),
+            (windowed(Metric.AMOUNT, 10_000_000, 1_000, amount="cost"),),
+        )
         for call, reserved in (("a", {"cost": 2_000_000}), ("b", {})):
-            assert book.reserve(call, bounds, amounts=reserved, lease_s=self.lease_s, expiry_counts=True).granted
+            assert book.reserve(
+                call, bounds, amounts=reserved, lease_s=self.lease_s, expiry_counts=True
+            ).granted
         self.advance(self.lease_s * 1.2)
         assert book.reserve("look", bounds, amounts={"cost": 8_000_000}, hold=False).granted
         book.settle("a", "failure", bounds, amounts={"cost": 5_000_000})
@@ -735,7 +972,7 @@ class LedgerConformance:
         assert not book.reserve("c", bounds, amounts={"cost": 4_000_001}).granted
         assert book.reserve("d", bounds, amounts={"cost": 4_000_000}).granted
 
-    # --- Parents ----------------------------------------------------------------------------------------------------------------
+    # --- Parents ----------------------------------------------------------------------------------
 
     def test_a_call_counts_in_its_parents(self) -> None:
         """If this fails, spawning a sub-agent resets a limit."""
@@ -748,11 +985,15 @@ class LedgerConformance:
         assert book.totals("child two") == (2, 1, 0, 1, 1, 0)
 
     def test_a_look_ties_no_session_to_another(self) -> None:
-        """If this fails, a session that was looked at alone, or below another, cannot be used below the one it belongs to."""
+        """If this fails, a session that was looked at alone, or below another, cannot be used below
+        the one it belongs to.
+        """
         book = self.open("parents")
         for number, parents in enumerate(((), ("somebody else",), ("middle", "somebody else"))):
             sid = f"child {number}"
-            assert book.reserve("look", count_attempt=False, hold=False, sid=sid, parents=parents).granted
+            assert book.reserve(
+                "look", count_attempt=False, hold=False, sid=sid, parents=parents
+            ).granted
             assert book.run("1", "success", sid=sid, parents=("middle", "root"))
             assert book.totals(sid) == (1, 1, 1, 0, 0, 0)
         assert book.totals("root") == (3, 3, 3, 0, 0, 0)
@@ -778,14 +1019,25 @@ class LedgerConformance:
         assert book.totals("root") == (1, 1, 1, 0, 0, 0)
 
     def test_a_call_that_is_still_held_above_is_new_only_where_it_was_forgotten(self) -> None:
-        """If this fails, a call that is reserved again after its session was reset is counted or held twice in the sessions above."""
-        book, bounds = self.open("parents", "amounts"), limits(max_tool_calls=1, max_attempts=1, max_cost=10)
-        terms: dict[str, Any] = {"sid": "child", "parents": ("middle", "root"), "amounts": {"cost": 10_000_000}}
+        """If this fails, a call that is reserved again after its session was reset is counted or
+        held twice in the sessions above.
+        """
+        book, bounds = (
+            self.open("parents", "amounts"),
+            limits(max_tool_calls=1, max_attempts=1, max_cost=10),
+        )
+        terms: dict[str, Any] = {
+            "sid": "child",
+            "parents": ("middle", "root"),
+            "amounts": {"cost": 10_000_000},
+        }
         assert book.reserve("1", bounds, **terms).granted
         book.reset("child")
         book.reset("middle")
         for _ in range(2):
-            assert book.reserve("1", bounds, **terms).granted  # its own slot, attempt and amount do not stand in its way
+            assert book.reserve(
+                "1", bounds, **terms
+            ).granted  # its own slot, attempt and amount do not stand in its way
         for sid in ("child", "middle", "root"):
             assert (book.totals(sid), book.amount(sid=sid)) == ((1, 0, 0, 0, 0, 1), (0, 10)), sid
         book.settle("1", "success", bounds, **terms)
@@ -793,16 +1045,24 @@ class LedgerConformance:
             assert (book.totals(sid), book.amount(sid=sid)) == ((1, 1, 1, 0, 0, 0), (10, 0)), sid
 
     def test_a_refusal_of_a_call_that_is_still_held_above_changes_nothing_there(self) -> None:
-        """If this fails, a call that is refused after its session was reset is counted in the session above, or loses its slot there."""
+        """If this fails, a call that is refused after its session was reset is counted in the
+        session above, or loses its slot there.
+        """
         book, bounds = self.open("parents"), limits(max_tool_calls=2)
         book.reserve("1", bounds, sid="child", parents=("root",))
         book.reset("child")
         assert book.run("2", "success", bounds, sid="child")
         assert book.run("3", "success", bounds, sid="child")
         assert not book.reserve("1", bounds, sid="child", parents=("root",)).granted
-        assert (book.totals("root"), book.totals("child")) == ((1, 0, 0, 0, 0, 1), (3, 2, 2, 0, 0, 0))
+        assert (book.totals("root"), book.totals("child")) == (
+            (1, 0, 0, 0, 0, 1),
+            (3, 2, 2, 0, 0, 0),
+        )
         book.settle("1", "release", bounds, sid="child", parents=("root",))
-        assert (book.totals("root"), book.totals("child")) == ((1, 0, 0, 0, 0, 0), (3, 2, 2, 0, 0, 0))
+        assert (book.totals("root"), book.totals("child")) == (
+            (1, 0, 0, 0, 0, 0),
+            (3, 2, 2, 0, 0, 0),
+        )
 
     def test_leases_above_are_renewed_and_expire_with_their_call(self) -> None:
         """If this fails, a parent loses or keeps the slot of a child's call."""
@@ -817,12 +1077,14 @@ class LedgerConformance:
         book.settle("1", "success", sid="child", parents=("root",))
         assert book.totals("root") == book.totals("child") == (1, 1, 1, 0, 0, 0)
 
-    # --- Contention -------------------------------------------------------------------------------------------------------------
+    # --- Contention -------------------------------------------------------------------------------
 
     def test_threads_cannot_pass_a_limit_together(self) -> None:
         """If this fails, reserve is not one atomic step."""
         book, bounds = self.open(), limits(max_tool_calls=20, max_calls_per_tool={"t": 30})
-        granted = self._hammer(8, lambda worker: sum(book.run(f"{worker}-{n}", "success", bounds) for n in range(10)))
+        granted = self._hammer(
+            8, lambda worker: sum(book.run(f"{worker}-{n}", "success", bounds) for n in range(10))
+        )
         assert sum(granted) == 20
         assert book.totals() == (80, 20, 20, 0, 0, 0)
 
@@ -837,7 +1099,10 @@ class LedgerConformance:
     @staticmethod
     def _hammer(workers: int, work: Callable[[int], Any]) -> list[Any]:
         results: list[Any] = []
-        threads = [threading.Thread(target=lambda number=number: results.append(work(number))) for number in range(workers)]
+        threads = [
+            threading.Thread(target=lambda number=number: results.append(work(number)))
+            for number in range(workers)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -16,7 +16,9 @@ HERE = Path(__file__).parent
 
 def _servers() -> ModuleType:
     """The servers of the session tests, which are not a package."""
-    spec = importlib.util.spec_from_file_location("session_test_servers", HERE.parents[1] / "sessions" / "servers.py")
+    spec = importlib.util.spec_from_file_location(
+        "session_test_servers", HERE.parents[1] / "sessions" / "servers.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

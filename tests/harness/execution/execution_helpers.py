@@ -1,4 +1,6 @@
-"""What the execution tests share: Celery workers, a server that never answers, and waiting for something to come true."""
+"""What the execution tests share: Celery workers, a server that never answers, and waiting for
+something to come true.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,27 @@ class CeleryWorker:
     """``celery worker`` with one process, in a process group of its own."""
 
     def __init__(self, url: str, *options: str) -> None:
-        command = [sys.executable, "-m", "celery", "-A", "celery_bodies", "worker", "--concurrency=1", "--loglevel=WARNING",
-                   "--without-gossip", "--without-mingle", *options]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "celery_bodies",
+            "worker",
+            "--concurrency=1",
+            "--loglevel=WARNING",
+            "--without-gossip",
+            "--without-mingle",
+            *options,
+        ]
         environment = {**os.environ, "EDICTUM_TEST_BROKER": url, "PYTHONPATH": str(HERE)}
         self.process = subprocess.Popen(
-            command, env=environment, cwd=HERE, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command,
+            env=environment,
+            cwd=HERE,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
 
     def kill(self) -> None:
@@ -63,7 +81,9 @@ def eventually(check: Callable[[], Any], timeout_s: float = 60.0) -> Any:
 
 
 class SilentServer:
-    """Accepts connections, reads what it is sent, and never answers: a stopped server, or a firewall that drops."""
+    """Accepts connections, reads what it is sent, and never answers: a stopped server, or a
+    firewall that drops.
+    """
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,6 @@
-"""Tools for worker processes: they are sent by name, so they live in a module. Most of them misbehave."""
+"""Tools for worker processes: they are sent by name, so they live in a module. Most of them
+misbehave.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,13 @@ async def hang_in_finally() -> None:
 
 
 def family(path: str, *, hang: bool = True) -> str:
-    """A child, its child, and one that cut itself loose in a session of its own. Their pids are in the file."""
-    script = f"echo $$ >> {path}; (echo $BASHPID >> {path}; sleep 600) & setsid bash -c 'echo $$ >> {path}; sleep 600' & sleep 600"
+    """A child, its child, and one that cut itself loose in a session of its own. Their pids are in
+    the file.
+    """
+    script = (
+        f"echo $$ >> {path}; (echo $BASHPID >> {path}; sleep 600) & setsid bash -c 'echo $$ >>"
+        f" {path}; sleep 600' & sleep 600"
+    )
     subprocess.Popen(["bash", "-c", script])
     while not Path(path).exists() or len(Path(path).read_text().split()) < 3:
         time.sleep(0.01)
@@ -72,7 +79,9 @@ def fork_and_return() -> str:
 
 
 def fork_twice() -> str:
-    """What the child has opened, perhaps under the number of the worker's socket, is open in its own child as well."""
+    """What the child has opened, perhaps under the number of the worker's socket, is open in its
+    own child as well.
+    """
     answer, tell = os.pipe()
     if os.fork() == 0:
         opened = [number for _ in range(50) for number in os.pipe()]

@@ -1,4 +1,6 @@
-"""Tools under a deadline in this process: coroutines are cancelled, threads are left behind and counted; the call ends in time."""
+"""Tools under a deadline in this process: coroutines are cancelled, threads are left behind and
+counted; the call ends in time.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from typing import Any
 import pytest
 from execution_helpers import eventually
 
-from edictum import Edictum, EdictumConfigError, EdictumInputError, ToolExecutionResult, ToolFailure, ToolTimeout, outcome_to_model_content
+from edictum import (
+    Edictum,
+    EdictumConfigError,
+    EdictumInputError,
+    ToolExecutionResult,
+    ToolFailure,
+    ToolTimeout,
+    outcome_to_model_content,
+)
 from edictum.core.effects import Ran, RunTool
 from edictum.execution import body as body_module
 from edictum.execution.engines import as_run_in
@@ -35,7 +45,7 @@ async def dispatch(guard: Edictum, sync: bool, tool: str, fn: Any, **options: An
     return await guard.dispatch(tool, {}, fn, **options)
 
 
-# --- Coroutines -------------------------------------------------------------------------------------------------------------
+# --- Coroutines -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -58,7 +68,10 @@ async def test_a_coroutine_is_cancelled_at_its_deadline(sync: bool) -> None:
 @pytest.mark.parametrize("sync", [False, True])
 async def test_a_coroutine_whose_finally_hangs_is_left_after_a_short_grace(sync: bool) -> None:
     """It is kept referenced, its late result is dropped, and nobody complains about it."""
-    release, before = threading.Event(), set(ABANDONED)  # other tests may have left some whose loops are gone
+    release, before = (
+        threading.Event(),
+        set(ABANDONED),
+    )  # other tests may have left some whose loops are gone
 
     async def tool() -> str:
         try:
@@ -75,7 +88,9 @@ async def test_a_coroutine_whose_finally_hangs_is_left_after_a_short_grace(sync:
     outcome = await dispatch(guard, sync, "t", tool, timeout_s=SHORT)
     assert isinstance(outcome, ToolTimeout)
     assert outcome.body_may_be_running
-    assert "It may still be running. Whether it took effect is unknown" in outcome_to_model_content(outcome)
+    assert "It may still be running. Whether it took effect is unknown" in outcome_to_model_content(
+        outcome
+    )
     gc.collect()
     assert len(ABANDONED - before) == 1
     release.set()
@@ -160,7 +175,7 @@ async def test_a_caller_who_is_cancelled_in_the_grace_after_a_deadline() -> None
     assert counted(guard) == (1, 0, 1, 0)
 
 
-# --- Threads ----------------------------------------------------------------------------------------------------------------
+# --- Threads --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -171,8 +186,12 @@ def small_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonPool]:
 
 
 @pytest.mark.parametrize("sync", [False, True])
-async def test_abandoned_threads_are_counted_and_bounded(small_pool: DaemonPool, sync: bool) -> None:
-    """Past the limit a new one is refused and says so; when the old ones end, there is room again."""
+async def test_abandoned_threads_are_counted_and_bounded(
+    small_pool: DaemonPool, sync: bool
+) -> None:
+    """Past the limit a new one is refused and says so; when the old ones end, there is room
+    again.
+    """
     release = threading.Event()
     guard = Edictum()
     for number in range(3):
@@ -237,7 +256,7 @@ async def test_threads_are_used_again() -> None:
     assert len(threads) <= 3
 
 
-# --- Engines ----------------------------------------------------------------------------------------------------------------
+# --- Engines --------------------------------------------------------------------------------------
 
 
 class Echo:
@@ -269,7 +288,10 @@ async def test_any_object_with_run_and_run_sync_is_an_engine() -> None:
 
 async def test_an_engine_that_raises_may_have_begun() -> None:
     guard = Edictum(execution=Broken())
-    for outcome in (await guard.dispatch("t", {}, lambda: 1), guard.dispatch_sync("t", {}, lambda: 1)):
+    for outcome in (
+        await guard.dispatch("t", {}, lambda: 1),
+        guard.dispatch_sync("t", {}, lambda: 1),
+    ):
         assert isinstance(outcome, ToolFailure)
         assert "no route to host" in outcome.error
         assert outcome.effect_unknown
@@ -277,7 +299,12 @@ async def test_an_engine_that_raises_may_have_begun() -> None:
 
 
 def test_execution_is_a_word_an_engine_or_refused() -> None:
-    assert [as_run_in(word) for word in (None, "inline", "thread", "process")] == ["inline", "inline", "thread", "process"]
+    assert [as_run_in(word) for word in (None, "inline", "thread", "process")] == [
+        "inline",
+        "inline",
+        "thread",
+        "process",
+    ]
     assert as_run_in(PROCESSES) is PROCESSES
     for wrong in ("elsewhere", 3, "http://host"):
         with pytest.raises(EdictumConfigError, match="execution is"):

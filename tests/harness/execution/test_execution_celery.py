@@ -1,4 +1,6 @@
-"""Tools on a real Celery worker, over a real Valkey: every answer is kept apart, and no side effect happens twice."""
+"""Tools on a real Celery worker, over a real Valkey: every answer is kept apart, and no side effect
+happens twice.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ async def test_a_tool_runs_on_the_worker(guard: Edictum) -> None:
 
 
 async def test_a_tool_gets_what_its_hints_name_on_the_worker_too(guard: Edictum) -> None:
-    outcome = await guard.dispatch("weekday", {"day": "2024-05-01"}, turn=Turn(tools=[bodies.weekday]))
+    outcome = await guard.dispatch(
+        "weekday", {"day": "2024-05-01"}, turn=Turn(tools=[bodies.weekday])
+    )
     assert isinstance(outcome, ToolExecutionResult), outcome
     assert outcome.value == "Wednesday"
 
@@ -103,7 +107,9 @@ async def test_a_loop_is_killed_at_the_deadline_and_the_next_call_works(guard: E
 async def test_a_child_of_the_tool_is_killed_as_well(guard: Edictum, tmp_path: Path) -> None:
     path = tmp_path / "pid"
     for seconds in (1.0, 30.0):  # on a busy machine the time may be over before there is a child
-        outcome = await guard.dispatch("start_child", {"path": str(path)}, bodies.start_child, timeout_s=seconds)
+        outcome = await guard.dispatch(
+            "start_child", {"path": str(path)}, bodies.start_child, timeout_s=seconds
+        )
         assert isinstance(outcome, ToolTimeout)
         if pids_in(path):
             break
@@ -120,18 +126,31 @@ async def test_a_worker_process_that_dies_is_lost(guard: Edictum) -> None:
     assert counted(guard) == (2, 1, 1, 0)
 
 
-async def test_a_process_that_dies_is_noticed_before_celery_would_look_for_it(guard: Edictum) -> None:
-    """It looks every five seconds; calls with less time than that are lost all the same, and do not run out of time."""
+async def test_a_process_that_dies_is_noticed_before_celery_would_look_for_it(
+    guard: Edictum,
+) -> None:
+    """It looks every five seconds; calls with less time than that are lost all the same, and do not
+    run out of time.
+    """
     for _ in range(3):
         outcome = await guard.dispatch("crash", {}, bodies.crash, timeout_s=3)
         assert isinstance(outcome, ToolFailure)
         assert outcome.success_source == "lost"
 
 
-async def test_killing_the_process_during_a_call_is_lost_and_not_repeated(guard: Edictum, tmp_path: Path) -> None:
+async def test_killing_the_process_during_a_call_is_lost_and_not_repeated(
+    guard: Edictum, tmp_path: Path
+) -> None:
     """kill -9, as the kernel does it when memory runs out."""
     path = tmp_path / "done"
-    call = asyncio.ensure_future(guard.dispatch("append", {"path": str(path), "text": "a", "then_sleep": 60}, bodies.append, timeout_s=20))
+    call = asyncio.ensure_future(
+        guard.dispatch(
+            "append",
+            {"path": str(path), "text": "a", "then_sleep": 60},
+            bodies.append,
+            timeout_s=20,
+        )
+    )
     await asyncio.to_thread(eventually, path.exists)
     os.kill(int(path.read_text().split()[0]), signal.SIGKILL)
     outcome = await call
@@ -140,12 +159,17 @@ async def test_killing_the_process_during_a_call_is_lost_and_not_repeated(guard:
     assert outcome.verify_tool == "read_file"
     assert "check with 'read_file'" in outcome_to_model_content(outcome)
     assert counted(guard) == (1, 0, 1, 0)
-    assert await guard.run("append", {"path": str(path), "text": "b"}, bodies.append, timeout_s=20) == "b"
+    assert (
+        await guard.run("append", {"path": str(path), "text": "b"}, bodies.append, timeout_s=20)
+        == "b"
+    )
     assert [line.split()[1] for line in path.read_text().splitlines()] == ["a", "b"]
 
 
 async def test_what_cannot_be_sent_is_refused_before_anything_runs(guard: Edictum) -> None:
-    """Arguments that are not JSON, functions without a name, functions that the worker does not have."""
+    """Arguments that are not JSON, functions without a name, functions that the worker does not
+    have.
+    """
     for args, body, why in (
         ({"a": object(), "b": 1}, bodies.add, "cannot be sent as JSON"),
         ({}, lambda: 1, "no name by which a worker could know it"),
@@ -166,7 +190,14 @@ async def test_a_result_that_is_not_json_says_that_the_tool_ran(guard: Edictum) 
 async def test_a_cancelled_caller_takes_the_call_with_it(guard: Edictum, tmp_path: Path) -> None:
     """Its process is killed, and the worker is free for the next call."""
     path = tmp_path / "done"
-    call = asyncio.ensure_future(guard.run("append", {"path": str(path), "text": "a", "then_sleep": 60}, bodies.append, timeout_s=60))
+    call = asyncio.ensure_future(
+        guard.run(
+            "append",
+            {"path": str(path), "text": "a", "then_sleep": 60},
+            bodies.append,
+            timeout_s=60,
+        )
+    )
     await asyncio.to_thread(eventually, path.exists)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -175,9 +206,14 @@ async def test_a_cancelled_caller_takes_the_call_with_it(guard: Edictum, tmp_pat
     assert counted(guard) == (2, 1, 1, 0)
 
 
-async def test_many_cancelled_callers_leave_the_connections_to_others(engine: CeleryEngine, guard: Edictum) -> None:
+async def test_many_cancelled_callers_leave_the_connections_to_others(
+    engine: CeleryEngine, guard: Edictum
+) -> None:
     """More than the pool has: who stops a call must not wait there for those who do the same."""
-    calls = [asyncio.ensure_future(guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=60)) for _ in range(100)]
+    calls = [
+        asyncio.ensure_future(guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=60))
+        for _ in range(100)
+    ]
     await asyncio.to_thread(eventually, lambda: engine._waiting)
     for call in calls:
         call.cancel()
@@ -185,12 +221,20 @@ async def test_many_cancelled_callers_leave_the_connections_to_others(engine: Ce
     assert await guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=30) == 3
 
 
-async def test_a_call_that_the_broker_delivers_twice_runs_once(guard: Edictum, engine: CeleryEngine, tmp_path: Path) -> None:
+async def test_a_call_that_the_broker_delivers_twice_runs_once(
+    guard: Edictum, engine: CeleryEngine, tmp_path: Path
+) -> None:
     """The claim decides, not the queue."""
     path = tmp_path / "done"
     message = ("celery_bodies:append", {"path": str(path), "text": "a"})
     for _ in range(2):
-        engine.app.send_task(TASK, message, task_id=f"twice-{path}", reply_to="edictum:replies:nobody", ignore_result=True)
+        engine.app.send_task(
+            TASK,
+            message,
+            task_id=f"twice-{path}",
+            reply_to="edictum:replies:nobody",
+            ignore_result=True,
+        )
     assert await guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=20) == 3
     assert len(path.read_text().splitlines()) == 1
 
@@ -199,7 +243,18 @@ def inbox(engine: CeleryEngine) -> str:
     return engine.expect("nobody", Future())
 
 
-@pytest.mark.parametrize("message", ["not JSON", "null", "[]", "{}", '{"call": []}', '{"call": "another", "status": "ok"}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "message",
+    [
+        "not JSON",
+        "null",
+        "[]",
+        "{}",
+        '{"call": []}',
+        '{"call": "another", "status": "ok"}',
+        "[" * 100_000,
+    ],
+)
 async def test_a_message_that_cannot_be_read_keeps_nobody_from_his_answer(
     guard: Edictum, engine: CeleryEngine, tmp_path: Path, message: str
 ) -> None:
@@ -230,25 +285,37 @@ def test_a_forked_child_gets_its_own_answers(guard: Edictum, engine: CeleryEngin
     assert guard.run_sync("add", {"a": 1, "b": 2}, bodies.add) == 3
 
 
-async def test_messages_that_cannot_be_read_are_told_once(valkey: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_messages_that_cannot_be_read_are_told_once(
+    valkey: str, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = CeleryEngine(valkey)
     answer: Future[dict[str, Any]] = Future()
     replies = engine.expect("a", answer)
     engine.results.rpush(replies, "not JSON", "[]", '{"call": "a", "status": "ok"}')
     await asyncio.to_thread(eventually, answer.done)
     assert answer.result() == {"call": "a", "status": "ok"}
-    assert [record.message.partition(":")[0] for record in caplog.records if record.name == "edictum"] == [
-        "A message among the answers of Celery workers cannot be read and is skipped"
-    ]
+    assert [
+        record.message.partition(":")[0] for record in caplog.records if record.name == "edictum"
+    ] == ["A message among the answers of Celery workers cannot be read and is skipped"]
     engine.close()
 
 
-@pytest.mark.parametrize("answer", ['"status": "ok"', '"status": "ok", "value": "not JSON"', '"status": "odd"', '"text": "no status"'])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '"status": "ok"',
+        '"status": "ok", "value": "not JSON"',
+        '"status": "odd"',
+        '"text": "no status"',
+    ],
+)
 async def test_an_answer_that_makes_no_sense_is_lost(valkey: str, answer: str) -> None:
     """Somebody had the call, and what became of it is not known."""
     engine = CeleryEngine(valkey, queue="nobody-listens")
     guard = Edictum(execution=engine, tools=TOOLS)
-    call = asyncio.ensure_future(guard.dispatch("append", {"path": "", "text": ""}, bodies.append, timeout_s=60))
+    call = asyncio.ensure_future(
+        guard.dispatch("append", {"path": "", "text": ""}, bodies.append, timeout_s=60)
+    )
     (name,) = await asyncio.to_thread(eventually, lambda: list(engine._waiting))
     engine.results.rpush(inbox(engine), f'{{"call": "{name}", {answer}}}')
     outcome = await call
@@ -265,13 +332,18 @@ async def test_a_call_that_is_found_when_its_claim_is_forgotten_is_not_begun(
     monkeypatch.setattr(celery, "LATE_S", 0)
     engine = CeleryEngine(valkey, queue="late")
     guard, path = Edictum(execution=engine, tools=TOOLS), tmp_path / "done"
-    outcome = await guard.dispatch("append", {"path": str(path), "text": "a"}, bodies.append, timeout_s=0.3)
+    outcome = await guard.dispatch(
+        "append", {"path": str(path), "text": "a"}, bodies.append, timeout_s=0.3
+    )
     assert isinstance(outcome, ToolTimeout)
     assert not outcome.effect_unknown
     engine.results.delete(*engine.results.scan_iter("edictum:call:*"))
     worker = CeleryWorker(valkey, "--queues=late")
     try:
-        assert await guard.run("append", {"path": str(path), "text": "b"}, bodies.append, timeout_s=60) == "b"
+        assert (
+            await guard.run("append", {"path": str(path), "text": "b"}, bodies.append, timeout_s=60)
+            == "b"
+        )
     finally:
         worker.stop()
         engine.close()
@@ -281,7 +353,9 @@ async def test_a_call_that_is_found_when_its_claim_is_forgotten_is_not_begun(
 async def test_without_a_worker_a_call_is_known_not_to_have_begun_and_with_a_dead_one_it_is_unknown(
     start_worker: Callable[[], CeleryWorker], worker: CeleryWorker, guard: Edictum, tmp_path: Path
 ) -> None:
-    """All of a worker dies in a call: unknown. Nobody there: not begun, and a worker that comes later leaves it alone."""
+    """All of a worker dies in a call: unknown. Nobody there: not begun, and a worker that comes
+    later leaves it alone.
+    """
     path = tmp_path / "done"
     args: dict[str, Any] = {"path": str(path), "text": "a", "then_sleep": 60}
     call = asyncio.ensure_future(guard.dispatch("append", args, bodies.append, timeout_s=6))
@@ -292,21 +366,28 @@ async def test_without_a_worker_a_call_is_known_not_to_have_begun_and_with_a_dea
     assert outcome.effect_unknown
     assert outcome.body_may_be_running
 
-    outcome = await guard.dispatch("append", {"path": str(path), "text": "b"}, bodies.append, timeout_s=0.3)
+    outcome = await guard.dispatch(
+        "append", {"path": str(path), "text": "b"}, bodies.append, timeout_s=0.3
+    )
     assert isinstance(outcome, ToolTimeout)
     assert not outcome.effect_unknown
     assert not outcome.body_may_be_running
     assert counted(guard) == (2, 0, 2, 0)
 
     start_worker()
-    assert await guard.run("append", {"path": str(path), "text": "c"}, bodies.append, timeout_s=30) == "c"
+    assert (
+        await guard.run("append", {"path": str(path), "text": "c"}, bodies.append, timeout_s=30)
+        == "c"
+    )
     assert [line.split()[1] for line in path.read_text().splitlines()] == ["a", "c"]
 
 
 async def test_a_broker_that_is_away_is_a_failure() -> None:
     """And one that came and went might have the call."""
     engine = CeleryEngine("celery://127.0.0.1:1/0")
-    outcome = await Edictum(execution=engine).dispatch("add", {"a": 1, "b": 2}, bodies.add, timeout_s=5)
+    outcome = await Edictum(execution=engine).dispatch(
+        "add", {"a": 1, "b": 2}, bodies.add, timeout_s=5
+    )
     assert isinstance(outcome, ToolFailure)
     assert "the broker did not take the call" in outcome.error
     engine.close()

@@ -1,7 +1,8 @@
-"""A broker that accepts connections and never answers: calls end all the same, and say that they do not know.
+"""A broker that accepts connections and never answers: calls end all the same, and say that they do
+not know.
 
-The server is released only after the outcome is there, and the clients would wait for it for an hour: a call that waited for an
-answer could not have ended.
+The server is released only after the outcome is there, and the clients would wait for it for an
+hour: a call that waited for an answer could not have ended.
 """
 
 from __future__ import annotations
@@ -40,12 +41,21 @@ def silent() -> Iterator[SilentServer]:
 
 
 def redis_app(port: int) -> Celery:
-    return Celery("silent", broker=f"redis://127.0.0.1:{port}/0", backend=f"redis://127.0.0.1:{port}/0?{AN_HOUR}")
+    return Celery(
+        "silent",
+        broker=f"redis://127.0.0.1:{port}/0",
+        backend=f"redis://127.0.0.1:{port}/0?{AN_HOUR}",
+    )
 
 
 def amqp_app(port: int) -> Celery:
     backend = f"redis://127.0.0.1:{port}/0?{AN_HOUR}"
-    return Celery("silent", broker=f"amqp://127.0.0.1:{port}//", backend=backend, broker_connection_timeout=3_600)
+    return Celery(
+        "silent",
+        broker=f"amqp://127.0.0.1:{port}//",
+        backend=backend,
+        broker_connection_timeout=3_600,
+    )
 
 
 def guard_of(app: Celery | str) -> tuple[Edictum, CeleryEngine]:
@@ -89,8 +99,12 @@ def test_a_call_ends_without_an_answer_and_its_effect_is_unknown(
 def test_when_only_the_broker_is_silent_the_call_is_withdrawn(
     silent: SilentServer, valkey: str, call: Callable[[Edictum], ToolOutcome]
 ) -> None:
-    """The claim is made where the answers are, and no worker begins a call that is claimed: this is known."""
-    guard, engine = guard_of(Celery("silent", broker=f"redis://127.0.0.1:{silent.port}/0", backend=valkey))
+    """The claim is made where the answers are, and no worker begins a call that is claimed: this is
+    known.
+    """
+    guard, engine = guard_of(
+        Celery("silent", broker=f"redis://127.0.0.1:{silent.port}/0", backend=valkey)
+    )
     outcome = outcome_of(call, guard)
     assert engine.hung == 1
     assert isinstance(outcome, ToolTimeout)
@@ -99,7 +113,9 @@ def test_when_only_the_broker_is_silent_the_call_is_withdrawn(
     engine.close()
 
 
-def test_calls_that_hang_are_counted_and_too_many_are_refused(silent: SilentServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_hang_are_counted_and_too_many_are_refused(
+    silent: SilentServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each holds a thread, until the connection ends."""
     monkeypatch.setattr(celery, "MAX_HUNG", 2)
     guard, engine = guard_of(redis_app(silent.port))
@@ -133,7 +149,9 @@ def test_a_cancelled_caller_does_not_wait_for_the_broker(silent: SilentServer) -
 def program(silent: SilentServer, timeout_s: float) -> Iterator[subprocess.Popen[str]]:
     broker = f"redis://127.0.0.1:{silent.port}/0"
     command = [sys.executable, "silent_caller.py", broker, f"{broker}?{AN_HOUR}", str(timeout_s)]
-    process = subprocess.Popen(command, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         yield process
     finally:

@@ -1,4 +1,6 @@
-"""Tools in worker processes: whatever they do, the call ends in time and as one outcome, and nothing is left behind."""
+"""Tools in worker processes: whatever they do, the call ends in time and as one outcome, and
+nothing is left behind.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,13 @@ def pool() -> Iterator[ProcessPool]:
 
 @pytest.fixture
 def guard(pool: ProcessPool) -> Edictum:
-    return Edictum(execution=pool, tools={"read": {"side_effect": "read"}, "pay": {"side_effect": "write", "verify": "read_balance"}})
+    return Edictum(
+        execution=pool,
+        tools={
+            "read": {"side_effect": "read"},
+            "pay": {"side_effect": "write", "verify": "read_balance"},
+        },
+    )
 
 
 def counted(guard: Edictum) -> tuple[int, int, int, int]:
@@ -48,7 +56,7 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-# --- Well-behaved tools -----------------------------------------------------------------------------------------------------
+# --- Well-behaved tools ---------------------------------------------------------------------------
 
 
 async def test_tools_run_in_another_process_and_workers_are_used_again(guard: Edictum) -> None:
@@ -64,7 +72,10 @@ async def test_tools_run_in_another_process_and_workers_are_used_again(guard: Ed
 async def test_the_word_works_for_a_call_and_for_a_tool(options: dict[str, Any]) -> None:
     guard = Edictum(tools={} if options else {"add": {"run_in": "process"}})
     assert await guard.run("add", {"a": 1, "b": 2}, bodies.add, **options) == 3
-    assert await guard.run("add", {"a": 1, "b": 2}, bodies.add_later, timeout_s=PATIENCE, **options) == 3
+    assert (
+        await guard.run("add", {"a": 1, "b": 2}, bodies.add_later, timeout_s=PATIENCE, **options)
+        == 3
+    )
     assert await guard.run("pid", {}, bodies.pid) == os.getpid()
 
 
@@ -81,7 +92,10 @@ async def test_the_loop_goes_on_while_a_worker_works(guard: Edictum) -> None:
 async def test_more_calls_than_workers_wait_for_their_turn(guard: Edictum) -> None:
     """From tasks and from threads at once."""
     tasks = [guard.run("add", {"a": number, "b": 1}, bodies.add) for number in range(40)]
-    threads = [asyncio.to_thread(guard.run_sync, "add", {"a": number, "b": 1}, bodies.add) for number in range(40)]
+    threads = [
+        asyncio.to_thread(guard.run_sync, "add", {"a": number, "b": 1}, bodies.add)
+        for number in range(40)
+    ]
     assert await asyncio.gather(*tasks, *threads) == [number + 1 for number in range(40)] * 2
     assert counted(guard) == (80, 80, 0, 0)
 
@@ -100,7 +114,7 @@ async def test_large_arguments_and_results_go_through(guard: Edictum) -> None:
     assert guard.run_sync("read", {"value": text}, bodies.keep) == text
 
 
-# --- Out of time ------------------------------------------------------------------------------------------------------------
+# --- Out of time ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("body", [bodies.spin, bodies.spin_deaf, bodies.hang_in_finally])
@@ -116,7 +130,10 @@ async def test_a_body_that_does_not_end_is_killed(guard: Edictum, body: Any, syn
     assert not outcome.body_may_be_running
     assert outcome.effect_unknown
     assert outcome.verify_tool == "read_balance"
-    assert "check with 'read_balance' before you call it again" in json.loads(outcome_to_model_content(outcome))["error"]
+    assert (
+        "check with 'read_balance' before you call it again"
+        in json.loads(outcome_to_model_content(outcome))["error"]
+    )
     assert await guard.run("read", {"a": 1, "b": 2}, bodies.add) == 3
     assert counted(guard) == (3, 2, 1, 0)
 
@@ -141,7 +158,9 @@ async def test_children_and_grandchildren_die_too(guard: Edictum, tmp_path: Path
         eventually(lambda pid=pid: gone(pid))
 
 
-async def test_what_a_tool_leaves_running_ends_with_its_call(guard: Edictum, tmp_path: Path) -> None:
+async def test_what_a_tool_leaves_running_ends_with_its_call(
+    guard: Edictum, tmp_path: Path
+) -> None:
     """The value counts; the processes do not stay."""
     path = tmp_path / "pids"
     assert await guard.run("pay", {"path": str(path), "hang": False}, bodies.family) == "done"
@@ -156,7 +175,9 @@ async def test_the_child_of_a_child_keeps_what_is_its_own(guard: Edictum) -> Non
 
 
 async def test_a_fork_that_comes_back_has_no_say(guard: Edictum) -> None:
-    """The child of a tool returns, too; only its parent's answer counts, and the next call gets its own."""
+    """The child of a tool returns, too; only its parent's answer counts, and the next call gets its
+    own.
+    """
     for _ in range(5):
         assert await guard.run("pay", {}, bodies.fork_and_return) == "parent"
         assert await guard.run("read", {"a": 1, "b": 2}, bodies.add) == 3
@@ -170,7 +191,9 @@ async def test_a_call_that_never_got_a_worker_has_not_begun(tmp_path: Path) -> N
     await asyncio.sleep(0.1)
     for outcome in (
         await guard.dispatch("pay", {"a": 1, "b": 2}, bodies.add, timeout_s=0.05),
-        await asyncio.to_thread(guard.dispatch_sync, "pay", {"a": 1, "b": 2}, bodies.add, timeout_s=0.05),
+        await asyncio.to_thread(
+            guard.dispatch_sync, "pay", {"a": 1, "b": 2}, bodies.add, timeout_s=0.05
+        ),
     ):
         assert isinstance(outcome, ToolTimeout)
         assert not outcome.effect_unknown
@@ -192,7 +215,9 @@ async def test_a_deadline_before_the_interpreter_is_up_means_not_begun() -> None
 async def test_a_cancelled_caller_takes_the_worker_with_it(guard: Edictum, tmp_path: Path) -> None:
     path = tmp_path / "pids"
     call = asyncio.ensure_future(guard.run("pay", {"path": str(path)}, bodies.family))
-    await asyncio.to_thread(eventually, lambda: path.exists() and len(path.read_text().split()) == 3)
+    await asyncio.to_thread(
+        eventually, lambda: path.exists() and len(path.read_text().split()) == 3
+    )
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -201,7 +226,7 @@ async def test_a_cancelled_caller_takes_the_worker_with_it(guard: Edictum, tmp_p
     assert counted(guard) == (1, 0, 1, 0)
 
 
-# --- Lost -------------------------------------------------------------------------------------------------------------------
+# --- Lost -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -217,9 +242,13 @@ async def test_a_cancelled_caller_takes_the_worker_with_it(guard: Edictum, tmp_p
     ],
 )
 @pytest.mark.parametrize("sync", [False, True])
-async def test_a_worker_that_dies_is_lost_and_replaced(guard: Edictum, body: Any, args: dict[str, Any], why: str, sync: bool) -> None:
+async def test_a_worker_that_dies_is_lost_and_replaced(
+    guard: Edictum, body: Any, args: dict[str, Any], why: str, sync: bool
+) -> None:
     if sync:
-        outcome = await asyncio.to_thread(guard.dispatch_sync, "pay", args, body, timeout_s=PATIENCE)
+        outcome = await asyncio.to_thread(
+            guard.dispatch_sync, "pay", args, body, timeout_s=PATIENCE
+        )
     else:
         outcome = await guard.dispatch("pay", args, body, timeout_s=PATIENCE)
     assert isinstance(outcome, ToolFailure), outcome
@@ -232,7 +261,9 @@ async def test_a_worker_that_dies_is_lost_and_replaced(guard: Edictum, body: Any
     assert counted(guard) == (2, 1, 1, 0)
 
 
-async def test_a_worker_that_died_while_it_was_idle_harms_nobody(pool: ProcessPool, guard: Edictum) -> None:
+async def test_a_worker_that_died_while_it_was_idle_harms_nobody(
+    pool: ProcessPool, guard: Edictum
+) -> None:
     pid = await guard.run("read", {}, bodies.pid)
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: gone(pid))
@@ -267,25 +298,36 @@ async def test_cpu_time_is_limited() -> None:
     pool.close()
 
 
-# --- What cannot be carried over --------------------------------------------------------------------------------------------
+# --- What cannot be carried over ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("body", "args", "why"),
     [
         (lambda: 1, {}, "The function of 'pay' cannot be sent to a worker process"),
-        (bodies.keep, {"value": threading.Lock()}, "The arguments of 'pay' cannot be sent to a worker process"),
+        (
+            bodies.keep,
+            {"value": threading.Lock()},
+            "The arguments of 'pay' cannot be sent to a worker process",
+        ),
     ],
 )
-async def test_what_cannot_be_sent_fails_before_anything_runs(guard: Edictum, body: Any, args: dict[str, Any], why: str) -> None:
-    for outcome in (await guard.dispatch("pay", args, body), guard.dispatch_sync("pay", args, body)):
+async def test_what_cannot_be_sent_fails_before_anything_runs(
+    guard: Edictum, body: Any, args: dict[str, Any], why: str
+) -> None:
+    for outcome in (
+        await guard.dispatch("pay", args, body),
+        guard.dispatch_sync("pay", args, body),
+    ):
         assert isinstance(outcome, ToolFailure)
         assert why in outcome.error
         assert isinstance(outcome.exception, NotStarted)
         assert not outcome.effect_unknown
 
 
-async def test_what_a_worker_cannot_import_fails_before_anything_runs(guard: Edictum, tmp_path: Path) -> None:
+async def test_what_a_worker_cannot_import_fails_before_anything_runs(
+    guard: Edictum, tmp_path: Path
+) -> None:
     """The host has the module, its worker does not."""
     source = "def tool():\n    return 1\n"
     module = type(sys)("only_in_the_host")
@@ -299,9 +341,15 @@ async def test_what_a_worker_cannot_import_fails_before_anything_runs(guard: Edi
 
 @pytest.mark.parametrize(
     ("body", "why"),
-    [(bodies.unpicklable, "cannot be sent back"), (bodies.unreadable, "cannot be read"), (bodies.leaves_when_read, "SystemExit")],
+    [
+        (bodies.unpicklable, "cannot be sent back"),
+        (bodies.unreadable, "cannot be read"),
+        (bodies.leaves_when_read, "SystemExit"),
+    ],
 )
-async def test_a_result_that_cannot_come_back_says_that_the_tool_ran(guard: Edictum, body: Any, why: str) -> None:
+async def test_a_result_that_cannot_come_back_says_that_the_tool_ran(
+    guard: Edictum, body: Any, why: str
+) -> None:
     outcome = await guard.dispatch("pay", {}, body)
     assert isinstance(outcome, ToolFailure)
     assert isinstance(outcome.exception, NotReturned)
@@ -330,8 +378,12 @@ async def test_a_huge_result_is_not_sent() -> None:
         (bodies.raise_local, {}, RemoteError, "Local: from inside"),
     ],
 )
-async def test_what_a_tool_raises_is_its_failure(guard: Edictum, body: Any, args: Any, error: type[BaseException], text: str) -> None:
-    """Also SystemExit, an exception whose str() raises, and those that cannot be carried over; the worker goes on."""
+async def test_what_a_tool_raises_is_its_failure(
+    guard: Edictum, body: Any, args: Any, error: type[BaseException], text: str
+) -> None:
+    """Also SystemExit, an exception whose str() raises, and those that cannot be carried over; the
+    worker goes on.
+    """
     before = await guard.run("read", {}, bodies.pid)
     outcome = await guard.dispatch("pay", args, body)
     assert isinstance(outcome, ToolFailure)
@@ -342,7 +394,7 @@ async def test_what_a_tool_raises_is_its_failure(guard: Edictum, body: Any, args
     assert await guard.run("read", {}, bodies.pid) == before
 
 
-# --- Nothing is left behind -------------------------------------------------------------------------------------------------
+# --- Nothing is left behind -----------------------------------------------------------------------
 
 
 async def test_no_process_thread_or_descriptor_is_left(tmp_path: Path) -> None:
@@ -358,10 +410,18 @@ async def test_no_process_thread_or_descriptor_is_left(tmp_path: Path) -> None:
         await guard.dispatch("pay", {}, bodies.spin, timeout_s=0.05)
         await guard.dispatch("pay", {"code": 1}, bodies.crash)
         await guard.dispatch("pay", {}, bodies.fork_and_return)
-        await guard.dispatch("pay", {"path": str(tmp_path / str(number)), "hang": False}, bodies.family)
+        await guard.dispatch(
+            "pay", {"path": str(tmp_path / str(number)), "hang": False}, bodies.family
+        )
     pool.close()
-    # Servers that other tests of this process have started may start and end children of their own meanwhile.
-    eventually(lambda: descendants(os.getpid()) - set().union(*(descendants(child) for child in children)) <= children)
+    # Servers that other tests of this process have started may start and end children of their own
+    # meanwhile.
+    eventually(
+        lambda: (
+            descendants(os.getpid()) - set().union(*(descendants(child) for child in children))
+            <= children
+        )
+    )
     eventually(lambda: open_files() <= files)
     assert threading.active_count() <= threads + 8  # idle helper threads are kept, a few
 
@@ -376,13 +436,19 @@ async def test_a_closed_pool_starts_anew() -> None:
     await guard.close()
 
 
-@pytest.mark.parametrize("when", ["before it is begun", "before the process is there", "when it is there"])
-async def test_a_worker_is_not_replaced_in_a_pool_that_was_closed_meanwhile(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "when", ["before it is begun", "before the process is there", "when it is there"]
+)
+async def test_a_worker_is_not_replaced_in_a_pool_that_was_closed_meanwhile(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody would end it."""
     pool, put_off = ProcessPool(max_workers=1), list[int]()
     replace, start = pool._replace, pool._start
     monkeypatch.setattr(pool, "_replace", put_off.append)
-    assert isinstance(await Edictum(execution=pool).dispatch("crash", {"code": 1}, bodies.crash), ToolFailure)
+    assert isinstance(
+        await Edictum(execution=pool).dispatch("crash", {"code": 1}, bodies.crash), ToolFailure
+    )
     await asyncio.to_thread(eventually, lambda: put_off)
     started: list[Any] = []
 
@@ -399,7 +465,12 @@ async def test_a_worker_is_not_replaced_in_a_pool_that_was_closed_meanwhile(when
     replace(put_off[0])
     assert (pool._workers, pool._count) == (set(), 0)
     assert len(started) == (when == "when it is there")
-    await asyncio.to_thread(eventually, lambda: all(it.process.returncode is not None and it.socket.fileno() == -1 for it in started))
+    await asyncio.to_thread(
+        eventually,
+        lambda: all(
+            it.process.returncode is not None and it.socket.fileno() == -1 for it in started
+        ),
+    )
 
 
 async def test_closing_a_pool_ends_the_calls_that_are_under_way() -> None:
@@ -453,7 +524,9 @@ def double(n):
 def run_script(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
     path = tmp_path / "script.py"
     path.write_text(SCRIPT.format(here=str(HERE), body=body))
-    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 @pytest.mark.parametrize("options", ["run_in='process'", "run_in='thread'", "timeout_s=600"])
@@ -479,7 +552,9 @@ time.sleep(0.3)
 
 
 def test_an_event_loop_ends_although_an_async_tool_does_not(tmp_path: Path) -> None:
-    """asyncio.run waits for all tasks; one that swallows every cancellation would hold it for ever."""
+    """asyncio.run waits for all tasks; one that swallows every cancellation would hold it for
+    ever.
+    """
     done = run_script(
         tmp_path,
         """
@@ -512,16 +587,22 @@ if __name__ == "__main__":
 
 
 def test_a_script_without_that_line_does_not_start_itself_for_ever(tmp_path: Path) -> None:
-    done = run_script(tmp_path, 'print(Edictum().dispatch_sync("double", {"n": 21}, double, run_in="process"))')
+    done = run_script(
+        tmp_path, 'print(Edictum().dispatch_sync("double", {"n": 21}, double, run_in="process"))'
+    )
     assert "if __name__ == '__main__'" in done.stdout, done
 
 
 def test_too_few_processes_is_a_failure_of_the_call(guard: Edictum) -> None:
-    """The operating system refuses a new process, here for want of descriptors; what was taken is given back."""
+    """The operating system refuses a new process, here for want of descriptors; what was taken is
+    given back.
+    """
     pool = ProcessPool(max_workers=1)
     small = Edictum(execution=pool)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # a bound on the number itself: not even a gap below can be used
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (3, hard)
+    )  # a bound on the number itself: not even a gap below can be used
     try:
         outcome = small.dispatch_sync("add", {"a": 1, "b": 2}, bodies.add)
     finally:

@@ -1,7 +1,8 @@
 """Bases: the directories from which the relative paths of a command line start.
 
-``cd sub && cat ../x`` reads ``x`` beside ``sub``. After ``cd`` and ``&&`` the new directory is certain until the chain ends; behind ``;``,
-``||`` or in a subshell the old one is possible as well, so a path must then be inside from each of them.
+``cd sub && cat ../x`` reads ``x`` beside ``sub``. After ``cd`` and ``&&`` the new directory is
+certain until the chain ends; behind ``;``, ``||`` or in a subshell the old one is possible as well,
+so a path must then be inside from each of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ CHANGING = frozenset({"cd", "pushd", "chdir"})
 DIRECTORY_OPTIONS = frozenset({"-C", "--directory", "--chdir", "--cwd"})
 
 
-def with_bases(commands: Iterable[Simple], start: Sequence[str], values: Values) -> Iterator[tuple[Simple, list[str]]]:
+def with_bases(
+    commands: Iterable[Simple], start: Sequence[str], values: Values
+) -> Iterator[tuple[Simple, list[str]]]:
     """Each command with the directories that it may run in."""
     possible = certain = list(start)
     for simple in commands:
@@ -26,7 +29,10 @@ def with_bases(commands: Iterable[Simple], start: Sequence[str], values: Values)
             certain = possible
         bases = possible if simple.depth else certain
         if _goes_back(simple) and "OLDPWD" in os.environ and certain is possible:
-            raise Unreadable("'cd -' may go to where the process has been before; name the directory, or write 'cd dir && ... && cd -'")
+            raise Unreadable(
+                "'cd -' may go to where the process has been before; name the directory, or write"
+                " 'cd dir && ... && cd -'"
+            )
         yield simple, _moved(bases, _option_targets(simple, values), keep=True)
         if targets := _targets(simple, values):
             possible = _moved(possible, targets, keep=True)
@@ -36,7 +42,11 @@ def with_bases(commands: Iterable[Simple], start: Sequence[str], values: Values)
 
 def _moved(bases: list[str], targets: list[str], *, keep: bool) -> list[str]:
     """The directories reached from each base by each target."""
-    reached = [os.path.normpath(os.path.join(base, os.path.expanduser(target))) for base in bases for target in targets]
+    reached = [
+        os.path.normpath(os.path.join(base, os.path.expanduser(target)))
+        for base in bases
+        for target in targets
+    ]
     found = list(dict.fromkeys([*bases, *reached] if keep else reached))
     if len(found) > MAX_BASES:
         raise Unreadable("it changes the directory too often to follow")
@@ -44,20 +54,30 @@ def _moved(bases: list[str], targets: list[str], *, keep: bool) -> list[str]:
 
 
 def _targets(simple: Simple, values: Values) -> list[str]:
-    """Where ``cd`` goes. ``cd`` alone goes home; ``cd -`` goes back to where it has been judged before (see ``with_bases``)."""
+    """Where ``cd`` goes. ``cd`` alone goes home; ``cd -`` goes back to where it has been judged
+    before (see ``with_bases``).
+    """
     words = command_words(simple)
     if not words or words[0].literal not in CHANGING:
         return []
     operands = [word for word in words[1:] if not word.source.startswith("-")]
     if operands:
         return texts_of(operands[0], values)
-    return ["~"] if words[0].literal == "cd" and not any(word.source == "-" for word in words[1:]) else []
+    return (
+        ["~"]
+        if words[0].literal == "cd" and not any(word.source == "-" for word in words[1:])
+        else []
+    )
 
 
 def _goes_back(simple: Simple) -> bool:
     """Whether the command is ``cd -``, quoted or not."""
     words = command_words(simple)
-    return bool(words) and words[0].literal in CHANGING and any(word.literal == "-" for word in words[1:])
+    return (
+        bool(words)
+        and words[0].literal in CHANGING
+        and any(word.literal == "-" for word in words[1:])
+    )
 
 
 def goes_home(simple: Simple) -> bool:

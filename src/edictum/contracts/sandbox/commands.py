@@ -1,9 +1,11 @@
-"""Commands: which programs a command line runs, also behind wrappers and inside scripts given as text.
+"""Commands: which programs a command line runs, also behind wrappers and inside scripts given as
+text.
 
-``split`` is the seam: it turns a line into simple commands. Everything else here only reads what it returns, so a reader that
-builds a real syntax tree can take its place. ``programs_of`` follows wrappers (``sudo env nice rm``) from one program to the next;
-``read`` also reads the scripts that a command carries as text (``bash -c '...'``, ``eval``, ``trap``) as commands of their own.
-What is known only at run time (``$TOOL x``, ``eval "$(...)"``, ``... | sh``) is ``Unreadable``.
+``split`` is the seam: it turns a line into simple commands. Everything else here only reads what it
+returns, so a reader that builds a real syntax tree can take its place. ``programs_of`` follows
+wrappers (``sudo env nice rm``) from one program to the next; ``read`` also reads the scripts that a
+command carries as text (``bash -c '...'``, ``eval``, ``trap``) as commands of their own. What is
+known only at run time (``$TOOL x``, ``eval "$(...)"``, ``... | sh``) is ``Unreadable``.
 """
 
 from __future__ import annotations
@@ -52,15 +54,26 @@ NAMED_CLAUSES = frozenset({"for", "select"})
 CLAUSES = frozenset({"case", "esac", "fi", "done", "}", "[["})
 # Setting one of these changes what a listed program does or which file its name means.
 STEERING_VARIABLES = names(
-    "PATH IFS ENV BASH_ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES "
-    "DYLD_LIBRARY_PATH PAGER GIT_PAGER EDITOR VISUAL GIT_EDITOR GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF PYTHONPATH PYTHONSTARTUP "
-    "PERL5LIB PERL5OPT RUBYOPT NODE_OPTIONS GIT_CONFIG GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM "
-    "GIT_EXEC_PATH GIT_ASKPASS SSH_ASKPASS GIT_PROXY_COMMAND TAR_OPTIONS LESSOPEN LESSCLOSE MANPAGER BROWSER MAKEFLAGS RSYNC_RSH"
+    "PATH IFS ENV BASH_ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 LD_PRELOAD LD_LIBRARY_PATH"
+    " LD_AUDIT DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH PAGER GIT_PAGER EDITOR VISUAL GIT_EDITOR"
+    " GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF PYTHONPATH PYTHONSTARTUP PERL5LIB PERL5OPT RUBYOPT"
+    " NODE_OPTIONS GIT_CONFIG GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS GIT_CONFIG_GLOBAL"
+    " GIT_CONFIG_SYSTEM GIT_EXEC_PATH GIT_ASKPASS SSH_ASKPASS GIT_PROXY_COMMAND TAR_OPTIONS"
+    " LESSOPEN LESSCLOSE MANPAGER BROWSER MAKEFLAGS RSYNC_RSH"
 )
 # Programs that start a shell on their input when they are given no command.
-INPUT_SHELLS = frozenset({"su", "runuser", "script", "chroot", "unshare", "nsenter", "nix-shell", "sudo", "doas"})
+INPUT_SHELLS = frozenset(
+    {"su", "runuser", "script", "chroot", "unshare", "nsenter", "nix-shell", "sudo", "doas"}
+)
 # Programs to which one more word can be a program or a script.
-OPEN_ENDED = SHELLS | frozenset(WRAPPERS) | SCRIPT_OPERANDS | frozenset(SCRIPT_OPTIONS) | frozenset(COMMAND_OPTIONS) | {"trap", "alias"}
+OPEN_ENDED = (
+    SHELLS
+    | frozenset(WRAPPERS)
+    | SCRIPT_OPERANDS
+    | frozenset(SCRIPT_OPTIONS)
+    | frozenset(COMMAND_OPTIONS)
+    | {"trap", "alias"}
+)
 PIPES = ("|", "|&")
 
 
@@ -85,23 +98,39 @@ def read(line: str, depth: int = 0) -> list[Simple]:
 
 
 def _feeds(simple: Simple) -> bool:
-    """Whether the input of this command, or of those around it, can be something else than the input of the whole line."""
-    return simple.depth > 0 or simple.before in PIPES or simple.after in PIPES or any(_is_input(item) for item in simple.redirects)
+    """Whether the input of this command, or of those around it, can be something else than the
+    input of the whole line.
+    """
+    return (
+        simple.depth > 0
+        or simple.before in PIPES
+        or simple.after in PIPES
+        or any(_is_input(item) for item in simple.redirects)
+    )
 
 
 def with_scripts(simple: Simple, *, fed: bool = False) -> Iterator[Simple]:
-    """The command itself, then the commands of the scripts it carries. ``fed`` says that its input may come from elsewhere in the line."""
+    """The command itself, then the commands of the scripts it carries. ``fed`` says that its input
+    may come from elsewhere in the line.
+    """
     yield simple
     programs = programs_of(simple)
     for index, program in enumerate(programs):
-        replaced = frozenset[str]().union(*(replaced_texts(outer.name, outer.operands) for outer in programs[:index]))
+        replaced = frozenset[str]().union(
+            *(replaced_texts(outer.name, outer.operands) for outer in programs[:index])
+        )
         for script in scripts_of(program, simple, fed=fed):
             text = _known(script, program)
             if any(mark in text for mark in replaced):
-                raise Unreadable(f"{program.name} gets a script that is known only when it runs; write sh -c '... \"$1\"' _ {{}}")
+                raise Unreadable(
+                    f"{program.name} gets a script that is known only when it runs; write sh -c"
+                    " '... \"$1\"' _ {}"
+                )
             inner = read(text, simple.depth + SCRIPT_DEPTH)
             if program.name in FILLING or program.name == "alias":
-                _refuse_open_end([last for command in inner[-1:] for last in programs_of(command)], program.name)
+                _refuse_open_end(
+                    [last for command in inner[-1:] for last in programs_of(command)], program.name
+                )
             yield from inner
 
 
@@ -113,12 +142,18 @@ def _known(script: Sequence[Word], program: Program) -> str:
 
 
 def is_pattern(simple: Simple) -> bool:
-    """Whether the words are a pattern of ``case``: they are compared, not run, and not looked up as files."""
-    return simple.after == ")" and (simple.before in CASE_ENDS or (simple.words[:1] != () and simple.words[0].source == "case"))
+    """Whether the words are a pattern of ``case``: they are compared, not run, and not looked up as
+    files.
+    """
+    return simple.after == ")" and (
+        simple.before in CASE_ENDS or (simple.words[:1] != () and simple.words[0].source == "case")
+    )
 
 
 def command_words(simple: Simple) -> tuple[Word, ...]:
-    """The words without leading grammar and assignments: the program first. Empty when no program is named."""
+    """The words without leading grammar and assignments: the program first. Empty when no program
+    is named.
+    """
     if is_pattern(simple):
         return ()
     words, index = simple.words, 0
@@ -134,7 +169,9 @@ def command_words(simple: Simple) -> tuple[Word, ...]:
 
 
 def _grammar_length(words: tuple[Word, ...]) -> int:
-    """How many words of grammar stand first: ``function name``, ``for x`` before ``do`` (else values follow), ``time -p``, or one."""
+    """How many words of grammar stand first: ``function name``, ``for x`` before ``do`` (else
+    values follow), ``time -p``, or one.
+    """
     first, second, third = (*(word.source for word in words), "", "")[:3]
     if first in NAMED_CLAUSES:
         return 2 if third in ("do", "{") else MAX_PIECES
@@ -163,7 +200,11 @@ def programs_of(simple: Simple) -> list[Program]:
 def _refuse_open_end(programs: Sequence[Program], filling: str) -> None:
     """``xargs env`` runs whatever it reads. A shell with its own script does not."""
     last = programs[-1] if programs else None
-    if last is not None and last.name in OPEN_ENDED and not (last.name in SHELLS and shell_call(last).script):
+    if (
+        last is not None
+        and last.name in OPEN_ENDED
+        and not (last.name in SHELLS and shell_call(last).script)
+    ):
         raise Unreadable(f"what {last.name} behind {filling} runs is known only when it runs")
 
 
@@ -223,7 +264,9 @@ class ShellCall:
 
 
 def shell_call(program: Program) -> ShellCall:
-    """The options of a shell, read one by one: ``-o`` and ``-O`` take a value each, also in a cluster and behind ``-c``."""
+    """The options of a shell, read one by one: ``-o`` and ``-O`` take a value each, also in a
+    cluster and behind ``-c``.
+    """
     letters, index = "", 0
     while index < len(program.operands):
         text = program.operands[index].literal or ""
@@ -239,7 +282,10 @@ def shell_call(program: Program) -> ShellCall:
     takes_script = "c" in letters
     more = len(program.operands) > index + 1
     if not takes_script and any(_may_be_option(word, more=more) for word in rest):
-        raise Unreadable(f'{program.name} gets an option or a script that is known only when it runs; write sh -- "$file"')
+        raise Unreadable(
+            f"{program.name} gets an option or a script that is known only when it runs; write sh"
+            ' -- "$file"'
+        )
     reads_input = not takes_script and ("s" in letters or not rest)
     return ShellCall(rest if takes_script else (), takes_script, reads_input)
 
@@ -264,7 +310,9 @@ def _shell_scripts(program: Program, simple: Simple, *, fed: bool) -> Iterator[S
     inputs = [redirect for redirect in simple.redirects if _is_input(redirect)]
     yield from ([redirect.body] for redirect in inputs if redirect.body is not None)
     if call.reads_input:
-        _refuse_unknown_file(program, [redirect.target for redirect in inputs if redirect.body is None])
+        _refuse_unknown_file(
+            program, [redirect.target for redirect in inputs if redirect.body is None]
+        )
         if any(redirect.operator == "<&" for redirect in inputs) or (fed and not inputs):
             raise Unreadable(f"{program.name} runs whatever comes out of a pipe")
 
@@ -305,13 +353,17 @@ class CommandBounds:
     def _program(self, word: Word) -> str | None:
         name = word.literal
         if name is None or "{}" in name:
-            return f"Command '{word.source:.120}' is known only when it runs, so it cannot be judged."
+            return (
+                f"Command '{word.source:.120}' is known only when it runs, so it cannot be judged."
+            )
         if not self.allowed or self._allows(name):
             return None
         return f"Command '{name:.120}' is not one of the allowed commands: {self.listed}."
 
     def _allows(self, name: str) -> bool:
-        """By name; by path only as listed or from a system directory, because ``./ls`` can be any program."""
+        """By name; by path only as listed or from a system directory, because ``./ls`` can be any
+        program.
+        """
         directory, _, base = name.rpartition("/")
         if name in self.allowed or (name == "[" and "test" in self.allowed):
             return True
@@ -320,17 +372,25 @@ class CommandBounds:
     def _steering(self, simple: Simple) -> str | None:
         for name in _set_names(simple):
             if name in STEERING_VARIABLES:
-                return f"Setting {name} changes which programs run; allowed commands: {self.listed}."
+                return (
+                    f"Setting {name} changes which programs run; allowed commands: {self.listed}."
+                )
         return None
 
 
 def _set_names(simple: Simple) -> Iterator[str | None]:
-    """Every variable that a command may set: by assignment, in a loop, as a default, or with ``read`` and the like."""
+    """Every variable that a command may set: by assignment, in a loop, as a default, or with
+    ``read`` and the like.
+    """
     sources = [word.source for word in simple.words]
-    yield from (following for word, following in itertools.pairwise(sources) if word in NAMED_CLAUSES)
+    yield from (
+        following for word, following in itertools.pairwise(sources) if word in NAMED_CLAUSES
+    )
     for word in simple.words:
         yield word.assigns
-        yield from (part.name for part in word.parts if isinstance(part, Variable) and gives_default(part))
+        yield from (
+            part.name for part in word.parts if isinstance(part, Variable) and gives_default(part)
+        )
     for program in programs_of(simple):
         for word in program.operands if program.name in SETTERS else ():
             yield from (word.literal or "").split("=")
@@ -341,5 +401,10 @@ def _refuse_hidden_options(program: Program, values: Values) -> None:
     if program.name not in COMMAND_OPTIONS and program.name not in SCRIPT_OPTIONS:
         return
     for word in program.operands:
-        if word.splits and any(piece.startswith("-") for text in texts_of(word, values) for piece in text.split()):
-            raise Unreadable(f"'{word.source:.80}' gives {program.name} an option by variable; write the option itself")
+        if word.splits and any(
+            piece.startswith("-") for text in texts_of(word, values) for piece in text.split()
+        ):
+            raise Unreadable(
+                f"'{word.source:.80}' gives {program.name} an option by variable; write the option"
+                " itself"
+            )

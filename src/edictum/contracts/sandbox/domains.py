@@ -1,11 +1,13 @@
 """Domains: which hosts a text names, and whether they are allowed.
 
-A host is brought to one form before it is matched: user information cut off, percent-decoded, lower case, no trailing dot,
-international names in their ASCII form, every spelling of an IP address (``2130706433``, ``0x7f.1``, ``[::ffff:7f00:1]``) as the
-usual one. What cannot be brought to that form, or what programs read in different ways, is ``Ambiguous`` and refused.
+A host is brought to one form before it is matched: user information cut off, percent-decoded, lower
+case, no trailing dot, international names in their ASCII form, every spelling of an IP address
+(``2130706433``, ``0x7f.1``, ``[::ffff:7f00:1]``) as the usual one. What cannot be brought to that
+form, or what programs read in different ways, is ``Ambiguous`` and refused.
 
-Where a host ends is read twice: as in a sentence (``see https://a.com, please``) and as a client reads it, for which everything up to
-the next ``/``, ``?`` or ``#`` belongs to the host, so that ``https://a.com;x@b.com/`` goes to ``b.com``.
+Where a host ends is read twice: as in a sentence (``see https://a.com, please``) and as a client
+reads it, for which everything up to the next ``/``, ``?`` or ``#`` belongs to the host, so that
+``https://a.com;x@b.com/`` goes to ``b.com``.
 """
 
 from __future__ import annotations
@@ -23,43 +25,52 @@ from edictum.contracts.sandbox.shell import names
 MAX_HOST = 253
 MAX_ADDRESS = 4096
 URL_KEYS = names(
-    "url urls uri uris href host hosts hostname domain domains endpoint base_url api_base server website proxy webhook "
-    "webhook_url callback_url origin"
+    "url urls uri uris href host hosts hostname domain domains endpoint base_url api_base server"
+    " website proxy webhook webhook_url callback_url origin"
 )
-# A name with one of these endings is a host; `main.py` and `notes.md` are files although .py and .md exist as countries.
+# A name with one of these endings is a host; `main.py` and `notes.md` are files although .py and
+# .md exist as countries.
 HOST_ENDINGS = names(
-    "com net org io dev ai app co edu gov mil int info biz xyz top site online shop club cloud tech me tv us uk "
-    "de fr nl eu ru cn jp kr in br au ca ch at be it es se no dk fi pl cz ua tr il za mx ar su "
-    "onion local localhost internal lan corp home arpa"
+    "com net org io dev ai app co edu gov mil int info biz xyz top site online shop club cloud tech"
+    " me tv us uk de fr nl eu ru cn jp kr in br au ca ch at be it es se no dk fi pl cz ua tr il za"
+    " mx ar su onion local localhost internal lan corp home arpa"
 )
-# Programs that connect to what they are given, by the operands that are addresses there even without a dot:
-# every one, the first one, or those with a colon.
+# Programs that connect to what they are given, by the operands that are addresses there even
+# without a dot: every one, the first one, or those with a colon.
 ADDRESSES: dict[str, str] = {
     **dict.fromkeys(names("curl wget aria2c lynx links w3m elinks nmap"), "every"),
     **dict.fromkeys(
-        names("ssh mosh sftp ftp telnet rlogin tftp nc ncat netcat ping ping6 dig nslookup host whois traceroute mtr"), "first"
+        names(
+            "ssh mosh sftp ftp telnet rlogin tftp nc ncat netcat ping ping6 dig nslookup host whois"
+            " traceroute mtr"
+        ),
+        "first",
     ),
     **dict.fromkeys(names("scp rsync"), "colon"),
 }
-# Options that take a value, for the programs whose values look most like a host. Every short one must be here: a missing letter would
-# make the word behind a cluster such as -so its value.
+# Options that take a value, for the programs whose values look most like a host. Every short one
+# must be here: a missing letter would make the word behind a cluster such as -so its value.
 VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "curl": names(
-        "-A -b -c -C -d -D -e -E -F -H -K -m -o -P -Q -r -t -T -u -U -w -x -X -y -Y -z --output --data --data-raw --data-binary "
-        "--data-urlencode --json --header --user --request --cookie --cookie-jar --form --form-string --upload-file --user-agent --referer "
-        "--write-out --max-time --connect-timeout --retry --retry-delay --retry-max-time --max-redirs --max-filesize --limit-rate "
-        "--speed-time --speed-limit --keepalive-time --parallel-max --rate --proxy-user --cert --key --cacert --capath --config "
-        "--continue-at --range --dump-header --output-dir --ciphers --tls-max --proto --noproxy --oauth2-bearer --stderr --trace "
-        "--trace-ascii --etag-save --etag-compare"
+        "-A -b -c -C -d -D -e -E -F -H -K -m -o -P -Q -r -t -T -u -U -w -x -X -y -Y -z --output"
+        " --data --data-raw --data-binary --data-urlencode --json --header --user --request"
+        " --cookie --cookie-jar --form --form-string --upload-file --user-agent --referer"
+        " --write-out --max-time --connect-timeout --retry --retry-delay --retry-max-time"
+        " --max-redirs --max-filesize --limit-rate --speed-time --speed-limit --keepalive-time"
+        " --parallel-max --rate --proxy-user --cert --key --cacert --capath --config --continue-at"
+        " --range --dump-header --output-dir --ciphers --tls-max --proto --noproxy --oauth2-bearer"
+        " --stderr --trace --trace-ascii --etag-save --etag-compare"
     ),
     "wget": names(
-        "-a -A -B -D -e -i -I -l -o -O -P -Q -R -t -T -U -w -X --output-document --output-file --directory-prefix --user-agent --header "
-        "--post-data --post-file --tries --timeout --wait --level --quota --limit-rate --user --password --accept --reject --input-file"
+        "-a -A -B -D -e -i -I -l -o -O -P -Q -R -t -T -U -w -X --output-document --output-file"
+        " --directory-prefix --user-agent --header --post-data --post-file --tries --timeout --wait"
+        " --level --quota --limit-rate --user --password --accept --reject --input-file"
     ),
     "ssh": names("-B -b -c -D -E -e -F -I -i -J -L -l -m -O -o -P -p -Q -R -S -W -w"),
     "scp": names("-c -D -F -i -J -l -o -P -S -X"),
     "rsync": names(
-        "-e -f -B -M -T --rsh --exclude --include --exclude-from --include-from --files-from --filter --bwlimit --port --timeout"
+        "-e -f -B -M -T --rsh --exclude --include --exclude-from --include-from --files-from"
+        " --filter --bwlimit --port --timeout"
     ),
     "nc": names("-e -g -G -i -I -m -M -O -P -p -q -s -T -V -w -W -X -x"),
     "ping": names("-c -F -I -i -l -M -m -p -Q -S -s -T -t -W -w"),
@@ -67,7 +78,9 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
 }
 # Options of these programs whose value is a host after all.
 HOST_OPTIONS: dict[str, frozenset[str]] = {
-    "curl": names("-x --proxy --preproxy --url --socks4 --socks4a --socks5 --socks5-hostname --doh-url"),
+    "curl": names(
+        "-x --proxy --preproxy --url --socks4 --socks4a --socks5 --socks5-hostname --doh-url"
+    ),
     "ssh": names("-J -W"),
     "scp": names("-J"),
     "nc": names("-x"),
@@ -79,14 +92,20 @@ _SLASHES = re.compile(r"[/\\]{2,}")
 _LOOSE_URL = re.compile(r"(?<![\w+.-])(?:https?|wss?|ftp):(?![/\\]{2})[/\\]?(?=\S)", re.IGNORECASE)
 _AUTHORITY = re.compile(r"[^/?#\s\"'<>|;,)}`\\]{0,512}")
 _MAX_REST = 2048
-# What a client takes for the authority: by the character before the address, which may say where it ends.
+# What a client takes for the authority: by the character before the address, which may say where it
+# ends.
 _REST_IN_TEXT = re.compile(rf"[^/?#\s]{{0,{_MAX_REST}}}")
 _REST_ALONE = re.compile(rf"(?:(?!\s{{1,8}}\w+:[/\\])[^/?#]){{0,{_MAX_REST}}}")
-_REST_INSIDE = {pair[0]: re.compile(rf"[^/?#{re.escape(pair[1])}]{{0,{_MAX_REST}}}") for pair in ('""', "''", "``", "()", "<>", "[]", "{}")}
+_REST_INSIDE = {
+    pair[0]: re.compile(rf"[^/?#{re.escape(pair[1])}]{{0,{_MAX_REST}}}")
+    for pair in ('""', "''", "``", "()", "<>", "[]", "{}")
+}
 _DROPPED = re.compile(r"[\t\r\n]+")  # clients drop them, wherever they stand
 _IGNORED = re.compile(r"[\x00-\x20]*")  # what clients drop before an address
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,63}:\Z")
-_STARTS_AS_URL = re.compile(r"[A-Za-z][A-Za-z0-9+-]{0,31}:[/\\]{2}|[/\\]{2}|(?:https?|wss?|ftp|file):", re.IGNORECASE)
+_STARTS_AS_URL = re.compile(
+    r"[A-Za-z][A-Za-z0-9+-]{0,31}:[/\\]{2}|[/\\]{2}|(?:https?|wss?|ftp|file):", re.IGNORECASE
+)
 _WHOLE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+-]{0,31}:[/\\]{2}[^\s\"'`<>,;)|]*")
 _SECOND_HOST = re.compile(r"[^:/?#\[\]]*:(?:\d+:|:[^:/?#]*:)")
 _SCP_FORM = re.compile(r"[^\s:/{}]{1,512}:(?!//)")
@@ -124,7 +143,9 @@ def normal_host(host: str) -> str:
 
 
 def _ascii_name(text: str) -> str:
-    """International labels in their ASCII form. Underscores and long labels, which that form forbids, stay when plain."""
+    """International labels in their ASCII form. Underscores and long labels, which that form
+    forbids, stay when plain.
+    """
     if text.isascii():
         return text
     try:
@@ -148,7 +169,9 @@ def _address(text: str) -> str | None:
     last_room = 256 ** (5 - len(numbers))
     if any(number > 255 for number in numbers[:-1]) or numbers[-1] >= last_room:
         raise Ambiguous(text)
-    value = numbers[-1] + sum(number << (24 - 8 * index) for index, number in enumerate(numbers[:-1]))
+    value = numbers[-1] + sum(
+        number << (24 - 8 * index) for index, number in enumerate(numbers[:-1])
+    )
     return str(ipaddress.IPv4Address(value))
 
 
@@ -169,7 +192,9 @@ def hosts_in(text: str) -> Iterator[str]:
         if before == ":" and not _is_file_scheme(text, found.start()):
             yield from _authority_host(text, found.end())
         elif before in _BEFORE_ADDRESS:
-            yield from (host for host in _authority_host(text, found.end()) if looks_like_host(host))
+            yield from (
+                host for host in _authority_host(text, found.end()) if looks_like_host(host)
+            )
     for found in _LOOSE_URL.finditer(text):
         yield from _authority_host(text, found.end())
     yield from _SOCKET_FILE.findall(text)
@@ -180,7 +205,9 @@ def _is_file_scheme(text: str, slashes: int) -> bool:
 
 
 def _authority_host(text: str, start: int) -> Iterator[str]:
-    """The host of the authority that starts here: behind the last @, without the port; in both readings."""
+    """The host of the authority that starts here: behind the last @, without the port; in both
+    readings.
+    """
     found = _AUTHORITY.match(text, start)
     authority = found.group() if found else ""
     if len(authority) == 512 or text.startswith("\\", start + len(authority)):
@@ -217,7 +244,9 @@ def _as_a_client(text: str, start: int) -> str:
 
 
 def bare_hosts(text: str) -> Iterator[str]:
-    """The hosts that a text without scheme looks like naming, such as ``evil.com/x`` or ``user@10.0.0.1:22``."""
+    """The hosts that a text without scheme looks like naming, such as ``evil.com/x`` or
+    ``user@10.0.0.1:22``.
+    """
     for piece in _PIECES.split(text):
         found = _BARE.match(piece) if len(piece) <= MAX_ADDRESS else None
         if found and looks_like_host(found.group(1)):
@@ -225,7 +254,8 @@ def bare_hosts(text: str) -> Iterator[str]:
 
 
 def sure_host(text: str, *, alone: bool = True) -> Iterator[str]:
-    """The host of a text that must be an address; it cannot be read when it names none and no other host stands in it.
+    """The host of a text that must be an address; it cannot be read when it names none and no other
+    host stands in it.
 
     Nor can it when it names two, as ``a.com:443:b.com:443`` does.
     """
@@ -241,13 +271,17 @@ def sure_host(text: str, *, alone: bool = True) -> Iterator[str]:
 
 
 def named_addresses(text: str) -> Iterator[str]:
-    """What must be an address because of what stands before it: ``https_proxy=a``, ``-oProxyJump=a``."""
+    """What must be an address because of what stands before it: ``https_proxy=a``,
+    ``-oProxyJump=a``.
+    """
     if found := _NAMED_HOST.match(text):
         yield found.group(1).strip()
 
 
 def address_operands(program: Program) -> dict[int, int]:
-    """The operands of a program that it connects to: their positions, and where in the word the address begins."""
+    """The operands of a program that it connects to: their positions, and where in the word the
+    address begins.
+    """
     texts = [word.literal if word.literal is not None else word.source for word in program.operands]
     if program.name == "git":
         return dict.fromkeys(_git_addresses(texts), 0)
@@ -257,16 +291,28 @@ def address_operands(program: Program) -> dict[int, int]:
     hosts = HOST_OPTIONS.get(program.name, frozenset())
     values = list(values_in(texts, VALUE_OPTIONS.get(program.name, frozenset()) | hosts))
     found = {value.index: value.at for value in values if value.option in hosts}
-    operands = [value.index for value in values if not value.option and texts[value.index][:1] not in ("-", "+")]
-    return found | dict.fromkeys(_connected(program.name, which, operands, texts), 0) | _servers(program.name, operands, texts)
+    operands = [
+        value.index
+        for value in values
+        if not value.option and texts[value.index][:1] not in ("-", "+")
+    ]
+    return (
+        found
+        | dict.fromkeys(_connected(program.name, which, operands, texts), 0)
+        | _servers(program.name, operands, texts)
+    )
 
 
 def _connected(name: str, which: str, operands: list[int], texts: list[str]) -> Iterator[int]:
-    """Which operands are addresses. Where the options are not known, the word behind one may be its value, and the next one the host."""
+    """Which operands are addresses. Where the options are not known, the word behind one may be its
+    value, and the next one the host.
+    """
     for index in operands:
         if texts[index].startswith("@"):
             continue
-        follows_option = index > 0 and texts[index - 1].startswith("-") and name not in VALUE_OPTIONS
+        follows_option = (
+            index > 0 and texts[index - 1].startswith("-") and name not in VALUE_OPTIONS
+        )
         if which == "colon" and ":" not in texts[index]:
             continue
         if not (texts[index].isdigit() and (follows_option or _listens(name, texts))):
@@ -277,7 +323,9 @@ def _connected(name: str, which: str, operands: list[int], texts: list[str]) -> 
 
 def _listens(name: str, texts: list[str]) -> bool:
     """``nc -l 8080`` waits at a port."""
-    return name in ("nc", "ncat", "netcat") and any(text[:1] == "-" and "l" in text for text in texts)
+    return name in ("nc", "ncat", "netcat") and any(
+        text[:1] == "-" and "l" in text for text in texts
+    )
 
 
 def _servers(name: str, operands: list[int], texts: list[str]) -> dict[int, int]:
@@ -286,8 +334,14 @@ def _servers(name: str, operands: list[int], texts: list[str]) -> dict[int, int]
 
 
 def _git_addresses(texts: list[str]) -> Iterator[int]:
-    """``ann@host:path`` anywhere; ``host:path`` where a remote is named: the first operand, since refspecs have a colon as well."""
-    operands = [value.index for value in values_in(texts, names("-C -c --git-dir --work-tree --namespace")) if not value.option]
+    """``ann@host:path`` anywhere; ``host:path`` where a remote is named: the first operand, since
+    refspecs have a colon as well.
+    """
+    operands = [
+        value.index
+        for value in values_in(texts, names("-C -c --git-dir --work-tree --namespace"))
+        if not value.option
+    ]
     remote = bool(operands) and texts[operands[0]] in GIT_REMOTES
     every = remote and texts[operands[0]] not in ("fetch", "pull", "push")
     for place, index in enumerate(operands[1:]):
@@ -299,9 +353,17 @@ def _git_addresses(texts: list[str]) -> Iterator[int]:
 def looks_like_host(host: str) -> bool:
     text = unquote(host).rstrip(".").lower()
     parts = text.split(".")
-    if text == "localhost" or (text.startswith("[") and ":" in text) or (len(parts) == 4 and all(_NUMBER.match(part) for part in parts)):
+    if (
+        text == "localhost"
+        or (text.startswith("[") and ":" in text)
+        or (len(parts) == 4 and all(_NUMBER.match(part) for part in parts))
+    ):
         return True
-    return len(parts) > 1 and all(parts) and (parts[-1] in HOST_ENDINGS or not parts[-1].isascii() or parts[-1].startswith("xn--"))
+    return (
+        len(parts) > 1
+        and all(parts)
+        and (parts[-1] in HOST_ENDINGS or not parts[-1].isascii() or parts[-1].startswith("xn--"))
+    )
 
 
 class DomainBounds:
@@ -317,14 +379,21 @@ class DomainBounds:
         return bool(self.allowed or self.forbidden)
 
     def text(self, text: str, *, sure: bool = False) -> str | None:
-        """The violation of any host that a text names; ``sure`` when the text is known to be an address."""
+        """The violation of any host that a text names; ``sure`` when the text is known to be an
+        address.
+        """
         try:
             hosts = [*hosts_in(text), *bare_hosts(_WHOLE_URL.sub(" ", text))]
             for address in (*((text.strip(),) if sure else ()), *named_addresses(text)):
                 hosts += sure_host(address, alone=not hosts)
-            return next((problem for host in hosts if (problem := self.host(normal_host(host)))), None)
+            return next(
+                (problem for host in hosts if (problem := self.host(normal_host(host)))), None
+            )
         except Ambiguous as error:
-            return f"Domain {str(error)!r:.200} can be read in more than one way, so it cannot be judged."
+            return (
+                f"Domain {str(error)!r:.200} can be read in more than one way, so it cannot be"
+                " judged."
+            )
 
     def host(self, host: str) -> str | None:
         for pattern in self.forbidden:
@@ -336,10 +405,15 @@ class DomainBounds:
 
 
 def _pattern(pattern: str) -> str:
-    """A pattern in the form of the hosts it is compared with: lower case, international labels in ASCII."""
+    """A pattern in the form of the hosts it is compared with: lower case, international labels in
+    ASCII.
+    """
     text = pattern.strip().rstrip(".").lower()
     if "" in text.split("."):
-        raise Ambiguous(f"'{pattern}' has an empty label, which no host has; write '*.{text.lstrip('.')}' for all hosts below a domain")
+        raise Ambiguous(
+            f"'{pattern}' has an empty label, which no host has; write '*.{text.lstrip('.')}' for"
+            " all hosts below a domain"
+        )
     if not set("/@\\?# ").isdisjoint(text.replace("?", "")):
         raise Ambiguous(f"'{pattern}' is more than a host name")
     if not set("*?[").isdisjoint(text):

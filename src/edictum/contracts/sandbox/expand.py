@@ -1,7 +1,9 @@
-"""Expanding words: what a word of a command line may become once variables and braces are filled in.
+"""Expanding words: what a word of a command line may become once variables and braces are filled
+in.
 
-Values come from the assignments of the same line, then from the environment (the tool is usually a child of this process);
-a variable that neither knows is empty, as in a shell, so that ``$UNSET/etc`` is judged as ``/etc``.
+Values come from the assignments of the same line, then from the environment (the tool is usually a
+child of this process); a variable that neither knows is empty, as in a shell, so that
+``$UNSET/etc`` is judged as ``/etc``.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ MAX_VALUES = 256
 MAX_BRACED = 8192
 MAX_TRIMMED = 1024
 MAX_CHARACTERS = 1_000_000  # of all values together: `b=$a$a; c=$b$b; ...` doubles at each step
-ROUNDS = 3  # how often a loop or a function is followed: two steps make ".." of dots, the third one shows
+# how often a loop or a function is followed: two steps make ".." of dots, the third one shows
+ROUNDS = 3
 Values = Mapping[str, tuple[str, ...]]
 
 _INNER_BRACES = re.compile(r"\{([^{},]*,[^{}]*)\}")
@@ -32,22 +35,38 @@ _DEFAULT_OPERATORS = (":-", ":=", ":+", ":?", "-", "=", "+", "?")
 _REPEATING = frozenset({"for", "while", "until", "select", "function", "do", "{"})
 # What paths are cut at anyway, so that it does no harm when a shell splits words there as well.
 _HARMLESS_SEPARATORS = frozenset(" \t\n,:;=|&@!#")
-_SEPARATORS = "IFS makes a shell split words at characters that belong to them; write 'IFS=, read' or leave it out"
+_SEPARATORS = (
+    "IFS makes a shell split words at characters that belong to them; write 'IFS=, read' or leave"
+    " it out"
+)
 # Programs of the shell that set the variables they are given by name.
-SETTERS = frozenset({"read", "mapfile", "readarray", "printf", "getopts", "declare", "typeset", "local", "let"})
+SETTERS = frozenset(
+    {"read", "mapfile", "readarray", "printf", "getopts", "declare", "typeset", "local", "let"}
+)
 _SUBSCRIPT_SIGN = re.compile(r"\w\[|[\[\]`]|\$\(")
 # Commands whose output is a directory that is known beforehand.
-_KNOWN_OUTPUT = {"pwd": "PWD", "pwd -P": "PWD", "pwd -L": "PWD", "git rev-parse --show-toplevel": "PWD"}
+_KNOWN_OUTPUT = {
+    "pwd": "PWD",
+    "pwd -P": "PWD",
+    "pwd -L": "PWD",
+    "git rev-parse --show-toplevel": "PWD",
+}
 
 
 def assigned(commands: Iterable[Simple], cwd: str) -> dict[str, tuple[str, ...]]:
     """Every value that the commands give to a variable, with what a shell always knows."""
-    values: dict[str, tuple[str, ...]] = {"HOME": (os.path.expanduser("~"),), "PWD": (cwd,), "IFS": (" ",)}
+    values: dict[str, tuple[str, ...]] = {
+        "HOME": (os.path.expanduser("~"),),
+        "PWD": (cwd,),
+        "IFS": (" ",),
+    }
     every = list(commands)
     repeats = any(word.source in _REPEATING for simple in every for word in simple.words)
     for simple in itertools.chain.from_iterable([every] * (ROUNDS if repeats else 1)):
         _refuse_hidden_commands(word.literal for word in simple.words)
-        if any(word.literal == "IFS" for word in simple.words) and any(word.source in SETTERS for word in simple.words):
+        if any(word.literal == "IFS" for word in simple.words) and any(
+            word.source in SETTERS for word in simple.words
+        ):
             raise Unreadable(_SEPARATORS)
         for name, texts in _settings(simple, values):
             _refuse_hidden_commands(texts)
@@ -67,11 +86,15 @@ def _with(old: tuple[str, ...], new: Iterable[str], name: str) -> tuple[str, ...
 def _refuse_hidden_commands(texts: Iterable[str | None]) -> None:
     for text in texts:
         if text and _runs_in_subscript(text):
-            raise Unreadable(f"bash runs the command in '{text:.80}' where it computes with that text")
+            raise Unreadable(
+                f"bash runs the command in '{text:.80}' where it computes with that text"
+            )
 
 
 def _runs_in_subscript(text: str) -> bool:
-    """Whether it holds ``a[$(...)]``, which bash runs where it computes: in $((x)), [[ x -eq 0 ]], printf -v x, ${a[x]}."""
+    """Whether it holds ``a[$(...)]``, which bash runs where it computes: in $((x)), [[ x -eq 0 ]],
+    printf -v x, ${a[x]}.
+    """
     depth = 0
     for sign in _SUBSCRIPT_SIGN.findall(text):
         if sign in ("`", "$("):
@@ -87,7 +110,11 @@ def _settings(simple: Simple, values: Values) -> Iterator[tuple[str, list[str]]]
         if (name := word.assigns) is not None:
             texts = [text.partition("=") for text in texts_of(word, values)]
             before = values.get(name) or (os.environ.get(name, ""),)
-            found = [old + new for left, _, new in texts for old in (before if left.endswith("+") else ("",))]
+            found = [
+                old + new
+                for left, _, new in texts
+                for old in (before if left.endswith("+") else ("",))
+            ]
             if "=(" in word.source:
                 found += [element for text in found for element in text.split()]
             _refuse_separators(name, found, word, simple)
@@ -110,10 +137,14 @@ def gives_default(variable: Variable) -> bool:
 
 
 def _refuse_separators(name: str, texts: Iterable[str], word: Word, simple: Simple) -> None:
-    """Only ``IFS=x read`` may split at any character: it splits what it reads, not the words of the line."""
+    """Only ``IFS=x read`` may split at any character: it splits what it reads, not the words of the
+    line.
+    """
     if name != "IFS" or any(inner.source == "read" for inner in simple.words):
         return
-    if any(isinstance(part, Output) for part in word.parts) or not _HARMLESS_SEPARATORS.issuperset("".join(texts)):
+    if any(isinstance(part, Output) for part in word.parts) or not _HARMLESS_SEPARATORS.issuperset(
+        "".join(texts)
+    ):
         raise Unreadable(_SEPARATORS)
 
 
@@ -122,13 +153,20 @@ def texts_of(word: Word, values: Values) -> list[str]:
     if (literal := word.literal) is not None:
         return list(braces(literal)) if word.expands else [literal]
     choices = [_part_texts(part, values) for part in word.parts]
-    if math.prod(map(len, choices)) * sum(max(map(len, texts)) for texts in choices) > MAX_CHARACTERS:
+    if (
+        math.prod(map(len, choices)) * sum(max(map(len, texts)) for texts in choices)
+        > MAX_CHARACTERS
+    ):
         raise Unreadable(f"'{word.source:.120}' can become too much text")
     joined = itertools.islice(itertools.product(*choices), MAX_VALUES + 1)
     texts = list(dict.fromkeys("".join(pieces) for pieces in joined))
     if len(texts) > MAX_VALUES:
         raise Unreadable(f"'{word.source:.120}' can become more than {MAX_VALUES} different words")
-    return [text for joined_text in texts for text in (braces(joined_text) if word.expands else (joined_text,))]
+    return [
+        text
+        for joined_text in texts
+        for text in (braces(joined_text) if word.expands else (joined_text,))
+    ]
 
 
 def _part_texts(part: Part, values: Values) -> tuple[str, ...]:
@@ -167,7 +205,9 @@ def _of_environment(variable: Variable) -> str:
 
 
 def _refuse_unknown_pattern(variable: Variable, operand: str) -> None:
-    """A pattern must be known as it is written: an output is not, and a quote or a variable changes what its characters mean."""
+    """A pattern must be known as it is written: an output is not, and a quote or a variable changes
+    what its characters mean.
+    """
     if operand[:1] not in _CHANGING or (operand[0] == "[" and operand.endswith("]")):
         return
     if all(isinstance(part, Text) and not part.quoted for part in variable.operand):
@@ -245,4 +285,6 @@ def braces(text: str) -> Iterator[str]:
         made += len(choices)
         if made > MAX_VALUES or len(text) > MAX_BRACED:
             raise Unreadable(f"the braces in '{text:.120}' make too many words")
-        waiting += [current[: found.start()] + choice + current[found.end() :] for choice in choices]
+        waiting += [
+            current[: found.start()] + choice + current[found.end() :] for choice in choices
+        ]

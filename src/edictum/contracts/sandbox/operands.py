@@ -1,11 +1,13 @@
 """Operands: which words of a program are text and not paths.
 
-``grep /api src`` looks for ``/api`` and ``cut -d/ -f2`` cuts at slashes. Only words that the program never opens are left
-out, and only where its options leave no doubt. Scripts of ``sed`` and ``awk`` are programs themselves: what a reading or writing command
-names, or what stands in quotes, is a path; an address like ``/start/`` is not.
+``grep /api src`` looks for ``/api`` and ``cut -d/ -f2`` cuts at slashes. Only words that the
+program never opens are left out, and only where its options leave no doubt. Scripts of ``sed`` and
+``awk`` are programs themselves: what a reading or writing command names, or what stands in quotes,
+is a path; an address like ``/start/`` is not.
 
-A cluster such as ``-rne`` is trusted only when every letter before the last is known to take no value: ``sort -Tt`` works in the directory
-``t``, and the word behind it is a file. Behind the first operand, options are trusted only where the program itself knows them there.
+A cluster such as ``-rne`` is trusted only when every letter before the last is known to take no
+value: ``sort -Tt`` works in the directory ``t``, and the word behind it is a file. Behind the first
+operand, options are trusted only where the program itself knows them there.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from edictum.contracts.sandbox.options import values_in
 from edictum.contracts.sandbox.shell import names
 
 Script = Callable[[str], Iterator[str]]
-_SED_FILE = re.compile(r"(?:^|[\d$;{}\s!])[rRwW]\s*([/~.][^\s;}]*)|[^\w\s][rRwW]\s+([^\s;}]+)|(?:^|[\d$;{}\n])e\s([^\n]*)")
+_SED_FILE = re.compile(
+    r"(?:^|[\d$;{}\s!])[rRwW]\s*([/~.][^\s;}]*)|[^\w\s][rRwW]\s+([^\s;}]+)|(?:^|[\d$;{}\n])e\s([^\n]*)"
+)
 _SED_ADDRESS_FILE = re.compile(r"^[/\\].*?/[rRwW](/[^\s;}]*)")
 _QUOTED = re.compile(r'"([^"]*)"')
 
@@ -32,7 +36,9 @@ def _sed_paths(script: str) -> Iterator[str]:
 
 
 def _awk_paths(script: str) -> Iterator[str]:
-    """Every string: files are opened and commands are run by string only. A lone slash is what lines are split at."""
+    """Every string: files are opened and commands are run by string only. A lone slash is what
+    lines are split at.
+    """
     return (text for text in _QUOTED.findall(script) if text != "/")
 
 
@@ -44,9 +50,11 @@ def no_paths(script: str) -> Iterator[str]:
 class Grammar:
     """Where a program takes text.
 
-    ``texts`` are options whose value is text. With ``first``, so is the first operand, unless one of the options in ``instead`` is given;
-    ``valued`` options take a value that is not that operand. ``every`` operand can be text. ``paths`` finds the paths in such a text.
-    ``flags`` are the letters that take no value. ``mixed`` programs know options behind operands whatever the environment says.
+    ``texts`` are options whose value is text. With ``first``, so is the first operand, unless one
+    of the options in ``instead`` is given; ``valued`` options take a value that is not that
+    operand. ``every`` operand can be text. ``paths`` finds the paths in such a text. ``flags`` are
+    the letters that take no value. ``mixed`` programs know options behind operands whatever the
+    environment says.
     """
 
     texts: frozenset[str] = frozenset()
@@ -70,18 +78,28 @@ def _grammar(
     flags: str = "",
     mixed: bool = False,
 ) -> Grammar:
-    return Grammar(names(texts), first, names(valued), names(instead), every, paths, frozenset(flags), mixed)
+    return Grammar(
+        names(texts), first, names(valued), names(instead), every, paths, frozenset(flags), mixed
+    )
 
 
 _GREP = _grammar(
     "-e --regexp",
     first=True,
-    valued="-A -B -C -m -d -D -f --file --include --exclude --exclude-dir --exclude-from --max-count --after-context --before-context "
-    "--context --label --binary-files --directories --devices",
+    valued=(
+        "-A -B -C -m -d -D -f --file --include --exclude --exclude-dir --exclude-from --max-count"
+        " --after-context --before-context --context --label --binary-files --directories --devices"
+    ),
     instead="-e --regexp -f --file",
     flags="EFGPHILTUVZabchilnoqRrsuvwxyz",
 )
-_AWK = _grammar("-F --field-separator", first=True, valued="-v", instead="-f --file -e --source -E --exec -i --include", paths=_awk_paths)
+_AWK = _grammar(
+    "-F --field-separator",
+    first=True,
+    valued="-v",
+    instead="-f --file -e --source -E --exec -i --include",
+    paths=_awk_paths,
+)
 GRAMMARS: dict[str, Grammar] = {
     "grep": _GREP,
     "egrep": _GREP,
@@ -94,7 +112,14 @@ GRAMMARS: dict[str, Grammar] = {
         flags="FHILNPSUVaclhinopqsuvwxz0",
         mixed=True,
     ),
-    "sed": _grammar("-e --expression", first=True, valued="-l", instead="-e --expression -f --file", paths=_sed_paths, flags="nErsuz"),
+    "sed": _grammar(
+        "-e --expression",
+        first=True,
+        valued="-l",
+        instead="-e --expression -f --file",
+        paths=_sed_paths,
+        flags="nErsuz",
+    ),
     "awk": _AWK,
     "gawk": _AWK,
     "mawk": _AWK,
@@ -108,13 +133,18 @@ GRAMMARS: dict[str, Grammar] = {
     "git": _grammar("-m --message", flags="anpqsv", mixed=True),
     "gh": _grammar("-t --title -b --body --notes", mixed=True),
     "curl": _grammar(
-        "-H --header -d --data --data-raw --json -A --user-agent -e --referer", flags="012346#BafgGIijJkLlMnNOpqRsSvVZ", mixed=True
+        "-H --header -d --data --data-raw --json -A --user-agent -e --referer",
+        flags="012346#BafgGIijJkLlMnNOpqRsSvVZ",
+        mixed=True,
     ),
 }
-# Where an option's first letter takes all the rest of its word, so that `-Isrc/x` is `src/x` and never `/x`.
+# Where an option's first letter takes all the rest of its word, so that `-Isrc/x` is `src/x` and
+# never `/x`.
 _COMPILER = frozenset("ILDBFUWfilmo")
 ONE_LETTER: dict[str, frozenset[str]] = {
-    **dict.fromkeys(names("cc gcc g++ c++ clang clang++ cpp ld gfortran rustc nasm protoc swiftc"), _COMPILER),
+    **dict.fromkeys(
+        names("cc gcc g++ c++ clang clang++ cpp ld gfortran rustc nasm protoc swiftc"), _COMPILER
+    ),
     **dict.fromkeys(names("make gmake ninja"), frozenset("CIfoW")),
     "cmake": frozenset("ABCDGS"),
     "perl": frozenset("I"),
@@ -132,18 +162,26 @@ _GIT_VALUED = names("-C -c --git-dir --work-tree --namespace")
 
 
 def text_operands(program: Program) -> dict[int, Script]:
-    """The positions of operands that are text, each with the function that finds the paths inside it."""
+    """The positions of operands that are text, each with the function that finds the paths inside
+    it.
+    """
     grammar = GRAMMARS.get(program.name)
     if grammar is None:
         return {}
     texts = [word.literal if word.literal is not None else word.source for word in program.operands]
     behind = _git_command(texts) if program.name == "git" else 0
     found = {index + behind: grammar.paths for index in _positions(grammar, texts[behind:])}
-    return {index: paths for index, paths in found.items() if not _opened_after_all(program.name, texts, index)}
+    return {
+        index: paths
+        for index, paths in found.items()
+        if not _opened_after_all(program.name, texts, index)
+    }
 
 
 def _opened_after_all(name: str, texts: list[str], index: int) -> bool:
-    """``curl -d @file`` and ``-H @file`` read the file; a script of awk can open what ``-F`` gives it, unless that is a mere separator."""
+    """``curl -d @file`` and ``-H @file`` read the file; a script of awk can open what ``-F`` gives
+    it, unless that is a mere separator.
+    """
     if name == "curl":
         return "@" in texts[index]
     is_separator = texts[index].startswith("-F") or (index > 0 and texts[index - 1] == "-F")
@@ -152,7 +190,9 @@ def _opened_after_all(name: str, texts: list[str], index: int) -> bool:
 
 def _git_command(texts: list[str]) -> int:
     """Where the command begins whose ``-m`` is a message; behind the end when there is none."""
-    first = next((value.index for value in values_in(texts, _GIT_VALUED) if not value.option), len(texts))
+    first = next(
+        (value.index for value in values_in(texts, _GIT_VALUED) if not value.option), len(texts)
+    )
     return first if first < len(texts) and texts[first] in GIT_MESSAGES else len(texts)
 
 
@@ -184,7 +224,9 @@ def _positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
 
 
 def _option(text: str, grammar: Grammar) -> str:
-    """The option that takes the next word: the word itself, or the last letter of a cluster such as ``-am``."""
+    """The option that takes the next word: the word itself, or the last letter of a cluster such as
+    ``-am``.
+    """
     if text[:2] == "--" or len(text) == 2:
         return text
     return f"-{text[-1]}" if grammar.flags.issuperset(text[1:-1]) else ""
@@ -192,11 +234,15 @@ def _option(text: str, grammar: Grammar) -> str:
 
 def _attached(text: str, texts: frozenset[str]) -> bool:
     """``-d/`` and ``--delimiter=/``."""
-    return (len(text) > 2 and text[:2] in texts) or ("=" in text and text.partition("=")[0] in texts)
+    return (len(text) > 2 and text[:2] in texts) or (
+        "=" in text and text.partition("=")[0] in texts
+    )
 
 
 def _gives(text: str, options: frozenset[str]) -> bool:
-    """Whether a word may give one of the options: also shortened, attached, or in a cluster. When in doubt, yes."""
+    """Whether a word may give one of the options: also shortened, attached, or in a cluster. When
+    in doubt, yes.
+    """
     if text.startswith("--"):
         name = text.partition("=")[0]
         return any(option.startswith(name) for option in options if len(name) > 2)

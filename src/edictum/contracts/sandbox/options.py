@@ -1,7 +1,8 @@
 """Options: which words of a program are values of its options, and which are operands.
 
-Read as ``getopt`` does: in a cluster such as ``-sSLo`` the first letter that takes a value takes the rest of the word, or, when it stands
-last, the next word. The options that take a value must be known for that; a missing one would make an operand of its value.
+Read as ``getopt`` does: in a cluster such as ``-sSLo`` the first letter that takes a value takes
+the rest of the word, or, when it stands last, the next word. The options that take a value must be
+known for that; a missing one would make an operand of its value.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of an option, or with an empty ``option`` an operand; it begins in the word ``index`` at the character ``at``."""
+    """A value of an option, or with an empty ``option`` an operand; it begins in the word ``index``
+    at the character ``at``.
+    """
 
     index: int
     option: str = ""
@@ -37,7 +40,9 @@ def values_in(texts: Sequence[str], valued: frozenset[str]) -> Iterator[Value]:
 
 
 def attached(index: int, text: str, valued: frozenset[str]) -> Value | None:
-    """The value in the same word: ``--name=value``, ``-nvalue``, or behind other letters ``-xvnvalue``."""
+    """The value in the same word: ``--name=value``, ``-nvalue``, or behind other letters
+    ``-xvnvalue``.
+    """
     if text.startswith("--"):
         name, sign, _ = text.partition("=")
         return Value(index, name, len(name) + 1) if sign else None

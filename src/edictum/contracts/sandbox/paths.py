@@ -1,12 +1,15 @@
 """Paths: which paths a text names, and whether they lie inside the bounds.
 
-A text is cut at the characters that may stand around a path (blanks, quotes, brackets, ``= : , @ < > | ; &``). Every piece that
-begins with ``/`` or ``~`` or climbs with ``..`` names a path; the text as a whole is a path too, so that a symbolic link with a plain
-name is followed. An address (``https://host/x``) names no path, unless it climbs or its scheme is the name of a file. Each text is judged
-in several readings: as it is, percent-decoded, with escapes decoded, and with lookalike characters folded, because some tool behind the
-sandbox will read it that way. All readings must be inside.
+A text is cut at the characters that may stand around a path (blanks, quotes, brackets, ``= : , @ <
+> | ; &``). Every piece that begins with ``/`` or ``~`` or climbs with ``..`` names a path; the text
+as a whole is a path too, so that a symbolic link with a plain name is followed. An address
+(``https://host/x``) names no path, unless it climbs or its scheme is the name of a file. Each text
+is judged in several readings: as it is, percent-decoded, with escapes decoded, and with lookalike
+characters folded, because some tool behind the sandbox will read it that way. All readings must be
+inside.
 
-A path is inside when both its physical form (links followed, then ``..``) and its written form (``..`` removed, then links followed) are.
+A path is inside when both its physical form (links followed, then ``..``) and its written form
+(``..`` removed, then links followed) are.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from edictum.contracts.sandbox.shell import ansi_text
 
 MAX_PATH = 4096
 MAX_CHECKS = 20_000
-MAX_ENTRIES = 100_000  # of directories, while looking for what wildcards match; opening a directory costs as much as some entries
+# of directories, while looking for what wildcards match; opening a directory costs as much as some
+# entries
+MAX_ENTRIES = 100_000
 DIRECTORY_COST = 100
 MAX_PATTERN = 1024
 MAX_WILDCARDS = 24
@@ -39,7 +44,8 @@ _HOME_OF = re.compile(r"~[A-Za-z_+-]?[\w.-]*")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _ESCAPE = re.compile(r"\\[xuU0-7]")
 _VERSION = re.compile(r"~\d+(?:\.[\w-]+)+\Z")  # no user is called like that
-# What looks like a path behind a cut but never is one: `app/[id]/x`, `(auth)/x`, `{{name}}/x`, `C#/x`, `</p>`, `#!/bin/sh`.
+# What looks like a path behind a cut but never is one: `app/[id]/x`, `(auth)/x`, `{{name}}/x`,
+# `C#/x`, `</p>`, `#!/bin/sh`.
 _BRACKETED_NAME = re.compile(r"(?:\[[\w. -]+\]|\([\w. -]+\)|\{\{[\w. -]+\}\}|(?<=\w)#)(?=/)")
 _NO_PATH = re.compile(r"</[A-Za-z][A-Za-z0-9:-]*>|\A#!/(?:usr/)?(?:local/)?bin/[\w-]+")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
@@ -51,7 +57,17 @@ _ANY_BRACKETS = re.compile(r"\[.*\]", re.DOTALL)
 _CUTTING = " \t\"'`;|&<>(){}[],:=@!#"
 _HIDE = {ord(character): 0xE000 + ord(character) for character in _CUTTING}
 _SHOW = {hidden: character for character, hidden in _HIDE.items()}
-_LOOKALIKES = str.maketrans({"\uff0f": "/", "\u2215": "/", "\u2044": "/", "\uff0e": ".", "\u2024": ".", "\u2025": "..", "\uff5e": "~"})
+_LOOKALIKES = str.maketrans(
+    {
+        "\uff0f": "/",
+        "\u2215": "/",
+        "\u2044": "/",
+        "\uff0e": ".",
+        "\u2024": ".",
+        "\u2025": "..",
+        "\uff5e": "~",
+    }
+)
 
 
 class TooMany(ValueError):
@@ -77,7 +93,9 @@ def readings(text: str) -> list[str]:
 
 
 def expanded(text: str) -> str:
-    """``$NAME`` and ``${NAME}`` filled in from the environment, for tools that do so with their arguments."""
+    """``$NAME`` and ``${NAME}`` filled in from the environment, for tools that do so with their
+    arguments.
+    """
     return _VARIABLE.sub(lambda found: _environment(found.group(1) or found.group(2)), text)
 
 
@@ -86,7 +104,9 @@ def _environment(name: str) -> str:
 
 
 def without_urls(text: str) -> str:
-    """The text with network addresses blanked out. ``file:`` and ``scheme:///path`` stay: they name paths."""
+    """The text with network addresses blanked out. ``file:`` and ``scheme:///path`` stay: they name
+    paths.
+    """
     kept, at = [], 0
     for start, mark, end in _urls(text):
         local = text[start:mark].lower() == "file"
@@ -121,12 +141,16 @@ def _scheme_start(text: str, mark: int, floor: int) -> int:
     return start
 
 
-def named_paths(text: str, spaced: Sequence[str] = (), *, clusters: bool = True, whole: bool = False) -> Iterator[str]:
+def named_paths(
+    text: str, spaced: Sequence[str] = (), *, clusters: bool = True, whole: bool = False
+) -> Iterator[str]:
     """The pieces of a text that name a path.
 
-    ``spaced`` are allowed directories whose own names contain a cutting character: they are kept in one piece. In a text of several words,
-    only what looks like a path is one; in a single word, any piece may be the name of a file or of a link. Without ``clusters``, what
-    follows the first letter of an option is its value. A ``whole`` text is one path, so that a bracket in it belongs to a name.
+    ``spaced`` are allowed directories whose own names contain a cutting character: they are kept in
+    one piece. In a text of several words, only what looks like a path is one; in a single word, any
+    piece may be the name of a file or of a link. Without ``clusters``, what follows the first
+    letter of an option is its value. A ``whole`` text is one path, so that a bracket in it belongs
+    to a name.
     """
     text = _NO_PATH.sub(" ", without_urls(text))
     several = len(text.split(None, 1)) > 1
@@ -138,7 +162,8 @@ def named_paths(text: str, spaced: Sequence[str] = (), *, clusters: bool = True,
         for piece, attached in _values(found.group(), clusters=clusters, sentence=several):
             shown = piece.translate(_SHOW)
             if shown in ("/", "~"):
-                # In a sentence or in code it divides or splits; at the start or after `=` it is the root.
+                # In a sentence or in code it divides or splits; at the start or after `=` it is the
+                # root.
                 if attached or found.start() == 0 or text[found.start() - 1] in "=:@":
                     yield shown
             elif _leads_out(shown) or "/" in shown or not several:
@@ -146,14 +171,20 @@ def named_paths(text: str, spaced: Sequence[str] = (), *, clusters: bool = True,
 
 
 def _values(piece: str, *, clusters: bool, sentence: bool) -> Iterator[tuple[str, bool]]:
-    """The piece, or when it is an option what may be attached to it: ``-cvf../x`` ends in a path behind any of its letters."""
+    """The piece, or when it is an option what may be attached to it: ``-cvf../x`` ends in a path
+    behind any of its letters.
+    """
     attached = _ATTACHED.match(piece)
     if attached is None:
         yield piece, False
         return
     cluster = _CLUSTER.match(piece)
     last = cluster.end() if cluster and clusters and not sentence else 2
-    ends = {*range(2, min(last, MAX_SPLITS) + 1), last} if clusters and not sentence else {attached.end() if clusters else 2}
+    ends = (
+        {*range(2, min(last, MAX_SPLITS) + 1), last}
+        if clusters and not sentence
+        else {attached.end() if clusters else 2}
+    )
     for end in sorted(ends):
         if end < len(piece):
             yield piece[end:], True
@@ -184,7 +215,9 @@ class PathBounds:
         return bool(self.within or self.not_within)
 
     def _root(self, path: str) -> str:
-        return os.path.realpath(os.path.join(self.base(), os.path.expanduser(os.path.expandvars(path))))
+        return os.path.realpath(
+            os.path.join(self.base(), os.path.expanduser(os.path.expandvars(path)))
+        )
 
     def base(self) -> str:
         """The directory that relative paths start from."""
@@ -201,7 +234,10 @@ def _check_bound(path: str) -> None:
     if text.startswith("~"):
         raise ValueError(f"'{path}' names the home of a user that does not exist here")
     if _WILDCARD.search(text):
-        raise ValueError(f"'{path}' has a wildcard, and bounds are directories with all that is in them; name the directories")
+        raise ValueError(
+            f"'{path}' has a wildcard, and bounds are directories with all that is in them; name"
+            " the directories"
+        )
 
 
 class Looker:
@@ -225,7 +261,9 @@ class Looker:
     ) -> str | None:
         """The violation of any path that a text names, else None."""
         if not _PATH_SIGN.search(text):
-            return self.plain(text, bases, shown) or (self.matches(text, bases) if expands and _WILDCARD.search(text) else None)
+            return self.plain(text, bases, shown) or (
+                self.matches(text, bases) if expands and _WILDCARD.search(text) else None
+            )
         for reading in readings(text):
             if problem := self.addresses(reading, bases, shown):
                 return problem
@@ -235,34 +273,49 @@ class Looker:
         return self.matches(text, bases) if expands and _WILDCARD.search(text) else None
 
     def addresses(self, text: str, bases: Sequence[str], shown: str | None) -> str | None:
-        """The violation of an address that is a path as well: ``a://../../x`` climbs, and ``a:`` may be a directory or a link."""
+        """The violation of an address that is a path as well: ``a://../../x`` climbs, and ``a:``
+        may be a directory or a link.
+        """
         if "://" not in text:
             return None
         for address in dict.fromkeys((text, *(text[start:end] for start, _, end in _urls(text)))):
             for base in bases:
                 scheme = os.path.join(base, address.partition("://")[0] + ":")
-                is_path = ".." in address.split("/") or (len(scheme) <= MAX_PATH and "\0" not in scheme and os.path.lexists(scheme))
+                is_path = ".." in address.split("/") or (
+                    len(scheme) <= MAX_PATH and "\0" not in scheme and os.path.lexists(scheme)
+                )
                 if is_path and (problem := self.path(address, [base], shown or address)):
                     return problem
         return None
 
     def matches(self, pattern: str, bases: Sequence[str]) -> str | None:
-        """The violation of a file that a pattern with wildcards matches now: ``out*`` may be a link that leads out."""
+        """The violation of a file that a pattern with wildcards matches now: ``out*`` may be a link
+        that leads out.
+        """
         if len(pattern) > MAX_PATTERN or len(_WILDCARD.findall(pattern)) > MAX_WILDCARDS:
             raise TooMany(f"The pattern '{pattern:.80}' is too long to judge.")
         pattern = os.path.expanduser(pattern)
-        climbing = "/".join(".." if _is_parent_wildcard(piece) else piece for piece in pattern.split("/"))
+        climbing = "/".join(
+            ".." if _is_parent_wildcard(piece) else piece for piece in pattern.split("/")
+        )
         if climbing != pattern and self.path(climbing, bases, climbing):
-            return f"Wildcard {pattern!r:.200} also means '..' in some shells, which leads out; write '.[!.]*' for hidden files."
+            return (
+                f"Wildcard {pattern!r:.200} also means '..' in some shells, which leads out; write"
+                " '.[!.]*' for hidden files."
+            )
         for base in bases:
             root = "/" if pattern.startswith("/") else base
-            for match in self.matching(root, [segment for segment in pattern.split("/") if segment]):
+            for match in self.matching(
+                root, [segment for segment in pattern.split("/") if segment]
+            ):
                 if problem := self.path(match, [root], os.path.relpath(match, root)):
                     return problem
         return None
 
     def matching(self, place: str, segments: Sequence[str]) -> Iterator[str]:
-        """The files below a directory that the segments of a pattern match. What a shell might match is matched."""
+        """The files below a directory that the segments of a pattern match. What a shell might
+        match is matched.
+        """
         if not segments:
             yield place
             return
@@ -273,7 +326,9 @@ class Looker:
                 yield from self.matching(path, rest)
 
     def entries(self, place: str, wanted: str) -> Iterator[str]:
-        """The names in a directory that one segment matches; those with a leading dot only when the segment has one."""
+        """The names in a directory that one segment matches; those with a leading dot only when the
+        segment has one.
+        """
         pattern = re.compile(translate(wanted), re.IGNORECASE)
         try:
             names = os.listdir(place)
@@ -282,11 +337,20 @@ class Looker:
         self.looked += len(names) + DIRECTORY_COST
         if self.looked > MAX_ENTRIES:
             raise TooMany("The wildcards of the call match in too many places to judge.")
-        yield from (name for name in names if (wanted.startswith(".") or not name.startswith(".")) and pattern.match(name))
+        yield from (
+            name
+            for name in names
+            if (wanted.startswith(".") or not name.startswith(".")) and pattern.match(name)
+        )
 
     def candidates(self, text: str, *, clusters: bool = True, whole: bool = False) -> Iterator[str]:
         """The text as a whole when it can be one relative path, and its pieces."""
-        if len(text) <= MAX_PATH and _WHOLE.match(text) and "://" not in text and not text.startswith(("/", "~", "-")):
+        if (
+            len(text) <= MAX_PATH
+            and _WHOLE.match(text)
+            and "://" not in text
+            and not text.startswith(("/", "~", "-"))
+        ):
             yield text
         yield from named_paths(text, self.bounds.spaced, clusters=clusters, whole=whole)
 
@@ -302,7 +366,9 @@ class Looker:
             return self.path(text, bases, text) if "\0" in text else self.plain(text, bases)
         for reading in dict.fromkeys((*readings(text), *readings(expanded(text)))):
             local = without_urls(reading).strip() if "://" in reading else reading
-            if problem := self.path(local, bases, text) or self.text(reading, bases, text, whole=True):
+            if problem := self.path(local, bases, text) or self.text(
+                reading, bases, text, whole=True
+            ):
                 return problem
         return None
 
@@ -324,7 +390,11 @@ class Looker:
         """Whether a base is its own physical form and inside, and nothing below it is forbidden."""
         if base not in self.sound:
             covers_forbidden = any(_inside(root, base) for root in self.bounds.not_within)
-            self.sound[base] = not covers_forbidden and os.path.realpath(base) == base and self.resolved(base, base) is None
+            self.sound[base] = (
+                not covers_forbidden
+                and os.path.realpath(base) == base
+                and self.resolved(base, base) is None
+            )
         return self.sound[base]
 
     def resolved(self, path: str, shown: str) -> str | None:
@@ -342,7 +412,9 @@ class Looker:
 
 
 def _forms(path: str, written: str) -> Iterator[str]:
-    """The path as the kernel resolves it and as a program that tidies it first does. What is too long to open is only tidied."""
+    """The path as the kernel resolves it and as a program that tidies it first does. What is too
+    long to open is only tidied.
+    """
     if len(written) > MAX_PATH:
         yield written
         return
@@ -352,7 +424,9 @@ def _forms(path: str, written: str) -> Iterator[str]:
 
 
 def _is_plain_child(base: str, path: str) -> bool:
-    """Whether a path stays below its base without a closer look: it is relative, does not climb and crosses no link."""
+    """Whether a path stays below its base without a closer look: it is relative, does not climb and
+    crosses no link.
+    """
     if path.startswith("/"):
         return False
     pieces = path.split("/")
@@ -377,7 +451,8 @@ def _is_harmless(path: str) -> bool:
 def loose(segment: str) -> str:
     """One segment of a pattern so that Python matches at least what any shell does.
 
-    Shells differ on ``[^a]`` and on ``[[:alpha:]]``: a negated bracket becomes any character, an odd one any text.
+    Shells differ on ``[^a]`` and on ``[[:alpha:]]``: a negated bracket becomes any character, an
+    odd one any text.
     """
     if "[" in _BRACKET.sub("", segment):
         return _ANY_BRACKETS.sub("*", segment)
@@ -388,7 +463,9 @@ def _is_parent_wildcard(piece: str) -> bool:
     """Whether a shell may read it as ``..``: some do for ``.?`` and ``.*``, none for ``.[!.]*``."""
     if not _DOT_WILDCARD.match(piece):
         return False
-    without_dot = _BRACKET.sub(lambda found: "x" if found.group(1) and "." in found.group(2) else found.group(), piece)
+    without_dot = _BRACKET.sub(
+        lambda found: "x" if found.group(1) and "." in found.group(2) else found.group(), piece
+    )
     return fnmatchcase("..", loose(without_dot))
 
 
@@ -397,4 +474,6 @@ def _may_match(path: str, root: str) -> bool:
     if not _WILDCARD.search(path):
         return False
     pieces, wanted = [loose(piece) for piece in path.split("/")], root.split("/")
-    return len(pieces) >= len(wanted) and all(fnmatchcase(want, piece) for want, piece in zip(wanted, pieces, strict=False))
+    return len(pieces) >= len(wanted) and all(
+        fnmatchcase(want, piece) for want, piece in zip(wanted, pieces, strict=False)
+    )

@@ -1,11 +1,13 @@
 """Sandbox: the bounds of a sandbox contract, judged for one call.
 
-Every argument is looked at, at any depth and under any key, also the keys of inner mappings. What a text is depends on its key: a *command*
-is read as a shell would read it, a *path* is judged as a whole, *prose* (the content of a file, a message) counts only when it is
-a single word, and anything else is judged piece by piece. Whatever cannot be judged is a violation.
+Every argument is looked at, at any depth and under any key, also the keys of inner mappings. What a
+text is depends on its key: a *command* is read as a shell would read it, a *path* is judged as a
+whole, *prose* (the content of a file, a message) counts only when it is a single word, and anything
+else is judged piece by piece. Whatever cannot be judged is a violation.
 
-A list of allowed programs is asked more: also what stands under ``script`` and the like, and every text of a tool whose name says that
-it is a shell, is then a command. ``args`` beside a command are its last words.
+A list of allowed programs is asked more: also what stands under ``script`` and the like, and every
+text of a tool whose name says that it is a shell, is then a command. ``args`` beside a command are
+its last words.
 """
 
 from __future__ import annotations
@@ -18,33 +20,57 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from edictum.contracts.sandbox.bases import goes_home, with_bases
-from edictum.contracts.sandbox.commands import CommandBounds, is_pattern, programs_of, read, split, with_scripts
+from edictum.contracts.sandbox.commands import (
+    CommandBounds,
+    is_pattern,
+    programs_of,
+    read,
+    split,
+    with_scripts,
+)
 from edictum.contracts.sandbox.domains import URL_KEYS, DomainBounds, address_operands
 from edictum.contracts.sandbox.expand import Values, assigned, texts_of
 from edictum.contracts.sandbox.operands import Script, attaches_all, no_paths, text_operands
 from edictum.contracts.sandbox.paths import Looker, PathBounds, TooMany
-from edictum.contracts.sandbox.shell import Output, Redirect, Simple, Text, Unreadable, Word, literal_word, names
+from edictum.contracts.sandbox.shell import (
+    Output,
+    Redirect,
+    Simple,
+    Text,
+    Unreadable,
+    Word,
+    literal_word,
+    names,
+)
 from edictum.core.call import SHELL_TOOLS, ToolCall
 from edictum.errors import EdictumConfigError
 
 PATH_KEYS = names(
-    "path paths file files file_path file_paths filepath filepaths filename filenames file_name file_names dir dirs directory "
-    "directories folder folders target destination dest source src dst cwd workdir root location"
+    "path paths file files file_path file_paths filepath filepaths filename filenames file_name"
+    " file_names dir dirs directory directories folder folders target destination dest source src"
+    " dst cwd workdir root location"
 )
 PATH_SUFFIXES = ("_path", "_paths", "_file", "_dir", "_directory", "_folder", "_filename")
-COMMAND_KEYS = names("command commands cmd cmds shell_command bash_command command_line cmdline argv")
+COMMAND_KEYS = names(
+    "command commands cmd cmds shell_command bash_command command_line cmdline argv"
+)
 PROSE_KEYS = names(
-    "content contents text body message prompt description old_string new_string old_str new_str file_text insert_text title comment "
-    "reason thought explanation summary note notes query question instructions task"
+    "content contents text body message prompt description old_string new_string old_str new_str"
+    " file_text insert_text title comment reason thought explanation summary note notes query"
+    " question instructions task"
 )
 # What goes into the file that the call names beside it is text and opens nothing.
 FILE_KEYS = names("path file file_path filepath filename file_name")
-FILE_TEXT_KEYS = names("content contents old_string new_string old_str new_str file_text insert_text")
+FILE_TEXT_KEYS = names(
+    "content contents old_string new_string old_str new_str file_text insert_text"
+)
 SCRIPT_KEYS = names("script scripts shell_script bash_script")
 SHELL_KEYS = names("shell bash exec execute cli")  # beside a command, they say what runs it
 ARGUMENT_KEYS = names("args arguments")
 INPUT_KEYS = names("stdin input")
-SHELL_WORDS = names("bash shell sh zsh terminal console exec command commands cmd powershell script subprocess")
+SHELL_WORDS = names(
+    "bash shell sh zsh terminal console exec command commands cmd powershell script subprocess"
+)
 SHELL_NAMES = names("execute run process")
 CWD_KEYS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
 _PROGRAM_NAME = re.compile(r"[\w.+-]*\w")  # found along PATH, not in the working directory
@@ -56,7 +82,9 @@ Role = Literal["command", "path", "prose", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One text among the arguments, with the key it stands under, or the problem with a value that should be one."""
+    """One text among the arguments, with the key it stands under, or the problem with a value that
+    should be one.
+    """
 
     key: str
     text: str
@@ -82,14 +110,18 @@ class NotText(ValueError):
 
 
 def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item]:
-    """Every text below a key. A list under ``path`` holds paths; a mapping's own keys say what its values are."""
+    """Every text below a key. A list under ``path`` holds paths; a mapping's own keys say what its
+    values are.
+    """
     own = role_of(key) if role is None else role
     match value:
         case str():
             yield Item(key, value, own)
         case Mapping():
             for inner, item in value.items():
-                yield from items_in("", inner if isinstance(inner, str) else str(inner), role="other")
+                yield from items_in(
+                    "", inner if isinstance(inner, str) else str(inner), role="other"
+                )
                 yield from items_in(plain_key(str(inner)), item)
         case list() | tuple() | AbstractSet():
             for item in value:
@@ -101,7 +133,13 @@ def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item
         case bytes() if own not in ("path", "command"):
             yield Item(key, value.decode("latin-1"), own)
         case _ if own in ("path", "command") or key in URL_KEYS:
-            yield Item(key, "", own, f"Argument '{key:.80}' is {type(value).__name__}, not text, so it cannot be judged.")
+            yield Item(
+                key,
+                "",
+                own,
+                f"Argument '{key:.80}' is {type(value).__name__}, not text, so it cannot be"
+                " judged.",
+            )
 
 
 class Sandbox:
@@ -121,11 +159,18 @@ class Sandbox:
             self.commands = CommandBounds(commands)
             self.domains = DomainBounds(domains, not_domains)
         except (OSError, ValueError) as error:
-            hint = "Give directories as paths and domains as host names or patterns such as '*.example.com'."
-            raise EdictumConfigError(f"A bound of the sandbox cannot be used: {error}.", hint=hint) from error
+            hint = (
+                "Give directories as paths and domains as host names or patterns such as"
+                " '*.example.com'."
+            )
+            raise EdictumConfigError(
+                f"A bound of the sandbox cannot be used: {error}.", hint=hint
+            ) from error
 
     def violation(self, call: ToolCall) -> str | None:
-        """None when the call stays inside the bounds, else one sentence that names what does not."""
+        """None when the call stays inside the bounds, else one sentence that names what does
+        not.
+        """
         try:
             return self._violation(call)
         except (NotText, TooMany) as error:
@@ -165,7 +210,9 @@ class Sandbox:
                 else:
                     items.append(item)
         if shell and not commands:
-            commands += [simple for item in items if item.role == "prose" for simple in read(item.text)]
+            commands += [
+                simple for item in items if item.role == "prose" for simple in read(item.text)
+            ]
         return [*commands, *_completed(commands, call.args)], items
 
     def _command_keys(self, call: ToolCall) -> frozenset[str]:
@@ -176,7 +223,9 @@ class Sandbox:
         return known | SHELL_KEYS if known.isdisjoint(map(plain_key, call.args)) else known
 
     def _is_shell(self, tool_name: str) -> bool:
-        """Whether a tool without a key for commands runs its texts. With a list of programs, a name that sounds like it is enough."""
+        """Whether a tool without a key for commands runs its texts. With a list of programs, a name
+        that sounds like it is enough.
+        """
         if tool_name.lower() in SHELL_TOOLS or not self.commands.allowed:
             return tool_name.lower() in SHELL_TOOLS
         words = set(_NAME_WORDS.split(plain_key(tool_name)))
@@ -184,12 +233,19 @@ class Sandbox:
 
     def _bases(self, base: str, items: list[Item]) -> list[str]:
         """The working directory, and the one that the call asks for."""
-        asked = [os.path.normpath(os.path.join(base, os.path.expanduser(item.text))) for item in items if item.key in CWD_KEYS]
+        asked = [
+            os.path.normpath(os.path.join(base, os.path.expanduser(item.text)))
+            for item in items
+            if item.key in CWD_KEYS
+        ]
         return [base, *asked]
 
-    # -- paths ---------------------------------------------------------------------------------------------------------
+    # -- paths
+    # ------------------------------------------------------------------------------------------
 
-    def _named_paths(self, commands: list[Simple], items: list[Item], bases: list[str], values: Values) -> str | None:
+    def _named_paths(
+        self, commands: list[Simple], items: list[Item], bases: list[str], values: Values
+    ) -> str | None:
         looker = Looker(self.paths)
         has_file = any(item.key in FILE_KEYS for item in items)
         for item in items:
@@ -210,11 +266,17 @@ class Sandbox:
             return None
         return looker.text(item.text, bases) if several else looker.whole(item.text, bases)
 
-    def _command_path(self, looker: Looker, simple: Simple, bases: list[str], values: Values) -> str | None:
+    def _command_path(
+        self, looker: Looker, simple: Simple, bases: list[str], values: Values
+    ) -> str | None:
         if goes_home(simple) and (problem := looker.path("~", bases, "~")):
             return problem
         skipped = {id(word): paths for word, paths in _text_words(simple)}
-        skipped |= {id(program.word): no_paths for program in programs_of(simple) if _PROGRAM_NAME.fullmatch(program.word.source)}
+        skipped |= {
+            id(program.word): no_paths
+            for program in programs_of(simple)
+            if _PROGRAM_NAME.fullmatch(program.word.source)
+        }
         owners = _owners(simple)
         for word in _path_words(simple):
             for text in texts_of(word, values):
@@ -222,16 +284,27 @@ class Sandbox:
                 pieces = skipped[id(word)](text) if id(word) in skipped else (text,)
                 clusters = not attaches_all(owners.get(id(word), ""), text)
                 for piece in pieces:
-                    if problem := looker.text(piece, bases, shown, expands=word.expands and not is_pattern(simple), clusters=clusters):
+                    if problem := looker.text(
+                        piece,
+                        bases,
+                        shown,
+                        expands=word.expands and not is_pattern(simple),
+                        clusters=clusters,
+                    ):
                         return problem
         return None
 
-    # -- domains -------------------------------------------------------------------------------------------------------
+    # -- domains
+    # ------------------------------------------------------------------------------------------
 
-    def _named_domains(self, commands: list[Simple], items: list[Item], values: Values) -> str | None:
+    def _named_domains(
+        self, commands: list[Simple], items: list[Item], values: Values
+    ) -> str | None:
         for item in items:
             named = item.key in URL_KEYS
-            if problem := (item.problem if named else None) or self.domains.text(item.text, sure=named):
+            if problem := (item.problem if named else None) or self.domains.text(
+                item.text, sure=named
+            ):
                 return problem
         for simple in commands:
             addresses = _addresses(simple)
@@ -244,14 +317,25 @@ class Sandbox:
         """``begins`` says where in the word an address begins, when it must be one."""
         sure = begins is not None
         if not _host_is_known(word, values, sure=sure):
-            return f"Domain in '{word.source:.120}' is known only when it runs, so it cannot be judged."
+            return (
+                f"Domain in '{word.source:.120}' is known only when it runs, so it cannot be"
+                " judged."
+            )
         texts = [text[begins or 0 :] for text in texts_of(word, values)]
-        return next((problem for text in texts if (problem := self.domains.text(text, sure=sure))), None)
+        return next(
+            (problem for text in texts if (problem := self.domains.text(text, sure=sure))), None
+        )
 
 
 def is_argument_list(key: str, value: object) -> bool:
-    """``["ls", "-l"]`` under a command key is one program with its words, as a process is started without a shell."""
-    return key in ("command", "cmd", "argv") and isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+    """``["ls", "-l"]`` under a command key is one program with its words, as a process is started
+    without a shell.
+    """
+    return (
+        key in ("command", "cmd", "argv")
+        and isinstance(value, (list, tuple))
+        and all(isinstance(item, str) for item in value)
+    )
 
 
 def _completed(commands: list[Simple], args: Mapping[str, Any]) -> Iterator[Simple]:
@@ -261,9 +345,15 @@ def _completed(commands: list[Simple], args: Mapping[str, Any]) -> Iterator[Simp
     if last is None or plain.keys().isdisjoint(ARGUMENT_KEYS | INPUT_KEYS):
         return
     words = [word for key in sorted(ARGUMENT_KEYS) for word in _argument_words(plain.get(key))]
-    bodies = [literal_word(value) for key in sorted(INPUT_KEYS) if isinstance(value := plain.get(key), str)]
+    bodies = [
+        literal_word(value)
+        for key in sorted(INPUT_KEYS)
+        if isinstance(value := plain.get(key), str)
+    ]
     redirects = tuple(Redirect("<<<", literal_word(""), body) for body in bodies)
-    yield from with_scripts(replace(last, words=(*last.words, *words), redirects=(*last.redirects, *redirects)))
+    yield from with_scripts(
+        replace(last, words=(*last.words, *words), redirects=(*last.redirects, *redirects))
+    )
 
 
 def _argument_words(value: object) -> list[Word]:
@@ -286,7 +376,11 @@ def _text_words(simple: Simple) -> Iterator[tuple[Word, Script]]:
 
 def _addresses(simple: Simple) -> dict[int, int]:
     """The words that must be addresses, by identity, and where in the word each begins."""
-    return {id(program.operands[index]): at for program in programs_of(simple) for index, at in address_operands(program).items()}
+    return {
+        id(program.operands[index]): at
+        for program in programs_of(simple)
+        for index, at in address_operands(program).items()
+    }
 
 
 def _path_words(simple: Simple) -> Iterator[Word]:
@@ -305,7 +399,9 @@ def _keeps_text(simple: Simple) -> bool:
 
 
 def _host_is_known(word: Word, values: Values, *, sure: bool) -> bool:
-    """Whether the host of an address is known before it runs. Behind the host, anything may follow."""
+    """Whether the host of an address is known before it runs. Behind the host, anything may
+    follow.
+    """
     known = ""
     for part in word.parts:
         if isinstance(part, Text):

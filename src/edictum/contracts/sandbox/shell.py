@@ -1,10 +1,12 @@
 """Reading a command line: text in, simple commands out. It judges nothing.
 
-The reader is *flat on purpose*. It does not build a syntax tree; it finds every word and every redirection that a shell could see,
-at every depth (``$(...)``, backticks, ``<(...)``, subshells, here-documents), and cuts them into simple commands at the control
-operators. A structure that it misunderstands therefore costs precision, never a word. What it must get right is quoting,
-because a wrong quote hides words: whatever leaves a quote or a bracket open is ``Unreadable``, and callers refuse it. So is what
-``sh`` (dash) and ``bash`` read in different ways, because nothing here says which of them will run the line.
+The reader is *flat on purpose*. It does not build a syntax tree; it finds every word and every
+redirection that a shell could see, at every depth (``$(...)``, backticks, ``<(...)``, subshells,
+here-documents), and cuts them into simple commands at the control operators. A structure that it
+misunderstands therefore costs precision, never a word. What it must get right is quoting, because a
+wrong quote hides words: whatever leaves a quote or a bracket open is ``Unreadable``, and callers
+refuse it. So is what ``sh`` (dash) and ``bash`` read in different ways, because nothing here says
+which of them will run the line.
 
 Every character is consumed once and nesting is bounded, so the time is linear in the text.
 """
@@ -17,7 +19,9 @@ from dataclasses import dataclass, field
 
 CASE_ENDS = (";;", ";&", ";;&")
 # Words of the shell's grammar right behind which a command starts.
-BEFORE_COMMANDS = frozenset({"if", "then", "else", "elif", "do", "while", "until", "{", "!", "time"})
+BEFORE_COMMANDS = frozenset(
+    {"if", "then", "else", "elif", "do", "while", "until", "{", "!", "time"}
+)
 MAX_DEPTH = 24
 MAX_PIECES = 20_000
 
@@ -27,16 +31,23 @@ _PLAIN = re.compile(r"[^ \t\r\n'\"\\$`;&|<>()]+")
 _QUOTED = re.compile(r'[^"\\$`]+')
 _BRACED = re.compile(r"[^'\"\\$`}]+")
 _BODY = re.compile(r"[^\\$`]+")
-_REDIRECT = re.compile(r"(?P<number>\d{1,9}|\{\w{1,64}\})?(?P<operator><<<|<<-|<<|<>|<&|>>|>&|>\||<|>|(?<!\d)&>>|(?<!\d)&>)")
+_REDIRECT = re.compile(
+    r"(?P<number>\d{1,9}|\{\w{1,64}\})?(?P<operator><<<|<<-|<<|<>|<&|>>|>&|>\||<|>|(?<!\d)&>>|(?<!\d)&>)"
+)
 _PROCESS = re.compile(r"[<>]\(")
 _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|()\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _BRACE_NAME = re.compile(r"\{([!#]?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])")
 _BACKTICK = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
-_ARITHMETIC = re.compile(r"""(?:[\w\s+*/%<>=!&|^~?:,.\[\]#-]|\$\w+|\$\{#?\w+(?:\[[\w@*]+\])?[^\s{}()'"`\\$<>@=]*\})+""")
+_ARITHMETIC = re.compile(
+    r"""(?:[\w\s+*/%<>=!&|^~?:,.\[\]#-]|\$\w+|\$\{#?\w+(?:\[[\w@*]+\])?[^\s{}()'"`\\$<>@=]*\})+"""
+)
 _END_MARK = re.compile(r"""\\?[\w.%+:@!-]+|'[^'\\\n]+'|"[^"\\$`\n]+\"""")
-_ANSI = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))", re.DOTALL)
+_ANSI = re.compile(
+    r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))",
+    re.DOTALL,
+)
 _BACKTICK_ESCAPE = re.compile(r"\\([$`\\])")
 _BACKTICK_DOUBT = re.compile(r'\\["\n]')
 _ENDS_WORD = frozenset(" \t\n;&|<>()")
@@ -44,7 +55,17 @@ _BEFORE_BRACKET = frozenset("=@?*+!")
 _ESCAPABLE = frozenset('$`"\\')
 _ANSI_QUOTE = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _ANSI_DOUBT = re.compile(r"(?<!\\)(?:\\\\)*\\(?:'|c|x\{)")
-_ANSI_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b", "E": "\x1b"}
+_ANSI_LETTERS = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+    "e": "\x1b",
+    "E": "\x1b",
+}
 
 
 def names(text: str) -> frozenset[str]:
@@ -102,18 +123,25 @@ class Word:
     @property
     def expands(self) -> bool:
         """Whether a shell may make other words of it: it has braces or wildcards outside quotes."""
-        return any(isinstance(part, Text) and not part.quoted and not set("{*?[").isdisjoint(part.value) for part in self.parts)
+        return any(
+            isinstance(part, Text) and not part.quoted and not set("{*?[").isdisjoint(part.value)
+            for part in self.parts
+        )
 
     @property
     def splits(self) -> bool:
-        """Whether it may become several words, or none, by what a variable or an output holds when it runs."""
+        """Whether it may become several words, or none, by what a variable or an output holds when
+        it runs.
+        """
         return any(_splits(part) for part in self.parts)
 
     @property
     def assigns(self) -> str | None:
         """The name that ``NAME=value`` sets, when the word has that form."""
         first = self.parts[0] if self.parts else None
-        found = _ASSIGNMENT.match(first.value) if isinstance(first, Text) and not first.quoted else None
+        found = (
+            _ASSIGNMENT.match(first.value) if isinstance(first, Text) and not first.quoted else None
+        )
         return _NAME.match(found.group()).group() if found else None  # type: ignore[union-attr]
 
 
@@ -129,7 +157,9 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class Simple:
-    """One simple command: leading assignments and keywords included, control operators on both sides named."""
+    """One simple command: leading assignments and keywords included, control operators on both
+    sides named.
+    """
 
     words: tuple[Word, ...]
     redirects: tuple[Redirect, ...] = ()
@@ -159,7 +189,9 @@ def literal_word(text: str) -> Word:
 
 
 def ansi_text(text: str) -> str:
-    r"""The text with ``\x2f``, ``\057``, ``\n`` and the like decoded, as ``$'...'`` and ``printf`` do."""
+    r"""The text with ``\x2f``, ``\057``, ``\n`` and the like decoded, as ``$'...'`` and ``printf``
+    do.
+    """
     return _ANSI.sub(_ansi_character, text)
 
 
@@ -176,7 +208,9 @@ def _ansi_character(found: re.Match[str]) -> str:
 
 
 class _Reader:
-    """A position in the text, the words of the command being read, and the commands found so far."""
+    """A position in the text, the words of the command being read, and the commands found so
+    far.
+    """
 
     def __init__(self, text: str, depth: int, at: int = 0, count: int = 0) -> None:
         if depth > MAX_DEPTH:
@@ -193,10 +227,13 @@ class _Reader:
         self.document_line: int | None = None
         self.only: str | None = None  # the operators that may stand here, when not all may
 
-    # -- commands ------------------------------------------------------------------------------------------------------
+    # -- commands
+    # ------------------------------------------------------------------------------------------
 
     def commands(self, closer: str) -> None:
-        """Read commands up to ``closer`` (a bracket that someone else opened) or to the end of the text."""
+        """Read commands up to ``closer`` (a bracket that someone else opened) or to the end of the
+        text.
+        """
         while self.skip_blanks() < len(self.text):
             if self.text[self.at] == "#":
                 self.skip_comment()
@@ -211,7 +248,10 @@ class _Reader:
 
     def end(self, after: str) -> None:
         if self.document_line is not None and self.document_line < len(self.text):
-            raise Unreadable("shells differ on where a here-document starts when its line goes on; put its mark last on the line")
+            raise Unreadable(
+                "shells differ on where a here-document starts when its line goes on; put its mark"
+                " last on the line"
+            )
         self.flush(after)
 
     def skip_blanks(self) -> int:
@@ -224,18 +264,25 @@ class _Reader:
         self.at = len(self.text) if end < 0 else end
 
     def counting_loop(self) -> bool:
-        """``for ((...))`` counts; what follows it is a command. Elsewhere ``((`` computes in bash and runs commands in sh."""
+        """``for ((...))`` counts; what follows it is a command. Elsewhere ``((`` computes in bash
+        and runs commands in sh.
+        """
         if not self.text.startswith("((", self.at):
             return False
         if [word.source for word in self.words] != ["for"]:
-            raise Unreadable("'((' computes in bash and runs commands in sh; write '[ $a -lt 3 ]' or 'a=$((a + 1))', or '( (' for commands")
+            raise Unreadable(
+                "'((' computes in bash and runs commands in sh; write '[ $a -lt 3 ]' or 'a=$((a +"
+                " 1))', or '( (' for commands"
+            )
         self.arithmetic(";")
         self.words.clear()
         self.flush(";")
         return True
 
     def arithmetic(self, more: str = "") -> list[Part]:
-        """Step over ``((...))``. What is not plainly a number, a name or an operator is read in different ways, or run."""
+        """Step over ``((...))``. What is not plainly a number, a name or an operator is read in
+        different ways, or run.
+        """
         depth, parts, self.at = 0, list[Part](), self.at + 2
         while depth or not self.text.startswith("))", self.at):
             self.counted()
@@ -248,7 +295,10 @@ class _Reader:
                 depth += (character == "(") - (character == ")")
                 self.at += 1
             else:
-                raise Unreadable("'((' is not plain arithmetic up to its '))'; write '( (' with a blank for commands")
+                raise Unreadable(
+                    "'((' is not plain arithmetic up to its '))'; write '( (' with a blank for"
+                    " commands"
+                )
         self.at += 2
         return parts
 
@@ -273,21 +323,33 @@ class _Reader:
             raise Unreadable("a line ends inside an operator")
 
     def refuse_misplaced(self, operator: str) -> None:
-        """Bash goes on with the next line when it finds an operator between the elements of an array."""
+        """Bash goes on with the next line when it finds an operator between the elements of an
+        array.
+        """
         if self.only is not None and operator not in self.only:
             raise Unreadable(f"'{operator}' does not belong between the words of a bracket")
 
     def step_over_documents(self, line_end: int) -> None:
-        """Go on behind the here-documents of the line that ends here, which must be the end that they were read from."""
+        """Go on behind the here-documents of the line that ends here, which must be the end that
+        they were read from.
+        """
         if self.document_line not in (None, line_end):
-            raise Unreadable("shells differ on where a here-document starts when its line goes on; put its mark last on the line")
+            raise Unreadable(
+                "shells differ on where a here-document starts when its line goes on; put its mark"
+                " last on the line"
+            )
         self.at = max(self.at, self.document_end)
         self.document_line = None
 
     def in_pattern(self) -> bool:
-        """Whether the words being read are a pattern of ``case``, where ``|`` joins alternatives."""
+        """Whether the words being read are a pattern of ``case``, where ``|`` joins
+        alternatives.
+        """
         first = self.words[0].source if self.words else "esac"
-        opens = next((word.source for word in self.words if word.source not in BEFORE_COMMANDS), "") == "case"
+        opens = (
+            next((word.source for word in self.words if word.source not in BEFORE_COMMANDS), "")
+            == "case"
+        )
         if opens and any(word.source == "esac" for word in self.words[1:]):
             raise Unreadable("a 'case' has no patterns, or one that is named 'esac'")
         return opens or (self.before in CASE_ENDS and first != "esac")
@@ -306,7 +368,9 @@ class _Reader:
         if after == "\n" and (self.in_pattern() or (self.before in CASE_ENDS and not self.words)):
             after = ";;"  # the next pattern stands on a line of its own
         if self.words or self.redirects:
-            self.found.append(Simple(tuple(self.words), tuple(self.redirects), self.before, after, self.depth))
+            self.found.append(
+                Simple(tuple(self.words), tuple(self.redirects), self.before, after, self.depth)
+            )
             self.words, self.redirects = [], []
         self.before = after
 
@@ -325,7 +389,8 @@ class _Reader:
         self.found.extend(inner)
         return tuple(inner)
 
-    # -- redirections and here-documents -------------------------------------------------------------------------------
+    # -- redirections and here-documents
+    # -------------------------------------------------------------------------------
 
     def redirect(self) -> bool:
         found = _REDIRECT.match(self.text, self.at)
@@ -337,7 +402,8 @@ class _Reader:
         self.refuse_continued(operator)
         self.refuse_misplaced(operator)
         self.skip_blanks()
-        # A redirection without a target is a syntax error in every shell: nothing runs. The words are judged all the same.
+        # A redirection without a target is a syntax error in every shell: nothing runs. The words
+        # are judged all the same.
         target = self.word() or literal_word("")
         body = target if operator == "<<<" else None
         if operator in ("<<", "<<-"):
@@ -346,9 +412,13 @@ class _Reader:
         return True
 
     def document(self, mark: Word, *, indented: bool) -> Word:
-        """The body of a here-document: the lines after this one, up to the line that is the mark."""
+        """The body of a here-document: the lines after this one, up to the line that is the
+        mark.
+        """
         if not _END_MARK.fullmatch(mark.source) or mark.literal is None:
-            raise Unreadable("the end mark of a here-document is not a plain word, such as EOF or 'EOF'")
+            raise Unreadable(
+                "the end mark of a here-document is not a plain word, such as EOF or 'EOF'"
+            )
         line_end = self.text.find("\n", self.at)
         self.document_line = len(self.text) if line_end < 0 else line_end
         start = max(min(self.document_line + 1, len(self.text)), self.document_end)
@@ -373,7 +443,8 @@ class _Reader:
             at = end + 1
         return len(self.text), len(self.text)
 
-    # -- words ---------------------------------------------------------------------------------------------------------
+    # -- words
+    # ------------------------------------------------------------------------------------------
 
     def add_word(self) -> None:
         word = self.word()
@@ -394,9 +465,16 @@ class _Reader:
         return Word(tuple(parts), self.text[start : self.at]) if self.at > start else None
 
     def bracket_in_word(self, parts: list[Part]) -> None:
-        """``name=(a b)`` and the wildcard ``@(a|b)`` continue a word: what stands in the bracket is words, not commands."""
+        """``name=(a b)`` and the wildcard ``@(a|b)`` continue a word: what stands in the bracket is
+        words, not commands.
+        """
         last = parts[-1] if parts else None
-        if not isinstance(last, Text) or last.quoted or last.value == "!" or last.value[-1:] not in _BEFORE_BRACKET:
+        if (
+            not isinstance(last, Text)
+            or last.quoted
+            or last.value == "!"
+            or last.value[-1:] not in _BEFORE_BRACKET
+        ):
             return
         if not self.text.startswith("(", self.at):
             return
@@ -454,18 +532,32 @@ class _Reader:
         if following == "\r":
             self.carriage_return(quoted)
         if not following:
-            raise Unreadable("it ends in a backslash, which shells keep or drop depending on what stands before it")
-        return [Text(following if not quoted or following in _ESCAPABLE else "\\" + following, quoted=True)]
+            raise Unreadable(
+                "it ends in a backslash, which shells keep or drop depending on what stands"
+                " before it"
+            )
+        return [
+            Text(
+                following if not quoted or following in _ESCAPABLE else "\\" + following,
+                quoted=True,
+            )
+        ]
 
     def carriage_return(self, _quoted: bool) -> list[Part]:
-        raise Unreadable("a carriage return is no blank and no line end to a shell; end lines with a plain newline")
+        raise Unreadable(
+            "a carriage return is no blank and no line end to a shell; end lines with a plain"
+            " newline"
+        )
 
     def backtick(self, quoted: bool) -> list[Part]:
         found = _BACKTICK.match(self.text, self.at)
         if found is None:
             raise Unreadable("a closing ` is missing")
         if _BACKTICK_DOUBT.search(found.group(1)):
-            raise Unreadable("shells differ on a backslash before a quote or a line end in backticks; write $(...)")
+            raise Unreadable(
+                "shells differ on a backslash before a quote or a line end in backticks; write"
+                " $(...)"
+            )
         self.at = found.end()
         return [Output(self.apart(_BACKTICK_ESCAPE.sub(r"\1", found.group(1))), quoted)]
 
@@ -492,9 +584,15 @@ class _Reader:
         return [Text("$", quoted)]
 
     def ansi_quote(self) -> Text:
-        """``$'...'``, which is a dollar sign and a plain quote in sh: both must end at the same place."""
+        """``$'...'``, which is a dollar sign and a plain quote in sh: both must end at the same
+        place.
+        """
         found = _ANSI_QUOTE.match(self.text, self.at)
-        text = "\0" if found is None or _ANSI_DOUBT.search(found.group(1)) else ansi_text(found.group(1))
+        text = (
+            "\0"
+            if found is None or _ANSI_DOUBT.search(found.group(1))
+            else ansi_text(found.group(1))
+        )
         if found is None or "\0" in text:
             raise Unreadable("shells differ on this $'...'; write it in plain quotes")
         self.at = found.end()

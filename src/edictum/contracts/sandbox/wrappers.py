@@ -1,7 +1,7 @@
 """Wrappers: programs that run another program, and where in their operands that one stands.
 
-An option that is not in the table is refused: if it took a value, the next word would be that value and not the program. So are
-shortened long options, and a word that may become several once it runs.
+An option that is not in the table is refused: if it took a value, the next word would be that value
+and not the program. So are shortened long options, and a word that may become several once it runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from edictum.contracts.sandbox.shell import Unreadable, Word, literal_word, name
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """How a wrapper is called: options with a value, options without, letters with an attached value, operands before the inner command."""
+    """How a wrapper is called: options with a value, options without, letters with an attached
+    value, operands before the inner command.
+    """
 
     valued: frozenset[str] = frozenset()
     flags: frozenset[str] = frozenset()
@@ -23,33 +25,56 @@ class Wrapper:
     assignments: bool = False
 
 
-def _wrapper(valued: str = "", letters: str = "", flags: str = "", attached: str = "", operands: int = 0, assigns: bool = False) -> Wrapper:
-    return Wrapper(names(valued), names(flags) | {f"-{letter}" for letter in letters}, attached, operands, assigns)
+def _wrapper(
+    valued: str = "",
+    letters: str = "",
+    flags: str = "",
+    attached: str = "",
+    operands: int = 0,
+    assigns: bool = False,
+) -> Wrapper:
+    return Wrapper(
+        names(valued),
+        names(flags) | {f"-{letter}" for letter in letters},
+        attached,
+        operands,
+        assigns,
+    )
 
 
 WRAPPERS: dict[str, Wrapper] = {
-    "env": _wrapper("-u --unset -C --chdir -S --split-string -P", "i0v", "--ignore-environment --null --debug", assigns=True),
+    "env": _wrapper(
+        "-u --unset -C --chdir -S --split-string -P",
+        "i0v",
+        "--ignore-environment --null --debug",
+        assigns=True,
+    ),
     "sudo": _wrapper(
-        "-u --user -g --group -h --host -p --prompt -C --close-from -r --role -t --type -T --command-timeout -U --other-user -D --chdir -R "
-        "--chroot",
+        "-u --user -g --group -h --host -p --prompt -C --close-from -r --role -t --type -T"
+        " --command-timeout -U --other-user -D --chdir -R --chroot",
         "AbBEeHiKklnNPSsVv",
-        "--askpass --background --bell --preserve-env --edit --set-home --login --non-interactive --stdin --shell --validate --list",
+        "--askpass --background --bell --preserve-env --edit --set-home --login --non-interactive"
+        " --stdin --shell --validate --list",
         assigns=True,
     ),
     "doas": _wrapper("-u -C -a", "nsL"),
     "nohup": _wrapper(),
     "nice": _wrapper("-n --adjustment", attached="0123456789"),
     "ionice": _wrapper("-c --class -n --classdata -p --pid -P --pgid -u --uid", "t", "--ignore"),
-    "timeout": _wrapper("-k --kill-after -s --signal", "vfp", "--foreground --preserve-status --verbose", operands=1),
+    "timeout": _wrapper(
+        "-k --kill-after -s --signal", "vfp", "--foreground --preserve-status --verbose", operands=1
+    ),
     "time": _wrapper("-f --format -o --output", "apqv", "--append --portability --quiet --verbose"),
     "stdbuf": _wrapper("-i --input -o --output -e --error"),
     "setsid": _wrapper(letters="cfw", flags="--ctty --fork --wait"),
     "chrt": _wrapper("-T -P -D", "abdfimoprRv", operands=1),
     "taskset": _wrapper(letters="acp", flags="--all-tasks --cpu-list --pid", operands=1),
     "xargs": _wrapper(
-        "-I -J -R -S -n --max-args -P --max-procs -L -d --delimiter -E -s --max-chars -a --arg-file --process-slot-var",
+        "-I -J -R -S -n --max-args -P --max-procs -L -d --delimiter -E -s --max-chars -a --arg-file"
+        " --process-slot-var",
         "0rtpxo",
-        "--null --no-run-if-empty --verbose --interactive --exit --open-tty --show-limits --max-lines --eof --replace",
+        "--null --no-run-if-empty --verbose --interactive --exit --open-tty --show-limits"
+        " --max-lines --eof --replace",
         attached="ile",
     ),
     "command": _wrapper(letters="pvV"),
@@ -69,13 +94,17 @@ WRAPPERS: dict[str, Wrapper] = {
     "unshare": _wrapper(
         "-S --setuid -G --setgid -R --root -w --wd",
         "muinpUCTfrc",
-        "--mount --uts --ipc --net --pid --user --cgroup --time --fork --map-root-user --map-current-user --mount-proc",
+        "--mount --uts --ipc --net --pid --user --cgroup --time --fork --map-root-user"
+        " --map-current-user --mount-proc",
     ),
     "nsenter": _wrapper(
-        "-t --target -S --setuid -G --setgid", "amuinpUCTF", "--all --mount --uts --ipc --net --pid --user --cgroup --time --no-fork"
+        "-t --target -S --setuid -G --setgid",
+        "amuinpUCTF",
+        "--all --mount --uts --ipc --net --pid --user --cgroup --time --no-fork",
     ),
     "setpriv": _wrapper(
-        "--reuid --regid --groups --inh-caps --ambient-caps --bounding-set --securebits --pdeathsig",
+        "--reuid --regid --groups --inh-caps --ambient-caps --bounding-set --securebits"
+        " --pdeathsig",
         flags="--clear-groups --keep-groups --init-groups --no-new-privs --reset-env",
     ),
     "busybox": _wrapper(flags="--list"),
@@ -86,14 +115,18 @@ WRAPPERS: dict[str, Wrapper] = {
     "proxychains": _wrapper("-f", "q"),
     "proxychains4": _wrapper("-f", "q"),
     "systemd-run": _wrapper(
-        "-p --property -u --unit -E --setenv --uid --gid --slice -M --machine -H --host --description --nice --working-directory",
+        "-p --property -u --unit -E --setenv --uid --gid --slice -M --machine -H --host"
+        " --description --nice --working-directory",
         "tPqdGrS",
-        "--user --system --scope --wait --pty --pipe --quiet --same-dir --collect --remain-after-exit --no-block --shell --no-ask-password",
+        "--user --system --scope --wait --pty --pipe --quiet --same-dir --collect"
+        " --remain-after-exit --no-block --shell --no-ask-password",
     ),
     "systemd-inhibit": _wrapper("--what --who --why --mode", flags="--list"),
     "dbus-run-session": _wrapper("--config-file --dbus-daemon"),
     "xvfb-run": _wrapper(
-        "-s --server-args -n --server-num -e --error-file -f --auth-file -w --wait", "al", "--auto-servernum --listen-tcp"
+        "-s --server-args -n --server-num -e --error-file -f --auth-file -w --wait",
+        "al",
+        "--auto-servernum --listen-tcp",
     ),
     "firejail": _wrapper(),
     "watch": _wrapper(
@@ -102,11 +135,12 @@ WRAPPERS: dict[str, Wrapper] = {
         "--beep --color --differences --errexit --chgexit --precise --no-title --exec --no-wrap",
     ),
     "parallel": _wrapper(
-        "-j --jobs -P --max-procs -a --arg-file -I -n --max-args -N --max-replace-args -L --colsep -C --delay --timeout --halt --results "
-        "--joblog --tagstring --retries --tmpdir --block -d --delimiter",
+        "-j --jobs -P --max-procs -a --arg-file -I -n --max-args -N --max-replace-args -L --colsep"
+        " -C --delay --timeout --halt --results --joblog --tagstring --retries --tmpdir --block -d"
+        " --delimiter",
         "kX0tvuqmr",
-        "--keep-order --gnu --bar --progress --will-cite --null --verbose --ungroup --quote --dry-run --line-buffer --lb --tag "
-        "--no-run-if-empty --eta --pipe --xargs --shuf",
+        "--keep-order --gnu --bar --progress --will-cite --null --verbose --ungroup --quote"
+        " --dry-run --line-buffer --lb --tag --no-run-if-empty --eta --pipe --xargs --shuf",
     ),
     "entr": _wrapper(letters="acdnprsxz"),
 }
@@ -149,7 +183,10 @@ def behind(name: str, operands: tuple[Word, ...]) -> tuple[Word, ...]:
         else:
             break
     if any(word.splits for word in operands[: index + left]):
-        raise Unreadable(f"a variable before the program that {name} runs may become several words; put it in double quotes")
+        raise Unreadable(
+            f"a variable before the program that {name} runs may become several words; put it in"
+            " double quotes"
+        )
     return operands[index + left :]
 
 
@@ -173,11 +210,16 @@ def _option_length(name: str, wrapper: Wrapper, text: str) -> int:
 
 
 def _unknown(name: str, text: str) -> Unreadable:
-    return Unreadable(f"the option '{text:.80}' of {name} is not known; leave it out, or write it in full and with '=' before its value")
+    return Unreadable(
+        f"the option '{text:.80}' of {name} is not known; leave it out, or write it in full and"
+        " with '=' before its value"
+    )
 
 
 def option_scripts(name: str, operands: tuple[Word, ...]) -> Iterator[Sequence[Word]]:
-    """The values of the options that take a script: the next word, or attached (``--command=ls``, ``-Sls``), also in a cluster."""
+    """The values of the options that take a script: the next word, or attached (``--command=ls``,
+    ``-Sls``), also in a cluster.
+    """
     options = SCRIPT_OPTIONS.get(name, frozenset())
     for index, word in enumerate(operands if options else ()):
         found = _script_option(name, options, word.literal or "")
@@ -189,10 +231,16 @@ def option_scripts(name: str, operands: tuple[Word, ...]) -> Iterator[Sequence[W
 
 
 def _script_option(name: str, options: Iterable[str], text: str) -> str | None:
-    """The script that an option carries, empty when the next word is it; None when it is another option."""
+    """The script that an option carries, empty when the next word is it; None when it is another
+    option.
+    """
     if text.startswith("--"):
         given, _, value = text.partition("=")
-        return value if len(given) > 2 and any(option.startswith(given) for option in options) else None
+        return (
+            value
+            if len(given) > 2 and any(option.startswith(given) for option in options)
+            else None
+        )
     if not text.startswith("-"):
         return None
     valued = WRAPPERS.get(name, Wrapper()).valued

@@ -1,7 +1,8 @@
 """The published JSON Schema of a bundle, for editors: ``bundle.schema.json`` beside this file.
 
-In a YAML file, the comment ``# yaml-language-server: $schema=...`` makes many editors check and complete while typing. The file is
-printed from the loader's own grammar (``python -m edictum.contracts.schema``), and a test holds the two equal.
+In a YAML file, the comment ``# yaml-language-server: $schema=...`` makes many editors check and
+complete while typing. The file is printed from the loader's own grammar (``python -m
+edictum.contracts.schema``), and a test holds the two equal.
 """
 
 from __future__ import annotations

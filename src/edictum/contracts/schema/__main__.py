@@ -1,4 +1,6 @@
-"""Print the JSON Schema from the loader's grammar: ``python -m edictum.contracts.schema > bundle.schema.json``."""
+"""Print the JSON Schema from the loader's grammar: ``python -m edictum.contracts.schema >
+bundle.schema.json``.
+"""
 
 import json
 import sys
