@@ -10,13 +10,13 @@ from typing import Any
 
 from edictum.approval.port import ApprovalBackend
 from edictum.audit.sinks import AuditSink
-from edictum.core.arity import check_takes
 from edictum.core.call import Principal
 from edictum.core.contract import Contract
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import OperationLimits
 from edictum.core.policy import ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.signatures import check_takes
 from edictum.errors import EdictumConfigError
 from edictum.runtime.clock import Clock
 

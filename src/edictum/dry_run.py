@@ -8,13 +8,13 @@ from asyncio import CancelledError
 from collections.abc import Sequence
 from typing import Any
 
-from edictum.core._draft import record, replace
+from edictum.core._records import record, replace
 from edictum.core.account import Account, estimated
 from edictum.core.call import Principal, ToolCall, with_principal
 from edictum.core.consult import ask_hooks
 from edictum.core.contract import Contract
 from edictum.core.decide import as_answer, decide_before, describe
-from edictum.core.decision import FAULTS, Answer, HookAnswer, Raised, all_answers
+from edictum.core.decision import USER_ERRORS, Answer, Failed, HookAnswer, all_answers
 from edictum.core.hooks import HookResult
 from edictum.core.limits import Reservation, SessionSnapshot, with_amounts
 from edictum.core.policy import Plan
@@ -26,7 +26,7 @@ from edictum.explanation import ContractExplanation, Explanation
 from edictum.runtime.wiring import Wiring
 
 STOPS = (
-    *FAULTS,
+    *USER_ERRORS,
     CancelledError,
 )  # what does not leave a dry run, as it does not leave a call: nobody cancels a synchronous caller
 
@@ -216,7 +216,7 @@ def _settled(answer: Any, *, keep_errors: bool = False) -> Any:
         return PORTAL.run(answer)
     except STOPS as exc:
         if keep_errors:
-            return Raised(exc)
+            return Failed(exc)
         raise
 
 

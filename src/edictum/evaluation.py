@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from edictum.core._draft import draft_of
+from edictum.core._records import draft_of
 from edictum.core.decision import Answer
 from edictum.core.freeze import FrozenList
 
@@ -68,7 +68,7 @@ _AllowedDraft = draft_of(EvaluationResult)
 
 
 def allowed(tool_name: str, contracts: list[ContractResult]) -> EvaluationResult:
-    """What nearly every evaluation says, made the fast way (see ``core._draft``)."""
+    """What nearly every evaluation says, made the fast way (see ``core._records``)."""
     draft = _AllowedDraft()
     draft.verdict = "allow"
     draft.tool_name = tool_name

@@ -28,7 +28,7 @@ from edictum.checks import (
     tools_of,
 )
 from edictum.contracts.report import CompositionReport, TemplateInfo
-from edictum.core._draft import record, replace
+from edictum.core._records import record, replace
 from edictum.core.account import NO_ACCOUNT, accounted
 from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
 from edictum.core.contract import Contract, Mode, check_mode

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from edictum.checks import check_callables, check_principal, items
-from edictum.core._draft import record
+from edictum.core._records import record
 from edictum.core.account import Account, estimated
 from edictum.core.call import Principal, ToolCall, check_session_id
 from edictum.core.freeze import EMPTY, freeze_args

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias, assert_never
 
-from edictum.core._draft import draft_of
+from edictum.core._records import draft_of
 from edictum.core.jsonable import dumps, jsonable
 from edictum.findings import Finding
 

@@ -19,7 +19,7 @@ from inspect import isawaitable, iscoroutinefunction
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
-from edictum.core._draft import record
+from edictum.core._records import record
 from edictum.core.jsonable import show
 from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError

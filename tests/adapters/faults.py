@@ -108,7 +108,7 @@ def _from_slot(adapter: Any, reply: Reply) -> Reply:
     )
 
 
-FAULTS = [
+USER_ERRORS = [
     (wrong_denial, {"deny", "limit"}),
     (swallowed_exception, {"failure"}),
     (shared_slot, {"parallel", "call id"}),
@@ -124,7 +124,7 @@ class PlantedFaults:
     adapter: type[Adapter]
 
     @pytest.mark.parametrize(
-        ("plant", "points"), FAULTS, ids=lambda item: getattr(item, "__name__", "")
+        ("plant", "points"), USER_ERRORS, ids=lambda item: getattr(item, "__name__", "")
     )
     def test_the_suite_catches_a_planted_fault(self, plant: Any, points: set[str]) -> None:
         faulty = plant(self.adapter)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edictum.core._draft import replace
+from edictum.core._records import replace
 from edictum.core.limits import Counters
 
 

@@ -20,7 +20,7 @@ from typed_tools import ORDER, READ, Colour, Item, Order, told
 from typing_extensions import TypedDict
 
 from edictum import Verdict, precondition
-from edictum.core._draft import replace
+from edictum.core._records import replace
 from edictum.harness import DeadlineToken, ToolArgValidator, Turn, tool
 from edictum.harness.typed_arguments import is_plain
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure

@@ -34,7 +34,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 
 from edictum.adapters._wire import same
-from edictum.core._draft import record
+from edictum.core._records import record
 from edictum.core.call import Principal, check_tool_name, snapshot
 from edictum.core.contract import Verdict, precondition
 from edictum.core.decide import describe

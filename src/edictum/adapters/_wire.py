@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from typing import Any
 
-from edictum.core._draft import record
+from edictum.core._records import record
 
 # Where the flags of the MCP results in a call are noted, for frameworks that drop them.
 MCP_ERRORS: ContextVar[list[str] | None] = ContextVar("edictum_mcp_errors", default=None)

@@ -16,7 +16,7 @@ from edictum.contracts.messages import Message, compile_message, literal
 from edictum.contracts.parse import PLAIN, Dialect
 from edictum.contracts.redact import redaction_for
 from edictum.contracts.selectors import Subject, resolver
-from edictum.core._draft import replace
+from edictum.core._records import replace
 from edictum.core.call import ToolCall
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
 from edictum.core.decide import describe

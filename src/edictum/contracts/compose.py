@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec
 from edictum.contracts.report import CompositionOverride, CompositionReport, ShadowContract
-from edictum.core._draft import replace
+from edictum.core._records import replace
 
 
 def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:

@@ -19,7 +19,7 @@ from edictum.contracts.reach import Guesses, Names, Reach
 from edictum.contracts.regex import PatternBudget
 from edictum.contracts.selectors import check_custom_selectors
 from edictum.contracts.shapes import WRONG
-from edictum.core._draft import replace
+from edictum.core._records import replace
 from edictum.core.call import ToolCall
 from edictum.core.contract import Kind
 from edictum.core.limits import TOOL_FIELDS

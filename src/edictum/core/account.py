@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from edictum.core._draft import record, replace
+from edictum.core._records import record, replace
 from edictum.core.call import ToolCall
 from edictum.core.decide import describe
-from edictum.core.decision import Raised
+from edictum.core.decision import Failed
 from edictum.core.effects import Effect, Ran, Rewritten, Within
 from edictum.core.limits import (
     NO_AMOUNTS,
@@ -40,7 +40,7 @@ class Account:
     amounts: Mapping[str, int] = NO_AMOUNTS
     actual: Actual | None = None
     estimate: Callable[[ToolCall], Mapping[str, float]] | None = None
-    problem: Raised | None = None  # the amounts could not be told
+    problem: Failed | None = None  # the amounts could not be told
 
 
 NO_ACCOUNT = Account()
@@ -112,7 +112,7 @@ def estimated(account: Account, call: ToolCall) -> Account:
         told = EdictumInputError(
             f"the amounts of the call could not be told: {type(exc).__name__}: {describe(exc)}"
         )
-        return replace(account, amounts=NO_AMOUNTS, problem=Raised(told))
+        return replace(account, amounts=NO_AMOUNTS, problem=Failed(told))
 
 
 def _used(ran: Ran, account: Account, actual: Actual) -> tuple[Mapping[str, int], str]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from edictum.core._draft import draft_of
+from edictum.core._records import draft_of
 from edictum.core.freeze import EMPTY, SCALARS, FlatDict, FrozenDict, freeze_args, snapshot_dict
 from edictum.errors import EdictumInputError
 
@@ -122,7 +122,7 @@ def new_call(
     metadata: Mapping[str, Any] = EMPTY,
 ) -> ToolCall:
     """A ToolCall from parts that are already checked and frozen: the fast way in (see
-    ``_draft``).
+    ``_records``).
     """
     draft = CallDraft()
     draft.tool_name = tool_name

@@ -12,11 +12,11 @@ from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
-from edictum.core._draft import replace
+from edictum.core._records import replace
 from edictum.core.call import ToolCall
 from edictum.core.contract import Mode
 from edictum.core.decide import as_hook_answer, describe, hook_error
-from edictum.core.decision import FAULTS, HookAnswer, Raised
+from edictum.core.decision import USER_ERRORS, Failed, HookAnswer
 from edictum.core.effects import Consult, Effect, Settle
 from edictum.core.hooks import HookRegistration, HookResult
 
@@ -25,21 +25,21 @@ def consult(
     function: Callable[..., Any], args: tuple[Any, ...], in_turn: bool = False
 ) -> Generator[Effect, Any, Any]:
     """Call a function of the user and settle what it returned; an exception is returned as
-    ``Raised``.
+    ``Failed``.
     """
     if in_turn and not iscoroutinefunction(function):
         return (yield Consult(function, args))
     try:
         answer = function(*args)
-    except FAULTS as exc:
-        return Raised(exc)
+    except USER_ERRORS as exc:
+        return Failed(exc)
     return (yield Settle(answer)) if isawaitable(answer) else answer
 
 
 def holds(
     hook: HookRegistration, args: tuple[Any, ...], in_turn: bool = False
 ) -> Generator[Effect, Any, Any]:
-    """Whether a hook's ``when`` holds: True, False, or ``Raised``."""
+    """Whether a hook's ``when`` holds: True, False, or ``Failed``."""
     return (
         True
         if hook.when is None
@@ -83,7 +83,7 @@ def _taken(
         return call, answer
     try:
         rewritten = replace(call, args=answer.decision.args)
-    except FAULTS as exc:
+    except USER_ERRORS as exc:
         return call, hook_error(hook, describe(exc))
     if mode == "observe":
         return call, replace(answer, observed=True)

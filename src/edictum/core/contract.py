@@ -8,8 +8,8 @@ from enum import StrEnum
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from edictum.core.arity import check_takes
 from edictum.core.freeze import EMPTY, freeze_args
+from edictum.core.signatures import check_takes
 from edictum.errors import EdictumConfigError
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from itertools import groupby
 from operator import length_hint
 from typing import Any
 
-from edictum.core._draft import record
+from edictum.core._records import record
 from edictum.core.call import SideEffect, ToolCall
 from edictum.core.contract import PASS, Contract, Mode, Verdict
 from edictum.core.decision import (
-    FAULTS,
+    USER_ERRORS,
     Answer,
     Decision,
+    Failed,
     HookAnswer,
     Objection,
-    Raised,
     all_answers,
 )
 from edictum.core.hooks import HookDecision, HookRegistration, HookResult
@@ -46,8 +46,8 @@ def ask_each(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Cont
                     if (verdict := check(subject)) is not PASS:
                         special.append((contracts[-1 - length_hint(left)], verdict))
                 return special
-            except FAULTS as exc:
-                special.append((contracts[-1 - length_hint(left)], Raised(exc)))
+            except USER_ERRORS as exc:
+                special.append((contracts[-1 - length_hint(left)], Failed(exc)))
 
     return ask_them
 
@@ -59,8 +59,8 @@ def _ask_one(contract: Contract) -> Callable[[Any], list[tuple[Contract, Any]]]:
     def ask_it(subject: Any) -> list[tuple[Contract, Any]]:
         try:
             verdict = check(subject)
-        except FAULTS as exc:
-            return [(contract, Raised(exc))]
+        except USER_ERRORS as exc:
+            return [(contract, Failed(exc))]
         return [] if verdict is PASS else [(contract, verdict)]
 
     return ask_it
@@ -106,8 +106,8 @@ def ask_after(
         verdict: Any
         try:
             verdict = contract.check(call, result)
-        except FAULTS as exc:
-            verdict = Raised(exc)
+        except USER_ERRORS as exc:
+            verdict = Failed(exc)
         if verdict is not PASS:
             special.append((contract, verdict))
     return special
@@ -157,7 +157,7 @@ def _bad_field(verdict: Any) -> str | None:
 
 
 def _complaint(raw: Any, wanted: str) -> str:
-    if isinstance(raw, Raised):
+    if isinstance(raw, Failed):
         return named(raw.error)
     what = _bad_field(raw) if type(raw) is Verdict else type(raw).__name__
     return f"it returned {what}; return {wanted}"
@@ -178,11 +178,11 @@ def describe(error: BaseException) -> str:
     return text or type(error).__name__
 
 
-def why(answer: Any) -> str:
+def explain_failure(answer: Any) -> str:
     """What is wrong with a port's answer: it raised, or it is not what the port promises."""
     return (
         describe(answer.error)
-        if isinstance(answer, Raised)
+        if isinstance(answer, Failed)
         else f"it answered with {type(answer).__name__}"
     )
 
@@ -345,7 +345,7 @@ def _redacted(
             redacted.close()  # type: ignore[attr-defined]  # of a coroutine; others have none, and are left alone
             return None
         return _Redacted(redacted) if redacted != value else None
-    except FAULTS:
+    except USER_ERRORS:
         return None
 
 

@@ -6,19 +6,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from edictum.core._draft import record
+from edictum.core._records import record
 from edictum.core.contract import PASS, SKIPPED, Contract, Verdict
 from edictum.core.freeze import kept
 from edictum.core.hooks import HookDecision, HookRegistration
 
-FAULTS = (
+USER_ERRORS = (
     Exception,
     SystemExit,
 )  # what the user's code may raise by its own fault; sys.exit() in a contract does not end the host
 
 
 @record
-class Raised:
+class Failed:
     """An effect, contract or hook ended in an exception, carried as a value."""
 
     error: BaseException

@@ -1,6 +1,6 @@
 """What a lifecycle can ask for. It says what it needs; a driver goes and gets it.
 
-Each effect is answered with a value, or with ``Raised`` when getting it failed: an error is data,
+Each effect is answered with a value, or with ``Failed`` when getting it failed: an error is data,
 and the lifecycle decides what follows from it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol, TypeAlias
 
-from edictum.core._draft import maker, record
+from edictum.core._records import maker, record
 from edictum.core.call import ToolCall
 from edictum.core.decision import Decision
 from edictum.core.events import Entry
@@ -187,7 +187,7 @@ class Declined(Exception):
 @record
 class Within:
     """Get this, but wait no longer than that. Answered as the effect is, or with a TimeoutError in
-    ``Raised``.
+    ``Failed``.
 
     What has been sent to the ledger or the audit is not cut off by this; only the waiting for it
     ends.

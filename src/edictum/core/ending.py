@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from edictum.core._draft import replace
+from edictum.core._records import replace
 from edictum.core.call import SideEffect, ToolCall
-from edictum.core.decide import AfterDecision, describe, why
+from edictum.core.decide import AfterDecision, describe, explain_failure
 from edictum.core.effects import NotReturned, Ran
 from edictum.core.events import Closing, Context
 from edictum.core.jsonable import dumps
@@ -35,7 +35,11 @@ CHANGES_THE_WORLD = frozenset({SideEffect.WRITE, SideEffect.IRREVERSIBLE})
 
 def with_note(outcome: ToolOutcome, context: Context, what: str, problem: Any) -> ToolOutcome:
     return replace(
-        outcome, notes=(*outcome.notes, context.redaction.redact_text(f"{what}: {why(problem)}"))
+        outcome,
+        notes=(
+            *outcome.notes,
+            context.redaction.redact_text(f"{what}: {explain_failure(problem)}"),
+        ),
     )
 
 

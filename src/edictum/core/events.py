@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from edictum.core._draft import record
+from edictum.core._records import record
 from edictum.core.call import ToolCall
 from edictum.core.contract import Mode
 from edictum.core.decide import AfterDecision

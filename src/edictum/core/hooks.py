@@ -8,8 +8,8 @@ from enum import Enum
 from inspect import iscoroutinefunction
 from typing import Any, Literal
 
-from edictum.core.arity import check_takes
 from edictum.core.contract import bounded
+from edictum.core.signatures import check_takes
 from edictum.errors import EdictumConfigError
 
 

@@ -28,12 +28,19 @@ from inspect import isawaitable
 from typing import Any
 
 from edictum.core import events
-from edictum.core._draft import record, replace
+from edictum.core._records import record, replace
 from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
 from edictum.core.consult import ask_hooks, consult, holds
 from edictum.core.contract import Mode
-from edictum.core.decide import AfterDecision, as_answer, decide_after, decide_before, describe, why
-from edictum.core.decision import FAULTS, Decision, HookAnswer, Objection, Raised
+from edictum.core.decide import (
+    AfterDecision,
+    as_answer,
+    decide_after,
+    decide_before,
+    describe,
+    explain_failure,
+)
+from edictum.core.decision import USER_ERRORS, Decision, Failed, HookAnswer, Objection
 from edictum.core.effects import (
     Ask,
     AwaitDecision,
@@ -170,10 +177,10 @@ def lifecycle(
             yield from within(turn, tell(Notify(terms.on_allow, (call,), "on_allow")))
         started = run if turn is None else turn.start(run)
         ran = BEGUN
-        ran = (yield started) if type(started) is RunTool else Raised(TurnOver(started))  # type: ignore[arg-type]
+        ran = (yield started) if type(started) is RunTool else Failed(TurnOver(started))  # type: ignore[arg-type]
         if turn is not None and type(ran) is Ran:
             ran = turn.ran(ran)
-        if type(ran) is Raised:
+        if type(ran) is Failed:
             held = Admission(call, decision, _counters(counters, counted), holds=True)
             return (closed := (yield from within(turn, _left(run, plan, terms, ran, held))))
         # From here on the tool has run: the call is counted and its result is kept, whatever else
@@ -181,8 +188,9 @@ def lifecycle(
         verdict = verdict_on(call, plan, ran, flag, terms.success_check)
         if verdict is None:
             verdict = yield from within(
-                turn, _custom_verdict(terms.success_check, call.tool_name, ran.value, turn)
-            )  # type: ignore[arg-type]
+                turn,
+                _custom_verdict(terms.success_check, call.tool_name, ran.value, turn),  # type: ignore[arg-type]
+            )
         value, after = (
             (yield from within(turn, _review(call, plan, terms, ran, turn)))
             if plan.reviewed
@@ -198,10 +206,10 @@ def lifecycle(
                 if turn is not None:
                     shaped = turn.shape(outcome)
                     outcome = (
-                        (yield from _shaped(outcome, shaped, call, turn))
+                        (yield from _shaped(outcome, shaped, call, turn))  # type: ignore[assignment]
                         if type(shaped) is Oversized
                         else shaped
-                    )  # type: ignore[assignment]
+                    )
                 kind, error = (
                     OUTCOME_KINDS[type(outcome)],
                     error_text(outcome) if outcome.notes else None,
@@ -287,10 +295,10 @@ def _close(
     if turn is not None:
         shaped = turn.shape(outcome)
         outcome = (
-            (yield from _shaped(outcome, shaped, call, turn))
+            (yield from _shaped(outcome, shaped, call, turn))  # type: ignore[assignment]
             if type(shaped) is Oversized
             else shaped
-        )  # type: ignore[assignment]
+        )
     closing = closing_of(plan, context, end.ran, verdict, end.value, after, outcome)
     if not after.passed:
         yield events.postcondition_warning(context, call, decision, settled, closing)
@@ -314,7 +322,7 @@ def _broken_off(
     terms: Terms,
     admission: Admission,
     error: BaseException,
-    ran: Ran | Raised | None,
+    ran: Ran | Failed | None,
 ) -> Generator[Effect, Any, None]:
     """Give the slots back, or count the call if its tool has run, and write down what stopped it. A
     repeated settlement is harmless.
@@ -433,7 +441,7 @@ def _hooked(
         wrong = _error(
             "hook",
             "rewritten",
-            f"The rewritten call cannot be made: {why(problem)}",
+            f"The rewritten call cannot be made: {explain_failure(problem)}",
             Decision(hooks=tuple(hooks)),
         )
         return (yield from _count_refused(run, call, plan, terms, wrong))
@@ -449,7 +457,7 @@ def _identify(
     return _error(
         "principal_resolver",
         "principal_resolver",
-        f"The principal could not be resolved: {why(principal)}",
+        f"The principal could not be resolved: {explain_failure(principal)}",
     )
 
 
@@ -541,10 +549,10 @@ def _reserve(
     return (yield from _ask_session(admission, plan, terms)) if plan.session else admission
 
 
-def _granted(call: ToolCall, decision: Decision, grant: Grant | Raised) -> Admission:
+def _granted(call: ToolCall, decision: Decision, grant: Grant | Failed) -> Admission:
     """The ledger's answer, taken into the decision."""
     if not isinstance(grant, Grant):
-        reason = f"The session ledger could not be asked: {why(grant)}"
+        reason = f"The session ledger could not be asked: {explain_failure(grant)}"
         return Admission(call, _error("ledger", "ledger", reason, decision), NO_COUNTERS)
     if not grant.granted and not any(
         breach.limit.enforce for breach in grant.breaches
@@ -698,7 +706,7 @@ def _ask_person(
     answer = yield _in_time(AwaitDecision(request, decision.timeout), decision.timeout, turn)
     if not hasattr(answer, "approved"):
         yield Withdraw(request)
-        if not isinstance(answer, Raised) or isinstance(answer.error, Exception):
+        if not isinstance(answer, Failed) or isinstance(answer.error, Exception):
             return _no_answer(admission, "did not answer", answer)
         return (
             yield from _end_approval(
@@ -727,7 +735,7 @@ def _keep_place(admission: Admission, turn: CallInTurn) -> Generator[Effect, Any
     kept = True if keep is None else (yield keep)
     if kept is True:
         return None
-    problem = why(kept) if isinstance(kept, Raised) else "it is gone"
+    problem = explain_failure(kept) if isinstance(kept, Failed) else "it is gone"
     reason = (
         f"The place of this call within its window cannot be kept while a person decides: {problem}"
     )
@@ -810,7 +818,7 @@ def _end_approval(
 
 
 def _no_answer(admission: Admission, what: str, answer: Any) -> Admission:
-    reason = f"The approval backend {what}: {why(answer)}"
+    reason = f"The approval backend {what}: {explain_failure(answer)}"
     return replace(
         admission,
         decision=_error("approval_backend", "approval_backend", reason, admission.decision),
@@ -818,7 +826,7 @@ def _no_answer(admission: Admission, what: str, answer: Any) -> Admission:
     )
 
 
-def _unrecorded(admission: Admission, problem: Raised) -> Admission:
+def _unrecorded(admission: Admission, problem: Failed) -> Admission:
     reason = (
         f"The audit could not be written, so the call was not started: {describe(problem.error)}"
     )
@@ -830,7 +838,7 @@ def _unrecorded(admission: Admission, problem: Raised) -> Admission:
     )
 
 
-def _left(run: RunTool, plan: Plan, terms: Terms, left: Raised, admission: Admission) -> Flow:
+def _left(run: RunTool, plan: Plan, terms: Terms, left: Failed, admission: Admission) -> Flow:
     """The tool did not start, or its framework put the call off and will run it again: what it held
     is given back.
     """
@@ -921,13 +929,13 @@ def _custom_verdict(
             return verdict_from_problem(check.problem(tool, value))
         answer = yield from consult(check, (tool, value), turn is not None)
         if (
-            type(answer) is Raised
+            type(answer) is Failed
             # also a cancellation of the caller: it goes on to where it was meant once the call is
             # closed
         ):
             raise RuntimeError(describe(answer.error)) from answer.error
         return verdict_from_check(check, tool, answer)
-    except FAULTS as exc:
+    except USER_ERRORS as exc:
         problem = (
             f"success_check did not give an answer, so the call counts as failed: {describe(exc)}"
         )
@@ -1094,7 +1102,7 @@ def _settle_gate(
     while type(answer) in NOT_FINAL:
         if type(answer) is Twin:
             told = yield AwaitTwin(answer.outcome, answer.timeout_s)
-            if type(told) is Raised:
+            if type(told) is Failed:
                 return Refusal(
                     "cancelled", "The caller was cancelled while the same call was running."
                 )
@@ -1106,7 +1114,7 @@ def _settle_gate(
         if not isinstance(grant, Grant):
             return Refusal(
                 "policy_error",
-                f"The session ledger could not be asked: {why(grant)}",
+                f"The session ledger could not be asked: {explain_failure(grant)}",
                 policy_error=True,
             )
         return turn.once(grant)
@@ -1120,7 +1128,7 @@ def _look(
     gate: Gate, call: ToolCall, doubtful: Doubtful, turn: CallInTurn
 ) -> Generator[Effect, Any, Answer]:
     found = yield from consult(doubtful.look, doubtful.args, in_turn=True)
-    if found is not None and type(found) is not Raised:
+    if found is not None and type(found) is not Failed:
         return turn.certain(doubtful.done)
     turn.forget(doubtful.done)
     return gate(turn, call)
@@ -1202,7 +1210,7 @@ def _attempts_only(grant: Grant) -> Grant:
 
 def _shaped(outcome: ToolOutcome, oversized: Oversized, call: ToolCall, turn: CallInTurn) -> Flow:
     """The outcome with its output put away, so that it fits a message."""
-    reference: Any = Raised(LookupError("no artifact store"))
+    reference: Any = Failed(LookupError("no artifact store"))
     if oversized.store is not None:
         reference = yield from bounded(
             StoreArtifact(oversized.store, call.run_id, call.tool_name, oversized.content), turn

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from edictum.core._draft import record, replace
+from edictum.core._records import record, replace
 from edictum.core.freeze import EMPTY
 from edictum.errors import EdictumConfigError
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edictum.core._draft import record
+from edictum.core._records import record
 from edictum.core.call import SideEffect, ToolCall, check_tool_name
 from edictum.core.contract import Contract, Kind, Mode
 from edictum.core.decide import after_asker, ask_each, asker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeAlias
 
-from edictum.core._draft import record
+from edictum.core._records import record
 from edictum.core.call import ToolCall
 from edictum.core.contract import Mode
 from edictum.core.decision import Decision

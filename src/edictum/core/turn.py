@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from edictum.core._draft import record
+from edictum.core._records import record
 from edictum.core.call import ToolCall
 from edictum.core.effects import Ran, Renew, RunTool
 from edictum.core.events import Approval
@@ -178,7 +178,7 @@ class CallInTurn(Protocol):
         ...
 
     def stored(self, outcome: ToolOutcome, oversized: Oversized, reference: Any) -> ToolOutcome:
-        """The outcome after its output was stored; or, when ``reference`` is a ``Raised``, after
+        """The outcome after its output was stored; or, when ``reference`` is a ``Failed``, after
         that failed.
         """
         ...

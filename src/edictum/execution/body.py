@@ -211,9 +211,9 @@ def _run_elsewhere_sync(effect: RunTool) -> Ran:
 def _thread_result_sync(effect: RunTool) -> Ended:
     future = POOL.submit(_body_call(effect))
     try:
-        return future.result(
+        return future.result(  # type: ignore[no-any-return]
             None if effect.timeout_s is None else min(effect.timeout_s, TIMEOUT_MAX)
-        )  # type: ignore[no-any-return]
+        )
     except TimeoutError:  # of the waiting: what the body raises comes as a value
         if future.done():
             return future.result()  # type: ignore[no-any-return]

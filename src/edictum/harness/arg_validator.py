@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
-from edictum.core._draft import record
+from edictum.core._records import record
 from edictum.core.freeze import thaw
 from edictum.core.jsonable import jsonable, show
 from edictum.core.redaction import shorten

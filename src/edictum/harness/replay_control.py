@@ -20,7 +20,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from edictum.core._draft import replace
+from edictum.core._records import replace
 from edictum.core.jsonable import dumps
 from edictum.harness.canonical import canonical, identity
 from edictum.harness.tool_spec import ANYTHING, ToolSpec

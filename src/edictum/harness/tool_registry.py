@@ -10,7 +10,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, overload
 
-from edictum.core._draft import record, replace
+from edictum.core._records import record, replace
 from edictum.core.policy import UNKNOWN_TOOL, Plan, Policy, ToolEntry, merge_entries
 from edictum.errors import EdictumConfigError
 from edictum.harness.arg_validator import KnownSchema, known_of

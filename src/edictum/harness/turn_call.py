@@ -26,9 +26,9 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
-from edictum.core._draft import replace
+from edictum.core._records import replace
 from edictum.core.call import ToolCall, check_tool_name
-from edictum.core.decision import Raised
+from edictum.core.decision import Failed
 from edictum.core.effects import Ran, Renew, RunTool
 from edictum.core.events import Approval
 from edictum.core.freeze import EMPTY, freeze_args
@@ -667,7 +667,7 @@ class TurnCall:
         if self._turn.artifact_store is not None and self._spec.store_output:
             why = (
                 type(reference.error).__name__
-                if isinstance(reference, Raised)
+                if isinstance(reference, Failed)
                 else "the store gave no reference"
             )
             kept = (*kept, f"The output could not be stored, so it was cut: {why}")

@@ -17,7 +17,7 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from edictum.core.decide import describe
-from edictum.core.decision import FAULTS
+from edictum.core.decision import USER_ERRORS
 from edictum.execution.failures import Unfinished
 from edictum.execution.tasks import Ended, caught, leave, see_to_end, wait_for
 from edictum.execution.threads import POOL
@@ -103,7 +103,7 @@ async def _in_thread(
         POOL.abandon(running)
         raise _no_answer(timeout_s)
     error = running.exception()
-    if error is None or isinstance(error, FAULTS):
+    if error is None or isinstance(error, USER_ERRORS):
         return running.result()
     raise RuntimeError(
         f"{type(error).__name__}: {describe(error)}"

@@ -12,8 +12,8 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, final
 
-from edictum.core._draft import record
-from edictum.core.decision import FAULTS, Raised
+from edictum.core._records import record
+from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Effect, Pause, Ran, RunTool, Within, ran_to_end
 from edictum.core.events import Entry
 from edictum.core.freeze import FlatDict, thaw_args
@@ -99,19 +99,19 @@ class Walk:
             if kind is RunTool:
                 if self.interrupted is None:
                     return effect  # type: ignore[return-value]
-                effect = send(Raised(self.interrupted))
+                effect = send(Failed(self.interrupted))
                 continue
             try:
                 value = handlers[kind](effect)
-            except FAULTS as exc:
-                effect = send(Raised(exc))
+            except USER_ERRORS as exc:
+                effect = send(Failed(exc))
                 continue
             # somebody said stop: the call is closed first, then it goes on to where it was meant
             except BaseException as exc:
                 self.interrupted = self.interrupted or exc
                 # Nobody knows whether the ledger has counted: the walk breaks off, which settles
                 # the call in any case.
-                effect = self._flow.throw(exc) if kind in NOT_TO_BE_CUT else send(Raised(exc))
+                effect = self._flow.throw(exc) if kind in NOT_TO_BE_CUT else send(Failed(exc))
                 continue
             if kind in may_wait and needs_await(value):
                 return Wait(type(effect.effect) if kind is Within else kind, value)  # type: ignore[union-attr]
@@ -123,7 +123,7 @@ class Walk:
         """
         if isinstance(ran.error, Pause):
             self.interrupted = ran.error.signal
-            return self.step(Raised(ran.error))
+            return self.step(Failed(ran.error))
         self.interrupted = ran.error
         return self.step(ran)
 
@@ -148,7 +148,7 @@ async def settle_async(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunToo
         while type(step) is Wait:
             step = walk.step(await _wait_async(walk, step))
     except GeneratorExit as exc:
-        _finish_without_waiting(walk, Raised(exc))
+        _finish_without_waiting(walk, Failed(exc))
         raise
     return step  # type: ignore[return-value]
 
@@ -160,17 +160,17 @@ async def _wait_async(walk: Walk, wait: Wait) -> Any:
         if wait.kind is Entry:
             return await _see_written(walk, wait.awaitable)
         return await wait.awaitable
-    except FAULTS as exc:
-        return Raised(exc)
+    except USER_ERRORS as exc:
+        return Failed(exc)
     except asyncio.CancelledError as exc:
         if asyncio.current_task().cancelling():  # type: ignore[union-attr]
             walk.interrupted = walk.interrupted or exc
-        return Raised(exc)
+        return Failed(exc)
     except GeneratorExit:
         raise
     except BaseException as exc:  # as in ``Walk.step``: the call is closed first
         walk.interrupted = walk.interrupted or exc
-        return Raised(exc)
+        return Failed(exc)
 
 
 async def _see_through(walk: Walk, awaitable: Awaitable[Any]) -> Any:
@@ -274,7 +274,7 @@ def _not_begun(flow: Flow, ports: Ports, exc: BaseException) -> Rest:
     """Tell a walk that it is stopped before its tool has begun."""
     effect: Effect | None = None
     with suppress(StopIteration):
-        effect = flow.send(Raised(exc))
+        effect = flow.send(Failed(exc))
     if effect is None:
         raise exc
     return Rest(flow, ports, effect, interrupted=exc)
@@ -331,14 +331,14 @@ async def _drive_on(walk: Walk, effect: Effect, ran: Ran | None = None) -> ToolO
                 return walk.ended(step)  # type: ignore[arg-type]
     except GeneratorExit as exc:
         _finish_without_waiting(
-            walk, Ran(None, exc, cancelled=True) if type(step) is RunTool else Raised(exc)
+            walk, Ran(None, exc, cancelled=True) if type(step) is RunTool else Failed(exc)
         )
         raise
     except BaseException as exc:
         return walk.ended(await settle_async(walk, walk.broken(exc)))  # type: ignore[arg-type]
 
 
-def _finish_without_waiting(walk: Walk, answer: Ran | Raised) -> None:
+def _finish_without_waiting(walk: Walk, answer: Ran | Failed) -> None:
     """The caller's coroutine is being thrown away, and may not await any more: close the call with
     what answers at once.
     """
@@ -347,7 +347,7 @@ def _finish_without_waiting(walk: Walk, answer: Ran | Raised) -> None:
     while type(step) is Wait:
         _let_go(step)
         step = walk.step(
-            Raised(RuntimeError("the caller was thrown away, and nobody waits for the answer"))
+            Failed(RuntimeError("the caller was thrown away, and nobody waits for the answer"))
         )
 
 
@@ -372,11 +372,11 @@ def settle_sync(walk: Walk, step: RunTool | Wait | ToolOutcome) -> RunTool | Too
     while type(step) is Wait:
         try:
             value = PORTAL.run(step.awaitable)
-        except (*FAULTS, asyncio.CancelledError) as exc:
-            value = Raised(exc)
+        except (*USER_ERRORS, asyncio.CancelledError) as exc:
+            value = Failed(exc)
         except BaseException as exc:
             walk.interrupted = walk.interrupted or exc
-            value = Raised(exc)
+            value = Failed(exc)
         step = walk.step(value)
     return step  # type: ignore[return-value]
 

@@ -1,6 +1,6 @@
 """From effect to port: one handler per effect.
 
-A handler returns the answer or an awaitable of it; an exception becomes ``Raised``. What a failing
+A handler returns the answer or an awaitable of it; an exception becomes ``Failed``. What a failing
 port means for a call is decided by the lifecycle, and written down in one table, which the
 documentation prints.
 """
@@ -17,7 +17,7 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from edictum.core.decide import describe
-from edictum.core.decision import FAULTS
+from edictum.core.decision import USER_ERRORS
 from edictum.core.effects import (
     Ask,
     AwaitDecision,
@@ -166,7 +166,7 @@ class Ports:
         for sink in self._sinks:
             try:
                 emitted = sink.emit(event)
-            except FAULTS as exc:
+            except USER_ERRORS as exc:
                 sent.failures.append((sink, exc))
             else:
                 if isawaitable(emitted):
@@ -190,9 +190,9 @@ class Ports:
         )
 
     def _await_decision(self, effect: AwaitDecision) -> Any:
-        return self._approval.wait_for_decision(
+        return self._approval.wait_for_decision(  # type: ignore[union-attr]
             approval_id=effect.request.approval_id, timeout=effect.timeout
-        )  # type: ignore[union-attr]
+        )
 
     def _withdraw(self, effect: Withdraw) -> Any:
         withdraw = getattr(self._approval, "withdraw", None)
@@ -251,7 +251,7 @@ class Ports:
     def _notify(self, effect: Notify) -> Any:
         try:
             told = effect.callback(*effect.args)
-        except FAULTS:
+        except USER_ERRORS:
             logger.exception("%s raised; the call goes on", effect.what)
             return None
         return Around(partial(_listen, what=effect.what), told) if isawaitable(told) else None
@@ -299,7 +299,7 @@ def _is_plain(ledger: Any) -> bool:
 async def _listen(told: Awaitable[Any], what: str) -> None:
     try:
         await told
-    except FAULTS:
+    except USER_ERRORS:
         logger.exception("%s raised; the call goes on", what)
 
 
@@ -323,7 +323,7 @@ class _Sent:
                 sink, emitted = self.waiting.popleft()
                 try:
                     await emitted
-                except (*FAULTS, asyncio.CancelledError) as exc:
+                except (*USER_ERRORS, asyncio.CancelledError) as exc:
                     self.failures.append((sink, exc))
         finally:
             self.close()

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from edictum.core.call import ToolCall
-from edictum.core.decision import Raised
+from edictum.core.decision import Failed
 from edictum.core.effects import Declined, Pause, Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.errors import EdictumInputError, TicketError
@@ -86,13 +86,13 @@ class Ticket:
         """The framework put the call off and will begin it again: its slots are given back, nothing
         is counted.
         """
-        return await self._close(Raised(Pause(signal)))
+        return await self._close(Failed(Pause(signal)))
 
     async def decline(self, reason: str) -> ToolOutcome:
         """The host cannot run the tool with these arguments: the call is denied, and its slots are
         given back.
         """
-        return await self._close(Raised(Declined(reason)))
+        return await self._close(Failed(Declined(reason)))
 
     def finish_sync(self, value: Any) -> ToolOutcome:
         return self._close_sync(Ran(value, None, self.age_s))
@@ -107,10 +107,10 @@ class Ticket:
         return self._close_sync(self._cancelled())
 
     def pause_sync(self, signal: BaseException) -> ToolOutcome:
-        return self._close_sync(Raised(Pause(signal)))
+        return self._close_sync(Failed(Pause(signal)))
 
     def decline_sync(self, reason: str) -> ToolOutcome:
-        return self._close_sync(Raised(Declined(reason)))
+        return self._close_sync(Failed(Declined(reason)))
 
     def _cancelled(self) -> Ran:
         return Ran(
@@ -132,12 +132,12 @@ class Ticket:
             self._walk = None  # type: ignore[assignment]
             return walk
 
-    async def _close(self, ran: Ran | Raised) -> ToolOutcome:
+    async def _close(self, ran: Ran | Failed) -> ToolOutcome:
         walk = self._take()
         self._outcome = await settle_async(walk, walk.step(ran))  # type: ignore[assignment]
         return walk.ended(self._outcome)  # type: ignore[arg-type]
 
-    def _close_sync(self, ran: Ran | Raised) -> ToolOutcome:
+    def _close_sync(self, ran: Ran | Failed) -> ToolOutcome:
         walk = self._take()
         self._outcome = settle_sync(walk, walk.step(ran))  # type: ignore[assignment]
         return walk.ended(self._outcome)  # type: ignore[arg-type]

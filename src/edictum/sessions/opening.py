@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, cast
 
-from edictum.core._draft import record
+from edictum.core._records import record
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
 from edictum.sessions.ledger import Ledger

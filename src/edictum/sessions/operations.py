@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
-from edictum.core._draft import record
+from edictum.core._records import record
 
 logger = logging.getLogger("edictum")
 

@@ -430,7 +430,7 @@ def _rows(sid: str, state: SessionState, now: float) -> dict[str, Rows]:
         leases[(sid, call)] = (
             lease.started,
             lease.expires,
-            lease.text or lease_as_text(lease.held, lease.grant),
-        )  # type: ignore[arg-type]
+            lease.text or lease_as_text(lease.held, lease.grant),  # type: ignore[arg-type]
+        )
     ended: Rows = {(sid, call): (how, now) for call, how in state.ended.items()}
     return {"tally": tallies, "amount": amounts, "lease": leases, "ended": ended}
