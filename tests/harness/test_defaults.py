@@ -12,8 +12,8 @@ from turns import Bench, new_guard
 
 from edictum import Edictum, HookDecision, HookRegistration, Verdict, precondition
 from edictum.harness import ToolArgValidator, ToolSpec, tool
+from edictum.harness._schemas import defaults_of
 from edictum.harness.arg_validator import Valid
-from edictum.harness.schema import defaults_of
 from edictum.outcomes import ToolDenied, ToolExecutionResult
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from edictum import EdictumConfigError
 from edictum.harness import BoundedToolExecutor, ToolSpec, tool
-from edictum.harness.schema import _compiled
+from edictum.harness._schemas import _compiled
 
 
 def test_without_pydantic_the_decorator_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from edictum.core.jsonable import jsonable
 from edictum.harness import ToolRegistry, tool
-from edictum.harness.schema import misfit, validator_for
+from edictum.harness._schemas import misfit, validator_for
 from edictum.outcomes import ToolExecutionResult, ToolFailure
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from edictum import EdictumConfigError, SideEffect
 from edictum.harness import DeadlineToken, ResourceKey, ToolRegistry, ToolSpec, spec_from_mcp, tool
-from edictum.harness.schema import schemas_of, validator_for
+from edictum.harness._schemas import schemas_of, validator_for
 
 
 class Colour(StrEnum):

@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 from edictum import Verdict, precondition
 from edictum.core._records import replace
 from edictum.harness import DeadlineToken, ToolArgValidator, Turn, tool
-from edictum.harness.typed_arguments import is_plain
+from edictum.harness._typed_arguments import is_plain
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure
 
 NUMBER = "12345678-1234-5678-1234-567812345678"

@@ -20,7 +20,7 @@ from edictum.core.freeze import thaw
 from edictum.core.jsonable import jsonable, show
 from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
-from edictum.harness.schema import defaults_of, validator_for
+from edictum.harness._schemas import defaults_of, validator_for
 from edictum.harness.tool_spec import ToolSpec
 
 MAX_REPAIR_ATTEMPTS = 3  # a text that becomes an object may have fields that need repair as well

@@ -8,9 +8,9 @@ from typing import Any
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
+from edictum.harness._argument_checks import check_cap, check_guard, check_store, tools_of
+from edictum.harness._schemas import know_result
 from edictum.harness.arg_validator import ToolArgValidator, known_of
-from edictum.harness.given import check_cap, check_guard, check_store, tools_of
-from edictum.harness.schema import know_result
 from edictum.harness.tool_registry import ToolRegistry
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
 from edictum.harness.turn_budget import DEFAULT_CAP_S, TurnBudget

@@ -13,11 +13,11 @@ from typing import Any, overload
 from edictum.core._records import record, replace
 from edictum.core.policy import UNKNOWN_TOOL, Plan, Policy, ToolEntry, merge_entries
 from edictum.errors import EdictumConfigError
+from edictum.harness._functions import description_of, name_of, token_parameter
+from edictum.harness._schemas import judge_of, schemas_of
+from edictum.harness._typed_arguments import TypedFunction
 from edictum.harness.arg_validator import KnownSchema, known_of
-from edictum.harness.functions import description_of, name_of, token_parameter
-from edictum.harness.schema import judge_of, schemas_of
 from edictum.harness.tool_spec import READS, ToolSpec
-from edictum.harness.typed_arguments import TypedFunction
 from edictum.success import error_key
 
 

@@ -16,10 +16,10 @@ from typing import Any, Literal
 from edictum.core.call import SideEffect, check_tool_name
 from edictum.core.policy import ToolEntry
 from edictum.errors import EdictumConfigError
+from edictum.harness._functions import is_generator
+from edictum.harness._schemas import fitting_types
+from edictum.harness._typed_arguments import TypedFunction
 from edictum.harness.canonical import canonical, normal
-from edictum.harness.functions import is_generator
-from edictum.harness.schema import fitting_types
-from edictum.harness.typed_arguments import TypedFunction
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 
 Isolation = Literal["inline", "async", "thread", "process"]

@@ -27,9 +27,9 @@ from edictum.execution.portal import PORTAL
 from edictum.execution.tasks import caught
 from edictum.execution.threads import POOL
 from edictum.guard import Edictum
+from edictum.harness._argument_checks import check_parts, check_store, messages_of, tools_of
 from edictum.harness.artifact_reader import READER, make_reader
 from edictum.harness.canonical import canonical
-from edictum.harness.given import check_parts, check_store, messages_of, tools_of
 from edictum.harness.messages import (
     Message,
     ModelReply,

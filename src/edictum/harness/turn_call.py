@@ -39,6 +39,7 @@ from edictum.core.redaction import shorten
 from edictum.core.turn import Answer, Doubtful, Gate, Gates, Once, Oversized, Refusal, Repeat, Twin
 from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.execution.body import PLAIN, needs_await
+from edictum.harness._argument_checks import check_cap
 from edictum.harness.arg_validator import (
     MAX_REPAIR_ATTEMPTS,
     Invalid,
@@ -48,7 +49,6 @@ from edictum.harness.arg_validator import (
 )
 from edictum.harness.artifact_reader import READER
 from edictum.harness.canonical import canonical, digest, identity
-from edictum.harness.given import check_cap
 from edictum.harness.replay_control import DUPLICATE, Done, InFlight, New, detached, replayed
 from edictum.harness.tool_registry import (
     KnownTool,

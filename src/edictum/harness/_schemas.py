@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from edictum.core.jsonable import dumps, jsonable
 from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
-from edictum.harness.functions import LAZY, hints_of, parameters_of, token_parameter
-from edictum.harness.typed_arguments import TypedFunction, fields_of, is_plain, readable
+from edictum.harness._functions import LAZY, hints_of, parameters_of, token_parameter
+from edictum.harness._typed_arguments import TypedFunction, fields_of, is_plain, readable
 from edictum.success import Misfit, error_key
 
 HINT = "Install the extra: pip install 'edictum[harness]'."
