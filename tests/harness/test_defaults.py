@@ -12,7 +12,7 @@ from turns import Bench, new_guard
 
 from edictum import Edictum, HookDecision, HookRegistration, Verdict, precondition
 from edictum.harness import ToolArgValidator, ToolSpec, tool
-from edictum.harness._schemas import defaults_of
+from edictum.harness._schemas import find_defaults
 from edictum.harness.arg_validator import Valid
 from edictum.outcomes import ToolDenied, ToolExecutionResult
 
@@ -115,7 +115,7 @@ def test_a_schema_that_somebody_wrote_is_believed_unless_the_function_says_other
     default: Any, function: Any, filled: Any
 ) -> None:
     assert (
-        defaults_of(
+        find_defaults(
             {"type": "object", "properties": {"n": {"type": "integer", "default": default}}},
             function,
         )
@@ -125,10 +125,10 @@ def test_a_schema_that_somebody_wrote_is_believed_unless_the_function_says_other
 
 def test_schemas_that_refer_to_others_or_are_none_have_no_defaults() -> None:
     assert (
-        defaults_of({"properties": {"n": {"$ref": "#/$defs/n", "default": 1}, "m": True}}, None)
+        find_defaults({"properties": {"n": {"$ref": "#/$defs/n", "default": 1}, "m": True}}, None)
         == {}
     )
-    assert defaults_of({"properties": []}, None) == {}
+    assert find_defaults({"properties": []}, None) == {}
 
 
 def test_a_guard_by_itself_does_not_look_into_the_function() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from edictum import EdictumConfigError
 from edictum.harness import BoundedToolExecutor, ToolSpec, tool
-from edictum.harness._schemas import _compiled
+from edictum.harness._schemas import _compile
 
 
 def test_without_pydantic_the_decorator_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,13 +22,13 @@ def test_without_pydantic_the_decorator_names_the_extra(monkeypatch: pytest.Monk
 
 
 def test_without_jsonschema_the_executor_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    _compiled.cache_clear()
+    _compile.cache_clear()
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
     with pytest.raises(EdictumConfigError, match=r"edictum\[harness\]"):
         BoundedToolExecutor(
             [ToolSpec(name="t", parameters={"type": "object", "title": "never compiled before"})]
         )
-    _compiled.cache_clear()
+    _compile.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -98,14 +98,14 @@ async def test_two_writes_by_the_policy_do_not_run_side_by_side() -> None:
 def test_tools_as_a_policy_sees_them() -> None:
     world = World()
     registry = ToolRegistry([world.sync, world.get])
-    seen = registry.as_under(careful().policy)
+    seen = registry.under(careful().policy)
     assert seen.get("get") is world.get
     assert not seen.get("sync").is_read  # type: ignore[union-attr]
     assert world.sync.is_read, "the spec itself is as it was"
     guard = careful()
-    assert registry.as_under(guard.policy).get("sync") is registry.as_under(guard.policy).get(
-        "sync"
-    ), "worked out once"
+    assert registry.under(guard.policy).get("sync") is registry.under(guard.policy).get("sync"), (
+        "worked out once"
+    )
 
 
 # --- Where it runs --------------------------------------------------------------------------------

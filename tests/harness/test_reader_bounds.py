@@ -37,14 +37,14 @@ def read(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "how", "says"),
     [
-        ("list", {"pointer": "/" + "9" * 5_000}, "is no index"),
-        ("list", {"pointer": "/\u0663"}, "is no index"),
-        ("list", {"pointer": "/" + LONG}, "is no index"),
+        ("list", {"pointer": "/" + "9" * 5_000}, "is not an index"),
+        ("list", {"pointer": "/\u0663"}, "is not an index"),
+        ("list", {"pointer": "/" + LONG}, "is not an index"),
         ("list", {"pointer": LONG}, "begins with a slash"),
         ("list", {"pointer": "/0" * 100_000}, "looks into a int"),
         ("faces", {"pointer": "/nobody"}, "there is no 'nobody'"),
         ("deep", {"pointer": "/0"}, "not JSON, or nested too deeply"),
-        ("list", {"grep": "\ud800"}, "half a character"),
+        ("list", {"grep": "\ud800"}, "lone surrogate"),
         ("list", {"grep": "(" * 100_000}, "grep: "),
         (LONG, {}, "There is no artifact"),
     ],

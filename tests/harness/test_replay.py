@@ -124,7 +124,7 @@ def test_a_write_makes_earlier_reads_of_its_resource_stale_and_no_others() -> No
     pure = spec("pure", "pure")
     for each in (read_a, read_b, read_any, pure):
         replay.record_success(each.name, {}, each)
-    replay.wrote(write_a, {})
+    replay.record_write(write_a, {})
     assert [
         replay.should_skip(each.name, {}, each)[0] for each in (read_a, read_b, read_any, pure)
     ] == [False, True, False, True]
@@ -133,7 +133,7 @@ def test_a_write_makes_earlier_reads_of_its_resource_stale_and_no_others() -> No
 def test_a_write_to_who_knows_where_makes_all_reads_stale() -> None:
     replay, read = ReplayControl(), spec(resource_keys=["a"])
     replay.record_success(read.name, {}, read)
-    replay.wrote(spec("write", "write"), {})
+    replay.record_write(spec("write", "write"), {})
     assert replay.should_skip(read.name, {}, read)[0] is False
 
 
@@ -141,11 +141,11 @@ def test_an_idempotent_write_is_pointless_to_repeat_until_something_else_is_writ
     replay, put = ReplayControl(), spec("put", "write", resource_keys=["a"])
     begun = replay.begin(put, {"v": 1})
     assert isinstance(begun, New)
-    replay.wrote(put, {"v": 1})
-    replay.wrote(put, {"v": 1})
+    replay.record_write(put, {"v": 1})
+    replay.record_write(put, {"v": 1})
     replay.finish(begun, put, {"v": 1}, OK)
     assert isinstance(replay.begin(put, {"v": 1}), Done)
-    replay.wrote(put, {"v": 2})
+    replay.record_write(put, {"v": 2})
     assert isinstance(replay.begin(put, {"v": 1}), New)
 
 
@@ -162,9 +162,8 @@ def test_identity_and_principal_are_part_of_the_key() -> None:
     assert isinstance(replay.begin(search, {"q": 1}, principal="somebody else"), New)
 
 
-def test_the_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edictum.harness.replay_control.MAX_HISTORY", 10)
-    replay, search = ReplayControl(), spec()
+def test_the_history_is_bounded() -> None:
+    replay, search = ReplayControl(max_history=10), spec()
     running = replay.begin(search, {"q": "running"})
     for number in range(50):
         replay.record_success(search.name, {"q": number}, search)
@@ -299,9 +298,9 @@ class Sudden(ReplayControl):
 
     first: New
 
-    def _waiting(self, slot: New) -> Any:
+    def _get_waiting(self, slot: New) -> Any:
         self.finish(self.first, spec(), {"q": 1}, OK)
-        return super()._waiting(slot)
+        return super()._get_waiting(slot)
 
 
 def test_nobody_waits_for_a_call_that_has_ended_meanwhile() -> None:
@@ -331,21 +330,18 @@ def test_a_write_that_ends_while_the_same_one_is_looked_for_is_done() -> None:
     replay, put = ReplayControl(), spec("put", "write", resource_keys=["notes"])
     first = replay.begin(put, {"x": 1})
     assert isinstance(first, New)
-    replay.wrote(put, {"x": 1})
+    replay.record_write(put, {"x": 1})
 
     def end() -> None:
-        replay.wrote(put, {"x": 1})
+        replay.record_write(put, {"x": 1})
         replay.finish(first, put, {"x": 1}, OK)
 
     replay._lock = EndsFirst(replay, end)  # type: ignore[assignment]
     assert replay.begin(put, {"x": 1}) == Done(first.key, OK)
 
 
-def test_of_many_that_begin_at_once_one_is_new_also_while_the_history_is_full(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("edictum.harness.replay_control.MAX_HISTORY", 5)
-    replay, search = ReplayControl(), spec()
+def test_of_many_that_begin_at_once_one_is_new_even_while_the_history_is_full() -> None:
+    replay, search = ReplayControl(max_history=5), spec()
     begun: list[Any] = []
     start = threading.Barrier(8)
 

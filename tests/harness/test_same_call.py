@@ -81,7 +81,7 @@ def test_what_a_write_has_done_holds_until_something_else_is_written_there() -> 
     put = ToolSpec(name="put", side_effect="write", idempotent=True, resource_keys=["a"])  # type: ignore[arg-type]
     replay.record_success("put", {"v": 1}, put)
     assert replay.should_skip("put", {"v": 1}, put)[0]
-    replay.wrote(put, {"v": 2})
+    replay.record_write(put, {"v": 2})
     assert not replay.should_skip("put", {"v": 1}, put)[0]
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from edictum import EdictumConfigError, SideEffect
 from edictum.harness import DeadlineToken, ResourceKey, ToolRegistry, ToolSpec, spec_from_mcp, tool
-from edictum.harness._schemas import schemas_of, validator_for
+from edictum.harness._schemas import compile_schema, make_schemas
 
 
 class Colour(StrEnum):
@@ -59,7 +59,7 @@ def test_a_typed_function_becomes_a_spec() -> None:
     assert (paint.name, paint.description, paint.timeout_s) == ("paint", "Paint a point.", 5)
     assert paint.parameters["required"] == ["where", "colour"]
     assert paint.parameters["additionalProperties"] is False
-    fits = validator_for(paint.parameters).is_valid
+    fits = compile_schema(paint.parameters).is_valid
     assert fits({"where": {"x": 1}, "colour": "red", "how": "thick", "also": ["a"]})
     assert not fits({"where": {"x": "1"}, "colour": "red"})
     assert not fits({"where": {"x": 1}, "colour": "green"})
@@ -126,7 +126,7 @@ def test_functions_that_no_schema_describes_are_refused() -> None:
         (opaque, "no schema"),
     ):
         with pytest.raises(EdictumConfigError, match=what):
-            schemas_of(function)
+            make_schemas(function)
 
 
 @pytest.mark.parametrize(

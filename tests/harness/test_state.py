@@ -65,11 +65,8 @@ class Busy(dict[str, Any]):
         raise RuntimeError("dictionary changed size during iteration")
 
 
-def test_a_long_turn_keeps_the_latest_of_its_trace_also_while_others_add_to_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("edictum.harness.turn_state.MAX_TRACE", 2)
-    state = TurnState()
+def test_a_long_turn_keeps_the_latest_of_its_trace_even_while_others_add_to_it() -> None:
+    state = TurnState(max_trace=2)
     for key in "abc":
         state.set_trace_running(key, "tool")
     assert [*state.tool_trace] == ["b", "c"]

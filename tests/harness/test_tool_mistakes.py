@@ -73,7 +73,7 @@ async def test_what_a_result_says_of_itself_is_heard_as_before() -> None:
         ({"identity": "order"}, r"identity is 'order'\. Write identity=\['order'\]"),
         (
             {"identity": ("oder",)},
-            r"identity names 'oder', which is none of its arguments\. Did you mean 'order'",
+            r"identity names 'oder', which is not one of its arguments\. Did you mean 'order'",
         ),
         ({"identity": ("x",)}, r"Its arguments are: order"),
         ({"identity": (1,)}, r"Pass the names of arguments"),
@@ -255,10 +255,7 @@ async def test_a_name_with_half_a_character_is_told_apart() -> None:
 async def test_what_is_no_number_is_called_by_its_name(sent: str, said: str) -> None:
     outcome = await Bench(say).call("say", f'{{"text": "a", "loud": {sent}}}')
     assert isinstance(outcome, ToolDenied)
-    assert (
-        f"loud: expected number or null, {said} which is no number that JSON knows"
-        in outcome.details
-    )
+    assert f"loud: expected number or null, {said} which is not a JSON number" in outcome.details
 
 
 async def test_the_only_value_there_is_is_repaired_like_one_of_many() -> None:

@@ -25,7 +25,7 @@ from edictum.harness import (
     run_turn_sync,
     tool,
 )
-from edictum.harness.messages import as_reply
+from edictum.harness.messages import to_reply
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolTimeout
 
 USER = [{"role": "user", "content": "Do it."}]
@@ -337,15 +337,15 @@ async def test_a_turn_without_time_answers_without_being_asked() -> None:
     ],
 )
 def test_what_a_model_may_return(answer: Any) -> None:
-    assert as_reply(answer) == ModelReply("text", (ToolCallRequest("a", "search", {"query": "x"}),))
+    assert to_reply(answer) == ModelReply("text", (ToolCallRequest("a", "search", {"query": "x"}),))
 
 
 def test_what_else_a_model_may_return() -> None:
-    assert as_reply(None) == as_reply("") == ModelReply()
-    assert as_reply(("", [{"name": "a"}])).tool_calls[0].id == "call_0"
+    assert to_reply(None) == to_reply("") == ModelReply()
+    assert to_reply(("", [{"name": "a"}])).tool_calls[0].id == "call_0"
     for wrong in (3, ("a", "b", "c"), ("a", [3])):
         with pytest.raises(EdictumInputError):
-            as_reply(wrong)
+            to_reply(wrong)
 
 
 # --- The synchronous face -------------------------------------------------------------------------

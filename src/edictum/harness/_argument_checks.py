@@ -1,63 +1,56 @@
-"""What a turn is given is checked here, before it begins: errors say what was given and what is
-wanted.
-"""
+"""Check the arguments of ``run_turn`` and ``BoundedToolExecutor`` before a turn begins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from edictum.core.jsonable import show
 from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.guard import Edictum
-from edictum.harness.tool_registry import ToolRegistry, as_registry
+from edictum.harness.tool_registry import ToolRegistry, to_registry
 from edictum.harness.tool_spec import ToolSpec
-from edictum.harness.turn_budget import TurnBudget
+from edictum.harness.turn_budget import TurnBudget, is_duration
 from edictum.harness.turn_state import TurnState
 
-ORDER = "The order is: model, messages, tools, guard, budget."
+_ORDER = "The order is: model, messages, tools, guard, budget."
 
 
-def check_parts(
-    *, model: Any, guard: Any, budget: Any, state: Any, scheduler: Any, on_outcome: Any
-) -> None:
-    """The parts of ``run_turn`` that have a type of their own."""
+def _has_method(name: str) -> Callable[[Any], bool]:
+    return lambda value: callable(getattr(value, name, None))
+
+
+# what each argument must be, unless it is None, and what to pass instead
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "guard": (lambda value: isinstance(value, Edictum), f"Pass an Edictum, or None. {_ORDER}"),
+    "budget": (
+        lambda value: isinstance(value, TurnBudget),
+        f"Pass TurnBudget.create(timeout_s=...), or None. {_ORDER}",
+    ),
+    "state": (lambda value: isinstance(value, TurnState), "Pass a TurnState, or None."),
+    "scheduler": (_has_method("schedule"), "Pass a ToolScheduler, or None."),
+    "on_outcome": (callable, "Pass a function on_outcome(call, outcome), or None."),
+    "artifact_store": (_has_method("store"), "Pass ArtifactStore(...), or None."),
+}
+
+
+def check_arguments(**arguments: Any) -> None:
+    """Raise for an argument that is neither None nor what its name stands for."""
+    for name, value in arguments.items():
+        is_right, hint = _RULES[name]
+        if value is not None and not is_right(value):
+            raise _wrong(name, value, hint)
+
+
+def check_model(model: Any) -> None:
     if not callable(model):
-        raise _wrong(
-            "model",
-            model,
-            f"Pass a function model(messages, tools), or openai_model(client, model=...). {ORDER}",
-        )
-    check_guard(guard)
-    if not isinstance(budget, (TurnBudget, type(None))):
-        raise _wrong("budget", budget, f"Pass TurnBudget.create(timeout_s=...), or None. {ORDER}")
-    if not isinstance(state, (TurnState, type(None))):
-        raise _wrong("state", state, "Pass a TurnState, or None.")
-    if scheduler is not None and not callable(getattr(scheduler, "schedule", None)):
-        raise _wrong("scheduler", scheduler, "Pass a ToolScheduler, or None.")
-    if on_outcome is not None and not callable(on_outcome):
-        raise _wrong(
-            "on_outcome", on_outcome, "Pass a function on_outcome(call, outcome), or None."
-        )
-
-
-def check_guard(guard: Any) -> None:
-    if not isinstance(guard, (Edictum, type(None))):
-        raise _wrong("guard", guard, f"Pass an Edictum, or None. {ORDER}")
-
-
-def check_store(store: Any) -> None:
-    if store is not None and not callable(getattr(store, "store", None)):
-        raise _wrong("artifact_store", store, "Pass ArtifactStore(...), or None.")
+        hint = "Pass a function model(messages, tools), or openai_model(client, model=...)."
+        raise _wrong("model", model, f"{hint} {_ORDER}")
 
 
 def check_cap(seconds: Any) -> None:
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, (int, float))
-        or not 0 < seconds < float("inf")
-    ):
+    if not is_duration(seconds):
         raise _wrong(
             "tool_timeout_cap_s",
             seconds,
@@ -65,15 +58,11 @@ def check_cap(seconds: Any) -> None:
         )
 
 
-def tools_of(tools: Any) -> ToolRegistry:
-    """The registry of what was passed as tools."""
+def check_tools(tools: Any) -> ToolRegistry:
+    """Return the registry of what was passed as tools."""
     if isinstance(tools, ToolRegistry):
-        return as_registry(tools)
-    if (
-        isinstance(tools, ToolSpec)
-        or not isinstance(tools, Iterable)
-        or isinstance(tools, (str, bytes, Mapping))
-    ):
+        return to_registry(tools)
+    if not isinstance(tools, Iterable) or isinstance(tools, (str, bytes, Mapping)):
         raise _wrong(
             "tools",
             tools,
@@ -86,33 +75,30 @@ def tools_of(tools: Any) -> ToolRegistry:
             raise _wrong(
                 f"tools[{number}]", each, "Pass a typed function, or what @tool made of one."
             )
-    return as_registry(listed)
+    return to_registry(listed)
 
 
-def messages_of(messages: Any) -> list[Any]:
-    """The conversation so far, as a list of its own."""
+def check_messages(messages: Any) -> list[Any]:
+    """Return a list of the conversation so far."""
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
         raise EdictumInputError(
-            f"messages is {_shown(messages)}, not a list.",
+            f"messages is {_show_typed(messages)}, not a list.",
             hint="Pass a list of messages: [{'role': 'user', 'content': '...'}].",
         )
     listed = list(messages)
     for number, message in enumerate(listed):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise EdictumInputError(
-                f"messages[{number}] is {_shown(message)}.",
+                f"messages[{number}] is {_show_typed(message)}.",
                 hint="A message is a dict such as {'role': 'user', 'content': '...'}.",
             )
     return listed
 
 
 def _wrong(name: str, value: Any, hint: str) -> EdictumConfigError:
-    return EdictumConfigError(f"{name} is {_shown(value)}.", hint=hint)
+    return EdictumConfigError(f"{name} is {_show_typed(value)}.", hint=hint)
 
 
-def _shown(value: Any) -> str:
-    """What was given, with its type where the text does not tell: an object of the wrong class
-    often looks like nothing at all.
-    """
+def _show_typed(value: Any) -> str:
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return f"{shorten(show(value), 80)} (of type {kind})"

@@ -1,6 +1,4 @@
-"""What can be read off a function that becomes a tool: its name, its parameters and their hints,
-and whether calling it runs it.
-"""
+"""Read the name, the parameters and the type hints of a function that becomes a tool."""
 
 from __future__ import annotations
 
@@ -14,49 +12,44 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from edictum.errors import EdictumConfigError
 from edictum.harness.turn_budget import DeadlineToken
 
-LAZY: frozenset[type] = frozenset(
-    {GeneratorType, AsyncGeneratorType, map, filter}
-)  # nothing of these has run yet
+LAZY_TYPES: frozenset[type] = frozenset({GeneratorType, AsyncGeneratorType, map, filter})
 
 
-def unbound(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a partial is made from."""
+def unwrap_partial(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, partial):
         function = function.func
     return function
 
 
-def innermost(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that has the hints: the one that a partial is made from, or by which an object
-    is called.
-    """
-    function = unbound(function)
+def _hinted_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that has the hints: for a callable object its ``__call__``."""
+    function = unwrap_partial(function)
     if inspect.isroutine(function) or inspect.isclass(function):
         return function
-    return getattr(type(function), "__call__", function)  # noqa: B004 - to have it, not to ask whether it is there
+    return getattr(type(function), "__call__", function)  # noqa: B004 - the method is wanted
 
 
-def name_of(function: Callable[..., Any]) -> str:
-    function = unbound(function)
+def get_name(function: Callable[..., Any]) -> str:
+    function = unwrap_partial(function)
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def description_of(function: Callable[..., Any]) -> str:
-    """The docstring; of an object the one of its ``__call__``, or else the one of its class."""
-    function, called = unbound(function), innermost(function)
+def get_description(function: Callable[..., Any]) -> str:
+    """Return the docstring; for a callable object that of ``__call__``, or else of its class."""
+    function, called = unwrap_partial(function), _hinted_function(function)
     own = called.__doc__ if called is not function else None
     return (inspect.cleandoc(own) if own else inspect.getdoc(function)) or ""
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
-    """Whether calling it only makes a generator, and runs nothing of it."""
-    inner = innermost(function)
+    """Return whether a call only creates a generator, without running the body."""
+    inner = _hinted_function(function)
     return inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
 
 
-def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+def get_hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return get_type_hints(innermost(function), include_extras=True)
+        return get_type_hints(_hinted_function(function), include_extras=True)
     except Exception as exc:
         raise EdictumConfigError(
             f"tool {function!r}: its type hints cannot be read: {exc}.",
@@ -64,33 +57,25 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         ) from exc
 
 
-def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The parameters that a model may name. What a partial has bound is bound: a model can neither
-    see nor change it.
-    """
+def get_parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters that a model may set; those bound by a partial are left out."""
     bound = function.keywords if isinstance(function, partial) else {}
-    return {
-        name: each
-        for name, each in inspect.signature(function).parameters.items()
-        if name not in bound
-    }
+    parameters = inspect.signature(function).parameters
+    return {name: each for name, each in parameters.items() if name not in bound}
 
 
-def token_parameter(function: Callable[..., Any]) -> str | None:
-    """The parameter that gets the call's deadline, also of a function whose other hints cannot be
-    read.
-    """
+def find_token_parameter(function: Callable[..., Any]) -> str | None:
+    """Return the parameter that gets the call's deadline, even when other hints are unreadable."""
     try:
-        hints = hints_of(function)
+        hints = get_hints(function)
     except EdictumConfigError:
-        hints = getattr(innermost(function), "__annotations__", {})
-    return next(
-        (name for name, hint in hints.items() if name != "return" and _is_token(hint)), None
-    )
+        hints = getattr(_hinted_function(function), "__annotations__", {})
+    tokens = (name for name, hint in hints.items() if name != "return" and _is_token(hint))
+    return next(tokens, None)
 
 
 def _is_token(hint: Any) -> bool:
-    """DeadlineToken, or DeadlineToken | None."""
+    """Return whether the hint is DeadlineToken or DeadlineToken | None."""
     if isinstance(hint, str):
         return set(re.findall(r"\w+", hint)) - {"Optional", "None", "typing"} == {"DeadlineToken"}
     if get_origin(hint) is Annotated:

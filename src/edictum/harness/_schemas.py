@@ -1,108 +1,68 @@
-"""JSON Schemas from type hints, by pydantic; and compiled validators, by jsonschema-rs. Both are
-loaded on first use.
+"""Make JSON Schemas from type hints with pydantic, and validators from schemas with jsonschema-rs.
+
+Both libraries are imported on first use.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
-from enum import Enum
-from functools import lru_cache
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
+from types import NoneType
+from typing import Any, get_args, get_origin
 
 from edictum.core.jsonable import dumps, jsonable
 from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
-from edictum.harness._functions import LAZY, hints_of, parameters_of, token_parameter
-from edictum.harness._typed_arguments import TypedFunction, fields_of, is_plain, readable
+from edictum.harness._functions import (
+    LAZY_TYPES,
+    find_token_parameter,
+    get_hints,
+    get_parameters,
+)
+from edictum.harness._typed_arguments import JSON_NODES, PLAIN_NODES, TypedFunction, has_only_nodes
 from edictum.success import Misfit, error_key
 
-HINT = "Install the extra: pip install 'edictum[harness]'."
-FOREIGN = "[not fetched]"
+INSTALL_HINT = "Install the extra: pip install 'edictum[harness]'."
+_NOT_FETCHED = "[not fetched]"
 
 
-def schemas_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """``parameters``, ``returns``, ``typed`` and ``token_parameter`` of a ToolSpec, from a
-    function's type hints.
-    """
-    hints, token = hints_of(function), token_parameter(function)
+# --- From type hints ------------------------------------------------------------------------------
+
+
+def make_schemas(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return ``parameters``, ``returns``, ``typed`` and ``token_parameter`` of a ToolSpec."""
+    hints, token = get_hints(function), find_token_parameter(function)
     fields: dict[str, Any] = {}
-    for name, parameter in parameters_of(function).items():
-        if parameter.kind in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-            parameter.POSITIONAL_ONLY,
-        ):
+    for name, parameter in get_parameters(function).items():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise EdictumConfigError(
                 f"tool {function!r}: parameter {name!r} cannot be named by a model.",
                 hint="Give each parameter a name and a type, or pass parameters={...}.",
             )
         if name != token:
             default = ... if parameter.default is parameter.empty else parameter.default
-            fields[name] = (readable(hints.get(name, Any)), default)
-    parameters = _object_schema(function, fields)
+            fields[name] = (_with_lists(hints.get(name, Any)), default)
     return {
-        "parameters": parameters,
-        "returns": _result_schema(hints),
-        "typed": _typed(function, fields),
+        "parameters": _make_parameters(function, fields),
+        "returns": _make_result_schema(hints.get("return")),
+        "typed": _make_typed(function, fields),
         "token_parameter": token,
     }
 
 
-def _typed(function: Callable[..., Any], fields: dict[str, Any]) -> TypedFunction | None:
-    """How arguments are read that are more than plain JSON; None if there are none."""
-    adapter = _pydantic().TypeAdapter
-    readers = {name: adapter(hint) for name, (hint, _) in fields.items() if not is_plain(hint)}
-    return TypedFunction(function, readers) if readers else None
+def _with_lists(hint: Any) -> Any:
+    """Read an Iterable as a list: pydantic would validate it only while the body iterates."""
+    if Iterable not in (hint, get_origin(hint)):
+        return hint
+    return list[get_args(hint)] if get_args(hint) else list  # type: ignore[misc]  # made at run time
 
 
-def _result_schema(hints: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema of the result, if its hint says something that can be held against a result as
-    JSON. One that does not is no error.
-    """
-    hint = hints.get("return")
-    if hint is None or hint is NoneType or not _is_json_type(hint):
-        return None
-    pydantic = _pydantic()
+def _make_parameters(function: Callable[..., Any], fields: dict[str, Any]) -> dict[str, Any]:
+    pydantic = _import_pydantic()
     try:
-        schema: dict[str, Any] = pydantic.TypeAdapter(hint).json_schema(
-            mode="serialization", by_alias=False
-        )
-    except Exception:
-        return None
-    schema.pop("title", None)
-    return schema or None
-
-
-PLAIN_TYPES = (str, int, float, bool, list, dict, tuple, NoneType, Any)
-
-
-def _is_json_type(hint: Any, within: tuple[Any, ...] = ()) -> bool:
-    """Whether values of this type look in JSON as pydantic's schema says. Other types may be
-    written otherwise by us and by it.
-    """
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is Literal or hint in within:
-        return True
-    if origin is Annotated:
-        return _is_json_type(inner[0], within)
-    if origin is not None:
-        return origin in (list, dict, tuple, Union, UnionType) and all(
-            part is ... or _is_json_type(part, within) for part in inner
-        )
-    if (
-        is_dataclass(hint) or hasattr(hint, "__required_keys__") or hasattr(hint, "model_fields")
-    ):  # of a TypedDict, of a pydantic model
-        return all(_is_json_type(part, (*within, hint)) for part in fields_of(hint))
-    return hint in PLAIN_TYPES or (isinstance(hint, type) and issubclass(hint, Enum))
-
-
-def _object_schema(function: Callable[..., Any], fields: dict[str, Any]) -> dict[str, Any]:
-    pydantic = _pydantic()
-    try:
-        aliases = {
+        aliases = {  # a parameter may be called like a method of pydantic's models
             f"p{number}_": (hint, pydantic.Field(default, alias=name))
             for number, (name, (hint, default)) in enumerate(fields.items())
         }
@@ -121,133 +81,89 @@ def _object_schema(function: Callable[..., Any], fields: dict[str, Any]) -> dict
     return schema
 
 
-def defaults_of(
-    parameters: Mapping[str, Any], function: Callable[..., Any] | None
-) -> dict[str, Any]:
-    """What arguments are when they are left out: those defaults of a schema that the function has
-    as well, value and type alike.
-
-    A default that JSON writes otherwise (an Enum, a date) is left to the function. None is as good
-    as nothing.
-    """
-    properties = parameters.get("properties")
-    stated = (
-        {name: each["default"] for name, each in properties.items() if _has_default(each)}
-        if isinstance(properties, Mapping)
-        else {}
-    )
-    own = _own_defaults(function) if function is not None and stated else stated
-    return {
-        name: value
-        for name, value in stated.items()
-        if name in own and type(own[name]) is type(value) and own[name] == value
+def _make_typed(function: Callable[..., Any], fields: dict[str, Any]) -> TypedFunction | None:
+    """Return how arguments are converted; None if all of them are plain JSON."""
+    adapter = _import_pydantic().TypeAdapter
+    adapters = {name: adapter(hint) for name, (hint, _) in fields.items()}
+    needed = {
+        name: each for name, each in adapters.items() if not has_only_nodes(each, PLAIN_NODES)
     }
+    return TypedFunction(function, needed) if needed else None
 
 
-def _has_default(schema: Any) -> bool:
-    """A default that fits its own schema."""
-    if not isinstance(schema, Mapping) or schema.get("default") is None:
-        return False
+def _make_result_schema(hint: Any) -> dict[str, Any] | None:
+    """Return the schema of results as JSON; None if the hint does not say what that looks like."""
+    if hint is None or hint is NoneType:
+        return None
+    pydantic = _import_pydantic()
     try:
-        return bool(validator_for(schema).is_valid(schema["default"]))
-    except (
-        EdictumConfigError,
-        ValueError,
-    ):  # it refers to another part of the schema, or is no JSON
-        return False
+        adapter = pydantic.TypeAdapter(hint)
+        if not has_only_nodes(adapter, JSON_NODES):
+            return None
+        schema: dict[str, Any] = adapter.json_schema(mode="serialization", by_alias=False)
+    except Exception:  # a type that pydantic does not know
+        return None
+    schema.pop("title", None)
+    return schema or None
 
 
-def _own_defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return {
-            name: parameter.default
-            for name, parameter in inspect.signature(function).parameters.items()
-        }
-    except (TypeError, ValueError):  # a builtin
-        return {}
-
-
-def _pydantic() -> Any:
+def _import_pydantic() -> Any:
     try:
         import pydantic
     except ImportError as exc:
         raise EdictumConfigError(
-            "@tool makes schemas from type hints with pydantic, which is not installed.", hint=HINT
+            "@tool makes schemas from type hints with pydantic, which is not installed.",
+            hint=INSTALL_HINT,
         ) from exc
     return pydantic
 
 
-def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
-    """What keeps a value from fitting a schema, as JSON; None if it fits."""
-    known = _RESULTS.get(id(schema))  # by identity: looking it up is part of every call
-    if known is None or known[0] is not schema:
-        if len(_RESULTS) >= 4096:
-            _RESULTS.clear()
-        known = _RESULTS[id(schema)] = (schema, validator_for(schema))
-    validator = known[1]
-    try:
-        if validator.is_valid(value):
-            return None
-    except ValueError:  # a value that JSON does not know
-        pass
-    try:
-        first = next(validator.iter_errors(jsonable(value)), None)
-    # half a character, as in names of files: the validator cannot read it, and it is text all the
-    # same
-    except ValueError:
-        return None
-    return None if first is None else str(first.message)
+# --- Defaults -------------------------------------------------------------------------------------
 
 
-def judge_of(
-    schema: Mapping[str, Any] | None, fitting: frozenset[type]
-) -> Callable[[Any], str | None]:
-    """Tells why a result is a failure: it says so itself, or it is not what the tool promised to
-    return.
+def find_defaults(
+    parameters: Mapping[str, Any], function: Callable[..., Any] | None
+) -> dict[str, Any]:
+    """Return the schema's defaults that fit it and that the function has as well.
+
+    A default that JSON writes in another way (an Enum, a date) is left to the function; so is None.
     """
-    if schema is None:
-        return _says_itself
-    at_once = fitting - {dict}  # a dict may say that it is an error
-
-    def judge(value: Any) -> str | None:
-        if type(value) in at_once:
-            return None
-        if (said := error_key(value)) is not None or type(value) in fitting:
-            return said
-        if type(value) in LAZY:
-            return _not_run(value)
-        wrong = misfit(schema, value)
-        return (
-            None
-            if wrong is None
-            else Misfit(f"The result does not fit the tool's schema: {shorten(wrong, 300)}")
-        )
-
-    return judge
+    properties = parameters.get("properties")
+    if not isinstance(properties, Mapping):
+        return {}
+    found = {name: each["default"] for name, each in properties.items() if _has_default(each)}
+    if function is None or not found:
+        return found
+    own = _signature_defaults(function)
+    return {
+        name: value
+        for name, value in found.items()
+        if type(own.get(name)) is type(value) and own[name] == value
+    }
 
 
-def _says_itself(value: Any) -> str | None:
-    """Why a result is a failure of which nothing else is known."""
-    if isinstance(value, dict):
-        return error_key(value) if value.get("error") else None
-    return _not_run(value) if type(value) in LAZY else None
+def _has_default(schema: Any) -> bool:
+    if not isinstance(schema, Mapping) or schema.get("default") is None:
+        return False
+    try:
+        return bool(compile_schema(schema).is_valid(schema["default"]))
+    except (EdictumConfigError, ValueError):  # it has a $ref, or the default is not JSON
+        return False
 
 
-def _not_run(value: Any) -> Misfit:
-    return Misfit(
-        f"The tool returned a {type(value).__name__}, of which nothing has run. It must return a"
-        " list, or what it has found."
-    )
+def _signature_defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin
+        return {}
+    return {name: parameter.default for name, parameter in parameters.items()}
 
 
-def know_result(schema: Mapping[str, Any] | None) -> None:
-    """Work out the schema of a result before there is one."""
-    if schema is not None and id(schema) not in _RESULTS:
-        misfit(schema, None)
+# --- Results --------------------------------------------------------------------------------------
 
-
-_RESULTS: dict[int, tuple[Mapping[str, Any], Any]] = {}
-TYPES_OF = {
+ResultCheck = Callable[[Any], str | None]
+_NO_DEMANDS = ("type", "title", "description")
+_PYTHON_TYPES = {
     "string": str,
     "integer": int,
     "number": int,
@@ -258,53 +174,97 @@ TYPES_OF = {
 }
 
 
-def fitting_types(schema: Mapping[str, Any] | None) -> frozenset[type]:
-    """The types whose values fit a schema that asks for a type and nothing else, whatever is in
-    them.
+def make_result_check(schema: Mapping[str, Any] | None) -> ResultCheck:
+    """Return a function that says why a result is a failure, or None.
+
+    A result is a failure if it says so itself, or if it does not fit the schema.
     """
     if schema is None:
-        return frozenset()
-    more = {name for name in schema if name not in ("type", "title", "description")}
-    open_ended = not more or (
-        more == {"additionalProperties"} and schema["additionalProperties"] is True
+        return _check_result
+    fitting = _type_that_fits(schema)
+    compiled = cache(lambda: compile_schema(schema))
+
+    def check(value: Any) -> str | None:
+        kind = type(value)
+        if kind is fitting:
+            return error_key(value) if kind is dict else None
+        if (error := error_key(value)) is not None:
+            return error
+        if kind in LAZY_TYPES:
+            return _explain_lazy(value)
+        mismatch = explain_mismatch(compiled(), value)
+        if mismatch is None:
+            return None
+        return Misfit(f"The result does not fit the tool's schema: {shorten(mismatch, 300)}")
+
+    return check
+
+
+def _check_result(value: Any) -> str | None:
+    return _explain_lazy(value) if type(value) in LAZY_TYPES else error_key(value)
+
+
+def _type_that_fits(schema: Mapping[str, Any]) -> type | None:
+    """Return the type all of whose values fit, for a schema that demands nothing but a type."""
+    demands = {name: each for name, each in schema.items() if name not in _NO_DEMANDS}
+    if demands not in ({}, {"additionalProperties": True}):
+        return None
+    return _PYTHON_TYPES.get(str(schema.get("type")))
+
+
+def explain_mismatch(validator: Any, value: Any) -> str | None:
+    """Return why a value, as JSON, does not fit; None if it fits."""
+    try:
+        if validator.is_valid(value):
+            return None
+    except ValueError:  # a value that JSON does not know
+        pass
+    try:
+        first = next(validator.iter_errors(jsonable(value)), None)
+    except ValueError:  # a lone surrogate, as in file names: text that the validator cannot read
+        return None
+    return None if first is None else str(first.message)
+
+
+def _explain_lazy(value: Any) -> Misfit:
+    return Misfit(
+        f"The tool returned a {type(value).__name__}, of which nothing has run. It must return a"
+        " list, or what it has found."
     )
-    kind = TYPES_OF.get(str(schema.get("type"))) if open_ended else None
-    return frozenset() if kind is None else frozenset({kind})
 
 
-def validator_for(schema: Mapping[str, Any]) -> Any:
-    """A compiled validator; equal schemas share one."""
-    return _compiled(dumps(dict(schema)))
+# --- Validators -----------------------------------------------------------------------------------
+
+
+def compile_schema(schema: Mapping[str, Any]) -> Any:
+    """Return a jsonschema-rs validator; equal schemas share one."""
+    return _compile(dumps(dict(schema)))
 
 
 @lru_cache(maxsize=4096)
-def _compiled(text: str) -> Any:
+def _compile(text: str) -> Any:
     try:
         import jsonschema_rs
     except ImportError as exc:
         raise EdictumConfigError(
-            "Arguments are validated with jsonschema-rs, which is not installed.", hint=HINT
+            "Arguments are validated with jsonschema-rs, which is not installed.", hint=INSTALL_HINT
         ) from exc
-    import json
-
     try:
-        return jsonschema_rs.validator_for(json.loads(text), retriever=_not_fetched)
+        return jsonschema_rs.validator_for(json.loads(text), retriever=_refuse_to_fetch)
     except ValueError as exc:
-        said, foreign, uri = str(exc).partition(FOREIGN)
-        if foreign:
+        message, not_fetched, uri = str(exc).partition(_NOT_FETCHED)
+        if not_fetched:
             raise EdictumConfigError(
                 f"This JSON Schema refers to {shorten(uri.split()[0], 300)}, and what is elsewhere"
                 " is not fetched.",
                 hint="Put it into the schema's '$defs' and refer to '#/$defs/<name>'.",
             ) from exc
-        why = shorten(said.partition("\n")[0].rstrip("."), 500)
+        why = shorten(message.partition("\n")[0].rstrip("."), 500)
         raise EdictumConfigError(
             f"This is not a JSON Schema: {why}.", hint="Pass a schema of type object."
         ) from exc
 
 
-def _not_fetched(uri: str) -> Any:
-    """Schemas come from servers as well: one must not make this process open an address, or a file,
-    for it.
-    """
-    raise LookupError(f"{FOREIGN} {uri}")
+def _refuse_to_fetch(uri: str) -> Any:
+    """Refuse: a schema from a server must not make this process open an address or a file."""
+    raise LookupError(f"{_NOT_FETCHED} {uri}")
