@@ -13,6 +13,7 @@ from inspect import iscoroutinefunction
 from types import NoneType
 from typing import Any, NamedTuple
 
+from edictum.core.decide import describe
 from edictum.core.jsonable import dumps, show
 from edictum.core.redaction import shorten
 from edictum.execution.failures import NotStarted
@@ -43,44 +44,29 @@ class TypedFunction:
         self.body.typed = self  # type: ignore[attr-defined]  # lets sendable() find the function
 
     def fits(self, arguments: Mapping[str, Any]) -> bool:
-        try:
-            self._convert(arguments)
-        except Exception:  # user-supplied validators can raise anything
-            return False
-        return True
+        return not self._convert(arguments)[1]
+
+    def problems(self, arguments: Mapping[str, Any]) -> list[TypeProblem]:
+        return self._convert(arguments)[1][:MAX_TYPE_PROBLEMS]
 
     def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as the function wants them, or raise NotStarted."""
-        try:
-            return {**arguments, **self._convert(arguments)}
-        except Exception as exc:
-            why = "; ".join(f"{each.path}: {each.message}" for each in self.problems(arguments))
-            raise NotStarted(
-                f"The arguments cannot be read as the tool's types: {why or show(exc)}"
-            ) from exc
+        converted, problems = self._convert(arguments)
+        if problems:
+            why = "; ".join(f"{each.path}: {each.message}" for each in problems[:MAX_TYPE_PROBLEMS])
+            raise NotStarted(f"The arguments cannot be read as the tool's types: {why}")
+        return converted
 
-    def _convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: _convert_value(adapter, arguments[name])
-            for name, adapter in self._adapters.items()
-            if name in arguments
-        }
-
-    def problems(self, arguments: Mapping[str, Any]) -> list[TypeProblem]:
-        found: list[TypeProblem] = []
+    def _convert(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[TypeProblem]]:
+        """Convert by way of JSON text, where even a strict model takes a text for a date."""
+        converted, problems = dict(arguments), []
         for name, adapter in self._adapters.items():
-            if name not in arguments:
-                continue
             try:
-                _convert_value(adapter, arguments[name])
-            except Exception as exc:
-                found += _list_problems(exc, name)
-        return found[:MAX_TYPE_PROBLEMS]
-
-
-def _convert_value(adapter: Any, value: Any) -> Any:
-    """Convert by way of JSON text, where even a strict model takes a text for a date."""
-    return adapter.validate_json(dumps(value))
+                if name in arguments:
+                    converted[name] = adapter.validate_json(dumps(arguments[name]))
+            except Exception as exc:  # user-supplied validators can raise anything
+                problems += _list_problems(exc, name)
+        return converted, problems
 
 
 def _make_body(typed: TypedFunction) -> Callable[..., Any]:
@@ -107,7 +93,7 @@ def _list_problems(exc: Exception, name: str) -> list[TypeProblem]:
         errors = exc.errors(include_url=False, include_context=False)  # type: ignore[attr-defined]  # of pydantic, which is not imported here
     except Exception:
         kind = type(exc).__name__
-        return [TypeProblem(name, f"{kind}: {shorten(_text_of(exc), 300)}", kind)]
+        return [TypeProblem(name, f"{kind}: {shorten(describe(exc), 300)}", kind)]
     return [
         TypeProblem(".".join(map(str, (name, *error["loc"]))), _message(error), error["type"])
         for error in errors
@@ -119,13 +105,6 @@ def _message(error: Mapping[str, Any]) -> str:
     if error["type"] == "missing":
         return text
     return f"{text}, received {shorten(show(error['input']), 60)}"
-
-
-def _text_of(exc: Exception) -> str:
-    try:
-        return str(exc)
-    except Exception:
-        return "it has no text"
 
 
 # --- Which types need conversion ------------------------------------------------------------------

@@ -240,22 +240,27 @@ def _keep_fitting(
 
 
 def _list_readings(error: Any, value: Any) -> list[Any]:
-    """List the values that this one can be read as, each once."""
+    """List the values that this one can be read as."""
     kind = error.kind
     match kind.name:
         case "type":
             readings = (_read_as(value, name) for name in kind.value)
             return [each for each in readings if each is not _MISSING][:1]
-        case "enum" | "const":
-            options = kind.value if kind.name == "enum" else [kind.value]
-            return _match_case(value, options)
+        case "enum":
+            return _match_case(value, kind.value)
+        case "const":
+            return _match_case(value, [kind.value])
         case "anyOf" | "oneOf":
-            found: list[Any] = []
-            for inner in (each for branch in kind.context for each in branch):
-                if inner.instance_path == error.instance_path:
-                    found += [each for each in _list_readings(inner, value) if each not in found]
-            return found
+            return _list_union_readings(error, value)
     return []
+
+
+def _list_union_readings(error: Any, value: Any) -> list[Any]:
+    found: list[Any] = []
+    for inner in (each for branch in error.kind.context for each in branch):
+        if inner.instance_path == error.instance_path:
+            found += [each for each in _list_readings(inner, value) if each not in found]
+    return found
 
 
 def _match_case(value: Any, options: Sequence[Any]) -> list[str]:

@@ -14,6 +14,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -82,10 +83,8 @@ class DirectoryBackend:
             os.fchmod(directory, PRIVATE_DIRECTORY)
             self._sweep(directory)
 
-    @contextlib.contextmanager
-    def _open_base(self) -> Iterator[int]:
-        with _open_directory(str(self._base), None) as directory:
-            yield directory
+    def _open_base(self) -> contextlib.AbstractContextManager[int]:
+        return _open_directory(str(self._base), None)
 
     @contextlib.contextmanager
     def _open_session(self, key: str) -> Iterator[tuple[int, str]]:
@@ -212,10 +211,7 @@ class RedisBackend:
     """Redis or Valkey. A hash keeps the sizes, because scanning all keys of a server is slow."""
 
     def __init__(self, url: str, name: str = "edictum:artifacts") -> None:
-        try:
-            import redis
-        except ImportError as exc:
-            raise _not_installed("redis", "redis") from exc
+        redis = _import("redis", extra="redis")
         scheme, _, rest = url.partition("://")
         scheme = {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme)
         self._redis: Any = redis.Redis.from_url(f"{scheme}://{rest}")
@@ -262,10 +258,7 @@ class PostgresBackend:
     """One table. asyncpg is asynchronous, so its pool lives in the portal's loop."""
 
     def __init__(self, url: str, table: str = "edictum_artifacts") -> None:
-        try:
-            import asyncpg
-        except ImportError as exc:
-            raise _not_installed("asyncpg", "postgres") from exc
+        asyncpg = _import("asyncpg", extra="postgres")
         if not table.isidentifier():
             raise EdictumConfigError(
                 f"{table!r} is not the name of a table.",
@@ -316,10 +309,7 @@ class FsspecBackend:
     """
 
     def __init__(self, url: str) -> None:
-        try:
-            import fsspec
-        except ImportError as exc:
-            raise _not_installed("fsspec", "artifacts") from exc
+        fsspec = _import("fsspec", extra="artifacts")
         try:
             self._files, self._base = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as exc:
@@ -368,8 +358,11 @@ class FsspecBackend:
         ]
 
 
-def _not_installed(package: str, extra: str) -> EdictumConfigError:
-    return EdictumConfigError(
-        f"This artifact store needs the package {package}.",
-        hint=f"pip install 'edictum[{extra}]'",
-    )
+def _import(package: str, *, extra: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError as exc:
+        raise EdictumConfigError(
+            f"This artifact store needs the package {package}.",
+            hint=f"pip install 'edictum[{extra}]'",
+        ) from exc

@@ -11,6 +11,7 @@ from edictum.core.jsonable import dumps
 from edictum.errors import EdictumInputError
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.turn_call import NOT_A_NAME
+from edictum.outcomes import ToolOutcome, outcome_is_error, outcome_to_model_content
 
 ChatMessage = dict[str, Any]
 
@@ -121,8 +122,10 @@ def _write_call(call: ToolCallRequest) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def make_tool_message(call_id: str, content: str) -> ChatMessage:
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
+def make_tool_message(call_id: str, outcome: ToolOutcome) -> ChatMessage:
+    content = outcome_to_model_content(outcome)
+    message = {"role": "tool", "tool_call_id": call_id, "content": content}
+    return {**message, "is_error": True} if outcome_is_error(outcome) else message
 
 
 def make_system_message(text: str) -> ChatMessage:

@@ -45,11 +45,8 @@ class New:
     approvals: Mapping[str, Any] | None  # what people approved, if they were asked
     waiting: Future[ToolOutcome | None] | None  # made when the first waiter comes
 
-
-def _make_slot(key: Hashable, status: Status) -> New:
-    slot: New = object.__new__(New)
-    slot.key, slot.status, slot.waiting = key, status, None
-    return slot
+    def __init__(self, key: Hashable, status: Status) -> None:
+        self.key, self.status, self.waiting = key, status, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +139,13 @@ class ReplayControl:
                 _store(slot, spec, outcome)
 
     def record_failure(self, tool_name: str, arguments: Any, spec: ToolSpec | None) -> None:
-        """Record a failed call, which may be tried again."""
+        """Record a call that failed, timed out or was denied: it may be tried again."""
         if spec is not None:
             key = self._make_key(tool_name, arguments, spec)
             with self._lock:
                 self._get_slot(key)
 
-    def record_timeout(self, tool_name: str, arguments: Any, spec: ToolSpec | None) -> None:
-        """Record a call that ran out of time, which may be tried again."""
-        self.record_failure(tool_name, arguments, spec)
-
-    def record_denied(self, tool_name: str, arguments: Any, spec: ToolSpec | None) -> None:
-        """Record a denied call, which may be tried again."""
-        self.record_failure(tool_name, arguments, spec)
+    record_timeout = record_denied = record_failure
 
     def history_size(self) -> int:
         """Return how many different calls have been seen."""
@@ -168,7 +159,7 @@ class ReplayControl:
             key: Hashable = (spec.name, identity(arguments))
         else:
             key = self._make_key(spec.name, arguments, spec, principal)
-        new, slots = _make_slot(key, "running"), self._slots
+        new, slots = New(key, "running"), self._slots
         if slots.setdefault(key, new) is new:  # atomic: only one of many threads gets it
             if len(slots) > self._max_history:
                 self._forget_oldest()
@@ -271,7 +262,7 @@ class ReplayControl:
         return slot.waiting
 
     def _get_slot(self, key: Hashable) -> New:
-        slot = self._slots.setdefault(key, _make_slot(key, "seen"))
+        slot = self._slots.setdefault(key, New(key, "seen"))
         if len(self._slots) > self._max_history:
             self._forget_oldest()
         return slot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, overload
 
 from edictum.core._records import record, replace
@@ -164,10 +164,7 @@ class DecoratedFunction:
         return self.spec().body(**arguments)
 
     def spec(self) -> Any:
-        found: Any = import_module(self.module)
-        for step in self.name.split("."):
-            found = getattr(found, step, None)
-        return found
+        return resolve_name(f"{self.module}:{self.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +192,8 @@ def sendable(body: Callable[..., Any]) -> Callable[..., Any]:
         getattr(body, "__module__", "") or "", getattr(body, "__qualname__", "")
     )
     try:
-        spec = named.spec() if named.module and named.name else None
-    except Exception:  # the module cannot be imported; sending the function will say so
+        spec = named.spec()
+    except Exception:  # a local function, or a module that cannot be imported
         spec = None
     if isinstance(spec, ToolSpec) and spec.body is body:
         return named

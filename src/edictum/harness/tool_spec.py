@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from types import NoneType
 from typing import Any, Literal, get_args
 
 from edictum.core.call import SideEffect, check_tool_name
@@ -212,73 +213,54 @@ def _to_side_effect(name: str, value: Any) -> SideEffect:
 # --- Rules for settings ---------------------------------------------------------------------------
 
 
-def _is_bool(value: Any) -> bool:
-    return type(value) is bool
+def _is_a(*types: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, types)
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+def _is_one_of(*options: Any) -> Callable[[Any], bool]:
+    return lambda value: value in options
 
 
-def _is_positive_count(value: Any) -> bool:
-    return _is_count(value) and value > 0
+def _is_at_least(minimum: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and value >= minimum
 
 
 def _is_seconds(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
 
-def _is_duration(value: Any) -> bool:
-    return _is_seconds(value) and value > 0
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _is_not_text(value: Any) -> bool:
-    return not isinstance(value, str)
-
-
 def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, (list, tuple, set, frozenset)) and all(
-        isinstance(each, str) for each in value
-    )
+    kinds = (list, tuple, set, frozenset)
+    return isinstance(value, kinds) and all(isinstance(each, str) for each in value)
 
 
-def _is_none_or(rule: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or rule(value)
-
-
-_SECONDS = (_is_none_or(_is_duration), "Use seconds, more than 0, or None.")
-_BOOL = (_is_bool, "Use True or False.")
-_OPTIONAL_BOOL = (_is_none_or(_is_bool), "Use True, False or None.")
+# settings, what their values must be, and what to write instead
 _VALUE_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("returns", _is_none_or(_is_mapping), "Pass a JSON Schema, or None."),
-    ("parameters", _is_mapping, "Pass a JSON Schema of type object."),
-    ("function", _is_none_or(callable), "Pass a function."),
+    ("returns", _is_a(Mapping, NoneType), "Pass a JSON Schema, or None."),
+    ("parameters", _is_a(Mapping), "Pass a JSON Schema of type object."),
+    ("function", lambda value: value is None or callable(value), "Pass a function."),
+    ("isolation", _is_one_of(None, *get_args(Isolation)), f"Use one of {get_args(Isolation)}."),
+    ("on_duplicate", _is_one_of(None, *get_args(OnDuplicate)), "Use 'deny' or 'replay'."),
+    ("idempotent retry_on_failure store_output open_world", _is_a(bool), "Use True or False."),
+    ("cacheable retry_on_timeout coerce", _is_a(bool, NoneType), "Use True, False or None."),
     (
-        "isolation",
-        _is_none_or(get_args(Isolation).__contains__),
-        "Use 'async', 'thread', 'process' or 'inline'.",
+        "timeout_s window_s cache_ttl_s",
+        lambda value: value is None or (_is_seconds(value) and value > 0),
+        "Use seconds, more than 0, or None.",
     ),
-    ("on_duplicate", _is_none_or(get_args(OnDuplicate).__contains__), "Use 'deny' or 'replay'."),
-    ("max_retries", _is_count, "Use a whole number of 0 or more."),
-    ("max_output_chars", _is_positive_count, "Use a number of characters."),
     ("min_useful_s", _is_seconds, "Use seconds, 0 or more."),
-    ("timeout_s", *_SECONDS),
-    ("window_s", *_SECONDS),
-    ("cache_ttl_s", *_SECONDS),
-    ("idempotent", *_BOOL),
-    ("retry_on_failure", *_BOOL),
-    ("store_output", *_BOOL),
-    ("open_world", *_BOOL),
-    ("cacheable", *_OPTIONAL_BOOL),
-    ("retry_on_timeout", *_OPTIONAL_BOOL),
-    ("coerce", *_OPTIONAL_BOOL),
-    ("identity", _is_not_text, "Write identity=[{value!r}]."),
-    ("resource_keys", _is_not_text, "Write resource_keys=[{value!r}]."),
-    ("identity", _is_none_or(_is_list_of_texts), "Pass the names of arguments."),
+    ("max_retries", _is_at_least(0), "Use a whole number of 0 or more."),
+    ("max_output_chars", _is_at_least(1), "Use a number of characters."),
+    (
+        "identity resource_keys",
+        lambda value: not isinstance(value, str),
+        "Write {name}=[{value!r}].",
+    ),
+    (
+        "identity",
+        lambda value: value is None or _is_list_of_texts(value),
+        "Pass the names of arguments.",
+    ),
 )
 _SPEC_RULES: tuple[tuple[str, Callable[[ToolSpec], bool], str], ...] = (
     (
@@ -305,9 +287,10 @@ _SPEC_RULES: tuple[tuple[str, Callable[[ToolSpec], bool], str], ...] = (
 
 
 def _check_settings(spec: ToolSpec) -> None:
-    for name, is_right, hint in _VALUE_RULES:
-        if not is_right(value := getattr(spec, name)):
-            raise _wrong_setting(spec, name, hint.format(value=value))
+    for names, is_right, hint in _VALUE_RULES:
+        for name in names.split():
+            if not is_right(value := getattr(spec, name)):
+                raise _wrong_setting(spec, name, hint.format(name=name, value=value))
     for name, holds, hint in _SPEC_RULES:
         if not holds(spec):
             raise _wrong_setting(spec, name, hint)

@@ -49,12 +49,7 @@ from edictum.harness.tool_registry import ToolRegistry
 from edictum.harness.tool_spec import ToolSpec
 from edictum.harness.turn_budget import TurnBudget, pluralize
 from edictum.harness.turn_state import TurnState
-from edictum.outcomes import (
-    ToolOutcome,
-    outcome_blocks_tool,
-    outcome_is_error,
-    outcome_to_model_content,
-)
+from edictum.outcomes import ToolOutcome, outcome_blocks_tool
 from edictum.runtime.bounded import within
 
 logger = logging.getLogger("edictum")
@@ -308,10 +303,7 @@ class _TurnLoop:
             outcomes |= zip(map(id, wave), done, strict=True)
         for call in calls:
             outcome = outcomes[id(call)]
-            message = make_tool_message(call.id, outcome_to_model_content(outcome))
-            self.messages.append(
-                {**message, "is_error": True} if outcome_is_error(outcome) else message
-            )
+            self.messages.append(make_tool_message(call.id, outcome))
             self.outcomes.append(outcome)
         self._add_notes(calls, outcomes.values())
 

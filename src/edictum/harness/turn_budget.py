@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import repeat
 from operator import length_hint
 from typing import Any, Self
@@ -29,36 +30,28 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TurnBudget:
     """What one turn may use up. Make it with ``TurnBudget.create``; threads may share it."""
 
-    def __init__(
-        self,
-        *,
-        timeout_s: float,
-        max_steps: int,
-        max_tool_calls: int,
-        max_reflections: int,
-        max_context_tokens: int,
-        reserve_s: float,
-        timer: Timer,
-    ) -> None:
-        self.timeout_s = timeout_s
-        self.max_steps = max_steps
-        self.max_tool_calls = max_tool_calls
-        self.max_reflections = max_reflections
-        self.max_context_tokens = max_context_tokens
-        self.reserve_s = reserve_s
-        self.timer = timer
+    timeout_s: float
+    max_steps: int
+    max_tool_calls: int
+    max_reflections: int
+    max_context_tokens: int
+    reserve_s: float
+    timer: Timer
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self.deadline = timer() + timeout_s  # on the timer's clock; a pause moves it
-        self._tools_until = self.deadline - reserve_s
+        self.deadline = self.timer() + self.timeout_s  # on the timer's clock; a pause moves it
+        self._tools_until = self.deadline - self.reserve_s
         self._paused_at: float | None = None
         self._pauses = 0
         # next() of such an iterator is atomic: threads take a ticket each without a lock
-        self._steps = _make_tickets(max_steps)
-        self._tool_calls = _make_tickets(max_tool_calls)
-        self._reflections = _make_tickets(max_reflections)
+        self._steps = _make_tickets(self.max_steps)
+        self._tool_calls = _make_tickets(self.max_tool_calls)
+        self._reflections = _make_tickets(self.max_reflections)
 
     @classmethod
     def create(
