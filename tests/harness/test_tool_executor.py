@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from misbehaving_tools import decorated
 from turns import Bench, FakeTimer, block, hang, new_guard, new_state, request
-from wild_tools import decorated
 
 from edictum import (
     EdictumConfigError,

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from misbehaving_tools import TOOLS
 from turns import new_guard
-from wild_tools import TOOLS
 
 from edictum.harness import ModelReply, ToolCallRequest, TurnBudget, TurnResult, run_turn
 from edictum.outcomes import OUTCOME_KINDS
