@@ -12,8 +12,7 @@ import threading
 from typing import Any
 
 import pytest
-from test_rewriting_in_turn import Clerk, ask_first
-from turns import Bench, new_guard, new_state, request
+from turns import Bench, Clerk, ask_first, expect_result, new_guard, new_state, request
 
 from edictum import Edictum, InMemoryApprovalBackend, Principal
 from edictum.harness import ArtifactStore, ReplayControl, ToolSpec, tool
@@ -21,16 +20,10 @@ from edictum.outcomes import (
     ToolArtifactReference,
     ToolDenied,
     ToolExecutionResult,
-    ToolOutcome,
     outcome_to_model_content,
 )
 
 WHO = contextvars.ContextVar("WHO", default="alice")
-
-
-def result(outcome: ToolOutcome) -> ToolExecutionResult:
-    assert isinstance(outcome, ToolExecutionResult), outcome
-    return outcome
 
 
 def resolve(tool_name: str, args: Any) -> Principal:
@@ -66,7 +59,7 @@ async def test_two_identical_writes_at_once_run_one_body(isolation: Any) -> None
     calls = [asyncio.create_task(bench.call("put", {"x": 1}, call_id)) for call_id in "ab"]
     await _second_waits(bench)
     go_on.set()
-    assert [result(outcome).turn.replayed for outcome in await asyncio.gather(*calls)] == [
+    assert [expect_result(outcome).turn.replayed for outcome in await asyncio.gather(*calls)] == [
         False,
         True,
     ]
@@ -132,7 +125,7 @@ async def test_nobody_gets_the_result_of_another_principal() -> None:
     outputs = []
     for who in ("alice", "bob", "alice"):
         WHO.set(who)
-        outputs.append(result(await bench.call("inbox")).output)
+        outputs.append(expect_result(await bench.call("inbox")).output)
     assert outputs == [{"of": "alice"}, {"of": "bob"}, {"of": "alice", "replayed": True}]
 
 
@@ -166,7 +159,7 @@ async def test_a_retry_on_behalf_of_somebody_else_is_another_call() -> None:
     ran: list[int] = []
     guard = new_guard(principal_resolver=lambda name, args: Principal(user_id=next(who)))
     bench = Bench(flaky, guard=guard)
-    result(await bench.call("flaky"))
+    expect_result(await bench.call("flaky"))
     statuses = {slot.key[2]: slot.status for slot in bench.state.replay._slots.values()}  # type: ignore[index]
     assert [(("bob" in key), status) for key, status in statuses.items()] == [
         (False, "ended"),
@@ -184,11 +177,11 @@ async def items(n: int = 0) -> dict[str, Any]:
 
 async def test_a_replay_shares_nothing_with_the_first_outcome() -> None:
     bench = Bench(items, on_duplicate="replay")
-    first = result(await bench.call("items"))
+    first = expect_result(await bench.call("items"))
     first.output["items"].append("by the host")
-    second = result(await bench.call("items"))
+    second = expect_result(await bench.call("items"))
     second.output["items"].append("by the host")
-    third = result(await bench.call("items"))
+    third = expect_result(await bench.call("items"))
     assert third.output == {"items": [1, 2], "replayed": True}
     assert third.value == {"items": [1, 2]}
 
@@ -200,12 +193,12 @@ async def test_a_result_that_cannot_be_copied_is_shared() -> None:
         on_duplicate="replay",
     )
     await bench.call("t")
-    assert result(await bench.call("t")).value == [lock]
+    assert expect_result(await bench.call("t")).value == [lock]
 
 
 async def test_a_replay_tells_of_its_own_repairs() -> None:
     bench = Bench(items, on_duplicate="replay")
-    told = [result(await bench.call("items", {"n": n})) for n in ("5", 5, "5")]
+    told = [expect_result(await bench.call("items", {"n": n})) for n in ("5", 5, "5")]
     repaired = ("n: '5' read as 5",)
     assert [(each.turn.repairs, each.was_coerced) for each in told] == [
         (repaired, True),
@@ -227,7 +220,7 @@ async def test_a_mark_does_not_make_a_result_too_long_and_does_not_replace_a_wor
 
     bench = Bench(long, own, on_duplicate="replay")
     for name in ("long", "own"):
-        first, second = result(await bench.call(name)), result(await bench.call(name))
+        first, second = expect_result(await bench.call(name)), expect_result(await bench.call(name))
         assert json.loads(outcome_to_model_content(first)) == json.loads(
             outcome_to_model_content(second)
         )
@@ -297,7 +290,11 @@ async def test_the_approval_of_a_call_covers_those_that_get_its_answer() -> None
         bench.call("items", {"n": 1}, "a"), bench.call("items", {"n": 1}, "b")
     )
     later = await bench.call("items", {"n": 1}, "c")
-    assert [result(outcome).turn.replayed for outcome in (*twins, later)] == [False, True, True]
+    assert [expect_result(outcome).turn.replayed for outcome in (*twins, later)] == [
+        False,
+        True,
+        True,
+    ]
     assert clerk.asked == [{"n": 1}]
 
 
@@ -327,7 +324,7 @@ async def test_a_policy_that_demands_approval_now_demands_it_for_a_replay(approv
         BUNDLE.replace("TOOL", "other"), approval_backend=InMemoryApprovalBackend(decide)
     )
     bench = Bench(items, guard=guard, on_duplicate="replay")
-    result(await bench.call("items", {"n": 1}))
+    expect_result(await bench.call("items", {"n": 1}))
     await guard.reload(BUNDLE.replace("TOOL", "items"))
     outcome = await bench.call("items", {"n": 1})
     assert asked == [{"n": 1}]

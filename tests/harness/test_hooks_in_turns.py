@@ -8,12 +8,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from turns import Bench, new_guard, new_state, search
+from turns import Bench, Clerk, ask_first, new_guard, new_state, search
 
 from edictum import (
     HookDecision,
     HookRegistration,
-    InMemoryApprovalBackend,
     Principal,
     Verdict,
     precondition,
@@ -29,23 +28,6 @@ def hook(callback: Callable[..., Any]) -> HookRegistration:
 
 def rewriting(**changes: Any) -> HookRegistration:
     return hook(lambda call: HookDecision.rewrite({**call.args, **changes}))
-
-
-@precondition("*", effect="approve")
-def ask_first(call: Any) -> Verdict:
-    return Verdict.fail("sure?")
-
-
-class Clerk:
-    """Approves, and keeps what he was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.backend = InMemoryApprovalBackend(self._decide)
-
-    def _decide(self, request: Any) -> bool:
-        self.asked.append(dict(request.tool_args))
-        return True
 
 
 # --- Validation -----------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from test_rewriting_in_turn import ask_first
-from turns import Bench, new_guard, new_state
+from turns import Bench, ask_first, new_guard, new_state
 
 from edictum import InMemoryApprovalBackend
 from edictum.core.limits import Grant, Reservation

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from turns import Bench, FakeTimer, new_guard, new_state, request
+from turns import Bench, FakeTimer, expect_result, new_guard, new_state, request
 
 from edictum import Edictum
 from edictum.harness import (
@@ -26,13 +26,7 @@ from edictum.harness import (
     tool,
 )
 from edictum.harness.turn_call import Turn
-from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
-
-
-def result(outcome: ToolOutcome) -> ToolExecutionResult:
-    assert isinstance(outcome, ToolExecutionResult), outcome
-    return outcome
-
+from edictum.outcomes import ToolDenied, ToolFailure, ToolTimeout
 
 # --- What a tool does to the world ----------------------------------------------------------------
 
@@ -60,7 +54,7 @@ async def test_a_write_by_the_policy_makes_reads_stale_and_may_be_repeated() -> 
     world = World()
     bench = Bench(world.sync, world.get, guard=careful())
     assert [
-        result(await bench.call(name)).value["x"] for name in ("get", "sync", "get", "sync")
+        expect_result(await bench.call(name)).value["x"] for name in ("get", "sync", "get", "sync")
     ] == [0, 1, 1, 2]
 
 
@@ -119,7 +113,7 @@ async def test_an_inline_tool_leaves_its_place_when_the_policy_bounds_it(
     spec = tool(name="t", side_effect="read", isolation="inline")(
         lambda: threads.append(threading.current_thread())
     )
-    result(
+    expect_result(
         await Bench(spec, guard=new_guard(tools={"t": {"side_effect": "read", **entry}})).call("t")
     )
     assert threads != [threading.current_thread()]
@@ -164,7 +158,7 @@ async def test_a_tool_has_all_of_its_time_while_a_person_decides_about_another()
     bench = Bench(look, state=TurnState("s", budget))
     budget.pause()
     timer.advance(60)
-    result(await bench.call("look"))
+    expect_result(await bench.call("look"))
     left.append(DeadlineToken.from_budget(budget, 5).remaining_s())
     assert left == [5, 5]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from misbehaving_tools import decorated
-from turns import Bench, FakeTimer, block, hang, new_guard, new_state, request
+from turns import Bench, FakeTimer, ask_first, block, hang, new_guard, new_state, request
 
 from edictum import (
     EdictumConfigError,
@@ -502,11 +502,6 @@ async def test_a_hook_cannot_rewrite_what_was_checked() -> None:
     assert ran == []
 
 
-@precondition("work", effect="approve")
-def ask(call: Any) -> Verdict:
-    return Verdict.fail("a person must agree")
-
-
 class SlowPerson(InMemoryApprovalBackend):
     """Decides after an hour of the turn's clock."""
 
@@ -525,13 +520,13 @@ async def test_an_approval_that_comes_after_the_deadline_counts_because_the_cloc
     bench = Bench(
         simple(lambda: "done"),
         state=state,
-        guard=new_guard(contracts=[ask], approval_backend=SlowPerson(timer, True)),
+        guard=new_guard(contracts=[ask_first], approval_backend=SlowPerson(timer, True)),
     )
     assert isinstance(await bench.call("work"), ToolExecutionResult)
     assert state.budget.remaining_s() == 60.0
     refused = Bench(
         simple(lambda: "done"),
-        guard=new_guard(contracts=[ask], approval_backend=SlowPerson(timer, False)),
+        guard=new_guard(contracts=[ask_first], approval_backend=SlowPerson(timer, False)),
     )
     outcome = await refused.call("work")
     assert isinstance(outcome, ToolDenied)

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_turn import USER, Script, assert_answered, calls, notes
-from turns import new_guard, search
+from turns import USER, Script, assert_answered, calls, new_guard, notes, search
 
 from edictum.harness import (
     ModelReply,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turns import Bench, hang, new_guard, new_state, request, search
+from turns import Bench, ask_first, hang, make_counting_tool, new_guard, new_state, request, search
 
 from edictum import (
     Edictum,
@@ -93,11 +93,6 @@ def test_the_usage_pattern_of_the_published_design_runs_as_printed() -> None:
 @precondition("search")
 def no_secrets(call: Any) -> Verdict:
     return Verdict.fail("secrets are secret") if "secret" in call.args["query"] else Verdict.pass_()
-
-
-@precondition("search", effect="approve")
-def ask_first(call: Any) -> Verdict:
-    return Verdict.fail("a person must agree")
 
 
 async def test_each_reason_comes_from_its_real_gate() -> None:
@@ -240,21 +235,8 @@ async def test_a_gate_that_fails_refuses() -> None:
 # --- Duplicates -----------------------------------------------------------------------------------
 
 
-def counted(**settings: Any) -> tuple[ToolSpec, list[int]]:
-    ran: list[int] = []
-
-    async def work(key: int = 0, fail: bool = False) -> dict[str, int]:
-        ran.append(key)
-        await asyncio.sleep(0.02)
-        if fail:
-            raise ValueError("broken")
-        return {"ran": len(ran)}
-
-    return tool(name="work", **{"side_effect": "read", "idempotent": True, **settings})(work), ran
-
-
 async def test_two_identical_calls_at_once_run_one_body_and_share_the_outcome() -> None:
-    work, ran = counted()
+    work, ran = make_counting_tool()
     bench = Bench(work)
     first, second = await asyncio.gather(
         bench.call("work", {"key": 1}, "a"), bench.call("work", {"key": 1}, "b")
@@ -275,7 +257,7 @@ async def test_two_identical_calls_at_once_run_one_body_and_share_the_outcome() 
 
 
 async def test_a_shared_failure_is_shared_and_can_be_tried_again() -> None:
-    work, ran = counted()
+    work, ran = make_counting_tool()
     bench = Bench(work)
     outcomes = await asyncio.gather(*(bench.call("work", {"fail": True}, str(n)) for n in range(3)))
     assert [type(outcome) for outcome in outcomes] == [ToolFailure] * 3
@@ -285,14 +267,14 @@ async def test_a_shared_failure_is_shared_and_can_be_tried_again() -> None:
 
 
 async def test_calls_that_may_be_repeated_are_all_run() -> None:
-    work, ran = counted(idempotent=False)
+    work, ran = make_counting_tool(idempotent=False)
     bench = Bench(work)
     await asyncio.gather(bench.call("work"), bench.call("work"))
     assert len(ran) == 2
 
 
 async def test_a_duplicate_may_get_the_earlier_result() -> None:
-    work, ran = counted()
+    work, ran = make_counting_tool()
     bench = Bench(work, on_duplicate="replay")
     first = await bench.call("work", {"key": 1}, "a")
     second = await bench.call("work", {"key": 1}, "b")
@@ -319,7 +301,7 @@ async def test_who_may_not_make_a_call_may_not_read_its_result() -> None:
     def only_while_allowed(call: Any) -> Verdict:
         return Verdict.pass_() if allowed[0] else Verdict.fail("no more")
 
-    work, _ = counted()
+    work, _ = make_counting_tool()
     bench = Bench(work, guard=new_guard(contracts=[only_while_allowed]), on_duplicate="replay")
     await bench.call("work")
     allowed[0] = False
@@ -327,7 +309,7 @@ async def test_who_may_not_make_a_call_may_not_read_its_result() -> None:
 
 
 async def test_replays_count_as_attempts_up_to_the_limit() -> None:
-    work, ran = counted()
+    work, ran = make_counting_tool()
     bench = Bench(
         work,
         guard=Edictum(limits=OperationLimits(max_attempts=2, max_tool_calls=1)),
@@ -345,7 +327,7 @@ async def test_replays_count_as_attempts_up_to_the_limit() -> None:
 
 async def test_a_replay_needs_the_ledger() -> None:
     ledger = FailingLedger()
-    work, _ = counted()
+    work, _ = make_counting_tool()
     bench = Bench(work, guard=new_guard(backend=ledger), on_duplicate="replay")
     await bench.call("work")
     ledger.on.add("reserve")
@@ -354,7 +336,7 @@ async def test_a_replay_needs_the_ledger() -> None:
 
 async def test_a_replay_needs_a_principal_that_can_be_resolved() -> None:
     answers: list[Any] = [Principal(user_id="a"), Principal(user_id="a"), "nobody"]
-    work, _ = counted()
+    work, _ = make_counting_tool()
     bench = Bench(
         work,
         guard=new_guard(principal_resolver=lambda tool, args: answers.pop(0)),
@@ -398,7 +380,7 @@ async def test_a_twin_that_does_not_end_in_time_is_not_waited_for() -> None:
 
 
 async def test_when_the_first_caller_is_cancelled_the_second_runs_it_itself() -> None:
-    work, ran = counted()
+    work, ran = make_counting_tool()
     bench = Bench(work)
     first = asyncio.create_task(bench.call("work", call_id="a"))
     second = asyncio.create_task(bench.call("work", call_id="b"))
@@ -411,7 +393,7 @@ async def test_when_the_first_caller_is_cancelled_the_second_runs_it_itself() ->
 
 
 async def test_a_waiter_that_is_cancelled_leaves_the_first_alone() -> None:
-    work, ran = counted()
+    work, ran = make_counting_tool()
     bench = Bench(work)
     first = asyncio.create_task(bench.call("work", call_id="a"))
     await asyncio.sleep(0.005)
