@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -22,6 +24,7 @@ from edictum.harness.tool_spec import ToolSpec
 
 MAX_REPAIR_ATTEMPTS = 3  # an object parsed from text may have fields that need repair as well
 MAX_ARGUMENT_PROBLEMS = 8
+MAX_LISTED_ERRORS = 32
 MAX_JSON_CHARS = 1_000_000
 _UNIONS = ("anyOf", "oneOf")
 _MISSING: Any = object()
@@ -170,22 +173,18 @@ def parse_arguments(raw: Any) -> Mapping[str, Any] | Malformed:
 
 
 def _list_errors(validator: Any, arguments: Any) -> list[Any]:
-    try:
-        return list(validator.iter_errors(arguments))[: MAX_ARGUMENT_PROBLEMS * 4]
-    except ValueError:  # lone surrogates, which the validator cannot read
-        pass
-    try:
+    with suppress(ValueError):
+        return list(islice(validator.iter_errors(arguments), MAX_LISTED_ERRORS))
+    with suppress(ValueError):  # replace lone surrogates, which the validator cannot read
         text = json.dumps(arguments, ensure_ascii=False).encode("utf-8", "replace")
-        return list(validator.iter_errors(json.loads(text)))[: MAX_ARGUMENT_PROBLEMS * 4]
-    except ValueError:
-        return []
+        return list(islice(validator.iter_errors(json.loads(text)), MAX_LISTED_ERRORS))
+    return []
 
 
 def _is_valid(validator: Any, arguments: Any) -> bool:
-    try:
+    with suppress(ValueError):  # for a value that JSON does not know
         return bool(validator.is_valid(arguments))
-    except ValueError:  # a value that JSON does not know
-        return False
+    return False
 
 
 def _repair_all(validator: Any, arguments: dict[str, Any]) -> list[str]:
@@ -218,10 +217,9 @@ def _leave_out(path: list[Any], holder: Any, arguments: Any, validator: Any) -> 
     if not isinstance(holder, dict):
         return False
     del holder[path[-1]]
-    for error in _list_errors(validator, arguments):
-        if error.kind.name == "required" and [*error.instance_path, error.kind.value] == path:
-            holder[path[-1]] = None
-            return False
+    if _has_error_at(path, arguments, validator):
+        holder[path[-1]] = None
+        return False
     return True
 
 
@@ -232,11 +230,19 @@ def _keep_fitting(
     before, fitting = holder[path[-1]], []
     for reading in readings:
         holder[path[-1]] = reading
-        errors = _list_errors(validator, arguments)
-        if not any(list(each.instance_path)[: len(path)] == path for each in errors):
+        if not _has_error_at(path, arguments, validator):
             fitting.append(reading)
     holder[path[-1]] = before
     return fitting if len(fitting) == 1 else []
+
+
+def _has_error_at(path: list[Any], arguments: Any, validator: Any) -> bool:
+    """Return whether a field, or something in it, is wrong or missing."""
+    for error in _list_errors(validator, arguments):
+        missing = [error.kind.value] if error.kind.name == "required" else []
+        if [*error.instance_path, *missing][: len(path)] == path:
+            return True
+    return False
 
 
 def _list_readings(error: Any, value: Any) -> list[Any]:

@@ -18,6 +18,12 @@ Model = Callable[[list[ChatMessage], Sequence[ToolSpec]], Any]
 
 INSTRUCTION_ROLES = ("system", "developer")
 TOOL_SETTINGS = ("tool_choice", "parallel_tool_calls")  # refused in a request without tools
+# where answers have what Usage counts
+OPENAI_TOKENS = ("prompt_tokens", "completion_tokens", "prompt_tokens_details.cached_tokens")
+ANTHROPIC_TOKENS = (
+    *("input_tokens", "output_tokens"),
+    *("cache_read_input_tokens", "cache_creation_input_tokens"),
+)
 
 
 def openai_model(client: Any, *, model: str, **settings: Any) -> Model:
@@ -69,6 +75,11 @@ def _then(answer: Any, translate: Callable[[Any], ModelReply]) -> Any:
     return translate_later() if inspect.isawaitable(answer) else translate(answer)
 
 
+def _read_usage(answer: Any, paths: Sequence[str]) -> Usage:
+    counts = (get_path(answer, "usage", *path.split(".")) for path in paths)
+    return Usage(*(count or 0 for count in counts))
+
+
 # --- OpenAI ---------------------------------------------------------------------------------------
 
 
@@ -82,14 +93,8 @@ def _from_openai(answer: Any) -> ModelReply:
         )
         for call in get_path(message, "tool_calls") or ()
     )
-    usage = get_path(answer, "usage")
-    tokens = (
-        get_path(usage, "prompt_tokens"),
-        get_path(usage, "completion_tokens"),
-        get_path(usage, "prompt_tokens_details", "cached_tokens"),
-    )
     text = get_path(message, "content") or ""
-    return ModelReply(text, calls, Usage(*(count or 0 for count in tokens)))
+    return ModelReply(text, calls, _read_usage(answer, OPENAI_TOKENS))
 
 
 def to_openai(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
@@ -117,15 +122,8 @@ def _from_anthropic(answer: Any) -> ModelReply:
         for block in blocks
         if get_path(block, "type") == "tool_use"
     )
-    usage = get_path(answer, "usage")
-    tokens = (
-        get_path(usage, "input_tokens"),
-        get_path(usage, "output_tokens"),
-        get_path(usage, "cache_read_input_tokens"),
-        get_path(usage, "cache_creation_input_tokens"),
-    )
     texts = (get_path(block, "text") or "" for block in blocks if _is_text(block))
-    return ModelReply("".join(texts), calls, Usage(*(count or 0 for count in tokens)))
+    return ModelReply("".join(texts), calls, _read_usage(answer, ANTHROPIC_TOKENS))
 
 
 def to_anthropic(messages: Sequence[ChatMessage]) -> tuple[str | list[Any], list[ChatMessage]]:

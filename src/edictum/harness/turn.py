@@ -15,7 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Literal
@@ -235,12 +235,7 @@ class _TurnLoop:
             raise _OutOfTime from None
         if isinstance(reply, Exception):
             raise _ModelFailed(reply) from reply
-        self.state.add_tokens(
-            reply.usage.input_tokens,
-            reply.usage.output_tokens,
-            reply.usage.cache_read_tokens,
-            reply.usage.cache_creation_tokens,
-        )
+        self.state.add_tokens(**asdict(reply.usage))
         self.messages.append(make_assistant_message(reply))
         return reply
 
