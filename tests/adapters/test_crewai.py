@@ -34,7 +34,8 @@ from pydantic import PrivateAttr
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import CrewAIAdapter
-from edictum.adapters._crewai_ids import note, noted
+from edictum.adapters._call_ids import get_call_id
+from edictum.adapters._crewai_hooks import note_crewai_id
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
@@ -371,8 +372,8 @@ def test_a_call_that_crewai_does_not_make_has_no_id_of_crewai_s() -> None:
 
 def run_before_tool_call_hooks(call_id: Any) -> str | None:
     """As if CrewAI kept something else under that name, or nothing at all."""
-    note(SimpleNamespace(tool_name="look"))
-    return noted("look")
+    note_crewai_id(SimpleNamespace(tool_name="look"))
+    return get_call_id("look")
 
 
 def test_where_there_is_no_id_none_is_noted() -> None:
@@ -382,8 +383,8 @@ def test_where_there_is_no_id_none_is_noted() -> None:
     assert run_before_tool_call_hooks("mine") is None
     del call_id
     assert run_before_tool_call_hooks("mine") is None
-    note(SimpleNamespace(tool_name="look"))
-    assert noted("look") is None
+    note_crewai_id(SimpleNamespace(tool_name="look"))
+    assert get_call_id("look") is None
 
 
 @pytest.mark.parametrize("how", ["wrap_tools", "register"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import edictum.adapters
-from edictum.adapters._base import numbers
+from edictum.adapters._versions import release_numbers
 
 ROOT = Path(__file__).resolve().parents[2]
 VENVS = ("s1", "s3", "s4")
@@ -36,7 +36,11 @@ def locked(run: Any) -> dict[str, str]:
 @pytest.mark.parametrize("name", edictum.adapters.ADAPTERS)
 def test_what_is_locked_is_in_the_declared_range(run: Any, name: str) -> None:
     for distribution, (first, beyond) in getattr(edictum.adapters, name).requires.items():
-        assert numbers(first) <= numbers(locked(run)[distribution]) < numbers(beyond), distribution
+        assert (
+            release_numbers(first)
+            <= release_numbers(locked(run)[distribution])
+            < release_numbers(beyond)
+        ), distribution
 
 
 def test_a_lower_bound_is_either_tested_by_the_usual_run_or_by_the_lowest_one(run: Any) -> None:
@@ -45,10 +49,10 @@ def test_a_lower_bound_is_either_tested_by_the_usual_run_or_by_the_lowest_one(ru
     """
     for name in edictum.adapters.ADAPTERS:
         for distribution, (first, _) in getattr(edictum.adapters, name).requires.items():
-            usual = numbers(locked(run)[distribution])
-            assert distribution in run.supported() or usual[: len(numbers(first))] == numbers(
-                first
-            ), distribution
+            usual = release_numbers(locked(run)[distribution])
+            assert distribution in run.supported() or usual[
+                : len(release_numbers(first))
+            ] == release_numbers(first), distribution
 
 
 def test_the_lowest_run_asks_for_the_first_versions_and_for_locked_tools(run: Any) -> None:

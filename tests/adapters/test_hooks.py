@@ -19,7 +19,10 @@ import pytest
 from faults import PlantedFaults
 
 from edictum import Edictum, EdictumConfigError, Principal, Verdict, precondition
-from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, check_version, numbers
+from edictum.adapters._base import Adapter
+from edictum.adapters._canary import CANARY
+from edictum.adapters._reply import OnWarn, ToolReply
+from edictum.adapters._versions import check_version, release_numbers
 from edictum.runtime.ticket import Ticket
 from edictum.testing.adapter import AdapterConformance, Answer, Call, ControlFlow
 
@@ -135,8 +138,8 @@ class LoopAdapter(Adapter):
         return alone.read[0].text
 
 
-def _refusal(opened: Reply | Ticket) -> str | None:
-    return opened.text if isinstance(opened, Reply) else None
+def _refusal(opened: ToolReply | Ticket) -> str | None:
+    return opened.text if isinstance(opened, ToolReply) else None
 
 
 class TestHooks(AdapterConformance):
@@ -193,7 +196,7 @@ def test_an_open_call_id_cannot_be_opened_again() -> None:
     adapter = LoopAdapter(guard)
     first, second = (adapter.before("c1", "t", {}, call_id="c1") for _ in range(2))
     assert isinstance(first, Ticket)
-    assert isinstance(second, Reply)
+    assert isinstance(second, ToolReply)
     assert "already open" in (second.text or "")
     assert adapter.after("c1", 1) is not None
     assert adapter.after("c1", 1) is None
@@ -284,8 +287,8 @@ def test_versions_are_checked_in_one_sentence() -> None:
         check_version("X", "no-such-thing", "1", "2")
     with pytest.raises(EdictumConfigError, match=r"X supports pytest>=1000,<2000; installed is \d"):
         check_version("X", "pytest", "1000", "2000")
-    assert numbers("1.4.7rc1") == (1, 4, 7)
-    assert numbers("1.10") > numbers("1.9.9")
+    assert release_numbers("1.4.7rc1") == (1, 4, 7)
+    assert release_numbers("1.10") > release_numbers("1.9.9")
 
 
 def test_adapters_are_importable_without_their_frameworks() -> None:
@@ -335,7 +338,7 @@ def test_a_call_whose_name_cannot_be_written_down_is_recorded_and_counted(
     )
     made = way(*given, call_id="c1")
     reply = asyncio.run(made) if inspect.isawaitable(made) else made
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, ToolReply)
     assert reply.denied
     assert "Invalid tool_name" in str(reply.text)
     assert [
@@ -357,7 +360,7 @@ def test_a_second_ticket_under_one_id_is_recorded_once() -> None:
     guard = Edictum()
     adapter = Adapter(guard)
     assert isinstance(adapter.before("c1", "look", {}, call_id="c1"), Ticket)
-    assert isinstance(adapter.before("c1", "look", {}, call_id="c1"), Reply)
+    assert isinstance(adapter.before("c1", "look", {}, call_id="c1"), ToolReply)
     assert guard.session(adapter.session_id).attempts == 2
 
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit, urlunsplit
 
-from edictum.adapters.mcp import VERSION_KEY, MCPAdapter, Message
+from edictum.adapters.mcp import VERSION_KEY, MCPAdapter, MCPMessage
 from edictum.cli._mcp_port import addresses, listen
 from edictum.cli._mcp_relay import BROKEN, Relay, governed
 from edictum.cli._mcp_stdio import Console, between
@@ -81,7 +81,7 @@ def new_client(headers: Mapping[str, str]) -> Any:
     )
 
 
-def routing(message: Message) -> dict[str, str]:
+def routing(message: MCPMessage) -> dict[str, str]:
     """Headers by which servers of the newer protocol route a request; they must repeat what it
     says.
     """
@@ -114,7 +114,7 @@ class Url:
         self._session: dict[str, str] = {}
         self._posts: dict[Any, asyncio.Task[None]] = {}
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: MCPMessage) -> None:
         method = message.get("method")
         given_up = (
             key_of(inside(message, "params").get("requestId"))
@@ -136,7 +136,7 @@ class Url:
         self._posts[key] = task = asyncio.create_task(work)
         task.add_done_callback(lambda _: self._posts.pop(key, None))
 
-    async def _tell(self, message: Message) -> None:
+    async def _tell(self, message: MCPMessage) -> None:
         """What wants no answer: nobody would read why it failed, and nothing else fails with it."""
         try:
             await self._post(message)
@@ -148,7 +148,7 @@ class Url:
                 exc,
             )
 
-    async def _request(self, message: Message) -> None:
+    async def _request(self, message: MCPMessage) -> None:
         """Every request gets an answer: if the server gives none, an error."""
         try:
             why = "the server gave no answer" if not await self._post(message) else None
@@ -157,7 +157,7 @@ class Url:
         if why is not None:
             await self._deliver(failure(message["id"], why))
 
-    async def _post(self, message: Message) -> bool:
+    async def _post(self, message: MCPMessage) -> bool:
         headers = {"accept": f"{JSON}, {EVENTS}", **self._session, **routing(message)}
         answered = False
         async with self._client.stream(
@@ -179,7 +179,7 @@ class Url:
                 raise ConnectionError(f"the server answered with status {response.status_code}")
         return answered
 
-    def _agree(self, asked: Message, said: Message) -> None:
+    def _agree(self, asked: MCPMessage, said: MCPMessage) -> None:
         """The version of the protocol that the server chose, which every later request repeats."""
         version = inside(said, "result").get("protocolVersion")
         if asked["method"] == "initialize" and isinstance(version, str):
@@ -301,14 +301,14 @@ class Gateway:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _govern(self, scope: Any, request: Message, receive: Any, send: Any) -> None:
+    async def _govern(self, scope: Any, request: MCPMessage, receive: Any, send: Any) -> None:
         """One call. What the server says before its answer is streamed; the answer is what the
         guard made of it.
         """
         news: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         heard = Heard()
 
-        async def forward(message: Message) -> Message:
+        async def forward(message: MCPMessage) -> MCPMessage:
             async with AsyncExitStack() as held:
                 response = await held.enter_async_context(
                     self._open(scope, json.dumps(message).encode())
@@ -380,7 +380,7 @@ class Heard:
         """
         return self.answered or self.status < 300
 
-    def start(self, kind: str) -> Message:
+    def start(self, kind: str) -> MCPMessage:
         status, headers = (
             (self.status, self.headers) if self.answered or not self.has_body else (200, [])
         )

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from edictum.adapters.mcp import MCPAdapter, Message
+from edictum.adapters.mcp import MCPAdapter, MCPMessage
 from edictum.cli._mcp_wire import (
     Key,
     failure,
@@ -26,14 +26,14 @@ from edictum.cli._mcp_wire import (
 )
 
 logger = logging.getLogger("edictum")
-Send = Callable[[Message], Awaitable[None]]
+Send = Callable[[MCPMessage], Awaitable[None]]
 INVALID, BROKEN = -32600, -32603
 LAST_WORDS_S = 5.0  # how long calls may take to end once the server is gone
 
 
 async def governed(
-    adapter: MCPAdapter, request: Message, forward: Callable[[Message], Awaitable[Message]]
-) -> Message:
+    adapter: MCPAdapter, request: MCPMessage, forward: Callable[[MCPMessage], Awaitable[MCPMessage]]
+) -> MCPMessage:
     """The answer to a call; always one."""
     try:
         return await adapter.answer(request, forward)
@@ -51,7 +51,7 @@ class Relay:
         self._adapter, self._to_client, self._to_server = adapter, to_client, to_server
         # Calls that the server has been asked. One that was given up stays, so that its late answer
         # is not taken for another's.
-        self._asked: dict[Key, asyncio.Future[Message]] = {}
+        self._asked: dict[Key, asyncio.Future[MCPMessage]] = {}
         self._calls: dict[Key, asyncio.Task[None]] = {}
         self._open: dict[
             Key, Any
@@ -128,7 +128,7 @@ class Relay:
                 failure(message["id"], "This message could not be passed on.", INVALID)
             )
 
-    def _cancelled(self, message: Message) -> bool:
+    def _cancelled(self, message: MCPMessage) -> bool:
         """Whether the client gave up one of our calls; the server hears of it when it was asked
         already.
         """
@@ -139,19 +139,19 @@ class Relay:
 
     # --- Calls ------------------------------------------------------------------------------------
 
-    def _start(self, message: Message) -> None:
+    def _start(self, message: MCPMessage) -> None:
         key = key_of(message["id"])
         self._calls[key] = task = asyncio.create_task(self._govern(message))
         task.add_done_callback(lambda _: self._calls.pop(key, None))
 
-    async def _govern(self, message: Message) -> None:
+    async def _govern(self, message: MCPMessage) -> None:
         answer = await governed(self._adapter, message, self._ask)
         with contextlib.suppress(OSError):  # the client is gone; whoever reads from it will notice
             await self._tell(answer)
 
-    async def _ask(self, message: Message) -> Message:
+    async def _ask(self, message: MCPMessage) -> MCPMessage:
         key = key_of(message["id"])
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[MCPMessage] = asyncio.get_running_loop().create_future()
         self._asked[key] = answer
         try:
             await self._to_server(message)
@@ -167,7 +167,7 @@ class Relay:
             self._asked.pop(key, None)  # it never got there
             raise
 
-    async def _tell(self, message: Message) -> None:
+    async def _tell(self, message: MCPMessage) -> None:
         """To the client; what cannot be written, such as a structure that is too deep, is an error
         for who waits for it.
         """

@@ -12,7 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, BinaryIO
 
-from edictum.adapters.mcp import MCPAdapter, Message
+from edictum.adapters.mcp import MCPAdapter, MCPMessage
 from edictum.cli._mcp_relay import Relay
 from edictum.cli._mcp_wire import failure, id_of_unread, read
 from edictum.errors import EdictumConfigError
@@ -22,7 +22,7 @@ LONGEST_LINE = 1 << 30
 PATIENCE_S = 5.0
 
 
-def line_of(message: Message) -> bytes:
+def line_of(message: MCPMessage) -> bytes:
     """Written anew, never as it came: two readers may understand a message with doubled keys
     differently.
     """
@@ -62,7 +62,7 @@ class Console:
                         )
                     )
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: MCPMessage) -> None:
         async with self._writing:
             await asyncio.to_thread(self._write, line_of(message))
 
@@ -94,7 +94,7 @@ class Process:
                 f"The server could not be started: {exc}", hint="Give the command after --."
             ) from exc
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: MCPMessage) -> None:
         self._stdin.write(line_of(message))
         await self._stdin.drain()
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from edictum.adapters.mcp import Message
+from edictum.adapters.mcp import MCPMessage
 
 Key = int | str
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -59,13 +59,13 @@ def key_of(message_id: Any) -> Key:
     return repr(message_id)
 
 
-def inside(message: Message, key: str) -> Message:
+def inside(message: MCPMessage, key: str) -> MCPMessage:
     """An object inside of another; empty if something else is there."""
     found = message.get(key)
     return found if isinstance(found, dict) else {}
 
 
-def unpacked(said: Any) -> list[Message]:
+def unpacked(said: Any) -> list[MCPMessage]:
     """One message, or those of a batch. What is no object is no message."""
     return [
         message
@@ -74,7 +74,7 @@ def unpacked(said: Any) -> list[Message]:
     ]
 
 
-def failure(message_id: Any, why: str, code: int = -32000) -> Message:
+def failure(message_id: Any, why: str, code: int = -32000) -> MCPMessage:
     return {"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": why}}
 
 
@@ -119,7 +119,7 @@ async def lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
             begun = [other]
 
 
-async def events(response: Any) -> AsyncIterator[Message]:
+async def events(response: Any) -> AsyncIterator[MCPMessage]:
     """The messages of an event stream."""
     data: list[str] = []
     async with (
@@ -140,7 +140,7 @@ def kind_of(response: Any) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
-async def messages(response: Any) -> AsyncIterator[Message]:
+async def messages(response: Any) -> AsyncIterator[MCPMessage]:
     """The messages of an answer, whatever form the server chose."""
     if kind_of(response) == EVENTS:
         async for message in events(response):
