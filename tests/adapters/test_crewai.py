@@ -539,7 +539,7 @@ def test_a_tool_that_cannot_be_governed_is_not_called(monkeypatch: pytest.Monkey
     run = Run([lookup], [[Call("look_up_things", {"key": "a"}, "c1")]])
     adapter = CrewAIAdapter(Edictum())
     adapter.register()
-    monkeypatch.setattr(CrewAIAdapter, "_governed", lambda *_: 1 / 0)
+    monkeypatch.setattr(CrewAIAdapter, "_wrap", lambda *_: 1 / 0)
     run.crew.kickoff()
     assert lookup.ran == []
     assert "Tool execution blocked by hook" in texts(run)

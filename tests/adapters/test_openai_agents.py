@@ -506,11 +506,11 @@ def test_a_tool_that_two_threads_use_first_is_governed_once() -> None:
     wrapped, second_asks = list[str](), threading.Event()
 
     class Slow(OpenAIAgentsAdapter):
-        def _invoker(self, *args: Any) -> Any:
+        def _wrap_invoke(self, *args: Any) -> Any:
             wrapped.append(threading.current_thread().name)
             second_asks.wait(10)
             time.sleep(0.05)  # time enough for the second thread, if nothing keeps it away
-            return super()._invoker(*args)
+            return super()._wrap_invoke(*args)
 
     first, second = Slow(Edictum()).as_guardrails()
     made = function_tool(tool_input_guardrails=[first], tool_output_guardrails=[second])(
@@ -528,7 +528,8 @@ def test_a_tool_that_two_threads_use_first_is_governed_once() -> None:
     threads = [threading.Thread(target=use, args=(last,)) for last in (False, True)]
     for thread in threads:
         thread.start()
-        while not wrapped:
+        deadline = time.monotonic() + 60
+        while not wrapped and time.monotonic() < deadline:
             time.sleep(0.001)
     for thread in threads:
         thread.join(30)
