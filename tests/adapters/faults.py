@@ -10,7 +10,7 @@ import pytest
 
 from edictum.adapters._base import Adapter
 from edictum.adapters._reply import ToolReply
-from edictum.testing.adapter import AdapterConformance, failures
+from edictum.testing.adapter import AdapterConformance, find_failures
 
 
 def wrong_denial(adapter: type[Adapter]) -> type[Adapter]:
@@ -137,4 +137,6 @@ class PlantedFaults:
             def make_adapter(self, guard: Any, **options: Any) -> Any:
                 return faulty(guard, **options)
 
-        assert set(failures(Driver(), sorted(points))) & points, f"{plant.__name__} was not caught"
+        assert set(find_failures(Driver(), sorted(points))) & points, (
+            f"{plant.__name__} was not caught"
+        )

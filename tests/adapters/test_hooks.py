@@ -24,7 +24,7 @@ from edictum.adapters._canary import CANARY
 from edictum.adapters._reply import OnWarn, ToolReply
 from edictum.adapters._versions import check_version, release_numbers
 from edictum.runtime.ticket import Ticket
-from edictum.testing.adapter import AdapterConformance, Answer, Call, ControlFlow
+from edictum.testing.adapter import AdapterConformance, ControlFlow, ScriptedCall, ToolAnswer
 
 
 class Later(Exception):
@@ -39,7 +39,7 @@ class Loop:
     def __init__(self, tools: Any, script: Any, hooks: Any = None) -> None:
         self.tools = {tool.__name__: tool for tool in tools}
         self.script, self.hooks = script, hooks
-        self.read: list[Answer] = []
+        self.read: list[ToolAnswer] = []
 
     def run(self) -> None:
         for turn in self.script:
@@ -50,22 +50,22 @@ class Loop:
         for turn in self.script:
             self.read += await asyncio.gather(*map(self.acall, turn))
 
-    def call(self, call: Call) -> Answer:
+    def call(self, call: ScriptedCall) -> ToolAnswer:
         said = self.hooks.before(call.id, call.tool, call.args) if self.hooks else None
         if said is not None:
-            return Answer(call.id, said, failed=True)
+            return ToolAnswer(call.id, said, failed=True)
         value, error = None, None
         try:
             value = self.tools[call.tool](**call.args)
         except Exception as exc:
             error = exc
         value = self.hooks.after(call.id, value, error) if self.hooks else _settled(value, error)
-        return Answer(call.id, _text(value), _failed(value))
+        return ToolAnswer(call.id, _text(value), _failed(value))
 
-    async def acall(self, call: Call) -> Answer:
+    async def acall(self, call: ScriptedCall) -> ToolAnswer:
         said = await self.hooks.abefore(call.id, call.tool, call.args) if self.hooks else None
         if said is not None:
-            return Answer(call.id, said, failed=True)
+            return ToolAnswer(call.id, said, failed=True)
         value, error = None, None
         try:
             tool = self.tools[call.tool]
@@ -79,7 +79,7 @@ class Loop:
         value = (
             await self.hooks.aafter(call.id, value, error) if self.hooks else _settled(value, error)
         )
-        return Answer(call.id, _text(value), _failed(value))
+        return ToolAnswer(call.id, _text(value), _failed(value))
 
 
 def _settled(value: Any, error: BaseException | None) -> Any:
@@ -132,7 +132,7 @@ class LoopAdapter(Adapter):
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:
         loop = Loop([], [], self.as_hooks()) if target is None else target
-        alone = Loop([], [[Call(CANARY, {}, CANARY)]], loop.hooks)
+        alone = Loop([], [[ScriptedCall(CANARY, {}, CANARY)]], loop.hooks)
         alone.tools = {CANARY: tool}
         alone.run()
         return alone.read[0].text
@@ -166,7 +166,7 @@ class TestHooks(AdapterConformance):
     async def arun(self, agent: Loop) -> None:
         await agent.arun()
 
-    def replies(self, agent: Loop) -> list[Answer]:
+    def replies(self, agent: Loop) -> list[ToolAnswer]:
         return agent.read
 
     def failing_tool(self) -> Any:
@@ -307,7 +307,9 @@ def test_ways_of_the_loop_really_run_at_once() -> None:
         gate.wait()
         return key
 
-    loop = Loop([meet], [[Call("meet", {"key": str(number)}, str(number)) for number in range(3)]])
+    loop = Loop(
+        [meet], [[ScriptedCall("meet", {"key": str(number)}, str(number)) for number in range(3)]]
+    )
     loop.run()
     assert len(loop.read) == 3
 

@@ -46,8 +46,8 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 def _open_all(sockets: list[socket.socket], host: str, port: int) -> None:
     absent: OSError | None = None
-    flags = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
-    for family, _, _, _, address in socket.getaddrinfo(host, port, **flags):
+    kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
+    for family, _, _, _, address in socket.getaddrinfo(host, port, type=kind, flags=flags):
         try:
             sockets.append(socket.create_server(address, family=family))
         except OSError as exc:
