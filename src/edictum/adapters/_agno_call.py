@@ -78,9 +78,7 @@ class AgnoExchange:
         return {"content": returned.content, "metadata": returned.metadata}
 
     def answer(self, reply: ToolReply) -> Any:
-        """Return the result as the tool gave it, with its parts exchanged where the guard changed
-        something.
-        """
+        """Return the tool's result, with its parts replaced where the guard changed something."""
         value, returned = reply.get(), self._returned
         if isinstance(returned, Pieces):
             return returned.replay(None if value == returned.join() else [value])

@@ -97,9 +97,7 @@ class AdapterSettings:
     principal_resolver: Callable[..., Any] | None
 
     def complete(self, options: CallOptions) -> CallOptions:
-        """Add the settings to the options of one call. The resolver goes before the principal, and
-        both before what the guard has.
-        """
+        """Add the settings. The resolver goes before the principal, both before the guard's own."""
         options["session_id"] = self.session_id
         if self.principal_resolver is not None:
             options["principal_resolver"] = self.principal_resolver
@@ -164,9 +162,7 @@ class Adapter(SelfTest):
 
     @classmethod
     def load(cls, module: str) -> Any:
-        """Import a module of the framework; raise an EdictumConfigError for an unsupported
-        version.
-        """
+        """Import a module of the framework; an unsupported version is an EdictumConfigError."""
         for distribution, (first, beyond) in cls.requires.items():
             check_version(cls.__name__, distribution, first, beyond)
         return import_module(module)
@@ -180,9 +176,7 @@ class Adapter(SelfTest):
         return self.control_flow()  # looked up in the framework's modules, once for all calls
 
     def with_redacted_text(self, error: BaseException, text: str) -> BaseException:
-        """Return the tool's exception with the text that may be shown, of the same type if
-        possible.
-        """
+        """Return the tool's exception with the text that may be shown."""
         return replace_text(error, text)
 
     @contextmanager
@@ -201,9 +195,7 @@ class Adapter(SelfTest):
 
     @contextmanager
     def around(self, call: Any, args: Mapping[str, Any]) -> Iterator[None]:
-        """Mark what happens inside as part of this call. ``call`` is an object that the framework
-        has for this one call only.
-        """
+        """Mark what happens inside as part of ``call``, an object that exists for one call only."""
         token = AROUND.set((*AROUND.get(), (self, call, args)))
         try:
             yield
@@ -222,9 +214,7 @@ class Adapter(SelfTest):
     def call(
         self, name: str, args: Mapping[str, Any], body: Body, **details: Unpack[CallDetails]
     ) -> ToolReply:
-        """Govern one call of a synchronous framework. ``body`` gets the checked arguments as a dict
-        and runs the tool.
-        """
+        """Govern one call. ``body`` gets the checked arguments as a dict and runs the tool."""
         call, signals = self._describe(name, args, details), self._signals
 
         def run(**checked: Any) -> Any:

@@ -13,9 +13,7 @@ CANARY = "edictum_canary"
 
 
 def make_canary_guard(reason: str) -> Edictum:
-    """Return a guard that denies the canary, even in observe mode, and counts in no session of the
-    user.
-    """
+    """Return a guard that denies even in observe mode, and counts in no session of the user's."""
 
     @precondition(CANARY)
     def canary(call: Any) -> Verdict:

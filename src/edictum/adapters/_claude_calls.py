@@ -36,9 +36,7 @@ class ClaudeCall:
 
 
 class OpenCalls:
-    """The open calls by tool_use_id. A handler is not told the id: calls with the same name and
-    arguments stand for each other.
-    """
+    """Open calls by tool_use_id. Handlers are not told the id: equal calls stand for each other."""
 
     def __init__(self) -> None:
         self._asked: dict[str, ClaudeCall] = {}  # until the CLI says that they have ended
@@ -52,9 +50,7 @@ class OpenCalls:
             del self._asked[next(iter(self._asked))]
 
     def claim(self, name: str, args: dict[str, Any]) -> tuple[str, ClaudeCall | None]:
-        """Return the call that a handler runs, the newest first: another hook refused an older one
-        that is still open.
-        """
+        """Return the newest equal call: an older one that is still open was refused elsewhere."""
         for key, call in reversed(list(self._waiting.items())):
             is_mcp = call.name.startswith("mcp__") and call.name.endswith(f"__{name}")
             if is_mcp and call.args == args:
@@ -80,9 +76,7 @@ class OpenCalls:
         return "unknown" if self._waiting.pop(key, None) is None else "open"
 
     def give_up(self, owner: tuple[Any, Any]) -> list[str]:
-        """Remove the calls of an agent that has ended which no handler claimed; return their ids.
-        One that runs may be the call by which this agent was made.
-        """
+        """Remove and return the calls of an ended agent that no handler claimed."""
         mine = [key for key, call in self._waiting.items() if call.owner == owner]
         for key in mine:
             del self._waiting[key]

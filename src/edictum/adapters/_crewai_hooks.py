@@ -31,9 +31,7 @@ IS_GOVERNED: ContextVar[bool] = ContextVar("edictum_crewai_governed", default=Fa
 
 
 def govern_for_owner(context: Any) -> bool | None:
-    """Govern what an agent or crew of ``wrap_tools`` is about to call; a copy of an agent is known
-    by its tools.
-    """
+    """Govern what an agent or crew of ``wrap_tools`` calls; copies are known by their tools."""
     tools = getattr(context.agent, "tools", None) or ()
     functions = [function for tool in tools for function in get_functions(tool)]
     owners = (context.agent, context.crew, *functions)
@@ -41,9 +39,7 @@ def govern_for_owner(context: Any) -> bool | None:
 
 
 def govern_next(context: Any, marks: list[Any]) -> bool | None:
-    """Govern the tool that CrewAI is about to call. Only False blocks a call: CrewAI would swallow
-    an exception and run the tool.
-    """
+    """Govern the tool of the next call. Only False blocks it: CrewAI swallows exceptions."""
     try:
         note_crewai_id(context)
         both = (context.tool, getattr(context.tool, "_original_tool", None))

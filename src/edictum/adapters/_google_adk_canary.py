@@ -14,9 +14,7 @@ Load = Callable[[str], Any]
 def ask_adk_agents(
     load: Load, target: Any, plugins: Sequence[Any], tool: Callable[[], str]
 ) -> Iterator[str]:
-    """Ask every agent of the target, with its callbacks and with the runner's plugins that see
-    tools, and yield what its model reads.
-    """
+    """Ask every agent, with its callbacks and the runner's plugins; yield what its model reads."""
     manager = getattr(target, "plugin_manager", None)
     wired = plugins if manager is None else manager.plugins
     unset = load("google.adk.plugins.base_plugin").BasePlugin.before_tool_callback

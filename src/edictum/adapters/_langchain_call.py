@@ -31,9 +31,7 @@ class LangChainExchange:
         self.details: dict[str, Any] = {"call_id": self.id, "flag": self._flag, "on_warn": on_warn}
 
     def make_request(self, args: dict[str, Any]) -> Any:
-        """Return the request with the checked arguments, and with a copy of the tool that shows
-        what it returns.
-        """
+        """Return the request with the checked arguments and a watched copy of the tool."""
         tool, tool_call = self._asked.tool, {**self._asked.tool_call, "args": args}
         tapped = tool if tool is None else self._tap(tool)
         return self._asked.override(tool_call=tool_call, tool=tapped)
@@ -56,9 +54,7 @@ class LangChainExchange:
         return copy
 
     def take(self, result: Any) -> Any:
-        """Return what the guard judges: the tool's own value where LangChain made a message of it,
-        else all that the tool wrote.
-        """
+        """Return what is judged: the raw value, or all parts if the tool made the message."""
         self._result = result
         answers = (piece for piece in list_pieces(result) if self._answers(piece))
         self._message = next(answers, None)
@@ -77,9 +73,7 @@ class LangChainExchange:
         return "status is error" if getattr(self._message, "status", None) == "error" else None
 
     def answer(self, reply: ToolReply) -> Any:
-        """Return the result as LangChain made it, with its parts exchanged where the guard changed
-        something.
-        """
+        """Return the result, with its parts replaced where the guard changed something."""
         value, message = reply.get(), self._message
         labels: dict[str, Any] = {"status": "error"} if reply.failed else {}
         if value is self._judged:

@@ -22,9 +22,7 @@ PieceChange = Callable[[Any], Any]
 
 
 def change_each(result: Any, change: PieceChange) -> Any:
-    """Return the result with a change made to every piece of it; lists and Commands around the
-    pieces stay what they are.
-    """
+    """Return the result with every piece changed; the lists and Commands around them stay."""
     if isinstance(result, list):
         return _keep(change_each(item, change) for item in result)
     if not getattr(result, "__dataclass_fields__", {}).keys() >= COMMAND_FIELDS:
@@ -34,9 +32,7 @@ def change_each(result: Any, change: PieceChange) -> Any:
 
 
 def _change_update(update: Any, change: PieceChange) -> Any:
-    """LangGraph takes the new state as a dict, as pairs, as a list of messages, or as an object of
-    the state's class.
-    """
+    """LangGraph takes a dict, pairs, a list of messages, or an object of the state's class."""
     if update is None or isinstance(update, dict):
         return update and dict(_change_pairs(update.items(), change))
     is_list = isinstance(update, (list, tuple))
@@ -85,9 +81,7 @@ def is_message(piece: Any) -> bool:
 
 
 def _read(piece: Any) -> Any:
-    """Return a piece as the guard judges it. Of a message: its content, or all that it holds if
-    there is more.
-    """
+    """Return what is judged: of a message its content, or all that it holds if there is more."""
     if not is_message(piece):
         return piece
     fields = {**vars(piece), **(piece.model_extra or {})}
@@ -103,9 +97,7 @@ def to_judge(result: Any) -> Any:
 
 
 def rewrite(piece: Any, value: Any, **labels: Any) -> Any:
-    """Return the piece with what the guard made of it. A message whose parts are not told apart any
-    more keeps nothing but its labels.
-    """
+    """Return the piece with a new value. A message without its parts keeps only its labels."""
     if not is_message(piece):
         return value
     before, parts = _read(piece), {"content": value}
@@ -122,9 +114,7 @@ def rewrite(piece: Any, value: Any, **labels: Any) -> Any:
 
 
 def put_back(result: Any, message: Any, value: Any, **labels: Any) -> Any:
-    """Return the result with what the guard made of it. One value in place of several pieces goes
-    into the message; the rest is left out.
-    """
+    """Return the result with a new value; one value for several pieces is left in the message."""
     count = len(list_pieces(result))
     if count != 1 and not (isinstance(value, list) and len(value) == count):
         return change_each(

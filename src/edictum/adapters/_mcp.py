@@ -15,9 +15,7 @@ OWN_META = {
 
 
 class InputRequired(Exception):
-    """A tool asked its client for input instead of giving a result; the client will send the same
-    call again, with the answer.
-    """
+    """A tool asked its client for input; the client will send the same call with the answer."""
 
 
 class WireResult:
@@ -31,9 +29,7 @@ class WireResult:
         self._is_wrapped = False
 
     def take(self, result: dict[str, Any]) -> Any:
-        """Return what the guard judges: the tool's value, or all parts of the result where they do
-        not say the same.
-        """
+        """Return what is judged: the value, or all parts of the result where they differ."""
         self.result = result
         blocks, structure = result.get("content") or [], result.get("structuredContent")
         self._is_wrapped = _is_wrapped(blocks, structure)
@@ -54,9 +50,7 @@ class WireResult:
         return "isError is set" if failed else None
 
     def answer(self, reply: ToolReply) -> dict[str, Any]:
-        """Return the same result if the guard changed nothing, else a new one; raise a tool's
-        exception.
-        """
+        """Return the same result if nothing was changed, else a new one; raise an exception."""
         value, result = reply.get(), self.result
         is_same = result is not None and value is self._judged
         if result is not None and is_same and reply.failed == bool(result.get("isError")):
@@ -93,9 +87,7 @@ class WireResult:
 
 
 def is_own(key: str, value: Any) -> bool:
-    """Whether metadata is not the tool's: the protocol's, or FastMCP's mark on a structure that it
-    made.
-    """
+    """Whether metadata is the protocol's, or FastMCP's mark on a structure that it made."""
     marks = ({"wrap_result": True}, {"wrap_result": False})
     return key in OWN_META or (key == "fastmcp" and value in marks)
 

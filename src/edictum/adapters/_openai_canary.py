@@ -12,9 +12,7 @@ from edictum.execution.portal import PORTAL
 def ask_openai_agent(
     load: Callable[[str], Any], agent: Any, tool: Callable[[], str]
 ) -> Iterator[str]:
-    """Put the canary in the place of each tool and of each MCP server in turn, with their
-    guardrails, and yield what the model reads.
-    """
+    """Put the canary in the place of each tool and MCP server; yield what the model reads."""
     agents, testing = load("agents"), load("agents.testing")
     lists = ("handoffs", "mcp_servers", "input_guardrails", "output_guardrails")
     blank: dict[str, Any] = {

@@ -1,6 +1,4 @@
-"""Handoffs of the OpenAI Agents SDK: the model asks for one as for a tool, and the SDK answers with
-the next agent.
-"""
+"""Handoffs of the OpenAI Agents SDK: asked for like tools, answered with the next agent."""
 
 from __future__ import annotations
 
@@ -64,8 +62,6 @@ def govern_handoff(
 
 
 def _is_denied(data: Any) -> bool:
-    """Whether the handoff that a filter is asked about was denied: its owner goes on, and a filter
-    might remove what it is told.
-    """
+    """Whether a handoff was denied: its owner goes on, and a filter might hide the reason."""
     last = data.new_items[-1] if data.new_items else None
     return getattr(getattr(last, "target_agent", None), "denial", None) is not None

@@ -1,6 +1,4 @@
-"""A call that Semantic Kernel makes for a model, and the filter that sees what its function
-raises.
-"""
+"""A call that Semantic Kernel makes for a model, and the filter that sees its exceptions."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ class KernelCall:
         return self._judged
 
     def flag(self, value: Any) -> str | None:
-        """Return the error in a result's metadata, or that another filter raised, which Semantic
-        Kernel has made text of.
-        """
+        """Return the error in the metadata, or that another filter's exception became text."""
         error = self._context.function_result.metadata.get("error")
         return str(error) if error else "it could not be invoked" if self._was_swallowed else None
 
@@ -115,9 +111,7 @@ CURRENT_CALL: ContextVar[KernelCall | None] = ContextVar("edictum_kernel_call", 
 
 
 async def note_exceptions(context: Any, next: Any) -> None:
-    """Hand an exception over to the call that it belongs to; a function may itself invoke others,
-    whose failures are its own to handle.
-    """
+    """Hand an exception to its call; a function may invoke others and handle their failures."""
     call = CURRENT_CALL.get()
     try:
         await next(context)

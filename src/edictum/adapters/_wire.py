@@ -1,6 +1,4 @@
-"""Forms in which frameworks pass calls on: arguments as JSON text, and MCP results whose failure
-flag they drop.
-"""
+"""How frameworks pass calls on: arguments as JSON text, MCP results without their failure flag."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ MCP_ERRORS: ContextVar[list[str] | None] = ContextVar("edictum_mcp_errors", defa
 
 
 def parse_json_args(text: str | None) -> dict[str, Any] | None:
-    """Return the arguments in a JSON text. None: it does not hold an object, and must not be
-    checked as if it were empty.
-    """
+    """Return the arguments in a JSON text; None if it is not an object, which cannot be checked."""
     try:
         args = json.loads(text or "{}")
     except ValueError:

@@ -34,9 +34,7 @@ class AgnoAdapter(Adapter):
         return super().with_redacted_text(error, text)
 
     def as_tool_hook(self, on_postcondition_warn: OnWarn | None = None) -> Callable[..., Any]:
-        """For ``tool_hooks=[...]``; put it first. It is not a coroutine function: Agno leaves those
-        out of synchronous runs.
-        """
+        """For ``tool_hooks=[...]``; put it first. Agno would leave out a coroutine in ``run``."""
         self.load("agno")
 
         def edictum_hook(
@@ -69,9 +67,7 @@ class AgnoAdapter(Adapter):
         return self._answer(call, await self.acall(call.name, call.args, body, **call.details))
 
     def _answer(self, call: AgnoExchange, reply: ToolReply) -> Any:
-        """Raise a denial, so that Agno marks it as an error; as this exception, because Agno logs
-        all others with a traceback.
-        """
+        """Raise a denial as the one exception that Agno does not log with a traceback."""
         if reply.text is not None and reply.failed:
             raise self.load("agno.exceptions").AgentRunException(reply.text)
         return call.answer(reply)

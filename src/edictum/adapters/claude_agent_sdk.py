@@ -1,6 +1,4 @@
-"""Claude Agent SDK: hooks around every tool of the CLI, and handlers around those that run in this
-process.
-"""
+"""Claude Agent SDK: hooks around every tool of the CLI, handlers around those of this process."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ class ClaudeAgentSDKAdapter(Adapter):
     def to_hook_callables(
         self, on_postcondition_warn: OnWarn | None = None
     ) -> dict[str, Callable[..., Any]]:
-        """Return the hooks one by one. Each takes what the SDK passes to a hook, or the same by
-        name, for hosts with a loop of their own.
-        """
+        """Return the hooks one by one; each takes the SDK's input, or the same by name."""
 
         async def pre_tool_use(
             tool_name: Any, tool_input: Any = None, tool_use_id: Any = None, **_: Any
@@ -117,9 +113,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         return output.answer(reply)
 
     async def _fail(self, asked: Mapping[str, Any], on_warn: OnWarn | None) -> dict[str, Any]:
-        """Record the failure. Its text reaches the model as it is: the CLI lets no hook change
-        it.
-        """
+        """Record the failure. The CLI lets no hook change its text."""
         key, error = asked["tool_use_id"], EdictumToolError(str(asked.get("error", "")))
         if self._open.end(key) == "open":
             cause = CancelledError() if asked.get("is_interrupt") else error
@@ -127,9 +121,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         return {}
 
     async def _stop(self, asked: Mapping[str, Any], _: OnWarn | None) -> dict[str, Any]:
-        """Close the calls of an agent that were allowed and never ran, because another hook refused
-        them.
-        """
+        """Close the calls of an agent that never ran, because another hook refused them."""
         for key in self._open.give_up(ClaudeCall(asked).owner):
             await self.aafter(key, error=CancelledError())
         return {}
@@ -137,9 +129,7 @@ class ClaudeAgentSDKAdapter(Adapter):
     def wrap_tools(
         self, tools: Sequence[Any], on_postcondition_warn: OnWarn | None = None
     ) -> list[Any]:
-        """For ``create_sdk_mcp_server(tools=...)``, beside the hooks: the texts of failures are
-        redacted, too.
-        """
+        """For ``create_sdk_mcp_server(tools=...)``, beside the hooks: redacts texts of failures."""
         return [replace(tool, handler=self._wrap(tool, on_postcondition_warn)) for tool in tools]
 
     def _wrap(self, tool: Any, on_warn: OnWarn | None) -> Callable[..., Any]:

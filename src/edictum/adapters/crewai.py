@@ -31,16 +31,12 @@ WRAPPING_TOOL = threading.RLock()
 
 
 class CrewAIAdapter(Adapter):
-    """Governs the tools of CrewAI: ``CrewAIAdapter(guard).register()``, or
-    ``CrewAIAdapter(guard).wrap_tools(crew)``.
-    """
+    """Governs the tools of CrewAI: ``CrewAIAdapter(guard).register()`` or ``.wrap_tools(crew)``."""
 
     requires: ClassVar = {"crewai": ("1.15.30", "2")}
 
     def register(self, on_postcondition_warn: OnWarn | None = None) -> None:
-        """Govern every tool call of this process, for as long as it lives: CrewAI's hooks are
-        global.
-        """
+        """Govern every tool call of this process from now on: CrewAI's hooks are global."""
 
         def before(context: Any) -> bool | None:
             return govern_next(context, [(self, on_postcondition_warn)])
@@ -48,9 +44,7 @@ class CrewAIAdapter(Adapter):
         self.load("crewai.hooks").register_before_tool_call_hook(before)
 
     def wrap_tools(self, target: Any, on_postcondition_warn: OnWarn | None = None) -> Any:
-        """Govern a crew or an agent with all its tools, even those that CrewAI makes at run time;
-        or return governed copies of tools.
-        """
+        """Govern a crew or an agent and all its tools, even later ones; or copies of tools."""
         hooks = self.load("crewai.hooks")
         if govern_for_owner not in hooks.get_before_tool_call_hooks():
             hooks.register_before_tool_call_hook(govern_for_owner)
@@ -91,9 +85,7 @@ class CrewAIAdapter(Adapter):
     def _wrap(
         self, function: Callable[..., Any], tool: Any, on_warn: OnWarn | None
     ) -> Callable[..., Any]:
-        """Return the function as the body of a governed call, under the name by which models and
-        hooks know the tool.
-        """
+        """Return the function as the body of a governed call, under the name that models know."""
         name = self.load("crewai.utilities.string_utils").sanitize_tool_name(tool.name)
         fields = tuple(getattr(tool.args_schema, "model_fields", ()))
 

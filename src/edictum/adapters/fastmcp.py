@@ -24,18 +24,14 @@ class FastMCPAdapter(Adapter):
         return (InputRequired,)
 
     def with_redacted_text(self, error: BaseException, text: str) -> BaseException:
-        """Any exception but FastMCP's own would reach the client as an error of the protocol, with
-        another text.
-        """
+        """Only FastMCP's own exceptions reach the client with their text."""
         exceptions = self.load("fastmcp.exceptions")
         if not isinstance(error, exceptions.FastMCPError):
             error = exceptions.ToolError(text)
         return super().with_redacted_text(error, text)
 
     def as_middleware(self, on_postcondition_warn: OnWarn | None = None) -> Any:
-        """For ``server.add_middleware(...)`` or ``FastMCP(middleware=[...])``: all transports,
-        mounted servers and proxies too.
-        """
+        """For ``server.add_middleware(...)``: all transports, mounted servers and proxies too."""
         adapter = self
         base: Any = self.load("fastmcp.server.middleware").Middleware
 
@@ -85,9 +81,7 @@ class FastMCPAdapter(Adapter):
         return self._tools.ToolResult.from_mcp_result(result)
 
     async def _fits(self, context: Any, structure: Any) -> bool:
-        """Whether a client accepts the structure: one that is not as the tool declared it is
-        refused, unless it is an error.
-        """
+        """Whether the structure is as the tool declared: clients refuse others, except errors."""
         tool = await context.fastmcp_context.fastmcp.get_tool(context.message.name)
         schema = None if tool is None else tool.output_schema
         if schema is None:

@@ -68,9 +68,7 @@ class GoogleADKAdapter(Adapter):
         return before, after, error
 
     def _mark(self, tool: Any, context: Any, on_warn: OnWarn | None) -> None:
-        """Mark this run of the tool as governed. The tool may serve other agents and other guards:
-        what it does without a mark is unchanged.
-        """
+        """Mark this run as governed; without a mark the tool is unchanged for other agents."""
         if not hasattr(type(tool), "heeds_marks"):
             kind: Any = type(tool)
             tool.__class__ = _make_marked(kind)
@@ -105,9 +103,7 @@ class GoogleADKAdapter(Adapter):
 
 @cache
 def _make_marked(kind: Any) -> Any:
-    """Return the tool's class with a ``run_async`` that heeds marks. A class, so that copies of a
-    tool heed them too.
-    """
+    """Return the tool's class with a ``run_async`` that heeds marks, even in copies of the tool."""
 
     class Marked(kind):  # type: ignore[misc]  # the base is known at run time only
         heeds_marks = True

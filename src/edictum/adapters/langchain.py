@@ -23,9 +23,7 @@ class LangChainAdapter(Adapter):
         return (self.load("langgraph.errors").GraphBubbleUp,)
 
     def as_middleware(self, on_postcondition_warn: OnWarn | None = None) -> Any:
-        """For ``create_agent``: synchronous, asynchronous and streaming runs. Put it first, so that
-        no middleware runs around it.
-        """
+        """For ``create_agent``, all kinds of runs. Put it first: no other may run around it."""
         wrap = self.as_tool_wrapper(on_postcondition_warn)
         awrap = self.as_async_tool_wrapper(on_postcondition_warn)
         base: Any = self.load("langchain.agents.middleware").AgentMiddleware
@@ -44,9 +42,7 @@ class LangChainAdapter(Adapter):
     def as_tool_node(
         self, tools: Sequence[Any], on_postcondition_warn: OnWarn | None = None, **options: Any
     ) -> Any:
-        """Return a LangGraph ``ToolNode`` that is governed in synchronous and in asynchronous
-        runs.
-        """
+        """Return a LangGraph ``ToolNode`` that is governed in all runs."""
         return self.load("langgraph.prebuilt").ToolNode(
             tools,
             wrap_tool_call=self.as_tool_wrapper(on_postcondition_warn),
@@ -57,9 +53,7 @@ class LangChainAdapter(Adapter):
     def as_tool_wrapper(
         self, on_postcondition_warn: OnWarn | None = None
     ) -> Callable[[Any, Any], Any]:
-        """For ``ToolNode(tools, wrap_tool_call=...)``, in synchronous runs; asynchronous ones need
-        the other wrapper as well.
-        """
+        """For ``ToolNode(tools, wrap_tool_call=...)``: synchronous runs only."""
         message = self.load("langchain_core.messages").ToolMessage
 
         def wrap(request: Any, handler: Any) -> Any:

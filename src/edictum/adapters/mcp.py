@@ -46,9 +46,7 @@ class ServerError(Exception):
 
 
 class MCPAdapter(Adapter):
-    """Governs calls that are on their way to a server: ``await adapter.answer(request,
-    forward)``.
-    """
+    """Governs calls on their way to a server: ``await adapter.answer(request, forward)``."""
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (InputRequired,)
@@ -59,9 +57,7 @@ class MCPAdapter(Adapter):
         forward: Forward,
         on_postcondition_warn: OnWarn | None = None,
     ) -> MCPMessage:
-        """Return the answer to a ``tools/call`` request. ``forward`` sends a request to the server
-        and returns its answer.
-        """
+        """Answer a ``tools/call`` request. ``forward`` sends one to the server for its answer."""
         params = request.get("params")
         if (problem := _find_problem(params)) is not None:
             return _make_message(request, error={"code": INVALID_PARAMS, "message": problem})

@@ -26,18 +26,14 @@ class NanobotAdapter(Adapter):
     requires: ClassVar = {"nanobot-ai": ("0.3.5", "0.4")}
 
     def govern(self, target: Any, on_postcondition_warn: OnWarn | None = None) -> Any:
-        """Govern everything that an ``AgentLoop`` or a ``Nanobot`` runs: its turns, its sub-agents,
-        the dreams of its memory.
-        """
+        """Govern all that an ``AgentLoop`` or a ``Nanobot`` runs: turns, sub-agents, dreams."""
         loop = getattr(target, "_loop", target)
         for runner in (loop.runner, loop.subagents.runner):
             self._govern_runner(runner, on_postcondition_warn)
         return target
 
     def wrap_registry(self, registry: Any, on_postcondition_warn: OnWarn | None = None) -> Any:
-        """Return a registry with the same tools, now and later, that hands them out governed;
-        ``registry`` itself stays as it is.
-        """
+        """Return a registry with the same tools, now and later, that hands them out governed."""
         self.load("nanobot.agent.tools.registry")
         if self._governs(registry):
             return registry
@@ -52,16 +48,12 @@ class NanobotAdapter(Adapter):
         return _overlay(registry, get=get, edictum=(*_marks(registry), self))
 
     def as_hook(self) -> Any:
-        """Beside ``wrap_registry``, for ``AgentLoop(hooks=[...])``: brings the model's call ids
-        into the audit.
-        """
+        """For ``AgentLoop(hooks=[...])``, beside ``wrap_registry``: records call ids."""
         return _note_call_ids(self.load("nanobot.agent.hook").AgentHook())
 
     @staticmethod
     def principal_from_message(message: Any) -> Principal:
-        """Return who sent a message of nanobot's bus; the context of a request, which tools see,
-        will do as well.
-        """
+        """Return who sent a message; the context of a request, which tools see, will do too."""
         claims = {"channel": message.channel, "channel_id": message.chat_id}
         sender = f"{message.channel}:{message.sender_id}"
         return Principal(user_id=sender, role="user", claims=claims)

@@ -1,6 +1,4 @@
-"""OpenAI Agents SDK: ``govern(agent)`` for everything that an agent can call, or guardrails for
-single function tools.
-"""
+"""OpenAI Agents SDK: ``govern(agent)`` for all that it can call, or guardrails for single tools."""
 
 from __future__ import annotations
 
@@ -34,18 +32,14 @@ class OpenAIAgentsAdapter(Adapter):
         return (NestedApproval,)
 
     def govern(self, agent: Any, on_postcondition_warn: OnWarn | None = None) -> Any:
-        """Govern this agent itself, not a copy: function tools, MCP tools, handoffs, the agents
-        behind them and agents as tools.
-        """
+        """Govern this agent itself, its tools and handoffs, and the agents behind them."""
         if self in get_governors(agent):
             return agent
         adapter = self
         kind: Any = type(agent)
 
         class GovernedAgent(kind):  # type: ignore[misc]  # the base is known at run time only
-            """A class, because the SDK and its users clone agents: a clone has the class of its
-            original, and is governed as well.
-            """
+            """A class, because the SDK and its users clone agents: a clone keeps the class."""
 
             governors = (adapter, *get_governors(agent))
 
@@ -97,9 +91,7 @@ class OpenAIAgentsAdapter(Adapter):
         return before, rails.ToolOutputGuardrail(confirm, name="edictum_output_guardrail")
 
     def _wrap_tools(self, agent: Any, on_warn: OnWarn | None) -> None:
-        """Put the guard around what the agent has now. The lists stay the same objects where there
-        is nothing to do.
-        """
+        """Govern what the agent has now. A list in which nothing changes stays the same object."""
         for server in agent.mcp_servers:
             server.call_tool = note_mcp_errors(server.call_tool)
         if any(self not in get_governors(tool) for tool in agent.tools):
@@ -109,9 +101,7 @@ class OpenAIAgentsAdapter(Adapter):
             agent.handoffs = handoffs
 
     def _wrap_tool(self, tool: Any, on_warn: OnWarn | None, into: Any = None) -> Any:
-        """Return the tool with the guard inside of its failure handling, so that the guard sees
-        exceptions and the SDK still words them.
-        """
+        """Return the tool with the guard inside of its failure handling: it must see exceptions."""
         if self in get_governors(tool):
             return tool
         made, plain = into or copy.copy(tool), copy.copy(tool)

@@ -24,9 +24,7 @@ class PydanticAIAdapter(Adapter):
     requires: ClassVar = {"pydantic-ai-slim": ("2.60", "3")}
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
-        """A deferred call has no result yet. ModelRetry and ToolFailed are not here: by them a tool
-        says that it failed.
-        """
+        """ModelRetry and ToolFailed are not here: by them a tool says that it failed."""
         return self._exceptions.CallDeferred, self._exceptions.ApprovalRequired
 
     @cached_property
@@ -44,9 +42,7 @@ class PydanticAIAdapter(Adapter):
         return super().with_redacted_text(error, text) if kind is None else kind(text)
 
     def as_capability(self, on_postcondition_warn: OnWarn | None = None) -> Any:
-        """For ``Agent(capabilities=[...])``: function tools, toolsets and MCP servers, in run,
-        run_sync and streaming runs.
-        """
+        """For ``Agent(capabilities=[...])``: all tools, toolsets and MCP servers, in all runs."""
         adapter = self
         base: Any = self.load("pydantic_ai.capabilities").AbstractCapability
 
@@ -118,9 +114,7 @@ def _to_judge(returned: Any) -> Any:
 
 
 def _answer(returned: Any, reply: ToolReply, shown: Any) -> Any:
-    """Return the result as the tool gave it, with its parts exchanged where the guard changed
-    something.
-    """
+    """Return the tool's result, with its parts replaced where the guard changed something."""
     value = reply.get()
     if shown is returned or reply.text is not None:
         return value

@@ -26,16 +26,12 @@ class SemanticKernelAdapter(Adapter):
     def __init__(
         self, *args: Any, terminate_on_deny: bool = False, **options: Unpack[AdapterOptions]
     ) -> None:
-        """``terminate_on_deny`` ends the run at a denial: the model is not asked again, and never
-        reads the reason.
-        """
+        """``terminate_on_deny``: end the run at a denial; the model never reads the reason."""
         super().__init__(*args, **options)
         self._terminate_on_deny = terminate_on_deny
 
     def register(self, kernel: Any, on_postcondition_warn: OnWarn | None = None) -> None:
-        """Register before other filters: the first one is the outermost, and copies of the kernel
-        keep them all.
-        """
+        """Register before other filters: the first is the outermost. Copies of a kernel keep it."""
         types = self.load("semantic_kernel.filters").FilterTypes
         result_class = self.load("semantic_kernel.functions").FunctionResult
 

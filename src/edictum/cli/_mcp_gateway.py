@@ -109,9 +109,7 @@ class Gateway:
     async def _govern(
         self, scope: Any, request: MCPMessage, receive: Any, response: Response
     ) -> None:
-        """Govern one call. What the server says before its answer is streamed; the answer is what
-        the guard made of it.
-        """
+        """Govern one call. What the server says before its answer is streamed as it is."""
         news: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         status = ServerStatus()
 
@@ -149,9 +147,7 @@ class Gateway:
         task.add_done_callback(self._ending.discard)
 
     def _keep_headers(self, headers: Any) -> Headers:
-        """Return the server's headers. A redirect to itself leads back to us: a client that
-        followed it elsewhere would pass us by.
-        """
+        """Return the server's headers. A redirect to itself must not lead a client around us."""
         return [
             (
                 key.encode("latin-1"),
@@ -203,9 +199,7 @@ class ServerStatus:
 
     @property
     def has_body(self) -> bool:
-        """A refusal without an answer is told by its status. A success without one is not: clients
-        would wait.
-        """
+        """A refusal without an answer has only its status. After a success clients would wait."""
         return self.answered or self.code < 300
 
     async def start(self, response: Response) -> None:
@@ -233,9 +227,7 @@ async def _reply(
 
 
 async def _pass_events(got: Any, parsed: Any, response: Response) -> None:
-    """Answers come with their requests. One to another request, a call perhaps, does not pass: it
-    is judged there or not at all.
-    """
+    """Pass messages on, but only the answers to this request: others were not judged."""
     asked = {normalize_id(each["id"]) for each in as_list(parsed) if is_request(each)}
     async for message in iter_events(got):
         if not is_answer(message) or normalize_id(message.get("id")) in asked:
@@ -251,9 +243,7 @@ async def _report_unreachable(response: Response, parsed: Any, exc: Exception) -
 
 
 def _drop_body_headers(headers: Headers) -> Headers:
-    """Drop those that describe a body that is not sent, and a redirect to a place where the call
-    would not be judged.
-    """
+    """Drop what describes a body that is not sent, and redirects around us."""
     return [
         (key, value)
         for key, value in headers
@@ -267,9 +257,7 @@ def _get_origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 async def _read_rest(stream: AsyncIterator[Any], held: AsyncExitStack, seconds: float) -> None:
-    """Read to the end, so that the connection can serve the next call. A stream that goes on is
-    closed, and its connection with it.
-    """
+    """Read to the end, so that the connection can be used again; close a stream that goes on."""
     with suppress(Exception):  # the answer has been passed on: what fails after it does no harm
         async with held, asyncio.timeout(seconds):
             async for _ in stream:
@@ -277,9 +265,7 @@ async def _read_rest(stream: AsyncIterator[Any], held: AsyncExitStack, seconds: 
 
 
 def _parse_body(scope: Any, body: bytes) -> Any:
-    """Return what a request says, if it says JSON. Forms, of a login for instance, are not MCP
-    messages.
-    """
+    """Return the JSON in a request; None for a form, such as a login's."""
     if not body:
         return None
     try:
@@ -291,9 +277,7 @@ def _parse_body(scope: Any, body: bytes) -> Any:
 
 
 def _may_be_json(body: bytes) -> bool:
-    """Whether another reader than Python's may find a message there. A form is ASCII, and begins
-    with the name of a field.
-    """
+    """Whether another parser may find a message there: a form is ASCII and begins with a name."""
     return not body.isascii() or b"\0" in body or body.lstrip()[:1] in (b"{", b"[")
 
 

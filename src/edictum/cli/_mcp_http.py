@@ -51,9 +51,7 @@ def make_http_client(headers: Mapping[str, str]) -> Any:
 
 
 def make_routing_headers(message: MCPMessage) -> dict[str, str]:
-    """Return the headers by which servers of the newer protocol route a request; they must repeat
-    what it says.
-    """
+    """Return the headers by which newer servers route a request; they repeat what it says."""
     params, method = get_object(message, "params"), message.get("method")
     version = get_object(params, "_meta").get(VERSION_KEY)
     if not isinstance(version, str) or not isinstance(method, str):

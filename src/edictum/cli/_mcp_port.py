@@ -1,6 +1,4 @@
-"""The port of ``--http``: parsed and opened before anything is served, so that what is wrong with
-it is said at the start.
-"""
+"""The port of ``--http``, opened before anything is served, so that errors show at the start."""
 
 from __future__ import annotations
 

@@ -46,9 +46,7 @@ async def answer_call(adapter: MCPAdapter, request: MCPMessage, forward: Forward
 
 
 class Relay:
-    """Takes what the client and the server say, and passes it on with ``to_client`` and
-    ``to_server``.
-    """
+    """Takes what client and server say, and passes it on with ``to_client`` and ``to_server``."""
 
     def __init__(self, adapter: MCPAdapter, to_client: SendMessage, to_server: SendMessage) -> None:
         self._adapter, self._to_client, self._to_server = adapter, to_client, to_server
@@ -130,9 +128,7 @@ class Relay:
             await self._to_client(make_failure(message["id"], reason, INVALID_REQUEST))
 
     def _cancel_call(self, message: MCPMessage) -> bool:
-        """Cancel the call that the client gives up, if it is one; the server is told if it was
-        asked already.
-        """
+        """Cancel the call that the client gives up, if it is one of ours."""
         if message.get("method") != CANCELLED:
             return False
         task = self._calls.get(normalize_id(get_object(message, "params").get("requestId")))
@@ -167,9 +163,7 @@ class Relay:
             raise
 
     async def _pass_to_client(self, message: MCPMessage) -> None:
-        """Send a message; an answer that cannot be written, such as a structure that is too deep,
-        becomes an error.
-        """
+        """Send a message; an answer that cannot be written, as one too deep, becomes an error."""
         try:
             await self._to_client(message)
         except (RecursionError, ValueError, TypeError) as exc:

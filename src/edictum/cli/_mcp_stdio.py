@@ -1,6 +1,4 @@
-"""MCP over stdio: one JSON message per line. Our own stdin and stdout, and a server that we
-start.
-"""
+"""MCP over stdio, one JSON message per line: our own stdin and stdout, and a server's."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ NOT_JSON = "This is not JSON, or too deep or too large to be read."
 
 
 def encode_line(message: MCPMessage) -> bytes:
-    """Write a message anew, never as it came: two readers may understand one with doubled keys
-    differently.
-    """
+    """Write a message anew: two readers may understand one with doubled keys differently."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 

@@ -33,18 +33,14 @@ def is_request(message: Any) -> bool:
 
 
 def is_answer(message: Any) -> bool:
-    """Whether a client may take it for the answer to a request: even if it has a method as well, or
-    no id.
-    """
+    """Whether a client may take it for an answer, even if it also has a method, or has no id."""
     if not isinstance(message, dict):
         return False
     return "method" not in message or "result" in message or "error" in message
 
 
 def normalize_id(message_id: Any) -> MessageKey:
-    """Return one key for 7, 7.0 and "7": there are servers that repeat ids in another form, and
-    clients that accept it.
-    """
+    """Return one key for 7, 7.0 and "7": some servers repeat ids in another form."""
     if isinstance(message_id, (str, int, float)) and not isinstance(message_id, bool):
         try:
             return int(message_id)
@@ -77,9 +73,7 @@ def make_failure(message_id: Any, reason: str, code: int = SERVER_ERROR) -> MCPM
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse a text. Whatever Python cannot parse is a ValueError whose text repeats nothing of
-    it.
-    """
+    """Parse a text; raise a ValueError that repeats nothing of it."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as exc:
@@ -89,9 +83,7 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def find_unread_id(line: bytes) -> Any:
-    """Return the id of a message that could not be parsed, if it stands where senders write it:
-    first, or last. Otherwise None.
-    """
+    """Return the id of a message that cannot be parsed, if it stands first or last in it."""
     found = ID_AT_AN_END.search(line)
     if found is None:
         return None

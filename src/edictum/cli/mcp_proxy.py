@@ -26,33 +26,6 @@ from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-OPTIONS: dict[str, dict[str, Any]] = {
-    "--contracts": {
-        "nargs": "+",
-        "required": True,
-        "metavar": "FILE",
-        "help": "contract bundles, later ones above earlier ones",
-    },
-    "--http": {
-        "metavar": "[HOST:]PORT",
-        "help": "listen here instead of on stdin (for a server with a url)",
-    },
-    "--header": {
-        "action": "append",
-        "default": [],
-        "metavar": "'NAME: VALUE'",
-        "help": "sent to the url with every request",
-    },
-    "--mode": {
-        "choices": ["enforce", "observe"],
-        "help": "in place of the mode that the contracts state",
-    },
-    "--audit": {
-        "metavar": "FILE",
-        "help": "where events are written, one JSON object per line",
-    },
-    "--session": {"metavar": "ID", "help": "the session in which calls are counted"},
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "stdout belongs to the protocol: events of a bundle with 'observability: {stdout: true}'"
         " are written to stderr."
     )
-    for name, details in OPTIONS.items():
-        parser.add_argument(name, **details)
+    add = parser.add_argument
+    bundles = "contract bundles, later ones above earlier ones"
+    add("--contracts", nargs="+", required=True, metavar="FILE", help=bundles)
+    add("--http", metavar="[HOST:]PORT", help="listen here, not on stdin (for a server with a url)")
+    sent = "sent to the url with every request"
+    add("--header", action="append", default=[], metavar="'NAME: VALUE'", help=sent)
+    mode = "in place of the mode that the contracts state"
+    add("--mode", choices=["enforce", "observe"], help=mode)
+    add("--audit", metavar="FILE", help="where events are written, one JSON object per line")
+    add("--session", metavar="ID", help="the session in which calls are counted")
 
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:

@@ -33,9 +33,7 @@ ModelScript = Sequence[Sequence[ScriptedCall]]
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What the model read as the answer to one of its calls: all of it, structured copies included,
-    as text.
-    """
+    """What the model read as the answer to a call, structured copies included, as text."""
 
     call_id: str
     text: str
@@ -44,9 +42,7 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ControlFlow:
-    """A tool that steers its framework by raising. ``paused``: the framework will run the call
-    again.
-    """
+    """A tool that steers its framework by raising. ``paused``: the call will be run again."""
 
     name: str
     tool: Callable[..., Any]
@@ -127,9 +123,7 @@ class AdapterDriver:
         raise NotImplementedError
 
     def replies(self, agent: Any) -> list[ToolAnswer]:
-        """Return every answer to a tool call in the last input of the model, in the framework's own
-        result type.
-        """
+        """Return every answer to a tool call in the model's last input."""
         raise NotImplementedError
 
     def stream(self, agent: Any) -> str:
@@ -137,15 +131,11 @@ class AdapterDriver:
         raise NotImplementedError
 
     def failing_tool(self) -> Callable[..., Any]:
-        """Return a tool ``report(key: str)`` that reports failure in the framework's own way,
-        without an exception reaching the guard.
-        """
+        """Return a tool ``report(key: str)`` that fails in the framework's way, not by raising."""
         raise NotImplementedError
 
     def control_flow(self) -> Sequence[ControlFlow]:
-        """Return tools ``steer(key: str)`` that raise the framework's control-flow exceptions,
-        plain functions for the first way.
-        """
+        """Return plain tools ``steer(key: str)`` that raise the control-flow exceptions."""
         raise NotImplementedError
 
     def ending(self, agent: Any) -> Any:
@@ -164,17 +154,13 @@ class AdapterDriver:
     # --- Playing a script -------------------------------------------------------------------------
 
     def each_way(self) -> Iterator[SuiteTools]:
-        """Yield the tools for each way in which the framework runs an agent; ``self.way`` is
-        it.
-        """
+        """Set ``self.way`` to each way in which an agent can be run, and yield tools for it."""
         for way, kind in self.ways:
             self.way = way
             yield SuiteTools(kind == "async")
 
     def play(self, agent: Any) -> BaseException | None:
-        """Run the agent; return what it raised, because some frameworks end a run by raising where
-        others go on.
-        """
+        """Run the agent; return what it raised, since some frameworks end a run by raising."""
         try:
             if self.way == "sync":
                 self.run(agent)

@@ -1,6 +1,4 @@
-"""Checks of the adapters' suite about single calls: what runs, what the model reads, what is
-recorded.
-"""
+"""Checks of the adapters' suite about single calls: what runs, what is read and recorded."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ class ResultChecks(AdapterDriver):
 
     @point("deny")
     def test_a_denied_call_does_not_run_and_the_model_reads_the_reason(self) -> None:
-        """If this fails, the value that the adapter returns for a denial is not what blocks a call
-        in this framework.
-        """
+        """If this fails, what the adapter returns for a denial does not block a call."""
         for tools in self.each_way():
             guard = Edictum(contracts=[no_forbidden])
             script = make_script("look", "forbidden", "fine")
@@ -71,9 +67,7 @@ class ResultChecks(AdapterDriver):
 
     @point("deny")
     def test_arguments_that_a_hook_rewrites_are_what_runs(self) -> None:
-        """If this fails, the tool ran with arguments that were not checked, or an adapter that
-        cannot change them did not deny the call.
-        """
+        """If this fails, the tool ran with arguments that were not checked."""
 
         def rewrite(call: Any) -> HookDecision:
             return HookDecision.rewrite({**call.args, "key": "rewritten"})
@@ -91,9 +85,7 @@ class ResultChecks(AdapterDriver):
 
     @point("redact")
     def test_the_model_reads_the_redacted_text(self) -> None:
-        """If this fails, the redacted result does not replace what the framework made of the raw
-        one.
-        """
+        """If this fails, the redacted result does not replace the raw one."""
         for tools in self.each_way():
             answer = self.call_once(make_redacting_guard(), tools.make("leak", leak))
             assert "the number of a is [GONE]" in answer.text, answer
@@ -101,9 +93,7 @@ class ResultChecks(AdapterDriver):
 
     @point("redact")
     def test_a_redacted_structure_stays_a_structure(self) -> None:
-        """If this fails, the adapter turned a result into text before it was redacted, or left a
-        structured copy.
-        """
+        """If this fails, a result became text before it was redacted, or a copy is left."""
         redacted = {"name": "a", "deep": [{"number": "[GONE]"}], "count": 3}
         for tools in self.each_way():
             answer = self.call_once(make_redacting_guard(), tools.make("leak_dict", leak_dict))
@@ -122,9 +112,7 @@ class ResultChecks(AdapterDriver):
 
     @point("failure")
     def test_a_raising_tool_is_a_failure_and_its_exception_goes_where_it_went(self) -> None:
-        """If this fails, the adapter swallows a tool's exception, or does not tell the guard about
-        it.
-        """
+        """If this fails, the adapter swallows a tool's exception, or hides it from the guard."""
         for tools in self.each_way():
             guard, script = Edictum(), make_script("fall", "a")
             bare, governed = (
@@ -180,9 +168,7 @@ class ResultChecks(AdapterDriver):
 
     @point("success detection")
     def test_a_success_check_replaces_everything_and_sees_the_raw_value(self) -> None:
-        """If this fails, the checker is shown text, or the framework's wrapping, instead of what
-        the tool returned.
-        """
+        """If this fails, the checker is not shown what the tool returned."""
         for tools in self.each_way():
             seen: list[Any] = []
 
@@ -200,9 +186,7 @@ class ResultChecks(AdapterDriver):
 
     @point("limit")
     def test_a_limit_of_two_lets_two_of_six_parallel_calls_run(self) -> None:
-        """If this fails, calls are counted when they end, or the adapter keeps calls apart by
-        something that they share.
-        """
+        """If this fails, calls are counted when they end, or share a call id."""
         for tools in self.each_way():
             guard = Edictum(limits=OperationLimits(max_tool_calls=2))
             made = tools.make("look", look, delay=lambda _: 0.05)

@@ -1,6 +1,4 @@
-"""Checks of the adapters' suite about whole runs: steering, cancelling, several agents, turns,
-streaming, wiring.
-"""
+"""Checks of the adapters' suite about whole runs: steering, cancelling, agents, turns, wiring."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ class RunChecks(AdapterDriver):
 
     @point("control flow")
     def test_control_flow_exceptions_pass_through_untouched(self) -> None:
-        """If this fails, the adapter takes an exception by which the framework steers for a failure
-        of the tool.
-        """
+        """If this fails, the adapter takes an exception that steers for a failure of the tool."""
         for flow in self.control_flow():
             for way in dict.fromkeys(way for way, _ in self.ways):
                 self._check_control_flow(flow, way)
@@ -122,9 +118,7 @@ class RunChecks(AdapterDriver):
             assert found == ["call_allowed", "call_denied", "call_executed"], found
 
     def _make_delegate(self, adapter: Any, tools: SuiteTools) -> Callable[..., Any]:
-        """Return a tool that lets another agent ask for something forbidden, and returns what that
-        one read.
-        """
+        """Return a tool that has another agent ask for something forbidden."""
 
         def make_agent() -> Any:
             made = tools.make("look", look)
@@ -202,9 +196,7 @@ class RunChecks(AdapterDriver):
             self._check_stopped(tools.asynchronous, limit)
 
     def _check_stopped(self, asynchronous: bool, limit: TimeLimit) -> None:
-        """Check that a body that does not end by itself is answered for: it is cancelled, or left
-        alone and its call closed while it runs.
-        """
+        """Check that an endless body is cancelled, or left alone and its call closed."""
         # a body that is cancelled must not be released by anything else
         cancelled = self.way == "async" and asynchronous and "cancellation" not in self.cannot
         for seconds in (0.05, 0.5, 5.0):
@@ -285,9 +277,7 @@ class RunChecks(AdapterDriver):
 
     @point("canary")
     def test_an_adapter_that_is_not_wired_is_noticed(self) -> None:
-        """If this fails, ``self_test`` reports "governed" for an agent whose calls do not pass
-        through the adapter.
-        """
+        """If this fails, ``self_test`` reports "governed" for an agent that is not."""
         tools = next(self.each_way())
         adapter, other = self.make_adapter(Edictum()), self.make_adapter(Edictum())
         for wired in (None, other):

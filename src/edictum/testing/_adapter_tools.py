@@ -31,9 +31,7 @@ class SuiteTools:
     def make(
         self, name: str, work: Callable[[str], Any], delay: Callable[[str], float] = lambda _: 0.0
     ) -> Callable[..., Any]:
-        """Return a tool ``name(key: str)`` that waits ``delay(key)`` seconds and then does
-        ``work(key)``.
-        """
+        """Return a tool that waits ``delay(key)`` seconds and then does ``work(key)``."""
 
         def tool(key: str) -> Any:
             self.ran.append(key)

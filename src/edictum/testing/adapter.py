@@ -97,9 +97,7 @@ def list_points() -> list[str]:
 
 
 def find_failures(suite: AdapterDriver, only: Sequence[str] = ()) -> dict[str, str]:
-    """Run the suite (or some of its points) and return what failed, by point: for tests of the
-    suite itself.
-    """
+    """Run the suite, or some of its points, and return what failed, by point."""
     found: dict[str, str] = {}
     for name, test in _list_tests():
         about = vars(test).get("point", name)
