@@ -46,11 +46,7 @@ class AgnoExchange:
     """One tool call: what Agno gave a hook to go on with, and what came back."""
 
     def __init__(
-        self,
-        name: str,
-        following: Callable[..., Any],
-        args: dict[str, Any],
-        on_warn: OnWarn | None,
+        self, name: str, following: Callable[..., Any], args: dict[str, Any], on_warn: OnWarn
     ) -> None:
         self.name, self.args, self._following = name, args, following
         # Agno made ``following``; the FunctionCall that made it knows the call id.

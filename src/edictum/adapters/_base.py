@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         """
 
         flag: Flag | None
-        on_warn: OnWarn | None
+        on_warn: OnWarn
 
 
 FIXED_ARGS = (
@@ -115,7 +115,7 @@ class GuardCall:
     args: Mapping[str, Any]
     options: CallOptions
     flag: Flag | None
-    on_warn: OnWarn | None
+    on_warn: OnWarn
 
 
 class Adapter(SelfTest):
@@ -297,7 +297,7 @@ class Adapter(SelfTest):
         value: Any = None,
         error: BaseException | None = None,
         *,
-        on_warn: OnWarn | None = None,
+        on_warn: OnWarn = None,
     ) -> ToolReply | None:
         """Close the call with what the tool returned or raised. None: no call is open under this
         key, nothing is governed.
@@ -319,7 +319,7 @@ class Adapter(SelfTest):
         value: Any = None,
         error: BaseException | None = None,
         *,
-        on_warn: OnWarn | None = None,
+        on_warn: OnWarn = None,
     ) -> ToolReply | None:
         """Do as ``after`` does, for an asynchronous framework."""
         ticket = self._tickets.take(key)
@@ -371,12 +371,12 @@ class Adapter(SelfTest):
 
     # --- Towards the framework --------------------------------------------------------------------
 
-    def reply(self, outcome: ToolOutcome, on_warn: OnWarn | None = None) -> ToolReply:
+    def reply(self, outcome: ToolOutcome, on_warn: OnWarn = None) -> ToolReply:
         """Turn an outcome into a reply; ``on_warn`` may replace the value."""
         reply = make_reply(outcome, self.with_redacted_text)
         return reply if on_warn is None else tell_findings(reply, on_warn)
 
-    async def areply(self, outcome: ToolOutcome, on_warn: OnWarn | None = None) -> ToolReply:
+    async def areply(self, outcome: ToolOutcome, on_warn: OnWarn = None) -> ToolReply:
         reply = make_reply(outcome, self.with_redacted_text)
         return reply if on_warn is None else await tell_findings_async(reply, on_warn)
 

@@ -61,7 +61,7 @@ def get_functions(tool: Any) -> list[Any]:
     return [getattr(tool, name, None) for name in FUNCTIONS]
 
 
-def get_marks(thing: Any) -> tuple[tuple[CrewAIAdapter, OnWarn | None], ...]:
+def get_marks(thing: Any) -> tuple[tuple[CrewAIAdapter, OnWarn], ...]:
     """Return the adapters that govern a function, an agent or a crew."""
     return tuple(getattr(thing, "edictum", ()))
 

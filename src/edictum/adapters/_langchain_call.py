@@ -21,7 +21,7 @@ _UNSET = object()
 class LangChainExchange:
     """A request of LangChain, and what came back for it."""
 
-    def __init__(self, request: Any, message_class: Any, on_warn: OnWarn | None) -> None:
+    def __init__(self, request: Any, message_class: Any, on_warn: OnWarn) -> None:
         self._asked, self._message_class = request, message_class
         # what the tool returned, what LangChain made of it, and what the guard judged
         self._raw = self._result = self._judged = _UNSET

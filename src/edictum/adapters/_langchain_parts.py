@@ -122,6 +122,5 @@ def put_back(result: Any, message: Any, value: Any, **labels: Any) -> Any:
         )
     values = iter([value] if count == 1 else value)
     return change_each(
-        result,
-        lambda piece: rewrite(piece, next(values), **(labels if piece is message else {})),
+        result, lambda piece: rewrite(piece, next(values), **(labels if piece is message else {}))
     )

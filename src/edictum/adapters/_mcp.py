@@ -36,13 +36,12 @@ class WireResult:
         value = _read_blocks(blocks) if structure is None else structure
         value = value["result"] if self._is_wrapped else value
         repeats = structure is None or self._is_wrapped or _repeats(blocks, value)
-        meta = {key: item for key, item in _read_meta(result).items() if not is_own(key, item)}
+        _, meta = _split_meta(result)
         other = {key: item for key, item in result.items() if key not in KNOWN_KEYS}
         self._is_whole = bool(meta or other) or not repeats
-        self._judged = value
-        if self._is_whole:
-            self._judged = {"content": blocks, "structured_content": structure, "meta": meta}
-            self._judged |= {"other": other} if other else {}
+        parts = {"content": blocks, "structured_content": structure, "meta": meta}
+        parts |= {"other": other} if other else {}
+        self._judged = parts if self._is_whole else value
         return self._judged
 
     def flag(self, value: Any) -> str | None:
@@ -61,22 +60,17 @@ class WireResult:
 
     def _make_parts(self, value: Any) -> dict[str, Any]:
         """Return the value as the parts of a result, in the form that it had."""
-        known = _read_meta(self.result or {})
-        meta = {key: item for key, item in known.items() if is_own(key, item)}
+        meta, _ = _split_meta(self.result or {})
         found: dict[str, Any]
         if self._is_whole and isinstance(value, dict) and value.keys() == self._judged.keys():
             meta |= value["meta"]
-            structure = value["structured_content"]
-            found = {
-                **value.get("other", {}),
-                "content": value["content"],
-                "structuredContent": structure,
-            }
+            found = {**value.get("other", {}), "content": value["content"]}
+            found["structuredContent"] = value["structured_content"]
         elif isinstance(self._judged, list) and isinstance(value, list) and not self._is_wrapped:
             found = {"content": value}
         else:
-            blocks = [] if value is None else [make_text(to_text(value))]
-            found = {"content": blocks, "structuredContent": self._make_structure(value)}
+            found = {"content": [] if value is None else [make_text(to_text(value))]}
+            found["structuredContent"] = self._make_structure(value)
         found["_meta"] = meta or None
         return {key: part for key, part in found.items() if part is not None}
 
@@ -96,8 +90,13 @@ def make_text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _read_meta(result: dict[str, Any]) -> dict[str, Any]:
-    return result.get("_meta") or {}
+def _split_meta(result: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the protocol's metadata, and the tool's."""
+    own: dict[str, Any] = {}
+    tools: dict[str, Any] = {}
+    for key, value in (result.get("_meta") or {}).items():
+        (own if is_own(key, value) else tools)[key] = value
+    return own, tools
 
 
 def _read_blocks(blocks: list[Any]) -> Any:

@@ -18,9 +18,7 @@ def get_governors(item: Any) -> tuple[Any, ...]:
     return getattr(item, "governors", ())
 
 
-def govern_handoff(
-    adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn: OnWarn | None
-) -> Any:
+def govern_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn: OnWarn) -> Any:
     """Return a handoff that is a governed call and leads to a governed agent. If it is denied, the
     owner goes on, and its model reads why.
 

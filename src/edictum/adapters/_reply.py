@@ -26,7 +26,7 @@ from edictum.outcomes import (
 logger = logging.getLogger("edictum")
 BROKEN_CALLBACK = "on_postcondition_warn raised; the result stays as it is"
 
-OnWarn = Callable[[Any, list[Finding]], Any]
+OnWarn = Callable[[Any, list[Finding]], Any] | None
 Redress = Callable[[BaseException, str], BaseException]
 
 
@@ -108,18 +108,18 @@ def to_text(value: Any) -> str:
 # --- Telling findings -----------------------------------------------------------------------------
 
 
-def tell_findings(reply: ToolReply, on_warn: OnWarn | None) -> ToolReply:
+def tell_findings(reply: ToolReply, on_warn: OnWarn) -> ToolReply:
     """Tell ``on_warn`` what postconditions found; what it returns replaces the value."""
     answer = _ask(reply, on_warn)
     return _replace_value(reply, PORTAL.run(_wait(answer)) if isawaitable(answer) else answer)
 
 
-async def tell_findings_async(reply: ToolReply, on_warn: OnWarn | None) -> ToolReply:
+async def tell_findings_async(reply: ToolReply, on_warn: OnWarn) -> ToolReply:
     answer = _ask(reply, on_warn)
     return _replace_value(reply, await _wait(answer) if isawaitable(answer) else answer)
 
 
-def _ask(reply: ToolReply, on_warn: OnWarn | None) -> Any:
+def _ask(reply: ToolReply, on_warn: OnWarn) -> Any:
     findings: tuple[Finding, ...] = getattr(reply.outcome, "findings", ())
     if on_warn is None or not findings:
         return None

@@ -33,7 +33,7 @@ class AgnoAdapter(Adapter):
                 setattr(error, name, None)  # written by the same tool, and read by the same model
         return super().with_redacted_text(error, text)
 
-    def as_tool_hook(self, on_postcondition_warn: OnWarn | None = None) -> Callable[..., Any]:
+    def as_tool_hook(self, on_postcondition_warn: OnWarn = None) -> Callable[..., Any]:
         """For ``tool_hooks=[...]``; put it first. Agno would leave out a coroutine in ``run``."""
         self.load("agno")
 

@@ -46,7 +46,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         self._open = OpenCalls()
 
     def to_sdk_hooks(
-        self, on_postcondition_warn: OnWarn | None = None, timeout: float | None = None
+        self, on_postcondition_warn: OnWarn = None, timeout: float | None = None
     ) -> dict[str, list[Any]]:
         """For ``ClaudeAgentOptions(hooks=...)``: built-in tools, MCP tools and sub-agents; what
         goes wrong in a hook blocks the call.
@@ -62,7 +62,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         }
 
     def to_hook_callables(
-        self, on_postcondition_warn: OnWarn | None = None
+        self, on_postcondition_warn: OnWarn = None
     ) -> dict[str, Callable[..., Any]]:
         """Return the hooks one by one; each takes the SDK's input, or the same by name."""
 
@@ -103,7 +103,7 @@ class ClaudeAgentSDKAdapter(Adapter):
             return {}
         return make_hook_output("PreToolUse", updatedInput=call.args)
 
-    async def _finish(self, asked: Mapping[str, Any], on_warn: OnWarn | None) -> dict[str, Any]:
+    async def _finish(self, asked: Mapping[str, Any], on_warn: OnWarn) -> dict[str, Any]:
         output, key = ToolOutput(asked.get("tool_response")), asked["tool_use_id"]
         state = self._open.end(key)
         if state == "judged":
@@ -112,7 +112,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         reply = await self.aafter(key, output.value, on_warn=on_warn) if is_open else None
         return output.answer(reply)
 
-    async def _fail(self, asked: Mapping[str, Any], on_warn: OnWarn | None) -> dict[str, Any]:
+    async def _fail(self, asked: Mapping[str, Any], on_warn: OnWarn) -> dict[str, Any]:
         """Record the failure. The CLI lets no hook change its text."""
         key, error = asked["tool_use_id"], EdictumToolError(str(asked.get("error", "")))
         if self._open.end(key) == "open":
@@ -120,19 +120,17 @@ class ClaudeAgentSDKAdapter(Adapter):
             await self.aafter(key, error=cause, on_warn=on_warn)
         return {}
 
-    async def _stop(self, asked: Mapping[str, Any], _: OnWarn | None) -> dict[str, Any]:
+    async def _stop(self, asked: Mapping[str, Any], _: OnWarn) -> dict[str, Any]:
         """Close the calls of an agent that never ran, because another hook refused them."""
         for key in self._open.give_up(ClaudeCall(asked).owner):
             await self.aafter(key, error=CancelledError())
         return {}
 
-    def wrap_tools(
-        self, tools: Sequence[Any], on_postcondition_warn: OnWarn | None = None
-    ) -> list[Any]:
+    def wrap_tools(self, tools: Sequence[Any], on_postcondition_warn: OnWarn = None) -> list[Any]:
         """For ``create_sdk_mcp_server(tools=...)``, beside the hooks: redacts texts of failures."""
         return [replace(tool, handler=self._wrap(tool, on_postcondition_warn)) for tool in tools]
 
-    def _wrap(self, tool: Any, on_warn: OnWarn | None) -> Callable[..., Any]:
+    def _wrap(self, tool: Any, on_warn: OnWarn) -> Callable[..., Any]:
         async def handler(args: dict[str, Any]) -> Any:
             key, call = self._open.claim(tool.name, args)
             if call is None:
@@ -146,7 +144,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         return handler
 
     async def _handle(
-        self, key: str, call: ClaudeCall, running: Awaitable[Any], on_warn: OnWarn | None
+        self, key: str, call: ClaudeCall, running: Awaitable[Any], on_warn: OnWarn
     ) -> Any:
         wire = WireResult()
         try:

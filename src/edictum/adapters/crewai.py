@@ -35,7 +35,7 @@ class CrewAIAdapter(Adapter):
 
     requires: ClassVar = {"crewai": ("1.15.30", "2")}
 
-    def register(self, on_postcondition_warn: OnWarn | None = None) -> None:
+    def register(self, on_postcondition_warn: OnWarn = None) -> None:
         """Govern every tool call of this process from now on: CrewAI's hooks are global."""
 
         def before(context: Any) -> bool | None:
@@ -43,7 +43,7 @@ class CrewAIAdapter(Adapter):
 
         self.load("crewai.hooks").register_before_tool_call_hook(before)
 
-    def wrap_tools(self, target: Any, on_postcondition_warn: OnWarn | None = None) -> Any:
+    def wrap_tools(self, target: Any, on_postcondition_warn: OnWarn = None) -> Any:
         """Govern a crew or an agent and all its tools, even later ones; or copies of tools."""
         hooks = self.load("crewai.hooks")
         if govern_for_owner not in hooks.get_before_tool_call_hooks():
@@ -63,7 +63,7 @@ class CrewAIAdapter(Adapter):
         known = isinstance(tool, (tools.BaseTool, tools.CrewStructuredTool))
         return tool.model_copy() if known else tools.Tool.from_langchain(tool)
 
-    def _govern(self, tool: Any, on_warn: OnWarn | None) -> Any:
+    def _govern(self, tool: Any, on_warn: OnWarn) -> Any:
         """Put the guard around the functions of a tool, unless it is there already."""
         base = self.load("crewai.tools.base_tool")
         structured = base.CrewStructuredTool._run
@@ -82,9 +82,7 @@ class CrewAIAdapter(Adapter):
     def _governs(self, function: Any) -> bool:
         return any(adapter is self for adapter, _ in get_marks(function))
 
-    def _wrap(
-        self, function: Callable[..., Any], tool: Any, on_warn: OnWarn | None
-    ) -> Callable[..., Any]:
+    def _wrap(self, function: Callable[..., Any], tool: Any, on_warn: OnWarn) -> Callable[..., Any]:
         """Return the function as the body of a governed call, under the name that models know."""
         name = self.load("crewai.utilities.string_utils").sanitize_tool_name(tool.name)
         fields = tuple(getattr(tool.args_schema, "model_fields", ()))

@@ -30,7 +30,7 @@ class FastMCPAdapter(Adapter):
             error = exceptions.ToolError(text)
         return super().with_redacted_text(error, text)
 
-    def as_middleware(self, on_postcondition_warn: OnWarn | None = None) -> Any:
+    def as_middleware(self, on_postcondition_warn: OnWarn = None) -> Any:
         """For ``server.add_middleware(...)``: all transports, mounted servers and proxies too."""
         adapter = self
         base: Any = self.load("fastmcp.server.middleware").Middleware
@@ -45,7 +45,7 @@ class FastMCPAdapter(Adapter):
     def _tools(self) -> Any:
         return self.load("fastmcp.tools.base")
 
-    async def _govern(self, context: Any, call_next: Any, on_warn: OnWarn | None) -> Any:
+    async def _govern(self, context: Any, call_next: Any, on_warn: OnWarn) -> Any:
         asked, wire, tools, returned = context.message, WireResult(), self._tools, None
         args = asked.arguments or {}
         if self.is_around(asked, args):

@@ -33,7 +33,7 @@ class GoogleADKAdapter(Adapter):
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return InputRequested, self.load("google.adk.workflow._errors").NodeInterruptedError
 
-    def as_plugin(self, on_postcondition_warn: OnWarn | None = None) -> Any:
+    def as_plugin(self, on_postcondition_warn: OnWarn = None) -> Any:
         """For ``App(plugins=[...])``: every agent, sub-agent and workflow node of the runner."""
         adapter = self
         base: Any = self.load("google.adk.plugins.base_plugin").BasePlugin
@@ -46,9 +46,7 @@ class GoogleADKAdapter(Adapter):
 
         return EdictumPlugin(name=self.label)
 
-    def as_agent_callbacks(
-        self, on_postcondition_warn: OnWarn | None = None
-    ) -> tuple[Any, Any, Any]:
+    def as_agent_callbacks(self, on_postcondition_warn: OnWarn = None) -> tuple[Any, Any, Any]:
         """``before_tool_callback``, ``after_tool_callback`` and ``on_tool_error_callback`` of an
         ``LlmAgent``.
 
@@ -67,7 +65,7 @@ class GoogleADKAdapter(Adapter):
 
         return before, after, error
 
-    def _mark(self, tool: Any, context: Any, on_warn: OnWarn | None) -> None:
+    def _mark(self, tool: Any, context: Any, on_warn: OnWarn) -> None:
         """Mark this run as governed; without a mark the tool is unchanged for other agents."""
         if not hasattr(type(tool), "heeds_marks"):
             kind: Any = type(tool)

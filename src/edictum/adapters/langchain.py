@@ -22,7 +22,7 @@ class LangChainAdapter(Adapter):
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (self.load("langgraph.errors").GraphBubbleUp,)
 
-    def as_middleware(self, on_postcondition_warn: OnWarn | None = None) -> Any:
+    def as_middleware(self, on_postcondition_warn: OnWarn = None) -> Any:
         """For ``create_agent``, all kinds of runs. Put it first: no other may run around it."""
         wrap = self.as_tool_wrapper(on_postcondition_warn)
         awrap = self.as_async_tool_wrapper(on_postcondition_warn)
@@ -40,7 +40,7 @@ class LangChainAdapter(Adapter):
         return EdictumMiddleware()
 
     def as_tool_node(
-        self, tools: Sequence[Any], on_postcondition_warn: OnWarn | None = None, **options: Any
+        self, tools: Sequence[Any], on_postcondition_warn: OnWarn = None, **options: Any
     ) -> Any:
         """Return a LangGraph ``ToolNode`` that is governed in all runs."""
         return self.load("langgraph.prebuilt").ToolNode(
@@ -50,9 +50,7 @@ class LangChainAdapter(Adapter):
             **options,
         )
 
-    def as_tool_wrapper(
-        self, on_postcondition_warn: OnWarn | None = None
-    ) -> Callable[[Any, Any], Any]:
+    def as_tool_wrapper(self, on_postcondition_warn: OnWarn = None) -> Callable[[Any, Any], Any]:
         """For ``ToolNode(tools, wrap_tool_call=...)``: synchronous runs only."""
         message = self.load("langchain_core.messages").ToolMessage
 
@@ -67,7 +65,7 @@ class LangChainAdapter(Adapter):
         return wrap
 
     def as_async_tool_wrapper(
-        self, on_postcondition_warn: OnWarn | None = None
+        self, on_postcondition_warn: OnWarn = None
     ) -> Callable[[Any, Any], Any]:
         """For ``ToolNode(tools, awrap_tool_call=...)``: asynchronous runs."""
         message = self.load("langchain_core.messages").ToolMessage

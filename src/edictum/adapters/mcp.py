@@ -52,10 +52,7 @@ class MCPAdapter(Adapter):
         return (InputRequired,)
 
     async def answer(
-        self,
-        request: MCPMessage,
-        forward: Forward,
-        on_postcondition_warn: OnWarn | None = None,
+        self, request: MCPMessage, forward: Forward, on_postcondition_warn: OnWarn = None
     ) -> MCPMessage:
         """Answer a ``tools/call`` request. ``forward`` sends one to the server for its answer."""
         params = request.get("params")

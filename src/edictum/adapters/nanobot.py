@@ -25,14 +25,14 @@ class NanobotAdapter(Adapter):
 
     requires: ClassVar = {"nanobot-ai": ("0.3.5", "0.4")}
 
-    def govern(self, target: Any, on_postcondition_warn: OnWarn | None = None) -> Any:
+    def govern(self, target: Any, on_postcondition_warn: OnWarn = None) -> Any:
         """Govern all that an ``AgentLoop`` or a ``Nanobot`` runs: turns, sub-agents, dreams."""
         loop = getattr(target, "_loop", target)
         for runner in (loop.runner, loop.subagents.runner):
             self._govern_runner(runner, on_postcondition_warn)
         return target
 
-    def wrap_registry(self, registry: Any, on_postcondition_warn: OnWarn | None = None) -> Any:
+    def wrap_registry(self, registry: Any, on_postcondition_warn: OnWarn = None) -> Any:
         """Return a registry with the same tools, now and later, that hands them out governed."""
         self.load("nanobot.agent.tools.registry")
         if self._governs(registry):
@@ -61,7 +61,7 @@ class NanobotAdapter(Adapter):
     def _governs(self, thing: Any) -> bool:
         return any(adapter is self for adapter in _marks(thing))
 
-    def _govern_runner(self, runner: Any, on_warn: OnWarn | None) -> None:
+    def _govern_runner(self, runner: Any, on_warn: OnWarn) -> None:
         """Govern whatever registry a runner is given; a sub-agent's is made when it starts."""
         if self._governs(runner):
             return
@@ -75,7 +75,7 @@ class NanobotAdapter(Adapter):
 
         vars(runner).update(run=governed, edictum=(*_marks(runner), self))
 
-    def _wrap_tool(self, tool: Any, on_warn: OnWarn | None) -> Any:
+    def _wrap_tool(self, tool: Any, on_warn: OnWarn) -> Any:
         if tool is None or self._governs(tool):
             return tool
         error = self.load("nanobot.agent.tools.base").ToolResult.error

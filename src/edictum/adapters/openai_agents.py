@@ -31,7 +31,7 @@ class OpenAIAgentsAdapter(Adapter):
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (NestedApproval,)
 
-    def govern(self, agent: Any, on_postcondition_warn: OnWarn | None = None) -> Any:
+    def govern(self, agent: Any, on_postcondition_warn: OnWarn = None) -> Any:
         """Govern this agent itself, its tools and handoffs, and the agents behind them."""
         if self in get_governors(agent):
             return agent
@@ -52,7 +52,7 @@ class OpenAIAgentsAdapter(Adapter):
         self._wrap_tools(agent, on_postcondition_warn)
         return agent
 
-    def as_guardrails(self, on_postcondition_warn: OnWarn | None = None) -> tuple[Any, Any]:
+    def as_guardrails(self, on_postcondition_warn: OnWarn = None) -> tuple[Any, Any]:
         """For ``@function_tool(tool_input_guardrails=[first], tool_output_guardrails=[second])``.
 
         Guardrails see no exception and cannot end a tool that takes too long. So the first one puts
@@ -90,7 +90,7 @@ class OpenAIAgentsAdapter(Adapter):
         before = rails.ToolInputGuardrail(check, name="edictum_input_guardrail")
         return before, rails.ToolOutputGuardrail(confirm, name="edictum_output_guardrail")
 
-    def _wrap_tools(self, agent: Any, on_warn: OnWarn | None) -> None:
+    def _wrap_tools(self, agent: Any, on_warn: OnWarn) -> None:
         """Govern what the agent has now. A list in which nothing changes stays the same object."""
         for server in agent.mcp_servers:
             server.call_tool = note_mcp_errors(server.call_tool)
@@ -100,7 +100,7 @@ class OpenAIAgentsAdapter(Adapter):
         if any(new is not old for new, old in zip(handoffs, agent.handoffs, strict=True)):
             agent.handoffs = handoffs
 
-    def _wrap_tool(self, tool: Any, on_warn: OnWarn | None, into: Any = None) -> Any:
+    def _wrap_tool(self, tool: Any, on_warn: OnWarn, into: Any = None) -> Any:
         """Return the tool with the guard inside of its failure handling: it must see exceptions."""
         if self in get_governors(tool):
             return tool
@@ -124,7 +124,7 @@ class OpenAIAgentsAdapter(Adapter):
         return made
 
     def _wrap_invoke(
-        self, inner: Callable[[Any, str], Any], on_warn: OnWarn | None
+        self, inner: Callable[[Any, str], Any], on_warn: OnWarn
     ) -> Callable[[Any, str], Any]:
         state, invalid = (
             self.load("agents.agent_tool_state"),

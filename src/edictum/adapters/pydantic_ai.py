@@ -41,7 +41,7 @@ class PydanticAIAdapter(Adapter):
         kind: Callable[[str], BaseException] | None = kinds.get(type(error))
         return super().with_redacted_text(error, text) if kind is None else kind(text)
 
-    def as_capability(self, on_postcondition_warn: OnWarn | None = None) -> Any:
+    def as_capability(self, on_postcondition_warn: OnWarn = None) -> Any:
         """For ``Agent(capabilities=[...])``: all tools, toolsets and MCP servers, in all runs."""
         adapter = self
         base: Any = self.load("pydantic_ai.capabilities").AbstractCapability
@@ -54,9 +54,7 @@ class PydanticAIAdapter(Adapter):
 
         return EdictumCapability()
 
-    async def _govern(
-        self, call: Any, args: dict[str, Any], handler: Any, on_warn: OnWarn | None
-    ) -> Any:
+    async def _govern(self, call: Any, args: dict[str, Any], handler: Any, on_warn: OnWarn) -> Any:
         if self.is_around(call, args):
             return await handler(args)
         returned: Any = None

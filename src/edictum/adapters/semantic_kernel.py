@@ -30,7 +30,7 @@ class SemanticKernelAdapter(Adapter):
         super().__init__(*args, **options)
         self._terminate_on_deny = terminate_on_deny
 
-    def register(self, kernel: Any, on_postcondition_warn: OnWarn | None = None) -> None:
+    def register(self, kernel: Any, on_postcondition_warn: OnWarn = None) -> None:
         """Register before other filters: the first is the outermost. Copies of a kernel keep it."""
         types = self.load("semantic_kernel.filters").FilterTypes
         result_class = self.load("semantic_kernel.functions").FunctionResult
