@@ -27,7 +27,7 @@ logger = logging.getLogger("edictum")
 BROKEN_CALLBACK = "on_postcondition_warn raised; the result stays as it is"
 
 OnWarn = Callable[[Any, list[Finding]], Any] | None
-Redress = Callable[[BaseException, str], BaseException]
+ReplaceText = Callable[[BaseException, str], BaseException]
 
 
 @record
@@ -55,7 +55,7 @@ class ToolReply:
         return self.value if self.text is None else self.text
 
 
-def make_reply(outcome: ToolOutcome, with_redacted_text: Redress) -> ToolReply:
+def make_reply(outcome: ToolOutcome, with_redacted_text: ReplaceText) -> ToolReply:
     match outcome:
         case ToolExecutionResult():
             return ToolReply(outcome, value=outcome.value)
@@ -72,7 +72,7 @@ def make_reply(outcome: ToolOutcome, with_redacted_text: Redress) -> ToolReply:
             assert_never(outcome)
 
 
-def _reply_to_failure(outcome: ToolFailure, with_redacted_text: Redress) -> ToolReply:
+def _reply_to_failure(outcome: ToolFailure, with_redacted_text: ReplaceText) -> ToolReply:
     error = outcome.exception
     if error is None:
         return ToolReply(outcome, value=outcome.value)
