@@ -15,7 +15,8 @@ from mcp_processes import free_port
 
 from edictum import Edictum
 from edictum.adapters.mcp import MCPAdapter
-from edictum.cli._mcp_http import Gateway, Url, _parsed
+from edictum.cli._mcp_gateway import Gateway, _parse_body
+from edictum.cli._mcp_http import ServerUrl
 from edictum.cli._mcp_relay import Relay
 from edictum.testing.adapter import SECRET, no_secret, without_secret
 
@@ -244,7 +245,7 @@ def test_a_form_passes_unless_another_reader_may_find_a_message_there(
     body: bytes, passes: bool
 ) -> None:
     scope = {"method": "POST", "headers": [(b"content-type", b"application/x-www-form-urlencoded")]}
-    assert (_parsed(scope, body) is None) == passes
+    assert (_parse_body(scope, body) is None) == passes
 
 
 # --- A client on our stdin ------------------------------------------------------------------------
@@ -262,7 +263,7 @@ async def over_stdio(url: str, *messages: Any, until: Callable[[list[Any]], bool
     async def deliver(said: Any) -> None:
         await relay.from_server(said)
 
-    link = Url(url, {}, deliver)
+    link = ServerUrl(url, {}, deliver)
     relay = Relay(
         MCPAdapter(Edictum(contracts=[no_secret("redact", redact=without_secret)])),
         to_client,

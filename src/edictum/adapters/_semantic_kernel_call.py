@@ -1,6 +1,4 @@
-"""A call that Semantic Kernel makes for a model, and the filter that sees what its function
-raises.
-"""
+"""A call that Semantic Kernel makes for a model, and the filter that sees its exceptions."""
 
 from __future__ import annotations
 
@@ -9,35 +7,36 @@ import inspect
 from contextvars import ContextVar
 from typing import Any
 
-from edictum.adapters._base import Reply
+from edictum.adapters._reply import ToolReply
 
-FAILED = (  # what Semantic Kernel makes of an exception
-    "An error occurred while invoking the function {}: {}"
-)
+# what Semantic Kernel makes of an exception
+FAILURE_TEXT = "An error occurred while invoking the function {}: {}"
+NOT_PLAIN = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 
-class Invocation:
+class KernelCall:
     """One automatic call in Semantic Kernel's terms."""
 
-    def __init__(self, context: Any, result: Any) -> None:
-        self._context, self._new_result = context, result
-        self._shown: Any = None  # what the guard judged
-        self._swallowed = False
+    def __init__(self, context: Any, result_class: Any) -> None:
+        self._context, self._result_class = context, result_class
+        self._judged: Any = None
+        self._was_swallowed = False
         self._task = asyncio.current_task()
         self.error: Exception | None = None  # what the function raised
         self.arguments = context.arguments  # by this object the inner filter knows the call
         self.id = getattr(context.function_call_content, "id", None)
         names = [parameter.name for parameter in context.function.parameters]
-        # What else a run carries along (the history, settings) is none of the function's business,
+        # What else a run carries along (the history, settings) is not passed to the function,
         # unless it asks for everything.
+        everything = "arguments" in names
         self.args = {
             name: context.arguments[name]
             for name in context.arguments
-            if name in names or "arguments" in names
+            if name in names or everything
         }
 
     async def run(self, args: dict[str, Any], next: Any) -> Any:
-        context, function, none_yet = (
+        context, function, unset = (
             self._context,
             self._context.function,
             self._context.function_result,
@@ -49,61 +48,54 @@ class Invocation:
         # for them. A call with a deadline is a task of its own; its function runs in a thread, as
         # those of the guard's other calls do.
         if asyncio.current_task() is not self._task:
-            context.function = in_thread(function)
-        token = CURRENT.set(self)
+            context.function = _move_to_thread(function)
+        token = CURRENT_CALL.set(self)
         try:
             await next(context)
         except BaseException:
             self.error = None  # it is another filter's, which ends the run
             raise
         finally:
-            CURRENT.reset(token)
+            CURRENT_CALL.reset(token)
             if context.function is not function:
                 context.function = function
         if self.error is not None:
             raise self.error
-        self._swallowed = context.function_result is none_yet and isinstance(none_yet.value, str)
-        self._shown = context.function_result.value
-        return self._shown
+        self._was_swallowed = context.function_result is unset and isinstance(unset.value, str)
+        self._judged = context.function_result.value
+        return self._judged
 
     def flag(self, value: Any) -> str | None:
-        """The error in a result's metadata; and what another filter raised, which Semantic Kernel
-        has made text of.
-        """
+        """Return the error in the metadata, or that another filter's exception became text."""
         error = self._context.function_result.metadata.get("error")
-        return str(error) if error else "it could not be invoked" if self._swallowed else None
+        return str(error) if error else "it could not be invoked" if self._was_swallowed else None
 
-    def answer(self, reply: Reply) -> None:
+    def answer(self, reply: ToolReply) -> None:
+        """Put the reply into the context as the function's result."""
         context, error = self._context, reply.error
         if error is not None and self.error is None:
             raise error
-        value = (
-            FAILED.format(context.function.fully_qualified_name, error)
-            if error is not None
-            else reply.get()
-        )
-        if error is None and value is self._shown and not reply.failed:
+        if error is not None:  # Semantic Kernel marks no exception
+            self._set_result(FAILURE_TEXT.format(context.function.fully_qualified_name, error), {})
             return
-        known = context.function_result.metadata if value is self._shown else {}
-        metadata = (
-            {"error": str(value), **known} if reply.failed and error is None else known
-        )  # Semantic Kernel marks no exception
-        context.function_result = self._new_result(
-            function=context.function.metadata, value=value, metadata=metadata
-        )
+        value = reply.get()
+        is_same = value is self._judged
+        known = context.function_result.metadata if is_same else {}
+        if reply.failed:
+            self._set_result(value, {"error": str(value), **known})
+        elif not is_same:
+            self._set_result(value, known)
+
+    def _set_result(self, value: Any, metadata: dict[str, Any]) -> None:
+        function = self._context.function.metadata
+        result = self._result_class(function=function, value=value, metadata=metadata)
+        self._context.function_result = result
 
 
-def in_thread(function: Any) -> Any:
-    """A copy of a function of the kernel whose plain method is run in a thread."""
+def _move_to_thread(function: Any) -> Any:
+    """Return a copy of a function of the kernel whose plain method is run in a thread."""
     method = getattr(function, "method", None)
-    if method is None or any(
-        kind(method)
-        for kind in (
-            inspect.iscoroutinefunction,
-            inspect.isgeneratorfunction,
-            inspect.isasyncgenfunction,
-        )
-    ):
+    if method is None or any(kind(method) for kind in NOT_PLAIN):
         return function
 
     async def run(**args: Any) -> Any:
@@ -115,14 +107,12 @@ def in_thread(function: Any) -> Any:
 
 # The automatic call that is being made in this context; parallel calls are tasks with contexts of
 # their own.
-CURRENT: ContextVar[Invocation | None] = ContextVar("edictum_invocation", default=None)
+CURRENT_CALL: ContextVar[KernelCall | None] = ContextVar("edictum_kernel_call", default=None)
 
 
 async def note_exceptions(context: Any, next: Any) -> None:
-    """Hand an exception over to the call that it belongs to; a function may itself invoke others,
-    whose failures are its own business.
-    """
-    call = CURRENT.get()
+    """Hand an exception to its call; a function may invoke others and handle their failures."""
+    call = CURRENT_CALL.get()
     try:
         await next(context)
     except Exception as exc:

@@ -1,186 +1,30 @@
-"""The half of the base that is for frameworks with a hook before a tool and one after it, in a
-small agent loop of that kind.
-
-The loop is ours, so this runs everywhere. It is also the shortest example of a driver: copy it to
-see what the suite wants.
-"""
+"""The base of all adapters, in a loop with two hooks and by itself."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from faults import PlantedFaults
+from hook_loop import HookLoopConformance, Loop, LoopAdapter
 
 from edictum import Edictum, EdictumConfigError, Principal, Verdict, precondition
-from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, check_version, numbers
+from edictum.adapters._base import Adapter
+from edictum.adapters._reply import ToolReply
+from edictum.adapters._versions import check_version, release_numbers
 from edictum.runtime.ticket import Ticket
-from edictum.testing.adapter import AdapterConformance, Answer, Call, ControlFlow
+from edictum.testing.adapter import ScriptedCall, leak, no_secret
 
 
-class Later(Exception):
-    """How this loop puts a call off."""
-
-
-class Loop:
-    """Plays a script. ``before(id, name, args)`` may answer in the tool's place; ``after(id, value,
-    error)`` may replace the result.
-    """
-
-    def __init__(self, tools: Any, script: Any, hooks: Any = None) -> None:
-        self.tools = {tool.__name__: tool for tool in tools}
-        self.script, self.hooks = script, hooks
-        self.read: list[Answer] = []
-
-    def run(self) -> None:
-        for turn in self.script:
-            with ThreadPoolExecutor(8) as pool:
-                self.read += list(pool.map(self.call, turn))
-
-    async def arun(self) -> None:
-        for turn in self.script:
-            self.read += await asyncio.gather(*map(self.acall, turn))
-
-    def call(self, call: Call) -> Answer:
-        said = self.hooks.before(call.id, call.tool, call.args) if self.hooks else None
-        if said is not None:
-            return Answer(call.id, said, failed=True)
-        value, error = None, None
-        try:
-            value = self.tools[call.tool](**call.args)
-        except Exception as exc:
-            error = exc
-        value = self.hooks.after(call.id, value, error) if self.hooks else _settled(value, error)
-        return Answer(call.id, _text(value), _failed(value))
-
-    async def acall(self, call: Call) -> Answer:
-        said = await self.hooks.abefore(call.id, call.tool, call.args) if self.hooks else None
-        if said is not None:
-            return Answer(call.id, said, failed=True)
-        value, error = None, None
-        try:
-            tool = self.tools[call.tool]
-            value = await (
-                tool(**call.args)
-                if inspect.iscoroutinefunction(tool)
-                else asyncio.to_thread(tool, **call.args)
-            )
-        except (Exception, asyncio.CancelledError) as exc:
-            error = exc
-        value = (
-            await self.hooks.aafter(call.id, value, error) if self.hooks else _settled(value, error)
-        )
-        return Answer(call.id, _text(value), _failed(value))
-
-
-def _settled(value: Any, error: BaseException | None) -> Any:
-    if error is not None:
-        raise error
-    return value
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _failed(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("loop_status") == "bad"
-
-
-def flag(value: Any) -> str | None:
-    return "loop_status is bad" if _failed(value) else None
-
-
-class LoopAdapter(Adapter):
-    """What an adapter for a framework of this kind looks like."""
-
-    requires: ClassVar = {"pytest": ("1", "1000")}
-
-    def control_flow(self) -> tuple[type[BaseException], ...]:
-        return (Later,)
-
-    def as_hooks(self, on_postcondition_warn: OnWarn | None = None) -> Any:
-        adapter = self
-
-        class Hooks:
-            def before(self, call_id: str, name: str, args: dict[str, Any]) -> str | None:
-                return _refusal(adapter.before(call_id, name, args, call_id=call_id, flag=flag))
-
-            async def abefore(self, call_id: str, name: str, args: dict[str, Any]) -> str | None:
-                return _refusal(
-                    await adapter.abefore(call_id, name, args, call_id=call_id, flag=flag)
-                )
-
-            def after(self, call_id: str, value: Any, error: BaseException | None) -> Any:
-                reply = adapter.after(call_id, value, error, on_warn=on_postcondition_warn)
-                return _settled(value, error) if reply is None else reply.get()
-
-            async def aafter(self, call_id: str, value: Any, error: BaseException | None) -> Any:
-                reply = await adapter.aafter(call_id, value, error, on_warn=on_postcondition_warn)
-                return _settled(value, error) if reply is None else reply.get()
-
-        return Hooks()
-
-    def _probe(self, target: Any, tool: Callable[[], str]) -> str:
-        loop = Loop([], [], self.as_hooks()) if target is None else target
-        alone = Loop([], [[Call(CANARY, {}, CANARY)]], loop.hooks)
-        alone.tools = {CANARY: tool}
-        alone.run()
-        return alone.read[0].text
-
-
-def _refusal(opened: Reply | Ticket) -> str | None:
-    return opened.text if isinstance(opened, Reply) else None
-
-
-class TestHooks(AdapterConformance):
-    framework = "a loop with hooks"
-    hands_on_args = False
-    cannot = {
-        "timeout": "the loop runs the tool, and offers no way to stop it",
-        "turn": "the loop runs the tool, and cannot stop it at a deadline",
-        "streaming": "the loop does not stream",
-    }
-
-    def noted(self, point: str) -> dict[str, str]:
-        return {}
-
-    def make_adapter(self, guard: Any, **options: Any) -> Any:
-        return LoopAdapter(guard, **options)
-
-    def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Loop:
-        return Loop(tools, script, None if adapter is None else adapter.as_hooks(on_warn))
-
-    def run(self, agent: Loop) -> None:
-        agent.run()
-
-    async def arun(self, agent: Loop) -> None:
-        await agent.arun()
-
-    def replies(self, agent: Loop) -> list[Answer]:
-        return agent.read
-
-    def failing_tool(self) -> Any:
-        def report(key: str) -> Any:
-            return {"loop_status": "bad"}
-
-        return report
-
-    def control_flow(self) -> list[ControlFlow]:
-        def steer(key: str) -> Any:
-            raise Later("come back")
-
-        return [ControlFlow("Later", steer)]
+class TestHookLoop(HookLoopConformance):
+    """The half of the base that is for frameworks with a hook before a tool and one after it."""
 
 
 class TestFaults(PlantedFaults):
-    suite = TestHooks
+    suite = TestHookLoop
     adapter = LoopAdapter
 
 
@@ -193,7 +37,7 @@ def test_an_open_call_id_cannot_be_opened_again() -> None:
     adapter = LoopAdapter(guard)
     first, second = (adapter.before("c1", "t", {}, call_id="c1") for _ in range(2))
     assert isinstance(first, Ticket)
-    assert isinstance(second, Reply)
+    assert isinstance(second, ToolReply)
     assert "already open" in (second.text or "")
     assert adapter.after("c1", 1) is not None
     assert adapter.after("c1", 1) is None
@@ -227,8 +71,6 @@ def test_an_exception_keeps_its_type_when_its_text_is_redacted() -> None:
 
 
 async def test_an_asynchronous_callback_is_awaited() -> None:
-    from edictum.testing.adapter import leak, no_secret
-
     async def on_warn(result: Any, findings: Any) -> str:
         await asyncio.sleep(0)
         return f"{len(findings)} finding"
@@ -284,8 +126,8 @@ def test_versions_are_checked_in_one_sentence() -> None:
         check_version("X", "no-such-thing", "1", "2")
     with pytest.raises(EdictumConfigError, match=r"X supports pytest>=1000,<2000; installed is \d"):
         check_version("X", "pytest", "1000", "2000")
-    assert numbers("1.4.7rc1") == (1, 4, 7)
-    assert numbers("1.10") > numbers("1.9.9")
+    assert release_numbers("1.4.7rc1") == (1, 4, 7)
+    assert release_numbers("1.10") > release_numbers("1.9.9")
 
 
 def test_adapters_are_importable_without_their_frameworks() -> None:
@@ -304,7 +146,9 @@ def test_ways_of_the_loop_really_run_at_once() -> None:
         gate.wait()
         return key
 
-    loop = Loop([meet], [[Call("meet", {"key": str(number)}, str(number)) for number in range(3)]])
+    loop = Loop(
+        [meet], [[ScriptedCall("meet", {"key": str(number)}, str(number)) for number in range(3)]]
+    )
     loop.run()
     assert len(loop.read) == 3
 
@@ -335,7 +179,7 @@ def test_a_call_whose_name_cannot_be_written_down_is_recorded_and_counted(
     )
     made = way(*given, call_id="c1")
     reply = asyncio.run(made) if inspect.isawaitable(made) else made
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, ToolReply)
     assert reply.denied
     assert "Invalid tool_name" in str(reply.text)
     assert [
@@ -357,7 +201,7 @@ def test_a_second_ticket_under_one_id_is_recorded_once() -> None:
     guard = Edictum()
     adapter = Adapter(guard)
     assert isinstance(adapter.before("c1", "look", {}, call_id="c1"), Ticket)
-    assert isinstance(adapter.before("c1", "look", {}, call_id="c1"), Reply)
+    assert isinstance(adapter.before("c1", "look", {}, call_id="c1"), ToolReply)
     assert guard.session(adapter.session_id).attempts == 2
 
 

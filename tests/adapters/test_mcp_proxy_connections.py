@@ -17,8 +17,7 @@ from mcp_processes import NO_RULES, proxy
 
 from edictum import Edictum
 from edictum.adapters.mcp import MCPAdapter
-from edictum.cli import _mcp_http
-from edictum.cli._mcp_http import Gateway
+from edictum.cli._mcp_gateway import STREAM_REST_S, Gateway
 
 pytestmark = pytest.mark.s1  # needs mcp
 
@@ -76,10 +75,13 @@ class Upstream:
 
 
 @asynccontextmanager
-async def gateway_to(upstream: Upstream) -> AsyncIterator[Gateway]:
+async def gateway_to(
+    upstream: Upstream, stream_rest_s: float = STREAM_REST_S
+) -> AsyncIterator[Gateway]:
     async with await asyncio.start_server(upstream.serve, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
-        gateway = Gateway(MCPAdapter(Edictum()), f"http://{host}:{port}/mcp", {})
+        url = f"http://{host}:{port}/mcp"
+        gateway = Gateway(MCPAdapter(Edictum()), url, {}, stream_rest_s)
         yield gateway
         await gateway._client.aclose()
         await upstream.done()
@@ -135,12 +137,9 @@ async def test_calls_share_a_connection_where_the_server_ends_its_streams(
     assert upstream.accepted == connections
 
 
-async def test_an_answer_does_not_wait_for_a_stream_that_stays_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(_mcp_http, "REST_S", 3600)
+async def test_an_answer_does_not_wait_for_a_stream_that_stays_open() -> None:
     upstream = Upstream(None)
-    async with gateway_to(upstream) as gateway:
+    async with gateway_to(upstream, stream_rest_s=3600) as gateway:
         assert [await ask(gateway, number) for number in range(3)] == [
             "answer 0",
             "answer 1",
@@ -150,12 +149,9 @@ async def test_an_answer_does_not_wait_for_a_stream_that_stays_open(
         assert upstream.accepted == 3
 
 
-async def test_a_stream_that_stays_open_is_closed_in_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(_mcp_http, "REST_S", 0.01)
+async def test_a_stream_that_stays_open_is_closed_in_the_end() -> None:
     upstream = Upstream(None)
-    async with gateway_to(upstream) as gateway:
+    async with gateway_to(upstream, stream_rest_s=0.01) as gateway:
         await ask(gateway, 1)
         assert await asyncio.wait_for(upstream.hung_up.wait(), 30)
         await streams_ended(gateway)
