@@ -63,6 +63,8 @@ __all__ = [
     "no_secret",
     "without_secret",
 ]
+# The first names of these classes, for drivers that third parties have written.
+Call, Answer, Script = ScriptedCall, ToolAnswer, ModelScript
 ESSENTIAL = frozenset({"deny", "redact", "failure", "limit", "call id"})
 
 
