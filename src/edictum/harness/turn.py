@@ -14,18 +14,17 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Literal
 
 from edictum.core.decide import describe
+from edictum.core.decision import Failed
 from edictum.core.jsonable import show
 from edictum.core.redaction import shorten
 from edictum.execution.portal import PORTAL
-from edictum.execution.tasks import caught
-from edictum.execution.threads import POOL
+from edictum.execution.waiting import await_until, call_in_thread, capture_until
 from edictum.guard import Edictum
 from edictum.harness._argument_checks import (
     check_arguments,
@@ -50,7 +49,6 @@ from edictum.harness.tool_spec import ToolSpec
 from edictum.harness.turn_budget import TurnBudget, pluralize
 from edictum.harness.turn_state import TurnState
 from edictum.outcomes import ToolOutcome, outcome_blocks_tool
-from edictum.runtime.bounded import within
 
 logger = logging.getLogger("edictum")
 
@@ -230,7 +228,7 @@ class _TurnLoop:
     async def _ask_model(self, tools: tuple[ToolSpec, ...], timeout_s: float) -> ModelReply:
         """Call the model once, within a time, and add its answer to the messages."""
         try:
-            reply: ModelReply | Exception = await within(self._call_model(tools), timeout_s)
+            reply: ModelReply | Exception = await await_until(self._call_model(tools), timeout_s)
         except TimeoutError:  # the turn's own: what the model raises comes as a value
             raise _OutOfTime from None
         if isinstance(reply, Exception):
@@ -243,7 +241,7 @@ class _TurnLoop:
         call = partial(self.model, list(self.messages), tools)
         blocks = getattr(self.model, "blocks", not _is_asynchronous(self.model))
         try:
-            answer = await _in_thread(call) if blocks else call()
+            answer = await call_in_thread(call) if blocks else call()
             return to_reply(await answer if isawaitable(answer) else answer)
         except KeyboardInterrupt:
             raise
@@ -330,7 +328,8 @@ class _TurnLoop:
                     self.budget.tool_time_s(self.budget.timeout_s),
                     min(MIN_LISTENER_S, self.budget.remaining_s() / 2),
                 )
-                _, error = await within(caught(heard), left_s)
+                result = await capture_until(heard, left_s)
+                error = result.error if isinstance(result, Failed) else None
         except Exception as exc:
             error = exc
         if isinstance(error, KeyboardInterrupt):
@@ -391,31 +390,6 @@ def _explain_blocked(outcome: ToolOutcome) -> str:
 
 def _is_asynchronous(model: Any) -> bool:
     return iscoroutinefunction(model) or iscoroutinefunction(type(model).__call__)
-
-
-async def _in_thread(function: Callable[[], Any]) -> Any:
-    """A model that blocks gets a thread, so that the turn's clock goes on; one that does not come
-    back is left behind.
-    """
-    running = POOL.submit(partial(copy_context().run, _caught, function))
-    try:
-        value, error = await asyncio.wrap_future(running)
-    except asyncio.CancelledError:
-        POOL.abandon(running)
-        raise
-    if error is not None:
-        raise error
-    return value
-
-
-def _caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """What a function ends with, as a value: no future takes a StopIteration, and whoever waits for
-    it would wait for ever.
-    """
-    try:
-        return function(), None
-    except BaseException as exc:
-        return None, exc
 
 
 def _to_exception(error: BaseException) -> Exception:
