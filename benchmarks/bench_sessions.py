@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "sessi
 
 from edictum.core.limits import OperationLimits, Reservation, Settlement
 from edictum.sessions import MemoryLedger
-from edictum.sessions.store import MAX_BATCH, StoreLedger
+from edictum.sessions._batching import MAX_BATCH
+from edictum.sessions._remote_ledger import RemoteLedger
 
 AT_ONCE = 100
 SESSIONS = 20
@@ -122,7 +123,7 @@ def in_turns(make: Make, request: Request) -> tuple[list[Figures], list[Figures]
 
 @contextmanager
 def _sqlite() -> Iterator[tuple[Make, Request]]:
-    from edictum.sessions.sqlite import SqliteStore
+    from edictum.sessions._sqlite import SqliteStore
 
     with tempfile.TemporaryDirectory() as folder:
         db = sqlite3.connect(f"{folder}/bare.db", isolation_level=None)
@@ -132,7 +133,7 @@ def _sqlite() -> Iterator[tuple[Make, Request]]:
         )
         try:
             yield (
-                lambda size: StoreLedger(SqliteStore(f"{folder}/s.db"), wait_s=20, max_batch=size),
+                lambda size: RemoteLedger(SqliteStore(f"{folder}/s.db"), wait_s=20, max_batch=size),
                 lambda: db.execute("UPDATE t SET n = n + 1"),
             )
         finally:
@@ -144,15 +145,13 @@ def _valkey() -> Iterator[tuple[Make, Request]]:
     import redis
     from servers import Valkey
 
-    from edictum.sessions.redis import RedisStore
+    from edictum.sessions._redis import RedisStore
 
     server = Valkey()
     try:
         with redis.Redis.from_url(server.url) as client:
             yield (
-                lambda size: StoreLedger(
-                    RedisStore(server.url, wait_s=20), wait_s=20, max_batch=size
-                ),
+                lambda size: RemoteLedger(RedisStore(server.url), wait_s=20, max_batch=size),
                 lambda: client.incr("bare"),
             )
     finally:
@@ -164,7 +163,7 @@ def _postgres() -> Iterator[tuple[Make, Request]]:
     import asyncpg
     from servers import Postgres
 
-    from edictum.sessions.postgres import PostgresStore
+    from edictum.sessions._postgres import PostgresStore
 
     server = Postgres()
     loop = asyncio.new_event_loop()
@@ -175,9 +174,7 @@ def _postgres() -> Iterator[tuple[Make, Request]]:
         )
         update = lambda: loop.run_until_complete(db.execute("UPDATE bare SET n = n + 1"))  # noqa: E731 - as its siblings above
         yield (
-            lambda size: StoreLedger(
-                PostgresStore(server.url, wait_s=20), wait_s=20, max_batch=size
-            ),
+            lambda size: RemoteLedger(PostgresStore(server.url), wait_s=20, max_batch=size),
             update,
         )
         loop.run_until_complete(db.close())

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from edictum.core.limits import Limit, Metric, windows_of
 from edictum.sessions import MemoryLedger
-from edictum.sessions.postgres import PostgresStore
-from edictum.sessions.sqlite import SqliteStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._postgres import PostgresStore
+from edictum.sessions._remote_ledger import RemoteLedger
+from edictum.sessions._sqlite import SqliteStore
 from edictum.testing.ledger import Book, windowed
 
 MAXIMA = st.integers(1, 4)
@@ -47,7 +47,7 @@ def memory(clock: Callable[[], float], _: Path) -> Any:
 
 
 def sqlite(clock: Callable[[], float], directory: Path) -> Any:
-    return StoreLedger(SqliteStore(directory / "s.db", clock=clock))
+    return RemoteLedger(SqliteStore(directory / "s.db", clock=clock))
 
 
 @pytest.mark.parametrize(("make", "examples"), [(memory, 300), (sqlite, 25)])
@@ -97,7 +97,7 @@ def test_a_database_of_the_version_before_learns_it(postgres_url: str) -> None:
     """Its tables and counts stay; the function that judges is replaced."""
     schema = f"before_breaker_{time.time_ns()}"
     asyncio.run(set_up_version_2(postgres_url, schema))
-    book = Book(StoreLedger(PostgresStore(f"{postgres_url}?schema={schema}")))
+    book = Book(RemoteLedger(PostgresStore(f"{postgres_url}?schema={schema}")))
     bounds = (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000.0),)
     assert [book.run(str(number), "failure", bounds) for number in range(2)] == [True, False]
     assert book.totals("old") == (7, 0, 0, 0, 0, 0)

@@ -20,8 +20,8 @@ from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
-from edictum.sessions.redis import RedisStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._redis import RedisStore
+from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing import LedgerConformance
 from edictum.testing.ledger import Book
 
@@ -56,7 +56,7 @@ class OnCluster(LedgerConformance):
     def make_ledger(self) -> Any:
         for node in self.cluster.nodes:
             self.cluster.command(node, "FLUSHALL")
-        return StoreLedger(RedisStore(self.cluster.url))
+        return RemoteLedger(RedisStore(self.cluster.url))
 
 
 class TestClusterForThreads(OnCluster):

@@ -35,8 +35,8 @@ from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryLedger
 from edictum.sessions import open as open_ledger
-from edictum.sessions.sqlite import SqliteStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._remote_ledger import RemoteLedger
+from edictum.sessions._sqlite import SqliteStore
 from edictum.testing.ledger import Book, limits
 
 READ = {"work": {"side_effect": "read"}}
@@ -375,7 +375,7 @@ def test_a_directory_that_cannot_be_written_denies_with_a_clear_reason(tmp_path:
     said = run_python(
         """
         import importlib.metadata, json, os, sys, urllib.parse
-        import edictum.sessions.sqlite
+        import edictum.sessions._sqlite
         from edictum import Edictum
         if os.getuid() == 0:  # who may write everywhere
             os.setgid(65534); os.setuid(65534)
@@ -478,7 +478,7 @@ def test_a_call_in_flight_keeps_its_session(tmp_path: Path) -> None:
     now = [1_000.0]
     for ledger in (
         MemoryLedger(clock=lambda: now[0], ttl_s=10),
-        StoreLedger(SqliteStore(tmp_path / "s.db", ttl_s=10, clock=lambda: now[0])),
+        RemoteLedger(SqliteStore(tmp_path / "s.db", ttl_s=10, clock=lambda: now[0])),
     ):
         book = Book(ledger)
         book.reserve("a", lease_s=100)
@@ -489,7 +489,7 @@ def test_a_call_in_flight_keeps_its_session(tmp_path: Path) -> None:
         book.run("c", sid="another")
         book.run("d")
         assert book.totals() == (1, 1, 1, 0, 0, 0)
-        if isinstance(ledger, StoreLedger):
+        if isinstance(ledger, RemoteLedger):
             PORTAL.run(ledger.close())
 
 
@@ -522,7 +522,7 @@ def test_a_look_does_not_keep_a_session(tmp_path: Path) -> None:
     now = [1_000.0]
     for ledger in (
         MemoryLedger(clock=lambda: now[0], ttl_s=10),
-        StoreLedger(SqliteStore(tmp_path / "s.db", ttl_s=10, clock=lambda: now[0])),
+        RemoteLedger(SqliteStore(tmp_path / "s.db", ttl_s=10, clock=lambda: now[0])),
     ):
         book, bounds = Book(ledger), limits(max_tool_calls=1)
         assert book.run("a", "success", bounds)
@@ -533,7 +533,7 @@ def test_a_look_does_not_keep_a_session(tmp_path: Path) -> None:
             "look", bounds, count_attempt=False, hold=False
         ).granted  # as a call would be: it is forgotten by now
         assert book.run("b", "success", bounds)
-        if isinstance(ledger, StoreLedger):
+        if isinstance(ledger, RemoteLedger):
             PORTAL.run(ledger.close())
 
 
@@ -562,7 +562,7 @@ async def test_closing_sees_settlements_through(shared_url: str, opened: Any) ->
 
 def test_a_ledger_that_is_forgotten_ends_its_thread(tmp_path: Path) -> None:
     ledger = open_ledger(f"sqlite:///{tmp_path}/s.db")
-    thread = ledger._couriers.thread._thread  # type: ignore[attr-defined]
+    thread = ledger._pool._thread.thread  # type: ignore[attr-defined]
     assert thread.is_alive()
     del ledger
     gc.collect()

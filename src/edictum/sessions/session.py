@@ -17,8 +17,8 @@ from edictum.core.limits import (
 from edictum.core.session import SessionReading
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
+from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
 from edictum.sessions.ledger import Ledger
-from edictum.sessions.storage import StorageBackend, StorageLedger, is_storage
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 from edictum.core._records import record
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
+from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.memory import MemoryLedger
-from edictum.sessions.storage import StorageBackend, StorageLedger, is_storage
 
 logger = logging.getLogger("edictum")
 
@@ -110,7 +110,7 @@ def _memory(url: str, options: Options) -> Ledger:
 
 def _sqlite(url: str, options: Options) -> Ledger:
     try:
-        from edictum.sessions.sqlite import SqliteStore
+        from edictum.sessions._sqlite import SqliteStore
     except ImportError as exc:
         raise EdictumConfigError(
             "The SQLite session store needs a POSIX system with sqlite3.",
@@ -127,23 +127,20 @@ def _sqlite(url: str, options: Options) -> Ledger:
 
 def _redis(url: str, options: Options) -> Ledger:
     try:
-        from edictum.sessions.redis import RedisStore
+        from edictum.sessions._redis import RedisStore
     except ImportError as exc:
         raise _not_installed("redis") from exc
     return _with_store(
-        RedisStore(
-            url, ttl_s=options.ttl_s, wait_s=options.wait_s, allow_eviction=options.allow_eviction
-        ),
-        options,
+        RedisStore(url, ttl_s=options.ttl_s, allow_eviction=options.allow_eviction), options
     )
 
 
 def _postgres(url: str, options: Options) -> Ledger:
     try:
-        from edictum.sessions.postgres import PostgresStore
+        from edictum.sessions._postgres import PostgresStore
     except ImportError as exc:
         raise _not_installed("postgres") from exc
-    return _with_store(PostgresStore(url, ttl_s=options.ttl_s, wait_s=options.wait_s), options)
+    return _with_store(PostgresStore(url, ttl_s=options.ttl_s), options)
 
 
 def _not_installed(extra: str) -> EdictumConfigError:
@@ -153,9 +150,10 @@ def _not_installed(extra: str) -> EdictumConfigError:
 
 
 def _with_store(store: Any, options: Options) -> Ledger:
-    from edictum.sessions.store import DEFAULT_LEASE_S, DEFAULT_WAIT_S, StoreLedger
+    from edictum.sessions._batching import DEFAULT_WAIT_S
+    from edictum.sessions._remote_ledger import DEFAULT_LEASE_S, RemoteLedger
 
-    ledger = StoreLedger(
+    ledger = RemoteLedger(
         store, wait_s=options.wait_s or DEFAULT_WAIT_S, lease_s=options.lease_s or DEFAULT_LEASE_S
     )
     try:

@@ -28,6 +28,7 @@ from edictum.core.limits import (
 
 MAX_CACHED = 1_000
 _limits_cache: dict[int, tuple[tuple[Limit, ...], dict[str, Any]]] = {}
+_terms_cache: dict[tuple[Any, ...], tuple[tuple[Limit, ...], str]] = {}
 
 
 def microseconds(seconds: float | None) -> int:
@@ -171,42 +172,44 @@ def _limit(row: Sequence[Any]) -> Limit:
     return Limit(**{**fields, "metric": Metric(fields["metric"])})
 
 
-def lease_as_text(step: Reservation, grant: Grant) -> str:
-    """What a lease must know when it ends, and what is answered when its reservation is
-    repeated.
-    """
-    per_tool = (
-        None
-        if grant.per_tool is None
-        else {tool: _row(counters) for tool, counters in grant.per_tool.items()}
+def terms_as_text(step: Reservation | Settlement) -> str:
+    """Return what a lease must know when it ends. Calls of one plan share the text."""
+    key = (id(step.limits), step.scopes, step.parents, getattr(step, "expiry_counts", False))
+    known = _terms_cache.get(key)
+    if known is not None and known[0] is step.limits and not step.amounts:
+        return known[1]
+    windows = [_limit_row(limit) for limit in step.limits if limit.window_s is not None]
+    text = dumps([step.parents, step.scopes, windows, key[3], dict(step.amounts)])
+    if not step.amounts:
+        if len(_terms_cache) >= MAX_CACHED:
+            _terms_cache.clear()
+        _terms_cache[key] = (step.limits, text)
+    return text
+
+
+def answer_as_text(grant: Grant | None) -> str:
+    """Return what is answered when a reservation is repeated."""
+    assert grant is not None
+    c = grant.counters
+    counters = (
+        f"[{c.attempts},{c.executions},{c.successes},{c.failures},{c.consecutive_failures},"
+        f"{c.in_flight}]"
     )
-    return dumps(
-        [
-            step.session_id,
-            step.call_id,
-            step.parents,
-            step.scopes,
-            [_limit_row(limit) for limit in step.limits if limit.window_s is not None],
-            step.expiry_counts,
-            dict(step.amounts),
-            _row(grant.counters),
-            [
-                [_limit_row(breach.limit), breach.used, breach.in_flight]
-                for breach in grant.breaches
-            ],
-            per_tool,
-        ]
-    )
+    if not grant.breaches and grant.per_tool is None:
+        return f"[{counters},[],null]"
+    full = [[_limit_row(it.limit), it.used, it.in_flight] for it in grant.breaches]
+    per_tool = grant.per_tool and {tool: _row(it) for tool, it in grant.per_tool.items()}
+    return f"[{counters},{dumps(full)},{dumps(per_tool)}]"
 
 
 def _row(c: Counters) -> list[int]:
     return [c.attempts, c.executions, c.successes, c.failures, c.consecutive_failures, c.in_flight]
 
 
-def lease_from_text(text: str) -> tuple[Reservation, Grant]:
-    session_id, call_id, parents, scopes, limits, counts, amounts, counters, breaches, *more = (
-        json.loads(text)
-    )
+def lease_from_text(
+    session_id: str, call_id: str, terms: str, answer: str
+) -> tuple[Reservation, Grant]:
+    parents, scopes, limits, counts, amounts = json.loads(terms)
     step = Reservation(
         session_id,
         call_id,
@@ -216,7 +219,7 @@ def lease_from_text(text: str) -> tuple[Reservation, Grant]:
         amounts=amounts,
         parents=tuple(parents),
     )
+    counters, breaches, per_tool = json.loads(answer)
     full = tuple(Breach(_limit(row), used, held) for row, used, held in breaches)
-    per_tool = more[0] if more else None  # files of the time before
     tools = None if per_tool is None else {tool: Counters(*row) for tool, row in per_tool.items()}
     return step, Grant(True, Counters(*counters), full, tools)
