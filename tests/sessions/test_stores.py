@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 import redis
 from proxy import Proxy
@@ -360,6 +361,33 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     db.close()
     with pytest.raises(EdictumConfigError, match="newer version"):
         open_ledger(f"sqlite:///{tmp_path}/s.db")
+
+
+def test_a_file_of_an_unreleased_version_is_refused(tmp_path: Path) -> None:
+    PORTAL.run(open_ledger(f"sqlite:///{tmp_path}/s.db").close())  # type: ignore[attr-defined]
+    db = sqlite3.connect(tmp_path / "s.db")
+    db.execute("PRAGMA user_version = 1")
+    db.close()
+    with pytest.raises(EdictumConfigError, match=r"unreleased version .* Delete the file"):
+        open_ledger(f"sqlite:///{tmp_path}/s.db")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [(6, 'unreleased version .* Drop the schema "{schema}"'), (99, "newer version")],
+)
+async def test_a_schema_of_another_version_is_refused(
+    postgres_url: str, version: int, said: str
+) -> None:
+    schema = f"other_version_{time.time_ns()}"
+    db = await asyncpg.connect(postgres_url)
+    await db.execute(
+        f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.schema_version (version int NOT NULL);"
+        f" INSERT INTO {schema}.schema_version VALUES ({version})"
+    )
+    await db.close()
+    with pytest.raises(EdictumConfigError, match=said.format(schema=schema)):
+        open_ledger(f"{postgres_url}?schema={schema}")
 
 
 def run_python(code: str, *arguments: str) -> Any:

@@ -36,6 +36,7 @@ SWEEP_EVERY_S = 30.0
 CLOSE_S = 1.0
 SET_UP_LOCK = 0x45_44_49_43
 SCHEMA_VERSION = 7  # 1 to 6 were never released
+RUN_BATCH = "SELECT run_batch($1, $2, $3::jsonb, $4)"
 # What the server says about a batch that is at fault itself.
 FAULTY = (
     asyncpg.DataError,
@@ -118,50 +119,53 @@ class PostgresConnection:
         self._store = store
         self._id = uuid.uuid4().hex[:16]
         self._pool: Any = None
-        self._swept = 0.0
+        self._swept = -SWEEP_EVERY_S
 
     async def execute(self, batch: Batch) -> list[Any]:
         ops = dumps([_as_json(op) for op in batch.ops])
         try:
-            return await self._execute(batch, ops)
+            raw = await self._run_batch(batch.number, ops)
+            return [
+                READERS[op.kind](op.step, answer)
+                for op, answer in zip(batch.ops, json.loads(raw), strict=True)
+            ]
         except FAULTY:
             raise
         except LOST as exc:
             self._drop()
             raise Unavailable(describe(exc)) from exc
-        except BaseException:
-            self._drop()
+
+    async def _run_batch(self, number: int, ops: str) -> Any:
+        if self._pool is None:
+            self._pool = await self._new_pool()
+        db = await self._pool.acquire()
+        try:
+            if time.monotonic() - self._swept > SWEEP_EVERY_S:
+                self._swept = time.monotonic()
+                await self._store.set_up(db)
+                await db.execute("SELECT sweep($1)", self._store.ttl_us)
+            return await db.fetchval(RUN_BATCH, self._id, number, ops, self._store.ttl_us)
+        except FAULTY:
             raise
+        except BaseException:
+            db.terminate()  # the pool would wait for a server that may not answer
+            raise
+        finally:
+            await self._pool.release(db)
 
-    async def _execute(self, batch: Batch, ops: str) -> list[Any]:
-        ttl_us = self._store.ttl_us
-        pool = self._pool or await self._connect()
-        if time.monotonic() - self._swept > SWEEP_EVERY_S:
-            self._swept = time.monotonic()
-            await pool.execute("SELECT sweep($1)", ttl_us)
-        raw = await pool.fetchval(
-            "SELECT run_batch($1, $2, $3::jsonb, $4)", self._id, batch.number, ops, ttl_us
-        )
-        answers = json.loads(raw)
-        return [
-            READERS[op.kind](op.step, answer) for op, answer in zip(batch.ops, answers, strict=True)
-        ]
-
-    async def _connect(self) -> Any:
-        store = self._store
-        self._pool = await asyncpg.create_pool(
-            store.dsn,
+    async def _new_pool(self) -> Any:
+        return await asyncpg.create_pool(
+            self._store.dsn,
             min_size=0,
             max_size=1,
             max_inactive_connection_lifetime=0,
-            init=store.set_up,
             reset=_keep_session,
-            server_settings={"search_path": store.schema},
+            server_settings={"search_path": self._store.schema},
         )
-        return self._pool
 
     def _drop(self) -> None:
         pool, self._pool = self._pool, None
+        self._swept = -SWEEP_EVERY_S
         if pool is not None:
             pool.terminate()
 
