@@ -67,7 +67,7 @@ async def test_a_granted_slot_is_not_given_back_because_its_neighbour_was_cancel
     for _ in range(OWN_CONNECTION_AFTER):
         await ledger.ping()
     running, hanging = (
-        asyncio.create_task(ledger.reserve(Reservation("s", call, ("",), ())))
+        asyncio.ensure_future(ledger.reserve(Reservation("s", call, ("",), ())))
         for call in ("runs", "hang")
     )
     kept = asyncio.create_task(settle(ledger, "behind"))

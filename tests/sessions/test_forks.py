@@ -198,7 +198,7 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_dies_with_it(tmp_path: 
                 os.write(ready, b"!")
                 signal.pause()
             os.read(waits, 1)
-            fcntl.flock(store._lock_fd, fcntl.LOCK_EX)
+            fcntl.flock(ledger._pool._thread.connection._lock_fd, fcntl.LOCK_EX)
             os.write(writer, str(child).encode())
             os.kill(os.getpid(), signal.SIGKILL)
         os.waitpid(parent, 0)

@@ -310,7 +310,7 @@ async def test_cancelling_every_task_of_a_loop_that_goes_on_mixes_up_no_answers(
         steps = [
             Reservation(session, f"{number}-{call}", SCOPES, (), lease_s=1.0) for call in range(5)
         ]
-        asking = [asyncio.create_task(ledger.reserve(step)) for step in steps]
+        asking = [asyncio.ensure_future(ledger.reserve(step)) for step in steps]
         for _ in range(1 + number % 4):  # not sent yet, under way, answered
             await asyncio.sleep(0)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:

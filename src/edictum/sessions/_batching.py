@@ -464,10 +464,12 @@ class SenderPool:
                 self._thread = ThreadSender(self)
             self._thread.send(op)
 
-    def move_to_thread(self, op: Operation, awaited_in: asyncio.AbstractEventLoop) -> None:
-        """Let an operation not depend on another event loop than the one it is awaited in."""
-        for loop, sender in list(self._by_loop.items()):
-            if loop is not awaited_in and sender.remove(op):
+    def await_elsewhere(self, op: Operation, loop: asyncio.AbstractEventLoop) -> None:
+        """Let a sent operation be awaited in this event loop, and not depend on another one."""
+        if op.answer is not NO_ANSWER:  # it came before there was a future
+            self._resolve([(op, op.answer)])
+        for other, sender in list(self._by_loop.items()):
+            if other is not loop and sender.remove(op):
                 self.send_from_thread(op)
 
     def _sender_here(self) -> BatchSender | None:
@@ -539,6 +541,17 @@ class SenderPool:
         if isinstance(answer, Grant) and answer.granted and op.step.hold:
             with contextlib.suppress(BackendError):  # closed: the lease runs out
                 self.send_from_thread(_release(op.step))
+
+    def check_circuit(self) -> None:
+        if self.circuit.why_open is not None:
+            raise BackendError(self.circuit.why_open)
+
+    def give_up(self, future: asyncio.Future[Any]) -> None:
+        """End the wait for an answer that has not come in time."""
+        if not future.done():
+            why = f"The session store {self.name} did not answer within {self.wait_s:g} s."
+            self.open_circuit(why)
+            future.set_exception(BackendError(why))
 
     def open_circuit(self, why: str, probing: BatchSender | None = None) -> None:
         """Refuse calls until the store answers; the thread probes, as event loops may stop."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Generator
+from functools import partial
 from typing import Any
 
 from edictum.core.limits import Counters, Grant, Reservation, SessionSnapshot, Settlement
@@ -17,8 +18,6 @@ from edictum.errors import BackendError
 from edictum.sessions._batching import (
     DEFAULT_WAIT_S,
     MAX_BATCH,
-    NO_ANSWER,
-    Kind,
     LoopTimer,
     Operation,
     Renewal,
@@ -29,22 +28,41 @@ from edictum.sessions._batching import (
 DEFAULT_LEASE_S = 60.0
 
 
-class SentSettlement:
-    """A settlement on its way; awaiting it gives the answer, in any event loop."""
+class Request:
+    """An operation for a store. Awaiting it sends it, unless it was sent before, and gives the
+    answer, in any event loop.
+    """
 
-    __slots__ = ("_ledger", "_op")
+    __slots__ = ("_is_sent", "_op", "_pool", "ends_within_s")
 
-    def __init__(self, ledger: RemoteLedger, op: Operation) -> None:
-        self._ledger = ledger
+    def __init__(self, pool: SenderPool, op: Operation, *, send_now: bool = False) -> None:
+        self._pool = pool
         self._op = op
+        self._is_sent = send_now
+        self.ends_within_s = pool.wait_s
+        if send_now:
+            pool.send(op)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        op = self._op
-        future = self._ledger._wait_for(op)
-        if op.answer is not NO_ANSWER:  # it came before the future was there
-            self._ledger._resolve_now(op)
-        self._ledger._pool.move_to_thread(op, future.get_loop())
-        return future.__await__()
+        return self.to_future().__await__()
+
+    def to_future(self) -> asyncio.Future[Any]:
+        """Return a future of the running event loop that gets the answer or an error in time."""
+        pool, op = self._pool, self._op
+        loop = asyncio.get_running_loop()
+        future = op.future = loop.create_future()
+        op.timer = LoopTimer(loop, pool.wait_s, partial(pool.give_up, future))
+        if not self._is_sent:
+            self._is_sent = True
+            try:
+                pool.check_circuit()
+                pool.send(op)
+            except BackendError as exc:
+                op.timer.cancel()
+                future.set_exception(exc)
+        else:
+            pool.await_elsewhere(op, loop)
+        return future
 
 
 class RemoteLedger:
@@ -64,64 +82,33 @@ class RemoteLedger:
         self._pool = SenderPool(store, wait_s, max_batch)
         self._finalizer = weakref.finalize(self, self._pool.stop)
 
-    def _wait_for(self, op: Operation) -> asyncio.Future[Any]:
-        loop = asyncio.get_running_loop()
-        future = op.future = loop.create_future()
-        op.timer = LoopTimer(loop, self.wait_s, lambda: self._give_up(future))
-        return future
-
-    def _give_up(self, future: asyncio.Future[Any]) -> None:
-        if not future.done():
-            why = f"The session store {self.name} did not answer within {self.wait_s:g} s."
-            self._pool.open_circuit(why)
-            future.set_exception(BackendError(why))
-
-    def _resolve_now(self, op: Operation) -> None:
-        self._pool._resolve([(op, op.answer)])
-
-    def _ask(self, kind: Kind, step: Any) -> asyncio.Future[Any]:
-        """Send an operation; return the future of its answer in the running event loop."""
-        pool = self._pool
-        if pool.circuit.why_open is not None:
-            raise BackendError(pool.circuit.why_open)
-        op = Operation(kind, step)
-        future = self._wait_for(op)
-        pool.send(op)
-        return future
-
-    async def reserve(self, reservation: Reservation) -> Grant:
-        grant: Grant = await self._ask("reserve", reservation)
-        return grant
+    def reserve(self, reservation: Reservation) -> Awaitable[Grant]:
+        return Request(self._pool, Operation("reserve", reservation))
 
     def settle(self, settlement: Settlement) -> Awaitable[Counters]:
         """Send a settlement when called, not when awaited: a call must count even when its
         caller's event loop is going away.
         """
-        op = Operation("settle", settlement)
-        self._pool.send(op)
-        return SentSettlement(self, op)
+        return Request(self._pool, Operation("settle", settlement), send_now=True)
 
-    async def renew(self, session_id: str, call_id: str, lease_s: float) -> bool:
-        renewed: bool = await self._ask("renew", Renewal(session_id, call_id, lease_s))
-        return renewed
+    def renew(self, session_id: str, call_id: str, lease_s: float) -> Awaitable[bool]:
+        return Request(self._pool, Operation("renew", Renewal(session_id, call_id, lease_s)))
 
-    async def snapshot(self, session_id: str) -> SessionSnapshot:
-        snapshot: SessionSnapshot = await self._ask("snapshot", session_id)
-        return snapshot
+    def snapshot(self, session_id: str) -> Awaitable[SessionSnapshot]:
+        return Request(self._pool, Operation("snapshot", session_id))
 
-    async def reset(self, session_id: str) -> None:
-        await self._ask("reset", session_id)
+    def reset(self, session_id: str) -> Awaitable[None]:
+        return Request(self._pool, Operation("reset", session_id))
 
-    async def sessions(self, limit: int = 100) -> list[SessionSnapshot]:
+    def sessions(self, limit: int = 100) -> Awaitable[list[SessionSnapshot]]:
         """Return sessions with their counters, the most recently used first where the store keeps
         an order.
         """
-        listed: list[SessionSnapshot] = await self._ask("sessions", limit)
-        return listed
+        return Request(self._pool, Operation("sessions", limit))
 
-    async def ping(self) -> None:
+    def ping(self) -> Awaitable[None]:
         """Return if the store can be used; raise what is wrong otherwise."""
-        await self._ask("ping", None)
+        return Request(self._pool, Operation("ping", None))
 
     async def close(self) -> None:
         """Wait for settlements, for a bounded time, and disconnect."""

@@ -385,7 +385,7 @@ class CachedSessions:
             if lease is not None:
                 terms, answer = terms_as_text(lease.held), answer_as_text(lease.grant)
                 rows.leases.append((sid, call, lease.started, lease.expires, terms, answer))
-        for sid in self._used:
+        for sid in self._used & self._loaded.keys():
             self._loaded[sid].touched = now
             rows.sessions.append((sid, now))
         rows.write(self._db)
