@@ -291,7 +291,7 @@ def _local_recorder(wiring: Wiring) -> Handler:
 
 def _is_plain(ledger: Any) -> bool:
     """Whether the ledger is known to answer at once."""
-    return not any(
+    return isinstance(ledger, MemoryLedger) and not any(
         iscoroutinefunction(getattr(ledger, verb)) for verb in ("reserve", "settle", "snapshot")
     )
 
