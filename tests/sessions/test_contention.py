@@ -66,7 +66,6 @@ def hammer(backend: str, tmp_path: Path, *, mixed: bool = False, **config: Any) 
     ledger: Any = open_ledger(backend)
     totals = PORTAL.run(ledger.snapshot(session)).totals
     PORTAL.run(ledger.close())
-    print("FILLED", dict(filled))
     return Hammered(logged, told + filled, totals, ATTEMPTS + filled.total())
 
 
