@@ -41,7 +41,9 @@ OWN_CONNECTION_AFTER = 4
 TIMER_SLICES = 4
 NO_ANSWER = object()
 
-Kind: TypeAlias = Literal["reserve", "settle", "renew", "snapshot", "reset", "sessions", "ping"]
+OperationKind: TypeAlias = Literal[
+    "reserve", "settle", "renew", "snapshot", "reset", "sessions", "ping"
+]
 
 
 class Unavailable(Exception):
@@ -131,8 +133,8 @@ class Operation:
 
     __slots__ = ("answer", "future", "kind", "number", "step", "timer")
 
-    def __init__(self, kind: Kind, step: Any) -> None:
-        self.kind: Kind = kind
+    def __init__(self, kind: OperationKind, step: Any) -> None:
+        self.kind: OperationKind = kind
         self.step = step
         self.number = 0
         self.answer: Any = NO_ANSWER
@@ -249,7 +251,7 @@ class BatchSender:
 
     def _take(self) -> list[Operation]:
         with self._lock:
-            inbox, ops = self._inbox, []
+            inbox, ops = self._inbox, list[Operation]()
             while inbox and len(ops) < self._pool.max_batch:
                 op = inbox.popleft()
                 if op.is_wanted:

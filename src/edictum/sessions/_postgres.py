@@ -12,7 +12,6 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -21,30 +20,22 @@ import asyncpg
 
 from edictum.core.decide import describe
 from edictum.errors import EdictumConfigError
-from edictum.sessions._batching import Batch, Operation, Refused, Renewal, Unavailable
-from edictum.sessions._wire import (
-    counters_from_json,
-    dumps,
-    grant_from_json,
-    microseconds,
-    reservation_as_json,
-    settlement_as_json,
-    snapshot_from_json,
-)
+from edictum.sessions._batching import Batch, Refused, Unavailable
+from edictum.sessions._wire import compact_json, microseconds, operation_as_json, read_answer
 
-SWEEP_EVERY_S = 30.0
-CLOSE_S = 1.0
+_SWEEP_EVERY_S = 30.0
+_CLOSE_S = 1.0
 SET_UP_LOCK = 0x45_44_49_43
-SCHEMA_VERSION = 7  # 1 to 6 were never released
+_SCHEMA_VERSION = 7  # 1 to 6 were never released
 RUN_BATCH = "SELECT run_batch($1, $2, $3::jsonb, $4)"
 # What the server says about a batch that is at fault itself.
-FAULTY = (
+_FAULTY = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.ProgramLimitExceededError,
 )
 # Whatever else went wrong, or made no sense, may pass when the batch is sent again.
-LOST = (
+_LOST = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     OSError,
@@ -90,16 +81,16 @@ class PostgresStore:
             if not await self._is_set_up(db):  # another process may have come first
                 sql = files("edictum.sessions") / "sql" / "postgres" / "sessions.sql"
                 await db.execute(sql.read_text())
-                await db.execute("INSERT INTO schema_version VALUES ($1)", SCHEMA_VERSION)
+                await db.execute("INSERT INTO schema_version VALUES ($1)", _SCHEMA_VERSION)
 
     async def _is_set_up(self, db: Any) -> bool:
         version = await db.fetchval("SELECT version FROM schema_version")
-        if version is not None and version > SCHEMA_VERSION:
+        if version is not None and version > _SCHEMA_VERSION:
             raise Refused(
                 f"{self.name} was set up by a newer version of edictum (schema {version}). Upgrade"
                 " this one."
             )
-        if version is not None and version < SCHEMA_VERSION:
+        if version is not None and version < _SCHEMA_VERSION:
             raise Refused(
                 f"{self.name} was set up by an unreleased version of edictum (schema {version}) and"
                 f' cannot be read. Drop the schema "{self.schema}", or name another one with'
@@ -119,19 +110,17 @@ class PostgresConnection:
         self._store = store
         self._id = uuid.uuid4().hex[:16]
         self._pool: Any = None
-        self._swept = -SWEEP_EVERY_S
+        self._swept = -_SWEEP_EVERY_S
 
     async def execute(self, batch: Batch) -> list[Any]:
-        ops = dumps([_as_json(op) for op in batch.ops])
+        ops = compact_json([{"op": op.kind, **operation_as_json(op)} for op in batch.ops])
         try:
             raw = await self._run_batch(batch.number, ops)
-            return [
-                READERS[op.kind](op.step, answer)
-                for op, answer in zip(batch.ops, json.loads(raw), strict=True)
-            ]
-        except FAULTY:
+            answers = zip(batch.ops, json.loads(raw), strict=True)
+            return [read_answer(op, answer) for op, answer in answers]
+        except _FAULTY:
             raise
-        except LOST as exc:
+        except _LOST as exc:
             self._drop()
             raise Unavailable(describe(exc)) from exc
 
@@ -140,12 +129,12 @@ class PostgresConnection:
             self._pool = await self._new_pool()
         db = await self._pool.acquire()
         try:
-            if time.monotonic() - self._swept > SWEEP_EVERY_S:
+            if time.monotonic() - self._swept > _SWEEP_EVERY_S:
                 self._swept = time.monotonic()
                 await self._store.set_up(db)
                 await db.execute("SELECT sweep($1)", self._store.ttl_us)
             return await db.fetchval(RUN_BATCH, self._id, number, ops, self._store.ttl_us)
-        except FAULTY:
+        except _FAULTY:
             raise
         except BaseException:
             db.terminate()  # the pool would wait for a server that may not answer
@@ -165,7 +154,7 @@ class PostgresConnection:
 
     def _drop(self) -> None:
         pool, self._pool = self._pool, None
-        self._swept = -SWEEP_EVERY_S
+        self._swept = -_SWEEP_EVERY_S
         if pool is not None:
             pool.terminate()
 
@@ -174,45 +163,10 @@ class PostgresConnection:
         if pool is None:
             return
         try:
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(_CLOSE_S):
                 await pool.close()
-        except LOST:
+        except _LOST:
             pool.terminate()
 
     def abandon(self) -> None:
         """Nothing is to do: the sender's pool keeps this one, and does not use it."""
-
-
-def _renewal(step: Renewal) -> dict[str, Any]:
-    return {
-        "sid": step.session_id,
-        "call": step.call_id,
-        "lease": microseconds(step.lease_s),
-        "parents": [],
-    }
-
-
-WRITERS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "reserve": reservation_as_json,
-    "settle": settlement_as_json,
-    "renew": _renewal,
-    "snapshot": lambda sid: {"sid": sid, "parents": []},
-    "reset": lambda sid: {"sid": sid, "parents": []},
-    "sessions": lambda limit: {"limit": limit, "parents": []},
-    "ping": lambda _: {"parents": []},
-}
-
-
-def _as_json(op: Operation) -> dict[str, Any]:
-    return {"op": op.kind, **WRITERS[op.kind](op.step)}
-
-
-READERS: dict[str, Callable[[Any, Any], Any]] = {
-    "reserve": lambda step, answer: grant_from_json(answer, step.limits),
-    "settle": lambda _, answer: counters_from_json(answer["counters"]),
-    "renew": lambda _, answer: answer["renewed"] is True,
-    "snapshot": snapshot_from_json,
-    "reset": lambda _step, _answer: None,
-    "sessions": lambda _, answer: [snapshot_from_json(it["sid"], it) for it in answer or ()],
-    "ping": lambda _step, _answer: None,
-}

@@ -13,7 +13,7 @@ import contextlib
 import json
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha1
 from importlib.resources import files
 from typing import Any
@@ -39,23 +39,15 @@ from redis.exceptions import (
 from edictum.core.decide import describe
 from edictum.core.limits import SessionSnapshot
 from edictum.errors import BackendError
-from edictum.sessions._batching import Batch, Operation, Refused, Renewal, Unavailable
-from edictum.sessions._wire import (
-    counters_from_json,
-    dumps,
-    grant_from_json,
-    microseconds,
-    reservation_as_json,
-    settlement_as_json,
-    snapshot_from_json,
-)
+from edictum.sessions._batching import Batch, Operation, Refused, Unavailable
+from edictum.sessions._wire import compact_json, operation_as_json, read_answer, snapshot_from_json
 from edictum.sessions.memory import only_looks
 
 logger = logging.getLogger("edictum")
 
 SCRIPTS = ("reserve", "settle", "renew", "snapshot", "reset")
 # Whatever went wrong on the way or made no sense: the batch is sent again, over new connections.
-LOST = (Unavailable, RedisError, OSError, ValueError, KeyError, TypeError)
+_LOST = (Unavailable, RedisError, OSError, ValueError, KeyError, TypeError)
 # Replies that mean "not now" or "not here any more": the batch is sent again as well.
 NOT_NOW = (
     AskError,
@@ -82,7 +74,7 @@ NOT_NOW_WORDS = (
 LETTERS = ("a", "x", "s", "f", "c", "h")
 SCAN_COUNT = 500
 MAX_ROOTS = 10_000
-CLOSE_S = 1.0
+_CLOSE_S = 1.0
 NO_TLS = (
     "The server does not speak TLS on this port: write redis:// or valkey://, or use its TLS port."
 )
@@ -188,7 +180,7 @@ class RedisConnection:
             return await self._answer_all(batch.ops)
         except BaseException as exc:
             await self.close()  # unread replies must not be taken for others
-            if isinstance(exc, LOST):
+            if isinstance(exc, _LOST):
                 raise unavailable(exc) from exc
             raise
 
@@ -196,7 +188,7 @@ class RedisConnection:
         """Connect, and look whether the server, or every node of the cluster, may be used."""
         if self._client is None:
             self._client = self._store.client(Redis)
-        if isinstance(self._client, Redis):
+        if not isinstance(self._client, RedisCluster):
             info = await self._client.execute_command("INFO")
             if info.get("cluster_enabled"):
                 await self.close()
@@ -213,7 +205,7 @@ class RedisConnection:
         self._is_checked = False
         if self._client is not None:  # a cluster's client remembers the nodes, and may go on
             with contextlib.suppress(RedisError, OSError, TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
+                async with asyncio.timeout(_CLOSE_S):
                     await self._client.aclose()
 
     def abandon(self) -> None:
@@ -282,7 +274,10 @@ class RedisConnection:
     def _read(self, op: Operation, reply: Any) -> Any:
         if isinstance(reply, Exception):
             return BackendError(f"The session store {self._store.name} refused: {describe(reply)}")
-        return READERS[op.kind](op.step, reply)
+        if op.kind == "snapshot":
+            fields = dict(zip(reply[::2], reply[1::2], strict=True))
+            return read_answer(op, _counters_of(fields))
+        return read_answer(op, json.loads(reply))
 
     async def _link_children(self, ops: Sequence[Operation]) -> dict[str, str]:
         """Leave a note under each new child session that says where it is kept.
@@ -321,13 +316,13 @@ class RedisConnection:
         parents: tuple[str, ...] = getattr(op.step, "parents", ())
         root = parents[-1] if parents else store.roots.get(session_id, session_id)
         prefix = f"edictum:{{{tag_of(root)}}}:"
-        step = WRITERS[op.kind](op.step)
+        step = operation_as_json(op)
         step |= {"client": self._id, "number": op.number, "ttl": store.ttl_ms}
         keys = [f"{prefix}h:{sid}" for sid in (session_id, *parents)]
         script = (
             ("EVAL", store.scripts[op.kind]) if by_source else ("EVALSHA", store.digests[op.kind])
         )
-        return (*script, len(keys), *keys, dumps(step), prefix)
+        return (*script, len(keys), *keys, compact_json(step), prefix)
 
     async def _list(self, limit: int) -> list[SessionSnapshot]:
         found: dict[str, tuple[int, SessionSnapshot]] = {}  # a scan may give a key twice
@@ -341,7 +336,7 @@ class RedisConnection:
                 for key, fields in zip(keys, replies, strict=True):
                     if "root" not in _good(fields):
                         session_id = key.split("}:h:", 1)[1]
-                        snapshot = _read_snapshot(session_id, fields)
+                        snapshot = snapshot_from_json(session_id, _counters_of(fields))
                         found[session_id] = (int(fields.get("t", 0)), snapshot)
                 if int(cursor) == 0:
                     break
@@ -406,21 +401,8 @@ def _moved_to(reply: Any) -> str | None:
     return None
 
 
-def _renewal(step: Renewal) -> dict[str, Any]:
-    return {"sid": step.session_id, "call": step.call_id, "lease": microseconds(step.lease_s)}
-
-
-WRITERS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "reserve": reservation_as_json,
-    "settle": settlement_as_json,
-    "renew": _renewal,
-    "snapshot": lambda sid: {"sid": sid},
-    "reset": lambda sid: {"sid": sid},
-}
-
-
-def _read_snapshot(session_id: str, fields: Mapping[str, str]) -> SessionSnapshot:
-    """Read a session's hash, see ``common.lua``."""
+def _counters_of(fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return a session's hash, see ``common.lua``, as other stores answer a snapshot."""
     tallies: dict[str, list[int]] = {}
     amounts: dict[tuple[str, str], list[int]] = {}
     for field, value in fields.items():
@@ -431,17 +413,7 @@ def _read_snapshot(session_id: str, fields: Mapping[str, str]) -> SessionSnapsho
             length, _, both = rest.partition(":")
             cut = both.encode()[: int(length)].decode()
             amounts.setdefault((cut, both[len(cut) :]), [0, 0])["SR".index(letter)] = int(value)
-    answer = {
+    return {
         "tallies": [[scope, *counters] for scope, counters in tallies.items()],
         "amounts": [[scope, name, *entry] for (scope, name), entry in amounts.items()],
     }
-    return snapshot_from_json(session_id, answer)
-
-
-READERS: dict[str, Callable[[Any, Any], Any]] = {
-    "reserve": lambda step, raw: grant_from_json(json.loads(raw), step.limits),
-    "settle": lambda _, raw: counters_from_json(json.loads(raw)["counters"]),
-    "renew": lambda _, raw: json.loads(raw)["renewed"] is True,
-    "snapshot": lambda sid, raw: _read_snapshot(sid, dict(zip(raw[::2], raw[1::2], strict=True))),
-    "reset": lambda _step, _raw: None,
-}

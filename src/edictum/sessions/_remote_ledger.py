@@ -28,7 +28,7 @@ from edictum.sessions._batching import (
 DEFAULT_LEASE_S = 60.0
 
 
-class Request:
+class StoreRequest:
     """An operation for a store. Awaiting it sends it, unless it was sent before, and gives the
     answer, in any event loop.
     """
@@ -83,32 +83,32 @@ class RemoteLedger:
         self._finalizer = weakref.finalize(self, self._pool.stop)
 
     def reserve(self, reservation: Reservation) -> Awaitable[Grant]:
-        return Request(self._pool, Operation("reserve", reservation))
+        return StoreRequest(self._pool, Operation("reserve", reservation))
 
     def settle(self, settlement: Settlement) -> Awaitable[Counters]:
         """Send a settlement when called, not when awaited: a call must count even when its
         caller's event loop is going away.
         """
-        return Request(self._pool, Operation("settle", settlement), send_now=True)
+        return StoreRequest(self._pool, Operation("settle", settlement), send_now=True)
 
     def renew(self, session_id: str, call_id: str, lease_s: float) -> Awaitable[bool]:
-        return Request(self._pool, Operation("renew", Renewal(session_id, call_id, lease_s)))
+        return StoreRequest(self._pool, Operation("renew", Renewal(session_id, call_id, lease_s)))
 
     def snapshot(self, session_id: str) -> Awaitable[SessionSnapshot]:
-        return Request(self._pool, Operation("snapshot", session_id))
+        return StoreRequest(self._pool, Operation("snapshot", session_id))
 
     def reset(self, session_id: str) -> Awaitable[None]:
-        return Request(self._pool, Operation("reset", session_id))
+        return StoreRequest(self._pool, Operation("reset", session_id))
 
     def sessions(self, limit: int = 100) -> Awaitable[list[SessionSnapshot]]:
         """Return sessions with their counters, the most recently used first where the store keeps
         an order.
         """
-        return Request(self._pool, Operation("sessions", limit))
+        return StoreRequest(self._pool, Operation("sessions", limit))
 
     def ping(self) -> Awaitable[None]:
         """Return if the store can be used; raise what is wrong otherwise."""
-        return Request(self._pool, Operation("ping", None))
+        return StoreRequest(self._pool, Operation("ping", None))
 
     async def close(self) -> None:
         """Wait for settlements, for a bounded time, and disconnect."""

@@ -29,9 +29,9 @@ from edictum.sessions._wire import answer_as_text, lease_from_text, terms_as_tex
 from edictum.sessions.memory import Lease, MemoryLedger, SessionState, Tally, only_looks, parent_key
 
 APPLICATION_ID = 0x45_44_49_43  # "EDIC"
-SCHEMA_VERSION = 2  # 1 was never released
+_SCHEMA_VERSION = 2  # 1 was never released
 REMEMBER_ENDED_S = 3_600.0  # how long a repeated settlement is recognised
-SWEEP_EVERY_S = 30.0
+_SWEEP_EVERY_S = 30.0
 MAX_CACHED_SESSIONS = 1_000
 
 TABLES = ("session", "tally", "amount", "lease", "ended", "moment")
@@ -86,7 +86,7 @@ class SqliteConnection:
     def _execute(self, ops: Sequence[Operation]) -> list[Any]:
         with self._transaction() as db:
             now = self._store.clock()
-            if now - self._swept > SWEEP_EVERY_S:
+            if now - self._swept > _SWEEP_EVERY_S:
                 self._swept = now
                 sweep(db, now, self._store.ttl_s)
             return self._sessions.run(ops, now)
@@ -154,12 +154,12 @@ def set_up(db: sqlite3.Connection, name: str) -> None:
     is_empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
     if owner not in (0, APPLICATION_ID) or (owner == 0 and not is_empty):
         raise Refused(f"{name} belongs to another program. Give sessions a file of their own.")
-    if version > SCHEMA_VERSION:
+    if version > _SCHEMA_VERSION:
         raise Refused(
             f"{name} was written by a newer version of edictum (schema {version}). Upgrade this"
             " one."
         )
-    if 0 < version < SCHEMA_VERSION:
+    if 0 < version < _SCHEMA_VERSION:
         raise Refused(
             f"{name} was written by an unreleased version of edictum (schema {version}) and cannot"
             " be read. Delete the file, or give sessions another one."
@@ -168,7 +168,7 @@ def set_up(db: sqlite3.Connection, name: str) -> None:
         tables = (files("edictum.sessions") / "sql" / "sqlite" / "sessions.sql").read_text()
         db.executescript(
             f"BEGIN; {tables} PRAGMA application_id = {APPLICATION_ID};"
-            f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
+            f" PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT"
         )
 
 

@@ -1,4 +1,4 @@
-"""From a URL to a ledger."""
+"""Open the ledger that a URL names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTRY_POINTS = "edictum.ledgers"
 
 @record
 class Options:
-    """How a store is used. None for ``lease_s`` or ``wait_s``: the store's own default."""
+    """How a store is used. None for ``lease_s`` or ``wait_s`` means the store's own default."""
 
     lease_s: float | None = None
     ttl_s: float | None = None
@@ -36,7 +36,7 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     ttl_s: float | None = None,
     wait_s: float | None = None,
 ) -> Ledger:
-    """The ledger that a URL names.
+    """Return the ledger that a URL names.
 
     ``memory:``, ``sqlite:///file.db`` (four slashes for an absolute path), ``redis://``,
     ``rediss://``, ``valkey://``, ``valkeys://``, ``postgresql://``, and every scheme that an
@@ -48,15 +48,13 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     ``wait``. A store that does not answer now is tried again by the first call; one that answers
     and must not be used as it is set up is refused here.
     """
-    from importlib.metadata import (
-        entry_points,
-    )  # here, because it is slow to import and few need it
-
     scheme = url.partition(":")[0].lower()
     plain, options = _options(url, Options(lease_s, ttl_s, wait_s))
     make = SCHEMES.get(scheme)
     if make is not None:
         return make(plain, options)
+    from importlib.metadata import entry_points  # slow to import
+
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
         return cast(
             "Ledger",
@@ -73,7 +71,7 @@ QUERY = {"lease": "lease_s", "ttl": "ttl_s", "wait": "wait_s"}
 
 
 def _options(url: str, given: Options) -> tuple[str, Options]:
-    """The URL without our own query options, and those options; a keyword beats the URL."""
+    """Split our own query options from a URL; a keyword argument beats the URL."""
     from urllib.parse import parse_qsl, urlencode
 
     bare, _, query = url.partition("?")
@@ -119,7 +117,7 @@ def _sqlite(url: str, options: Options) -> Ledger:
     path = url.removeprefix("sqlite:///")
     if not path or path == url:
         raise EdictumConfigError(
-            f"{url!r} names no file.",
+            f"{url!r} does not name a file.",
             hint="Write sqlite:///sessions.db, or sqlite:////var/lib/app/sessions.db.",
         )
     return _with_store(SqliteStore(path, ttl_s=options.ttl_s), options)
@@ -179,9 +177,7 @@ SCHEMES: dict[str, Callable[[str, Options], Ledger]] = {
 
 
 def as_ledger(backend: Any) -> Ledger:
-    """A ledger from whatever a guard was given: nothing, a URL, a ledger, or an older four-verb
-    storage.
-    """
+    """Return a ledger for what a guard was given: None, a URL, a ledger, or a StorageBackend."""
     if backend is None:
         return MemoryLedger()
     if isinstance(backend, str):

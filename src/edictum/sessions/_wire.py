@@ -1,5 +1,4 @@
-"""What a ledger's operations look like as JSON, for stores that do the counting themselves and for
-leases at rest.
+"""Operations, answers and leases as JSON: for stores that count by themselves, and for SQLite.
 
 Times are whole microseconds and amounts whole millionths, so that no store and no language rounds
 them.
@@ -8,7 +7,7 @@ them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from edictum.core.limits import (
@@ -25,6 +24,7 @@ from edictum.core.limits import (
     Settlement,
     windows_of,
 )
+from edictum.sessions._batching import Operation, OperationKind
 
 MAX_CACHED = 1_000
 _limits_cache: dict[int, tuple[tuple[Limit, ...], dict[str, Any]]] = {}
@@ -32,27 +32,23 @@ _terms_cache: dict[tuple[Any, ...], tuple[tuple[Limit, ...], str]] = {}
 
 
 def microseconds(seconds: float | None) -> int:
-    """0 stands for no lease and no window."""
+    """Return whole microseconds, 0 for no lease and no window."""
     return 0 if seconds is None else max(1, round(seconds * MILLION))
 
 
-def amounts_as_text(amounts: Mapping[str, int]) -> dict[str, str]:
+def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-def dumps(value: Any) -> str:
-    """Compact JSON. Text that is not valid Unicode is refused here, where it hurts one call
-    only.
-    """
+def compact_json(value: Any) -> str:
+    """Return JSON without spaces; raise for text that is not valid Unicode."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     text.encode()
     return text
 
 
-def limits_as_json(limits: tuple[Limit, ...]) -> dict[str, Any]:
-    """A plan's limits and windows. A plan keeps one tuple for its life, so the answer is remembered
-    by identity.
-    """
+def _limits(limits: tuple[Limit, ...]) -> dict[str, Any]:
+    """Return a plan's limits and windows, remembered by the identity of the plan's tuple."""
     known = _limits_cache.get(id(limits))
     if known is not None and known[0] is limits:
         return known[1]
@@ -79,40 +75,38 @@ def limits_as_json(limits: tuple[Limit, ...]) -> dict[str, Any]:
     return made
 
 
-def reservation_as_json(step: Reservation) -> dict[str, Any]:
+def _reservation(step: Reservation) -> dict[str, Any]:
     return {
         "sid": step.session_id,
         "call": step.call_id,
         "parents": step.parents,
         "scopes": step.scopes,
-        **limits_as_json(step.limits),
+        **_limits(step.limits),
         "attempt": step.count_attempt,
         "hold": step.hold,
         "enforce": step.enforce,
         "lease": microseconds(step.lease_s),
         "counts": step.expiry_counts,
-        "amounts": amounts_as_text(step.amounts),
+        "amounts": _amounts(step.amounts),
         "per_tool": step.per_tool,
     }
 
 
-def settlement_as_json(step: Settlement) -> dict[str, Any]:
+def _settlement(step: Settlement) -> dict[str, Any]:
     return {
         "sid": step.session_id,
         "call": step.call_id,
         "parents": step.parents,
         "scopes": step.scopes,
-        "windows": limits_as_json(step.limits)["windows"],
+        "windows": _limits(step.limits)["windows"],
         "result": step.result,
-        "amounts": amounts_as_text(step.amounts),
+        "amounts": _amounts(step.amounts),
     }
 
 
-def grant_from_json(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant:
-    """``breaches`` are [number of the limit, used, in flight], ``tallies`` are [scope, six counters
-    ...], if they were asked for.
-
-    Numbers may come as text from languages without 64-bit integers.
+def _grant(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant:
+    """Read ``breaches``, [number of the limit, used, in flight], and ``tallies``, [scope, six
+    counters ...]. Numbers may come as text from languages without 64-bit integers.
     """
     breaches = tuple(
         Breach(limits[int(index)], int(used), int(held))
@@ -121,30 +115,61 @@ def grant_from_json(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant
     per_tool = _tallies(answer["tallies"]) if "tallies" in answer else None
     if per_tool is not None:
         per_tool.pop(WHOLE_SESSION, None)
-    return Grant(
-        answer["granted"] is True, counters_from_json(answer["counters"]), breaches, per_tool
-    )
+    return Grant(answer["granted"] is True, _counters(answer["counters"]), breaches, per_tool)
 
 
 def _tallies(rows: Any) -> dict[str, Counters]:
-    return {scope: counters_from_json(values) for scope, *values in rows or ()}
+    return {scope: _counters(values) for scope, *values in rows or ()}
 
 
-def counters_from_json(values: Sequence[Any]) -> Counters:
-    """attempts, executions, successes, failures, consecutive failures, in flight."""
+def _counters(values: Sequence[Any]) -> Counters:
+    """Read attempts, executions, successes, failures, consecutive failures, in flight."""
     if len(values) != 6:
         raise ValueError(f"{len(values)} counters instead of 6")
     return Counters(*(int(value) for value in values))
 
 
 def snapshot_from_json(session_id: str, answer: Mapping[str, Any]) -> SessionSnapshot:
-    """``tallies`` are [scope, six counters ...], ``amounts`` are [scope, name, spent, reserved]."""
+    """Read ``tallies``, [scope, counters ...], and ``amounts``, [scope, name, spent, reserved]."""
     tallies = _tallies(answer.get("tallies"))
     amounts: dict[str, dict[str, Amount]] = {}
     for scope, name, spent, reserved in answer.get("amounts") or ():
         amounts.setdefault(scope, {})[name] = Amount(int(spent) / MILLION, int(reserved) / MILLION)
     totals = tallies.pop(WHOLE_SESSION, Counters())
     return SessionSnapshot(session_id, totals, tallies, amounts)
+
+
+_WRITERS: dict[OperationKind, Callable[[Any], dict[str, Any]]] = {
+    "reserve": _reservation,
+    "settle": _settlement,
+    "renew": lambda it: {
+        "sid": it.session_id,
+        "call": it.call_id,
+        "lease": microseconds(it.lease_s),
+        "parents": [],
+    },
+    "snapshot": lambda sid: {"sid": sid, "parents": []},
+    "reset": lambda sid: {"sid": sid, "parents": []},
+    "sessions": lambda limit: {"limit": limit, "parents": []},
+    "ping": lambda _: {"parents": []},
+}
+_READERS: dict[OperationKind, Callable[[Any, Any], Any]] = {
+    "reserve": lambda step, answer: _grant(answer, step.limits),
+    "settle": lambda _, answer: _counters(answer["counters"]),
+    "renew": lambda _, answer: answer["renewed"] is True,
+    "snapshot": snapshot_from_json,
+    "reset": lambda _step, _answer: None,
+    "sessions": lambda _, answer: [snapshot_from_json(it["sid"], it) for it in answer or ()],
+    "ping": lambda _step, _answer: None,
+}
+
+
+def operation_as_json(op: Operation) -> dict[str, Any]:
+    return _WRITERS[op.kind](op.step)
+
+
+def read_answer(op: Operation, answer: Any) -> Any:
+    return _READERS[op.kind](op.step, answer)
 
 
 # --- Leases at rest, for the ledger that counts in Python -----------------------------------------
@@ -179,7 +204,7 @@ def terms_as_text(step: Reservation | Settlement) -> str:
     if known is not None and known[0] is step.limits and not step.amounts:
         return known[1]
     windows = [_limit_row(limit) for limit in step.limits if limit.window_s is not None]
-    text = dumps([step.parents, step.scopes, windows, key[3], dict(step.amounts)])
+    text = compact_json([step.parents, step.scopes, windows, key[3], dict(step.amounts)])
     if not step.amounts:
         if len(_terms_cache) >= MAX_CACHED:
             _terms_cache.clear()
@@ -198,8 +223,10 @@ def answer_as_text(grant: Grant | None) -> str:
     if not grant.breaches and grant.per_tool is None:
         return f"[{counters},[],null]"
     full = [[_limit_row(it.limit), it.used, it.in_flight] for it in grant.breaches]
-    per_tool = grant.per_tool and {tool: _row(it) for tool, it in grant.per_tool.items()}
-    return f"[{counters},{dumps(full)},{dumps(per_tool)}]"
+    tools = None
+    if grant.per_tool is not None:
+        tools = {tool: _row(it) for tool, it in grant.per_tool.items()}
+    return f"[{counters},{compact_json(full)},{compact_json(tools)}]"
 
 
 def _row(c: Counters) -> list[int]:
