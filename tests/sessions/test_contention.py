@@ -31,12 +31,9 @@ ATTEMPTS = PROCESSES * (COROUTINES * EACH + THREADS * EACH_THREAD)
 LIMIT = 500
 
 
-@pytest.fixture(params=["sqlite", "valkey", "postgres"])
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/sessions.db?wait=20"
-    url = request.getfixturevalue(f"{request.param}_url")
-    return f"{url}?wait=20"
+@pytest.fixture
+def backend(shared_url: str) -> str:
+    return f"{shared_url}?wait=20"
 
 
 @dataclass

@@ -6,10 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +16,7 @@ import redis
 from loops import Loop, OnLoop
 from proxy import Proxy
 from servers import NoServer, Valkey
+from store_helpers import READ, SCOPES, run_python, unique
 
 from edictum import Edictum, OperationLimits, ToolDenied, ToolExecutionResult
 from edictum.core.limits import Reservation, Settlement
@@ -31,9 +28,6 @@ from edictum.sessions._redis import RedisStore
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing import LedgerConformance
 
-SCOPES = ("", "work")
-READ = {"work": {"side_effect": "read"}}
-
 
 class TestValkeyFromALoop(LedgerConformance):
     @pytest.fixture(autouse=True)
@@ -44,10 +38,6 @@ class TestValkeyFromALoop(LedgerConformance):
         with redis.Redis.from_url(self.url) as client:
             client.flushdb()
         return OnLoop(RemoteLedger(RedisStore(self.url)))
-
-
-def unique(name: str) -> str:
-    return f"{name} {time.time_ns()}"
 
 
 @pytest.fixture
@@ -97,14 +87,6 @@ def connections_become(url: str, number: int) -> bool:
                 return True
             time.sleep(0.01)
     return False
-
-
-def run_python(code: str, *arguments: str) -> Any:
-    """Run code in a process of its own; what it prints, as JSON."""
-    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 # --- Who uses which -------------------------------------------------------------------------------
