@@ -169,6 +169,17 @@ def test_every_node_is_looked_at(cluster: ValkeyCluster) -> None:
         cluster.command(cluster.nodes[2], "CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 
+def test_a_user_with_the_rights_that_the_guide_names(cluster: ValkeyCluster) -> None:
+    rights = "~edictum:* +@read +@write +@scripting +info +time +select +cluster|slots +command"
+    for node in cluster.nodes:
+        cluster.command(node, "ACL", "SETUSER", "ledger", "on", ">key", *rights.split())
+    ledger: Any = open_ledger(cluster.url.replace("redis://", "redis://ledger:key@"))
+    book, session = Book(ledger), session_in(0, 16383)
+    assert book.run("a", sid=session)
+    assert session in [it.session_id for it in book.sessions(10_000)]
+    PORTAL.run(ledger.close())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("wrap", [lambda ledger: ledger, OnLoop], ids=["thread", "loop"])
 def test_a_replica_that_takes_over_is_found_though_the_node_in_the_url_is_gone(wrap: Any) -> None:

@@ -237,6 +237,8 @@ class BatchSender:
             return
         self._task = None
         if task.cancelled() or task.exception() is not None:
+            if not task.cancelled():
+                logger.error("Sending to a session store failed.", exc_info=task.exception())
             self._leave_behind(())
             with self._lock:
                 self._is_awake = bool(self._inbox)
