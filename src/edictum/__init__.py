@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     )
     from edictum.registry import BashClassifier, ToolRegistry, create_envelope
     from edictum.runtime.ticket import Ticket
+    from edictum.sessions._four_verb_ledger import MemoryBackend, StorageBackend
     from edictum.sessions.session import Session
-    from edictum.sessions.storage import MemoryBackend, StorageBackend
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "edictum.approval": (
@@ -148,7 +148,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "edictum.registry": ("BashClassifier", "ToolRegistry", "create_envelope"),
     "edictum.runtime.ticket": ("Ticket",),
     "edictum.sessions.session": ("Session",),
-    "edictum.sessions.storage": ("MemoryBackend", "StorageBackend"),
+    "edictum.sessions._four_verb_ledger": ("MemoryBackend", "StorageBackend"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

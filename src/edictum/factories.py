@@ -20,8 +20,8 @@ from edictum.core.limits import OperationLimits
 from edictum.core.policy import Policy, ToolEntry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import EdictumConfigError
+from edictum.sessions._urls import open as open_ledger
 from edictum.sessions.ledger import Ledger
-from edictum.sessions.opening import open as open_ledger
 
 if TYPE_CHECKING:
     from edictum.contracts.bundle import Bundle

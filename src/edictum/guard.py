@@ -85,10 +85,10 @@ from edictum.runtime.drive import (
 from edictum.runtime.handlers import EffectHandlers
 from edictum.runtime.ticket import Ticket
 from edictum.runtime.wiring import Wiring
+from edictum.sessions._four_verb_ledger import StorageBackend
+from edictum.sessions._urls import as_ledger
 from edictum.sessions.ledger import Ledger
-from edictum.sessions.opening import as_ledger
 from edictum.sessions.session import Session
-from edictum.sessions.storage import StorageBackend
 from edictum.success import SuccessCheck, error_key
 from edictum.watching import Watch
 

@@ -6,10 +6,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from proxy import Proxy
 from servers import NoServer, Postgres, Valkey
+
+from edictum.execution.portal import PORTAL
+from edictum.sessions import open as open_ledger
 
 ENVIRONMENT = {"valkey": "EDICTUM_TEST_REDIS_URL", "postgres": "EDICTUM_TEST_POSTGRES_URL"}
 
@@ -60,3 +66,46 @@ def postgres_url(
     postgres_server: tuple[str, str], record_property: Callable[[str, object], None]
 ) -> str:
     return _url(postgres_server, record_property)
+
+
+@pytest.fixture(params=["memory", "sqlite", "valkey", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "memory":
+        return "memory:"
+    return (
+        f"sqlite:///{tmp_path}/s.db"
+        if request.param == "sqlite"
+        else request.getfixturevalue(f"{request.param}_url")
+    )
+
+
+@pytest.fixture(params=["sqlite", "valkey", "postgres"])
+def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return (
+        f"sqlite:///{tmp_path}/s.db"
+        if request.param == "sqlite"
+        else request.getfixturevalue(f"{request.param}_url")
+    )
+
+
+@pytest.fixture(params=["valkey", "postgres"])
+def proxied(request: pytest.FixtureRequest) -> Iterator[tuple[Proxy, str]]:
+    url = request.getfixturevalue(f"{request.param}_url")
+    port = urlsplit(url).port
+    proxy = Proxy(port or 0)
+    yield proxy, url.replace(f":{port}", f":{proxy.port}")
+    proxy.close()
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[str], Any]]:
+    made: list[Any] = []
+
+    def make(url: str, **options: Any) -> Any:
+        made.append(open_ledger(url, **options))
+        return made[-1]
+
+    yield make
+    for ledger in made:
+        if hasattr(ledger, "close"):
+            PORTAL.run(ledger.close())

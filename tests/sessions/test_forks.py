@@ -20,8 +20,8 @@ from edictum.core.limits import Reservation
 from edictum.execution import forks
 from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryBackend, MemoryLedger, StorageLedger
-from edictum.sessions.sqlite import SqliteStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._sqlite import SqliteStore
+from edictum.sessions._remote_ledger import RemoteLedger
 
 class Gate:
     '''Somebody waits in there, who is let out when it is opened, or when a fork waits for him.'''
@@ -75,7 +75,7 @@ def test_a_fork_waits_until_what_is_being_counted_is_counted(kind: str, tmp_path
         """
         gate = Gate(until_fork=True)
         memory = sys.argv[1] == "memory"
-        ledger = MemoryLedger(clock=gate.clock) if memory else StoreLedger(SqliteStore(sys.argv[2], clock=gate.clock))
+        ledger = MemoryLedger(clock=gate.clock) if memory else RemoteLedger(SqliteStore(sys.argv[2], clock=gate.clock))
         first = reserve(ledger, "first")
         gate.armed = True
         busy = threading.Thread(target=reserve, args=(ledger, "busy"))
@@ -185,7 +185,7 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_dies_with_it(tmp_path: 
         import fcntl
         path = sys.argv[1]
         store = SqliteStore(path)
-        ledger = StoreLedger(store)
+        ledger = RemoteLedger(store)
         reserve(ledger, "first")
         reader, writer = os.pipe()
         parent = os.fork()
@@ -198,7 +198,7 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_dies_with_it(tmp_path: 
                 os.write(ready, b"!")
                 signal.pause()
             os.read(waits, 1)
-            fcntl.flock(store._lock_fd, fcntl.LOCK_EX)
+            fcntl.flock(ledger._pool._thread.connection._lock_fd, fcntl.LOCK_EX)
             os.write(writer, str(child).encode())
             os.kill(os.getpid(), signal.SIGKILL)
         os.waitpid(parent, 0)

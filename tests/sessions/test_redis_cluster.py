@@ -20,8 +20,8 @@ from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
-from edictum.sessions.redis import RedisStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._redis import RedisStore
+from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing import LedgerConformance
 from edictum.testing.ledger import Book
 
@@ -56,7 +56,7 @@ class OnCluster(LedgerConformance):
     def make_ledger(self) -> Any:
         for node in self.cluster.nodes:
             self.cluster.command(node, "FLUSHALL")
-        return StoreLedger(RedisStore(self.cluster.url))
+        return RemoteLedger(RedisStore(self.cluster.url))
 
 
 class TestClusterForThreads(OnCluster):
@@ -167,6 +167,17 @@ def test_every_node_is_looked_at(cluster: ValkeyCluster) -> None:
             open_ledger(cluster.url)
     finally:
         cluster.command(cluster.nodes[2], "CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+def test_a_user_with_the_rights_that_the_guide_names(cluster: ValkeyCluster) -> None:
+    rights = "~edictum:* +@read +@write +@scripting +info +time +select +cluster|slots +command"
+    for node in cluster.nodes:
+        cluster.command(node, "ACL", "SETUSER", "ledger", "on", ">key", *rights.split())
+    ledger: Any = open_ledger(cluster.url.replace("redis://", "redis://ledger:key@"))
+    book, session = Book(ledger), session_in(0, 16383)
+    assert book.run("a", sid=session)
+    assert session in [it.session_id for it in book.sessions(10_000)]
+    PORTAL.run(ledger.close())
 
 
 @pytest.mark.slow

@@ -4,24 +4,19 @@ success, those inside the window.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import asyncpg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edictum.core.limits import Limit, Metric, windows_of
 from edictum.sessions import MemoryLedger
-from edictum.sessions.postgres import PostgresStore
-from edictum.sessions.sqlite import SqliteStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._remote_ledger import RemoteLedger
+from edictum.sessions._sqlite import SqliteStore
 from edictum.testing.ledger import Book, windowed
 
 MAXIMA = st.integers(1, 4)
@@ -47,7 +42,7 @@ def memory(clock: Callable[[], float], _: Path) -> Any:
 
 
 def sqlite(clock: Callable[[], float], directory: Path) -> Any:
-    return StoreLedger(SqliteStore(directory / "s.db", clock=clock))
+    return RemoteLedger(SqliteStore(directory / "s.db", clock=clock))
 
 
 @pytest.mark.parametrize(("make", "examples"), [(memory, 300), (sqlite, 25)])
@@ -91,27 +86,3 @@ def test_a_breaker_looks_at_the_moments_of_failures() -> None:
         for limits in ((breaker,), (breaker, failures))
     ]
     assert kept == [[("", "failures", 4, 60.0)], [("", "failures", 10, 60.0)]]
-
-
-def test_a_database_of_the_version_before_learns_it(postgres_url: str) -> None:
-    """Its tables and counts stay; the function that judges is replaced."""
-    schema = f"before_breaker_{time.time_ns()}"
-    asyncio.run(set_up_version_2(postgres_url, schema))
-    book = Book(StoreLedger(PostgresStore(f"{postgres_url}?schema={schema}")))
-    bounds = (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000.0),)
-    assert [book.run(str(number), "failure", bounds) for number in range(2)] == [True, False]
-    assert book.totals("old") == (7, 0, 0, 0, 0, 0)
-    book._now(book.ledger.close())
-
-
-async def set_up_version_2(url: str, schema: str) -> None:
-    db = await asyncpg.connect(url)
-    await db.execute(
-        f"CREATE SCHEMA {schema}; SET search_path = {schema}; CREATE TABLE schema_version (version"
-        " int NOT NULL)"
-    )
-    for name in ("001_tables.sql", "002_functions.sql"):
-        await db.execute((files("edictum.sessions") / "sql" / "postgres" / name).read_text())
-    await db.execute("INSERT INTO schema_version VALUES (2)")
-    await db.execute("INSERT INTO tally (sid, scope, attempts) VALUES ('old', '', 7)")
-    await db.close()

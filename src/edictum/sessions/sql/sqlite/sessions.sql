@@ -18,9 +18,10 @@ CREATE TABLE amount (
   PRIMARY KEY (sid, scope, name)
 ) WITHOUT ROWID;
 
+-- terms: what the call holds, see _wire.py; answer: what its reservation was answered, for a repetition.
 CREATE TABLE lease (
   sid TEXT NOT NULL, call TEXT NOT NULL,
-  started REAL NOT NULL, expires REAL, terms TEXT NOT NULL,
+  started REAL NOT NULL, expires REAL, terms TEXT NOT NULL, answer TEXT NOT NULL,
   PRIMARY KEY (sid, call)
 ) WITHOUT ROWID;
 

@@ -1,8 +1,8 @@
 """StorageBackend, the older port with four verbs, and the ledger that makes one exact.
 
-A storage can only add to a number and tell the new value. That is enough: a slot is taken by adding
-one and comparing; who went over the limit takes its one back. An overshoot lasts a moment, so a
-call that was refused while others were giving back looks again before it believes it.
+A storage can only add to a number and return the new value. That is enough: a call takes a slot by
+adding one and comparing, and subtracts it again when it went over the limit. The overshoot lasts a
+moment, so a call that was refused looks again before it believes it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterable
+from itertools import product
 from typing import Protocol
 
 from edictum.core.decide import describe
@@ -81,7 +82,7 @@ def is_storage(backend: object) -> bool:
 
 # The keys of the older library, so that existing stores keep their counts. A slot that is held is
 # counted at once.
-COUNTED = {
+COUNTER_NAMES = {
     Metric.ATTEMPTS: "attempts",
     Metric.EXECUTIONS: "execs",
     Metric.SUCCESSES: "succ",
@@ -94,21 +95,21 @@ Found = dict[tuple[str, Metric], int]  # how many there were of each, per scope
 
 def _key(session_id: str, scope: str, metric: Metric) -> str:
     if scope == WHOLE_SESSION:
-        return f"s:{session_id}:{COUNTED[metric]}"
+        return f"s:{session_id}:{COUNTER_NAMES[metric]}"
     if metric is Metric.EXECUTIONS:
         return f"s:{session_id}:tool:{scope}"
-    return f"s:{session_id}:tool:{scope}:{COUNTED[metric]}"
+    return f"s:{session_id}:tool:{scope}:{COUNTER_NAMES[metric]}"
 
 
 def _check_possible(reservation: Reservation) -> None:
-    """Refuse what four verbs cannot do exactly, before anything is counted."""
+    """Raise for what four verbs cannot do exactly, before anything is counted."""
     asked = {
         "limits with a window": any(limit.window_s is not None for limit in reservation.limits),
         "budgets": any(limit.amount is not None for limit in reservation.limits),
         "parent sessions": bool(reservation.parents),
     }
-    for what, needed in asked.items():
-        if needed:
+    for what, is_needed in asked.items():
+        if is_needed:
             raise EdictumConfigError(
                 f"A StorageBackend cannot keep {what}.",
                 hint="Use a ledger: memory, sqlite, redis or postgresql.",
@@ -128,9 +129,8 @@ class StorageLedger:
         self._lock = threading.Lock()
         protect(self)
         self._held: dict[tuple[str, str], Grant] = {}
-        self._forgotten: set[tuple[str, str]] = (
-            set()
-        )  # calls in flight whose session was reset: what they held is gone
+        # Calls in flight whose session was reset: what they held is gone.
+        self._forgotten: set[tuple[str, str]] = set()
         self._tools: dict[str, set[str]] = {}
 
     async def reserve(self, reservation: Reservation) -> Grant:
@@ -154,24 +154,17 @@ class StorageLedger:
 
     async def _count_attempt(self, reservation: Reservation) -> int:
         key = _key(reservation.session_id, WHOLE_SESSION, Metric.ATTEMPTS)
-        return (
-            int(await self._storage.increment(key))
-            if reservation.count_attempt
-            else await self._number(key)
-        )
+        if reservation.count_attempt:
+            return int(await self._storage.increment(key))
+        return await self._number(key)
 
     async def _try(self, reservation: Reservation, attempts: int) -> Grant:
-        """Take every slot, compare, and give all back if one was too many; who only looks takes
-        none.
-        """
+        """Take every slot, compare, and give all back if one was too many; a look takes none."""
         values: Found = {}
         try:
-            for scope, metric in (
-                (scope, metric) for scope in reservation.scopes for metric in SLOTS
-            ):
-                values[scope, metric] = await self._take(
-                    reservation, _key(reservation.session_id, scope, metric)
-                )
+            for scope, metric in product(reservation.scopes, SLOTS):
+                key = _key(reservation.session_id, scope, metric)
+                values[scope, metric] = await self._take(reservation, key)
             grant = await self._compare(reservation, values, attempts)
         except (Exception, asyncio.CancelledError):
             if reservation.hold:
@@ -182,17 +175,13 @@ class StorageLedger:
         return grant
 
     async def _take(self, reservation: Reservation, key: str) -> int:
-        """How many there were before this call."""
-        return (
-            int(await self._storage.increment(key)) - 1
-            if reservation.hold
-            else await self._number(key)
-        )
+        """Take a slot, unless this is a look; return how many were taken before."""
+        if reservation.hold:
+            return int(await self._storage.increment(key)) - 1
+        return await self._number(key)
 
     async def _give_back(self, session_id: str, taken: Iterable[tuple[str, Metric]]) -> None:
-        """The storage failed in between: what it is known to have added is taken back, each for
-        itself, as it may fail again.
-        """
+        """Subtract what a storage that failed has added, one by one, as it may fail again."""
         for scope, metric in taken:
             try:
                 await self._add(session_id, (scope,), (metric,), -1)
@@ -222,13 +211,10 @@ class StorageLedger:
     async def _found(
         self, session_id: str, scope: str, values: Found, attempts: int, own: int
     ) -> Counters:
-        """The counters of a scope as the call has found them when it took its slots, and its
-        own.
-        """
+        """Return a scope's counters as they were when the call took its slots, with the call."""
         executions, successes, failures = (values[(scope, metric)] for metric in SLOTS)
-        others = max(
-            0, successes + failures - executions
-        )  # each call in flight was added to all three
+        # each call in flight was added to all three
+        others = max(0, successes + failures - executions)
         row = await self._number(_key(session_id, scope, Metric.CONSECUTIVE_FAILURES))
         return Counters(
             attempts, executions - others, successes - others, failures - others, row, others + own
@@ -237,11 +223,9 @@ class StorageLedger:
     async def _per_tool(
         self, reservation: Reservation, values: Found, own: int
     ) -> dict[str, Counters]:
-        """Of the call's own tool as it was when it took its slot; of others as they are now."""
-        sid, own_scopes = (
-            reservation.session_id,
-            [scope for scope in reservation.scopes if scope != WHOLE_SESSION],
-        )
+        """Return counters of the call's tool when it took its slot; of others as they are now."""
+        sid = reservation.session_id
+        own_scopes = [scope for scope in reservation.scopes if scope != WHOLE_SESSION]
         others = sorted(self._tools.get(sid, set()).difference(own_scopes, {WHOLE_SESSION}))
         found = {tool: await self._counters(sid, tool) for tool in others}
         return found | {
@@ -252,11 +236,10 @@ class StorageLedger:
         self, reservation: Reservation, limit: Limit, values: Found, attempts: int
     ) -> Breach | None:
         if limit.metric is Metric.ATTEMPTS:
-            full = (
-                attempts > limit.maximum
-                if reservation.count_attempt
-                else not reservation.hold and attempts >= limit.maximum
-            )
+            if reservation.count_attempt:
+                full = attempts > limit.maximum
+            else:
+                full = not reservation.hold and attempts >= limit.maximum
             return Breach(limit, attempts, 0) if full else None
         if limit.metric in RESERVED:
             used = values[(limit.scope, limit.metric)]
@@ -265,19 +248,10 @@ class StorageLedger:
         return Breach(limit, used, 0) if used >= limit.maximum else None
 
     async def _still_full(self, reservation: Reservation, grant: Grant) -> bool:
-        """After giving back: is an enforced limit really full, or was it another call's moment of
-        overshoot?
-        """
-        for breach in grant.breaches:
-            limit = breach.limit
-            if not limit.enforce:
-                continue
-            if limit.metric not in RESERVED:
-                return True
-            if (
-                await self._number(_key(reservation.session_id, limit.scope, limit.metric))
-                >= limit.maximum
-            ):
+        """Return whether an enforced limit is full, and not only by another call's overshoot."""
+        for limit in (breach.limit for breach in grant.breaches if breach.limit.enforce):
+            key = _key(reservation.session_id, limit.scope, limit.metric)
+            if limit.metric not in RESERVED or await self._number(key) >= limit.maximum:
                 return True
         return False
 
@@ -315,7 +289,7 @@ class StorageLedger:
         return (session_id, call_id) in self._held
 
     async def snapshot(self, session_id: str) -> SessionSnapshot:
-        """The session's counters; tools are those this process has seen."""
+        """Return the session's counters; tools are those this process has seen."""
         tools = sorted(self._tools.get(session_id, set()) - {WHOLE_SESSION})
         per_tool = {tool: await self._counters(session_id, tool) for tool in tools}
         return SessionSnapshot(
@@ -323,7 +297,9 @@ class StorageLedger:
         )
 
     async def _counters(self, session_id: str, scope: str) -> Counters:
-        values = {metric: await self._number(_key(session_id, scope, metric)) for metric in COUNTED}
+        values = {
+            metric: await self._number(_key(session_id, scope, metric)) for metric in COUNTER_NAMES
+        }
         # Each held call was added to executions, successes and failures at once; a finished one to
         # two of the three.
         in_flight = max(
@@ -349,5 +325,5 @@ class StorageLedger:
             for call in running:
                 del self._held[call]
         for scope in scopes:
-            for metric in COUNTED:
+            for metric in COUNTER_NAMES:
                 await self._storage.delete(_key(session_id, scope, metric))

@@ -1,4 +1,4 @@
-"""From a URL to a ledger."""
+"""Open the ledger that a URL names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, cast
 from edictum.core._records import record
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
+from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.memory import MemoryLedger
-from edictum.sessions.storage import StorageBackend, StorageLedger, is_storage
 
 logger = logging.getLogger("edictum")
 
@@ -21,7 +21,7 @@ ENTRY_POINTS = "edictum.ledgers"
 
 @record
 class Options:
-    """How a store is used. None for ``lease_s`` or ``wait_s``: the store's own default."""
+    """How a store is used. None for ``lease_s`` or ``wait_s`` means the store's own default."""
 
     lease_s: float | None = None
     ttl_s: float | None = None
@@ -36,7 +36,7 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     ttl_s: float | None = None,
     wait_s: float | None = None,
 ) -> Ledger:
-    """The ledger that a URL names.
+    """Return the ledger that a URL names.
 
     ``memory:``, ``sqlite:///file.db`` (four slashes for an absolute path), ``redis://``,
     ``rediss://``, ``valkey://``, ``valkeys://``, ``postgresql://``, and every scheme that an
@@ -48,15 +48,13 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     ``wait``. A store that does not answer now is tried again by the first call; one that answers
     and must not be used as it is set up is refused here.
     """
-    from importlib.metadata import (
-        entry_points,
-    )  # here, because it is slow to import and few need it
-
     scheme = url.partition(":")[0].lower()
     plain, options = _options(url, Options(lease_s, ttl_s, wait_s))
     make = SCHEMES.get(scheme)
     if make is not None:
         return make(plain, options)
+    from importlib.metadata import entry_points  # slow to import
+
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
         return cast(
             "Ledger",
@@ -73,7 +71,7 @@ QUERY = {"lease": "lease_s", "ttl": "ttl_s", "wait": "wait_s"}
 
 
 def _options(url: str, given: Options) -> tuple[str, Options]:
-    """The URL without our own query options, and those options; a keyword beats the URL."""
+    """Split our own query options from a URL; a keyword argument beats the URL."""
     from urllib.parse import parse_qsl, urlencode
 
     bare, _, query = url.partition("?")
@@ -110,7 +108,7 @@ def _memory(url: str, options: Options) -> Ledger:
 
 def _sqlite(url: str, options: Options) -> Ledger:
     try:
-        from edictum.sessions.sqlite import SqliteStore
+        from edictum.sessions._sqlite import SqliteStore
     except ImportError as exc:
         raise EdictumConfigError(
             "The SQLite session store needs a POSIX system with sqlite3.",
@@ -119,7 +117,7 @@ def _sqlite(url: str, options: Options) -> Ledger:
     path = url.removeprefix("sqlite:///")
     if not path or path == url:
         raise EdictumConfigError(
-            f"{url!r} names no file.",
+            f"{url!r} does not name a file.",
             hint="Write sqlite:///sessions.db, or sqlite:////var/lib/app/sessions.db.",
         )
     return _with_store(SqliteStore(path, ttl_s=options.ttl_s), options)
@@ -127,23 +125,20 @@ def _sqlite(url: str, options: Options) -> Ledger:
 
 def _redis(url: str, options: Options) -> Ledger:
     try:
-        from edictum.sessions.redis import RedisStore
+        from edictum.sessions._redis import RedisStore
     except ImportError as exc:
         raise _not_installed("redis") from exc
     return _with_store(
-        RedisStore(
-            url, ttl_s=options.ttl_s, wait_s=options.wait_s, allow_eviction=options.allow_eviction
-        ),
-        options,
+        RedisStore(url, ttl_s=options.ttl_s, allow_eviction=options.allow_eviction), options
     )
 
 
 def _postgres(url: str, options: Options) -> Ledger:
     try:
-        from edictum.sessions.postgres import PostgresStore
+        from edictum.sessions._postgres import PostgresStore
     except ImportError as exc:
         raise _not_installed("postgres") from exc
-    return _with_store(PostgresStore(url, ttl_s=options.ttl_s, wait_s=options.wait_s), options)
+    return _with_store(PostgresStore(url, ttl_s=options.ttl_s), options)
 
 
 def _not_installed(extra: str) -> EdictumConfigError:
@@ -153,9 +148,10 @@ def _not_installed(extra: str) -> EdictumConfigError:
 
 
 def _with_store(store: Any, options: Options) -> Ledger:
-    from edictum.sessions.store import DEFAULT_LEASE_S, DEFAULT_WAIT_S, StoreLedger
+    from edictum.sessions._batching import DEFAULT_WAIT_S
+    from edictum.sessions._remote_ledger import DEFAULT_LEASE_S, RemoteLedger
 
-    ledger = StoreLedger(
+    ledger = RemoteLedger(
         store, wait_s=options.wait_s or DEFAULT_WAIT_S, lease_s=options.lease_s or DEFAULT_LEASE_S
     )
     try:
@@ -181,9 +177,7 @@ SCHEMES: dict[str, Callable[[str, Options], Ledger]] = {
 
 
 def as_ledger(backend: Any) -> Ledger:
-    """A ledger from whatever a guard was given: nothing, a URL, a ledger, or an older four-verb
-    storage.
-    """
+    """Return a ledger for what a guard was given: None, a URL, a ledger, or a StorageBackend."""
     if backend is None:
         return MemoryLedger()
     if isinstance(backend, str):

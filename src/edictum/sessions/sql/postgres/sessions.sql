@@ -1,6 +1,52 @@
+-- Counters by session and scope ('' is the whole session), budgets, calls in flight, calls that ended, moments for windows.
+-- Times are microseconds since the epoch, by the server's clock; amounts are millionths. Half-empty pages keep updates in place.
+CREATE TABLE session (
+  sid     text PRIMARY KEY,
+  touched bigint NOT NULL  -- 0: forgotten, the row is only the lock
+) WITH (fillfactor = 50);
+CREATE INDEX session_touched ON session (touched);
+
+CREATE TABLE tally (
+  sid text NOT NULL, scope text NOT NULL,
+  attempts bigint NOT NULL DEFAULT 0, executions bigint NOT NULL DEFAULT 0, successes bigint NOT NULL DEFAULT 0,
+  failures bigint NOT NULL DEFAULT 0, consecutive_failures bigint NOT NULL DEFAULT 0, held bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (sid, scope)
+) WITH (fillfactor = 50);
+
+CREATE TABLE amount (
+  sid text NOT NULL, scope text NOT NULL, name text NOT NULL,
+  spent bigint NOT NULL DEFAULT 0, reserved bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (sid, scope, name)
+) WITH (fillfactor = 50);
+
+CREATE TABLE lease (
+  sid text NOT NULL, call text NOT NULL,
+  started bigint NOT NULL, expires bigint, step jsonb NOT NULL, answer jsonb NOT NULL,
+  PRIMARY KEY (sid, call)
+);
+
+CREATE TABLE ended (
+  sid text NOT NULL, call text NOT NULL,
+  how text NOT NULL, counted jsonb, at bigint NOT NULL,
+  PRIMARY KEY (sid, call)
+);
+CREATE INDEX ended_at ON ended (at);
+
+CREATE TABLE moment (
+  sid text NOT NULL, scope text NOT NULL, counter text NOT NULL,
+  at bigint NOT NULL, value bigint NOT NULL
+);
+CREATE INDEX moment_of ON moment (sid, scope, counter, at);
+
+-- The last batch of each process that writes here, and what was answered: a batch that is sent again changes nothing.
+CREATE TABLE client (
+  id text PRIMARY KEY,
+  batch bigint NOT NULL, answers jsonb, at bigint NOT NULL
+) WITH (fillfactor = 50);
+
 -- One function per operation, and run_batch, which is all that is called from outside. What each does is said in
--- edictum/sessions/ledger.py; the shape of the JSON is made in edictum/sessions/wire.py. They are PL/pgSQL, whose plans are kept
--- for the life of a connection, but for one that is folded into the queries that use it.
+-- edictum/sessions/ledger.py; the shape of the JSON is made in edictum/sessions/_wire.py. They are PL/pgSQL, whose plans are kept
+-- for the life of a connection, except for sessions_of, which is inlined into the queries that use it.
 
 CREATE FUNCTION now_us() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
@@ -14,6 +60,13 @@ BEGIN
   SELECT * INTO t FROM tally WHERE sid = p_sid AND scope = '';
   RETURN CASE WHEN FOUND THEN jsonb_build_array(t.attempts, t.executions, t.successes, t.failures, t.consecutive_failures, t.held)
               ELSE '[0,0,0,0,0,0]' END;
+END $$;
+
+-- The counters of every scope.
+CREATE FUNCTION tallies(p_sid text) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (SELECT jsonb_agg(jsonb_build_array(scope, attempts, executions, successes, failures, consecutive_failures, held))
+          FROM tally WHERE sid = p_sid);
 END $$;
 
 -- The sessions a call counts in, each with the name the call has there: ids of calls are unique within one session only.
@@ -132,39 +185,49 @@ BEGIN
       in_flight := coalesce(t.held, 0);
     END IF;
   END IF;
-  IF span > 0 THEN
+  IF span > 0 AND l_counter = 'consecutive_failures' THEN
+    -- The row is made of the latest failures, so those of it that are inside the window are at most as many as it is long.
+    SELECT least(coalesce(used, 0), count(*)) INTO used
+      FROM moment WHERE sid = p_sid AND scope = l_scope AND counter = 'failures' AND at > p_now - span;
+  ELSIF span > 0 THEN
     SELECT CASE WHEN l_amount = '' THEN count(*) ELSE sum(value) END INTO used
       FROM moment WHERE sid = p_sid AND scope = l_scope AND counter = l_counter AND at > p_now - span;
   END IF;
   used := coalesce(used, 0);
   is_full := CASE
-    WHEN l_counter = 'attempts' THEN (p_step->>'attempt')::boolean AND used > maximum
+    WHEN l_counter = 'attempts' AND (p_step->>'attempt')::boolean THEN used > maximum
+    WHEN l_counter = 'attempts' THEN NOT (p_step->>'hold')::boolean AND used >= maximum
     WHEN asked IS NOT NULL AND l_amount <> '' THEN used + in_flight + asked > maximum
     ELSE used + in_flight >= maximum END;  -- who does not say what it will use may go on while anything is left
 END $$;
 
+-- A session above that holds the call still, because only the call's own session was reset, has judged and counted it already: the
+-- call is new in the other sessions only.
 CREATE FUNCTION reserve(p_step jsonb, p_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-  found_answer jsonb; it record; lim record; judged record; w jsonb;
+  found_answer jsonb; it record; here text; new_in text[] := '{}'; lim record; judged record; w jsonb;
   breaches jsonb := '[]'; refused boolean := false; granted boolean; answer jsonb;
   lease_us bigint := (p_step->>'lease')::bigint;
 BEGIN
-  FOR it IN SELECT sid FROM sessions_of(p_step) LOOP
+  FOR it IN SELECT sid, call FROM sessions_of(p_step) LOOP
     PERFORM expire(it.sid, p_now);
+    IF NOT EXISTS (SELECT 1 FROM lease l WHERE l.sid = it.sid AND l.call = it.call) THEN
+      new_in := new_in || it.sid;
+    END IF;
   END LOOP;
   SELECT l.answer INTO found_answer FROM lease l WHERE sid = p_step->>'sid' AND call = p_step->>'call';
   IF FOUND THEN
     RETURN found_answer;
   END IF;
-  FOR it IN SELECT sid FROM sessions_of(p_step) LOOP
+  FOREACH here IN ARRAY new_in LOOP
     IF (p_step->>'attempt')::boolean THEN
-      INSERT INTO tally (sid, scope, attempts) VALUES (it.sid, '', 1) ON CONFLICT (sid, scope) DO UPDATE SET attempts = tally.attempts + 1;
+      INSERT INTO tally (sid, scope, attempts) VALUES (here, '', 1) ON CONFLICT (sid, scope) DO UPDATE SET attempts = tally.attempts + 1;
       FOR w IN SELECT * FROM jsonb_array_elements(p_step->'windows') AS x WHERE x->>1 = 'attempts' LOOP
-        PERFORM stamp(it.sid, w, p_now, 1, p_now);
+        PERFORM stamp(here, w, p_now, 1, p_now);
       END LOOP;
     END IF;
     FOR lim IN SELECT value, ordinality - 1 AS number FROM jsonb_array_elements(p_step->'limits') WITH ORDINALITY LOOP
-      SELECT * INTO judged FROM judge(it.sid, lim.value, p_step, p_now);
+      SELECT * INTO judged FROM judge(here, lim.value, p_step, p_now);
       IF judged.is_full THEN
         breaches := breaches || jsonb_build_array(jsonb_build_array(lim.number, judged.used, judged.in_flight));
         refused := refused OR (lim.value->>4)::boolean;
@@ -173,17 +236,21 @@ BEGIN
   END LOOP;
   granted := NOT (refused AND (p_step->>'enforce')::boolean);
   IF granted AND (p_step->>'hold')::boolean THEN
-    FOR it IN SELECT sid FROM sessions_of(p_step) LOOP
-      INSERT INTO tally (sid, scope, held) SELECT it.sid, scope, 1 FROM jsonb_array_elements_text(p_step->'scopes') AS scope
+    FOREACH here IN ARRAY new_in LOOP
+      INSERT INTO tally (sid, scope, held) SELECT here, scope, 1 FROM jsonb_array_elements_text(p_step->'scopes') AS scope
         ON CONFLICT (sid, scope) DO UPDATE SET held = tally.held + 1;
       IF p_step->'amounts' <> '{}' THEN
-        PERFORM add_amounts(it.sid, p_step->'scopes', '{}', p_step->'amounts', 1);
+        PERFORM add_amounts(here, p_step->'scopes', '{}', p_step->'amounts', 1);
       END IF;
     END LOOP;
   END IF;
   answer := jsonb_build_object('granted', granted, 'counters', totals(p_step->>'sid'), 'breaches', breaches);
+  IF (p_step->>'per_tool')::boolean THEN
+    answer := answer || jsonb_build_object('tallies', tallies(p_step->>'sid'));
+  END IF;
   IF granted AND (p_step->>'hold')::boolean THEN
-    INSERT INTO lease SELECT sid, call, p_now, CASE WHEN lease_us > 0 THEN p_now + lease_us END, p_step, answer FROM sessions_of(p_step);
+    INSERT INTO lease SELECT sid, call, p_now, CASE WHEN lease_us > 0 THEN p_now + lease_us END, p_step, answer
+      FROM sessions_of(p_step) WHERE sid = ANY (new_in);
   END IF;
   RETURN answer;
 END $$;
@@ -191,7 +258,7 @@ END $$;
 -- A call that holds nothing any more was settled before, expired, or ran through a reset.
 CREATE FUNCTION settle_late(p_sid text, p_call text, p_step jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  before ended; w jsonb; scopes jsonb := p_step->'scopes';
+  before ended; w jsonb; more jsonb; scopes jsonb := p_step->'scopes';
 BEGIN
   SELECT * INTO before FROM ended WHERE sid = p_sid AND call = p_call;
   IF p_step->>'result' = 'release' OR before.how IN ('success', 'failure', 'release') THEN
@@ -201,15 +268,20 @@ BEGIN
     PERFORM count_call(p_sid, scopes, p_step->'windows', p_step->>'result' = 'success', p_now, p_step->'amounts', p_now);
   ELSE
     -- It was counted as failed, with the amounts it had reserved. Now it is known better.
-    UPDATE amount SET spent = spent + (p_step->'amounts'->>name)::bigint - coalesce((before.counted->>name)::bigint, 0)
-      WHERE sid = p_sid AND scope = ANY (ARRAY(SELECT jsonb_array_elements_text(scopes))) AND p_step->'amounts' ? name;
+    SELECT coalesce(jsonb_object_agg(name, used::bigint - coalesce((before.counted->>name)::bigint, 0)), '{}') INTO more
+      FROM jsonb_each_text(p_step->'amounts') AS stated(name, used);
+    PERFORM add_amounts(p_sid, scopes, more, '{}', 0);
     IF p_step->>'result' = 'success' THEN
       UPDATE tally SET failures = failures - 1, successes = successes + 1, consecutive_failures = 0
         WHERE sid = p_sid AND scope = ANY (ARRAY(SELECT jsonb_array_elements_text(scopes)));
-      FOR w IN SELECT * FROM jsonb_array_elements(p_step->'windows') AS x WHERE x->>1 = 'successes' LOOP
-        PERFORM stamp(p_sid, w, p_now, 1, p_now);
-      END LOOP;
     END IF;
+    FOR w IN SELECT * FROM jsonb_array_elements(p_step->'windows') LOOP
+      IF w->>1 = 'successes' AND p_step->>'result' = 'success' THEN
+        PERFORM stamp(p_sid, w, p_now, 1, p_now);
+      ELSIF w->>1 LIKE 'amount:%' AND (more->>substr(w->>1, 8))::bigint > 0 THEN  -- what it used less leaves the window with its start
+        PERFORM stamp(p_sid, w, p_now, (more->>substr(w->>1, 8))::bigint, p_now);
+      END IF;
+    END LOOP;
   END IF;
   PERFORM remember(p_sid, p_call, p_step->>'result', NULL, p_now);
 END $$;
@@ -245,8 +317,7 @@ BEGIN
   PERFORM expire(p_sid, p_now);
   RETURN jsonb_build_object(
     'sid', p_sid,
-    'tallies', (SELECT jsonb_agg(jsonb_build_array(scope, attempts, executions, successes, failures, consecutive_failures, held))
-                FROM tally WHERE sid = p_sid),
+    'tallies', tallies(p_sid),
     'amounts', (SELECT jsonb_agg(jsonb_build_array(scope, name, spent::text, reserved::text)) FROM amount WHERE sid = p_sid));
 END $$;
 
@@ -267,7 +338,8 @@ DECLARE
   it record; last_used bigint;
 BEGIN
   FOR it IN
-    SELECT s.sid, bool_or(op->>'op' IN ('reserve', 'settle')) AS uses
+    SELECT s.sid, bool_or(op->>'op' IN ('reserve', 'settle')) AS asks,
+           bool_or(op->>'op' = 'settle' OR (op->>'op' = 'reserve' AND ((op->>'attempt')::boolean OR (op->>'hold')::boolean))) AS uses
     FROM jsonb_array_elements(p_ops) AS op,
          LATERAL (SELECT op->>'sid' AS sid UNION ALL SELECT jsonb_array_elements_text(op->'parents')
                   UNION ALL SELECT above.sid FROM lease, LATERAL sessions_of(lease.step) AS above
@@ -275,11 +347,11 @@ BEGIN
     WHERE s.sid IS NOT NULL GROUP BY s.sid ORDER BY s.sid COLLATE "C"
   LOOP
     SELECT touched INTO last_used FROM session WHERE sid = it.sid FOR UPDATE;
+    IF it.asks AND p_ttl > 0 AND last_used BETWEEN 1 AND p_now - p_ttl
+       AND NOT EXISTS (SELECT 1 FROM lease WHERE sid = it.sid AND (expires IS NULL OR expires > p_now)) THEN
+      PERFORM forget(it.sid);
+    END IF;
     IF it.uses THEN
-      IF p_ttl > 0 AND last_used BETWEEN 1 AND p_now - p_ttl
-         AND NOT EXISTS (SELECT 1 FROM lease WHERE sid = it.sid AND (expires IS NULL OR expires > p_now)) THEN
-        PERFORM forget(it.sid);
-      END IF;
       INSERT INTO session VALUES (it.sid, p_now) ON CONFLICT (sid) DO UPDATE SET touched = p_now;
     END IF;
   END LOOP;
@@ -319,7 +391,7 @@ BEGIN
   RETURN said;
 END $$;
 
--- Forget ends nobody will ask about, processes that are gone, and sessions that were not used for their time to live.
+-- Forget calls that ended long ago, processes that are gone, and sessions that were not used for their time to live.
 CREATE FUNCTION sweep(p_ttl bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   it record; at_us bigint := now_us();
