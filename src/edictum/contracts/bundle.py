@@ -1,4 +1,4 @@
-"""A bundle as values: what a file says, checked, in one vocabulary, before it becomes a policy."""
+"""A bundle as values: what a file says, checked, before it is compiled into a policy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edictum.contracts.expressions import Expression
-from edictum.contracts.problems import Place, Problem
+from edictum.contracts.problems import BundleProblem, Place
 from edictum.core.contract import Effect, Kind, Mode
 
 Unlisted = Literal["allow", "deny", "approve"]
@@ -15,9 +15,7 @@ Unlisted = Literal["allow", "deny", "approve"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractSpec:
-    """One contract of a bundle. ``when`` is for pre and post, ``limits`` for session, ``bounds``
-    for sandbox.
-    """
+    """One contract: pre and post have ``when``, session ``limits``, sandbox ``bounds``."""
 
     id: str
     kind: Kind
@@ -32,7 +30,7 @@ class ContractSpec:
     timeout_effect: Literal["deny", "allow"] = "deny"
     when: Expression | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
-    bounds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    bounds: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     place: Place = field(default=Place(1, 1), compare=False)
     shadow: bool = False
@@ -62,4 +60,4 @@ class Bundle:
     observability: Mapping[str, Any] = field(default_factory=dict)
     observe_alongside: bool = False
     version: str = ""
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[BundleProblem, ...] = ()

@@ -1,36 +1,39 @@
-"""From a Bundle to the parts of a Policy."""
+"""Compile a Bundle into the parts of a Policy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec, Unlisted
-from edictum.contracts.explain import explain, shown
-from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, leaves
-from edictum.contracts.generate import Custom, compile_condition, compile_together
-from edictum.contracts.load import no_collection
-from edictum.contracts.messages import Message, compile_message, literal
-from edictum.contracts.parse import PLAIN, Dialect
+from edictum.contracts.explain import explain, reason_for
+from edictum.contracts.expressions import Expression, evaluate, leaves
+from edictum.contracts.language import Language
+from edictum.contracts.load import pause_collection
+from edictum.contracts.messages import RenderMessage, compile_message, unescape_braces
 from edictum.contracts.redact import redaction_for
-from edictum.contracts.selectors import Subject, resolver
-from edictum.core._records import replace
+from edictum.contracts.selectors import CustomSelectors, Subject
 from edictum.core.call import ToolCall
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
 from edictum.core.decide import describe
-from edictum.core.limits import (
-    SESSION_FIELDS,
-    TOOL_FIELDS,
-    Limit,
-    Metric,
-    OperationLimits,
-    millionths,
-)
-from edictum.core.policy import MAX_CACHED_PLANS, SuccessRule, ToolEntry, tool_entry
-from edictum.core.redaction import RedactionPolicy, shorten
+from edictum.core.limits import Limit, OperationLimits
+from edictum.core.policy import SuccessRule, ToolEntry, tool_entry
+from edictum.core.redaction import RedactionPolicy
 from edictum.explanation import ConditionNode
+
+SOURCES = {
+    Kind.PRE: "yaml_precondition",
+    Kind.POST: "yaml_postcondition",
+    Kind.SANDBOX: "yaml_sandbox",
+}
+FAST_PATH: ModuleType | None = None  # without it conditions are interpreted
+with suppress(ImportError):
+    FAST_PATH = import_module("edictum.contracts.generate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,182 +48,118 @@ class Compiled:
     mode: Mode = "enforce"
 
 
-def compile_bundle(
-    bundle: Bundle,
-    dialect: Dialect = PLAIN,
-    *,
-    mode: Mode | None = None,
-    redaction: RedactionPolicy | None = None,
-) -> Compiled:
-    """The contracts, limits, tool entries and success rules of a bundle. ``mode`` replaces the
-    bundle's default mode.
-    """
-    default: Mode = mode or bundle.mode or "enforce"
-    compiler = _Compiler(dialect.selectors, redaction or RedactionPolicy(), default)
+def compile_bundle(bundle: Bundle, language: Language, redaction: RedactionPolicy) -> Compiled:
+    """Return the contracts, limits, tool entries and success rules of a bundle."""
+    mode: Mode = language.mode or bundle.mode or "enforce"
+    compiler = _Compiler(language.selectors, redaction, mode)
     specs = [spec for spec in bundle.contracts if spec.enabled]
-    with no_collection():
-        return _compiled(compiler, bundle, specs, default)
-
-
-def _compiled(
-    compiler: _Compiler, bundle: Bundle, specs: Sequence[ContractSpec], default: Mode
-) -> Compiled:
-    return Compiled(
-        contracts=tuple(compiler.contract(spec) for spec in specs if spec.kind is not Kind.SESSION),
-        session_limits=tuple(
-            limit for spec in specs if spec.kind is Kind.SESSION for limit in compiler.limits(spec)
-        ),
-        success_rules=tuple(compiler.success_rule(spec) for spec in bundle.success),
-        tools={name: tool_entry(name, settings) for name, settings in bundle.tools.items()},
-        unlisted=compiler.unlisted(bundle.unlisted_tools),
-        mode=default,
-    )
-
-
-def limits_with(limits: OperationLimits | None, session_limits: Sequence[Limit]) -> OperationLimits:
-    """The guard's limits beside a bundle's: what the bundle sets replaces a default, and stands
-    beside what was given in Python.
-    """
-    merged = {
-        name: getattr(limits or OperationLimits(), name) for name in (*SESSION_FIELDS, *TOOL_FIELDS)
-    }
-    lasting = [limit for limit in session_limits if limit.enforce and limit.window_s is None]
-    for name, metric in SESSION_FIELDS.items():
-        bounds = [limit.maximum for limit in lasting if limit.metric is metric and not limit.scope]
-        if bounds:
-            given = [merged[name]] if limits is not None and merged[name] is not None else []
-            merged[name] = min([*bounds, *given])
-    for name, metric in TOOL_FIELDS.items():
-        table = dict(merged[name])
-        for limit in lasting:
-            if limit.metric is metric and limit.scope:
-                table[limit.scope] = min(limit.maximum, table.get(limit.scope, limit.maximum))
-        merged[name] = table
-    return replace(limits or OperationLimits(), **merged)
+    contracts = [spec for spec in specs if spec.kind is not Kind.SESSION]
+    session = [spec for spec in specs if spec.kind is Kind.SESSION]
+    with pause_collection():
+        return Compiled(
+            contracts=tuple(map(compiler.compile_contract, contracts)),
+            session_limits=tuple(
+                limit for spec in session for limit in compiler.compile_limits(spec)
+            ),
+            success_rules=tuple(map(compiler.compile_success_rule, bundle.success)),
+            tools={name: tool_entry(name, settings) for name, settings in bundle.tools.items()},
+            unlisted=compiler.compile_unlisted(bundle.unlisted_tools),
+            mode=mode,
+        )
 
 
 class Condition:
-    """The check of a contract with a ``when``. It can be asked alone; ``Fuser`` asks many
-    together.
-    """
+    """A condition on a call, its result or its session."""
 
     def __init__(
-        self, expression: Expression, message: Message, custom: Custom, redaction: RedactionPolicy
+        self, expression: Expression, custom: CustomSelectors, redaction: RedactionPolicy
     ) -> None:
         self.expression = expression
-        self.message = message
         self.custom = custom
         self.redaction = redaction
+
+    @cached_property
+    def holds(self) -> Callable[[ToolCall, Any, Any], bool]:
+        """Made on first use: many contracts are loaded, few are reached."""
+        if FAST_PATH is not None:
+            generated: Callable[[ToolCall, Any, Any], bool] = FAST_PATH.compile_condition(
+                self.expression, self.custom
+            )
+            return generated
+        return lambda call, result, session: evaluate(
+            self.expression, Subject(call, result, session), self.custom
+        )
 
     def explain(self, call: ToolCall, result: Any, session: Any) -> ConditionNode:
         return explain(self.expression, Subject(call, result, session), self.custom, self.redaction)
 
-    @cached_property
-    def holds(self) -> Callable[[ToolCall, Any, Any], bool]:
-        return compile_condition(self.expression, self.custom)
+    def find_failure(self, call: ToolCall, value: Any) -> str | None:
+        """Return why the condition holds, for a success rule; None when it does not."""
+        if not self.holds(call, value, None):
+            return None
+        return reason_for(self.expression, Subject(call, value), self.custom, self.redaction)
+
+
+class ConditionCheck(Condition):
+    """The check of a contract with a ``when``."""
+
+    def __init__(
+        self,
+        expression: Expression,
+        custom: CustomSelectors,
+        redaction: RedactionPolicy,
+        message: RenderMessage,
+    ) -> None:
+        super().__init__(expression, custom, redaction)
+        self.message = message
 
     def __call__(self, call: ToolCall, result: Any = None, session: Any = None) -> Verdict:
         try:
             held = self.holds(call, result, session)
         except Exception as exc:
-            return self.error(Subject(call, result, session), exc)
-        return Verdict(False, self.message(Subject(call, result, session))) if held else PASS
+            return self.object_to(Subject(call, result, session), exc)
+        return self.object_to(Subject(call, result, session)) if held else PASS
 
-    def error(self, subject: Subject, exc: Exception) -> Verdict:
-        """A condition that cannot be judged counts as met, and says why."""
-        return Verdict.fail(self.message(subject), policy_error=True, error_detail=describe(exc))
+    def object_to(self, subject: Subject, error: Exception | None = None) -> Verdict:
+        """Return the verdict of a condition that holds, or that cannot be judged: then it counts as
+        met, and says why.
+        """
+        if error is None:
+            return Verdict(False, self.message(subject))
+        return Verdict.fail(self.message(subject), policy_error=True, error_detail=describe(error))
 
 
-class SessionCondition(Condition):
-    """A condition on the session's counters, asked when the call's slot is held."""
+class SessionConditionCheck(ConditionCheck):
+    """A check that reads the session's counters, made while the call's slot is held."""
 
-    def __call__(self, view: Any) -> Verdict:  # type: ignore[override]
+    def __call__(self, view: Any) -> Verdict:  # type: ignore[override]  # session checks get a view
         return super().__call__(view.call, None, view)
-
-
-class Fuser:
-    """Makes one function of the contracts that apply to a tool. What was made is kept: many tools
-    share the same contracts.
-    """
-
-    def __init__(self) -> None:
-        self._made: dict[
-            tuple[int, ...], tuple[tuple[Contract, ...], Callable[..., list[tuple[Contract, Any]]]]
-        ] = {}
-
-    def __call__(
-        self, contracts: tuple[Contract, ...]
-    ) -> Callable[..., list[tuple[Contract, Any]]]:
-        key = tuple(map(id, contracts))
-        if key not in self._made:
-            while (
-                len(self._made) >= MAX_CACHED_PLANS
-            ):  # tool names come from a model, which can invent any number of them
-                self._made.pop(next(iter(self._made)), None)
-            checks: list[Condition] = [contract.check for contract in contracts]  # type: ignore[misc]
-            custom = checks[0].custom
-            # The contracts are kept with the function, because their ids are its key.
-            made = compile_together(
-                [check.expression for check in checks], custom, contracts, _failed, _erred
-            )
-            self._made[key] = contracts, made
-            return made
-        return self._made[key][1]
-
-
-def _failed(
-    found: list[tuple[Contract, Any]] | None, contract: Contract, call: ToolCall, result: Any
-) -> list[tuple[Contract, Any]]:
-    check: Condition = contract.check  # type: ignore[assignment]
-    answer = (contract, Verdict(False, check.message(Subject(call, result))))
-    return [answer] if found is None else [*found, answer]
-
-
-def _erred(
-    found: list[tuple[Contract, Any]] | None,
-    contract: Contract,
-    call: ToolCall,
-    result: Any,
-    exc: Exception,
-) -> list[tuple[Contract, Any]]:
-    check: Condition = contract.check  # type: ignore[assignment]
-    answer = (contract, check.error(Subject(call, result), exc))
-    return [answer] if found is None else [*found, answer]
-
-
-MAX_REASON_VALUE = 100
-SOURCES = {
-    Kind.PRE: "yaml_precondition",
-    Kind.POST: "yaml_postcondition",
-    Kind.SANDBOX: "yaml_sandbox",
-}
 
 
 class SandboxCheck:
     """The check of a sandbox contract."""
 
-    def __init__(self, violation: Callable[[ToolCall], str | None], message: Message) -> None:
-        self.violation = violation
+    def __init__(self, find: Callable[[ToolCall], str | None], message: RenderMessage) -> None:
+        self.find_violation = find
         self.message = message
 
     def __call__(self, call: ToolCall) -> Verdict:
-        violation = self.violation(call)
-        return (
-            PASS
-            if violation is None
-            else Verdict.fail(self.message(Subject(call, violation=violation)), violation=violation)
-        )
+        violation = self.find_violation(call)
+        if violation is None:
+            return PASS
+        return Verdict.fail(self.message(Subject(call, violation=violation)), violation=violation)
 
 
 class _Compiler:
-    def __init__(self, custom: Custom, redaction: RedactionPolicy, mode: Mode) -> None:
+    def __init__(self, custom: CustomSelectors, redaction: RedactionPolicy, mode: Mode) -> None:
         self.custom = custom
         self.redaction = redaction
         self.mode = mode
-        self.fuse = {Kind.PRE: Fuser(), Kind.POST: Fuser()}
+        fused = (Kind.PRE, Kind.POST) if FAST_PATH is not None else ()
+        self.fusers = {kind: FAST_PATH.Fuser() for kind in fused if FAST_PATH is not None}
 
-    def contract(self, spec: ContractSpec) -> Contract:
-        check, kind = self._check(spec)
+    def compile_contract(self, spec: ContractSpec) -> Contract:
+        check, kind = self._compile_check(spec)
         return Contract(
             id=spec.id,
             kind=kind,
@@ -233,80 +172,57 @@ class _Compiler:
             metadata=dict(spec.metadata),
             timeout=spec.timeout,
             timeout_effect=spec.timeout_effect,
-            redact=self._redact(spec),
+            redact=self._compile_redaction(spec),
             shadow=spec.shadow,
-            fuse=self.fuse.get(kind),
+            fuse=self.fusers.get(kind),
         )
 
-    def _check(self, spec: ContractSpec) -> tuple[Callable[..., Verdict], Kind]:
+    def _compile_check(self, spec: ContractSpec) -> tuple[Callable[..., Verdict], Kind]:
         message = compile_message(spec.message, self.custom, self.redaction)
         if spec.kind is Kind.SANDBOX:
-            from edictum.contracts.sandbox import (
-                Sandbox,
-            )  # the shell reader is large, and only bundles with a sandbox need it
+            # The shell reader is large, and only bundles with a sandbox need it.
+            from edictum.contracts.sandbox import Sandbox
 
-            bounds: dict[str, Any] = {name: list(values) for name, values in spec.bounds.items()}
-            return SandboxCheck(Sandbox(**bounds).violation, message), Kind.SANDBOX
+            return SandboxCheck(Sandbox(**spec.bounds).violation, message), Kind.SANDBOX
         assert spec.when is not None
-        if any(leaf.selector.root == "session" for leaf in leaves(spec.when)):
-            return SessionCondition(spec.when, message, self.custom, self.redaction), Kind.SESSION
-        return Condition(spec.when, message, self.custom, self.redaction), spec.kind
+        reads_session = any(leaf.selector.root == "session" for leaf in leaves(spec.when))
+        check = SessionConditionCheck if reads_session else ConditionCheck
+        kind = Kind.SESSION if reads_session else spec.kind
+        return check(spec.when, self.custom, self.redaction, message), kind
 
-    def _redact(self, spec: ContractSpec) -> Callable[..., Any] | None:
+    def _compile_redaction(self, spec: ContractSpec) -> Callable[..., Any] | None:
         if spec.kind is not Kind.POST or spec.effect != "redact" or spec.when is None:
             return None
         return redaction_for(spec.when, self.custom, self.redaction.redact_value)
 
-    def limits(self, spec: ContractSpec) -> list[Limit]:
-        enforce = (spec.mode or self.mode) == "enforce" and not spec.shadow
-        message = literal(spec.message)
-        common: dict[str, Any] = {
-            "name": spec.id,
-            "window_s": spec.limits.get("per"),
-            "enforce": enforce,
-            "source": "yaml_session",
-            "message": message,
-            "contract_id": spec.id,
-        }
-        limits = [
-            Limit(metric=metric, maximum=spec.limits[name], **common)
-            for name, metric in SESSION_FIELDS.items()
-            if name in spec.limits
-        ]
-        for name, metric in TOOL_FIELDS.items():
-            limits += [
-                Limit(metric=metric, maximum=bound, scope=tool, **common)
-                for tool, bound in spec.limits.get(name, {}).items()
-            ]
-        return limits + [
-            Limit(
-                metric=Metric.AMOUNT,
-                amount=amount,
-                maximum=millionths(amount, bound, down=True),
-                **common,
+    def compile_limits(self, spec: ContractSpec) -> list[Limit]:
+        """Return the limits of a session contract."""
+        bounds = {name: bound for name, bound in spec.limits.items() if name != "per"}
+        limits = OperationLimits(**{"max_attempts": None, "max_tool_calls": None, **bounds})
+        return [
+            replace(
+                limit,
+                name=spec.id,
+                window_s=spec.limits.get("per"),
+                enforce=(spec.mode or self.mode) == "enforce" and not spec.shadow,
+                source="yaml_session",
+                message=unescape_braces(spec.message),
+                contract_id=spec.id,
             )
-            for amount, bound in _budgets(spec.limits).items()
+            for limit in limits.compiled()
         ]
 
-    def success_rule(self, spec: SuccessSpec) -> SuccessRule:
-        holds = compile_later(spec.failure_when, self.custom)
-        expression, custom, redaction = spec.failure_when, self.custom, self.redaction
+    def compile_success_rule(self, spec: SuccessSpec) -> SuccessRule:
+        condition = Condition(spec.failure_when, self.custom, self.redaction)
+        return SuccessRule(spec.tools, condition.find_failure, spec.id)
 
-        def judge(call: ToolCall, value: Any) -> str | None:
-            return (
-                reason(expression, Subject(call, value), custom, redaction)
-                if holds(call, value, None)
-                else None
-            )
-
-        return SuccessRule(spec.tools, judge, spec.id)
-
-    def unlisted(self, unlisted: Unlisted | None) -> Contract | None:
+    def compile_unlisted(self, unlisted: Unlisted | None) -> Contract | None:
+        """Return the contract for tools that no table lists; None when they are allowed."""
         if unlisted is None or unlisted == "allow":
             return None
         verb = "may not be called" if unlisted == "deny" else "needs approval"
 
-        def verdicts(call: ToolCall) -> Verdict:
+        def refuse(call: ToolCall) -> Verdict:
             return Verdict.fail(
                 f"The tool '{call.tool_name}' is not listed in the policy and {verb}."
             )
@@ -314,68 +230,8 @@ class _Compiler:
         return Contract(
             id="unlisted_tools",
             kind=Kind.PRE,
-            check=verdicts,
+            check=refuse,
             effect=unlisted,
             mode=self.mode,
             source="unlisted_tools",
         )
-
-
-def compile_later(expression: Expression, custom: Custom) -> Callable[[ToolCall, Any, Any], bool]:
-    """The condition as a function that is made when it is first needed: many bundles are loaded,
-    few contracts are reached.
-    """
-    made: list[Callable[[ToolCall, Any, Any], bool]] = []
-
-    def holds(call: ToolCall, result: Any, session: Any) -> bool:
-        if not made:
-            made.append(compile_condition(expression, custom))
-        return made[0](call, result, session)
-
-    return holds
-
-
-def reason(
-    expression: Expression, subject: Subject, custom: Custom, redaction: RedactionPolicy
-) -> str:
-    """Why a condition holds: its leaves that do, each with the value that made it hold. Redacted
-    and bounded, as messages are.
-    """
-    held = [_because(leaf, found, redaction) for leaf, found in _held(expression, subject, custom)]
-    return "; ".join(held[:3]) or "the condition of the rule holds"
-
-
-def _because(leaf: Leaf, found: Any, redaction: RedactionPolicy) -> str:
-    wanted = shorten(repr(leaf.value), MAX_REASON_VALUE)
-    return (
-        f"{leaf.selector.text} is {shown(leaf, found, redaction, MAX_REASON_VALUE)}"
-        f" ({leaf.operator.name} {wanted})"
-    )
-
-
-def _held(expression: Expression, subject: Subject, custom: Custom) -> list[tuple[Leaf, Any]]:
-    if isinstance(expression, Leaf):
-        return _holding(expression, subject, custom)
-    if isinstance(expression, (All, AnyOf)):
-        return [found for item in expression.items for found in _held(item, subject, custom)]
-    return []
-
-
-def _holding(leaf: Leaf, subject: Subject, custom: Custom) -> list[tuple[Leaf, Any]]:
-    """The leaf with the value that it holds for; with ``[*]``, the first element that it does."""
-    try:
-        found = resolver(leaf.selector, custom)(subject)
-        values = found if leaf.selector.wild else [found]
-        return [(leaf, value) for value in values if leaf.test(value)][:1]
-    except Exception:
-        return []
-
-
-def _budgets(limits: Mapping[str, Any]) -> dict[str, float]:
-    """Amounts by name; ``max_cost`` is the amount called cost, and the smaller one holds when both
-    name it.
-    """
-    budgets: dict[str, float] = dict(limits.get("max_amounts", {}))
-    if "max_cost" in limits:
-        budgets["cost"] = min(limits["max_cost"], budgets.get("cost", limits["max_cost"]))
-    return budgets

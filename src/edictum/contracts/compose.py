@@ -1,4 +1,4 @@
-"""Composition: layers of bundles, from left to right, become one.
+"""Compose layers of bundles, from left to right, into one.
 
 A contract with an id that an earlier layer has replaces it in place; others are appended. A layer
 with ``observe_alongside: true`` changes nothing that is enforced, wherever it stands: its contracts
@@ -16,18 +16,17 @@ from edictum.core._records import replace
 
 
 def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:
-    """One bundle from several, and a report of what was replaced and what only observes."""
+    """Return one bundle, and a report of what was replaced and what only observes."""
     report = CompositionReport(
         warnings=[str(warning) for bundle in bundles for warning in bundle.warnings]
     )
     first = bundles[0]
-    merged = _candidates(_nothing(first), first, report) if first.observe_alongside else first
+    merged = first
+    if first.observe_alongside:
+        merged = _add_candidates(_empty_base(first), first, report)
     for layer in bundles[1:]:
-        merged = (
-            _candidates(merged, layer, report)
-            if layer.observe_alongside
-            else _layer(merged, layer, report)
-        )
+        add = _add_candidates if layer.observe_alongside else _add_layer
+        merged = add(merged, layer, report)
     if all(bundle.observe_alongside for bundle in bundles):
         report.warnings.append(
             f"{first.source}: nothing is enforced: 'observe_alongside: true' makes the bundle a"
@@ -36,10 +35,8 @@ def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:
     return replace(merged, version=_version(bundles)), report
 
 
-def _nothing(bundle: Bundle) -> Bundle:
-    """What lies under a candidate that comes first: where its counters and its audit are kept, and
-    nothing that would be enforced.
-    """
+def _empty_base(bundle: Bundle) -> Bundle:
+    """Return what lies under a candidate that comes first: its stores, and nothing enforced."""
     return Bundle(
         name=bundle.name,
         source=bundle.source,
@@ -54,7 +51,7 @@ def _version(bundles: Sequence[Bundle]) -> str:
     return hashlib.sha256(":".join(bundle.version for bundle in bundles).encode()).hexdigest()
 
 
-def _layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundle:
+def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundle:
     contracts = {contract.id: contract for contract in below.contracts}
     for contract in above.contracts:
         if contract.id in contracts:
@@ -68,28 +65,26 @@ def _layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundle:
         mode=above.mode or below.mode,
         unlisted_tools=above.unlisted_tools or below.unlisted_tools,
         contracts=tuple(contracts.values()),
-        success=_success(below, above),
+        success=_merge_success(below, above),
         tools={**below.tools, **above.tools},
         session={**below.session, **above.session},
         observability=above.observability or below.observability,
     )
 
 
-def _success(below: Bundle, above: Bundle) -> tuple[SuccessSpec, ...]:
-    """Rules with a name replace their namesake. Rules without one are all kept, and told apart by
-    their layer.
-    """
-    rules = {_rule_key(rule, below.source): rule for rule in below.success}
-    return tuple(
-        {**rules, **{_rule_key(rule, above.source): rule for rule in above.success}}.values()
-    )
+def _merge_success(below: Bundle, above: Bundle) -> tuple[SuccessSpec, ...]:
+    """Return the rules of both: a named one replaces its namesake, unnamed ones are all kept."""
+    rules = {
+        _rule_key(rule, layer.source): rule for layer in (below, above) for rule in layer.success
+    }
+    return tuple(rules.values())
 
 
 def _rule_key(rule: SuccessSpec, source: str) -> str:
     return f"{source}:{rule.id}" if rule.id.startswith("success[") else rule.id
 
 
-def _candidates(below: Bundle, layer: Bundle, report: CompositionReport) -> Bundle:
+def _add_candidates(below: Bundle, layer: Bundle, report: CompositionReport) -> Bundle:
     enforced = {contract.id: contract.source for contract in below.contracts}
     candidates: list[ContractSpec] = []
     for contract in layer.contracts:

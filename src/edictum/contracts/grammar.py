@@ -1,187 +1,158 @@
-"""The grammar of a bundle, in both vocabularies, as shapes. The published JSON Schema is printed
-from it.
-"""
+"""The grammar of a bundle, in both vocabularies, as shapes; the JSON Schema is printed from it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from edictum.contracts.expressions import expression_schema, read_raw
+from edictum.contracts.expressions import expression_schema, read_shape
 from edictum.contracts.shapes import (
     MOST,
     Anything,
+    Boolean,
     Choice,
-    Custom,
+    Definition,
     Duration,
     Each,
     Field,
-    Flag,
     Free,
     ListOf,
     MapOf,
     Number,
     Record,
     Shape,
-    Text,
+    String,
     Variant,
     words,
 )
+from edictum.contracts.vocabulary import ALLOW, APPROVE, DENY, VOCABULARIES, Vocabulary
 from edictum.core.contract import MESSAGE_MAX_CHARS
 from edictum.core.limits import MAX_AMOUNT, SESSION_FIELDS, TOOL_FIELDS
 from edictum.core.policy import RUN_IN, TOOL_KEYS
 
 API_VERSION = "edictum/v1"
 SCHEMA_ID = "https://edictum.dev/schema/bundle-v1.json"
-ID = Text(
+ID = String(
     max_length=200,
     pattern=r"^[a-z0-9][a-z0-9_-]*$",
     rule="lower-case letters, digits, '-' and '_', starting with a letter or digit",
 )
-NAME = Text(
+NAME = String(
     max_length=200,
     pattern=r"^[a-z0-9][a-z0-9._-]*$",
     rule="lower-case letters, digits, '.', '-' and '_'",
 )
-TOOL = Text(
+TOOL_NAME = String(
     max_length=256,
     pattern=r"^(?! )[^\x00-\x1f\x7f/\\]*[^\x00-\x20\x7f/\\]$",
     rule="a tool's name or a glob; names have no slashes, and no space before or behind them",
 )
-PATH = Text(max_length=4_096)  # longer ones are refused by operating systems
-MESSAGE = Text(max_length=MESSAGE_MAX_CHARS)
+PATH = String(max_length=4_096)  # longer ones are refused by operating systems
+MESSAGE = String(max_length=MESSAGE_MAX_CHARS)
 MODE = words("enforce", "observe")
 WHOLE = Number(whole=True, at_least=1, at_most=MOST)
 AMOUNT = Number(above=0, at_most=MAX_AMOUNT)
-WHEN = Custom(read_raw, "expression")
-
-DENY, APPROVE, ALLOW = "deny", "approve", "allow"
+WHEN = Definition(read_shape, "expression")
 
 
-def _choice(mine: dict[str, str], other: dict[str, str]) -> Choice:
-    """The words of one vocabulary, and for each word of the other the one to use instead."""
-    meant = {meaning: word for word, meaning in mine.items()}
-    return Choice(
-        mine, {word: meant[meaning] for word, meaning in other.items() if word not in mine}
-    )
+class _Grammar:
+    """The grammar in one vocabulary; keys and words of the other are named in errors."""
 
-
-class Vocabulary:
-    """One of the two ways in which bundles are written."""
-
-    def __init__(
-        self, kind: str, contracts: str, effect: str, timeout_effect: str, deny: str, approve: str
-    ) -> None:
-        self.kind = kind
-        self.contracts = contracts
-        self.effect = effect
-        self.timeout_effect = timeout_effect
-        self.deny = deny
-        self.approve = approve
-
-    def words(self, *meanings: str) -> dict[str, str]:
-        said = {DENY: self.deny, APPROVE: self.approve}
-        return {said.get(meaning, meaning): meaning for meaning in meanings}
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.words = vocabulary
+        self.other = next(each for each in VOCABULARIES.values() if each is not vocabulary)
 
     def choice(self, *meanings: str) -> Choice:
-        other = RULESET if self is CONTRACT_BUNDLE else CONTRACT_BUNDLE
-        return _choice(self.words(*meanings), other.words(*meanings))
+        """Return the words for these meanings, and the word to use for each of the other's."""
+        mine, others = self.words.words_for(*meanings), self.other.words_for(*meanings)
+        word_for = {meaning: word for word, meaning in mine.items()}
+        return Choice(mine, {w: word_for[meant] for w, meant in others.items() if w not in mine})
 
     def document(self) -> Record:
-        other = RULESET if self is CONTRACT_BUNDLE else CONTRACT_BUNDLE
+        defaults = {
+            "mode": Field(MODE),
+            "unlisted_tools": Field(self.choice(ALLOW, DENY, APPROVE)),
+        }
+        metadata = {"name": Field(NAME, required=True), "description": Field(String())}
+        contracts = self.words.contracts
         return Record(
             {
                 "apiVersion": Field(words(API_VERSION), required=True),
-                "kind": Field(words(self.kind), required=True),
-                "metadata": Field(
-                    Record({"name": Field(NAME, required=True), "description": Field(Text())}),
-                    required=True,
-                ),
-                "defaults": Field(
-                    Record(
-                        {
-                            "mode": Field(MODE),
-                            "unlisted_tools": Field(self.choice(ALLOW, DENY, APPROVE)),
-                        },
-                        any_of=(("mode", "unlisted_tools"),),
-                    )
-                ),
+                "kind": Field(words(self.words.kind), required=True),
+                "metadata": Field(Record(metadata), required=True),
+                "defaults": Field(Record(defaults, any_of=(tuple(defaults),))),
                 "tools": Field(MapOf(TOOL_ENTRY)),
-                self.contracts: Field(Each(self.contract())),
+                contracts: Field(Each(self.contract())),
                 "success": Field(Each(SUCCESS_RULE)),
-                "session": Field(SESSION),
-                "observability": Field(OBSERVABILITY),
-                "observe_alongside": Field(Flag()),
+                "session": Field(SESSION_SETTINGS),
+                "observability": Field(OBSERVABILITY_SETTINGS),
+                "observe_alongside": Field(Boolean()),
             },
-            any_of=((self.contracts, "success", "tools", "defaults"),),
-            others={other.contracts: self.contracts},
+            any_of=((contracts, "success", "tools", "defaults"),),
+            others={self.other.contracts: contracts},
         )
 
     def contract(self) -> Variant:
-        other = RULESET if self is CONTRACT_BUNDLE else CONTRACT_BUNDLE
-        common = {
-            "id": Field(ID, required=True),
-            "type": Field(Anything(), required=True),
-            "enabled": Field(Flag()),
-            "mode": Field(MODE),
-        }
-        tools = {"tool": Field(TOOL), "tools": Field(ListOf(TOOL))}
-        said = {"message": Field(MESSAGE, required=True)}
-        described = {"tags": Field(ListOf(Text())), "metadata": Field(Free())}
-        waiting = {"timeout": Field(WHOLE), self.timeout_effect: Field(self.choice(DENY, ALLOW))}
-        other_then = {other.effect: self.effect, other.timeout_effect: self.timeout_effect}
-
-        def then(*effects: str, extra: dict[str, Field] | None = None) -> Field:
-            effect = {self.effect: Field(self.choice(*effects), required=True)}
-            return Field(
-                Record({**effect, **said, **described, **(extra or {})}, others=other_then),
-                required=True,
-            )
-
-        when = {"when": Field(WHEN, required=True)}
+        session = {"limits": Field(LIMITS, required=True), "then": self.then(DENY)}
         return Variant(
             "type",
             {
-                "pre": Record(
-                    {**common, **tools, **when, "then": then(DENY, APPROVE, extra=waiting)},
-                    one_of=(("tool", "tools"),),
-                ),
-                "post": Record(
-                    {**common, **tools, **when, "then": then("warn", "redact", DENY)},
-                    one_of=(("tool", "tools"),),
-                ),
-                "session": Record(
-                    {**common, "limits": Field(LIMITS, required=True), "then": then(DENY)}
-                ),
-                "sandbox": Record(
-                    {
-                        **common,
-                        **tools,
-                        **said,
-                        **described,
-                        **waiting,
-                        "within": Field(ListOf(PATH)),
-                        "not_within": Field(ListOf(PATH)),
-                        "allows": Field(
-                            Record(
-                                {"commands": _TEXTS, "domains": _TEXTS},
-                                any_of=(("commands", "domains"),),
-                            )
-                        ),
-                        "not_allows": Field(
-                            Record({"domains": Field(ListOf(Text()), required=True)})
-                        ),
-                        "outside": Field(self.choice(DENY, APPROVE)),
-                    },
-                    one_of=(("tool", "tools"),),
-                    any_of=(("within", "allows"),),
-                    needs={"not_within": "within", "not_allows": "allows"},
-                    others={other.timeout_effect: self.timeout_effect},
-                ),
+                "pre": self.conditional(self.then(DENY, APPROVE, extra=self.approval())),
+                "post": self.conditional(self.then("warn", "redact", DENY)),
+                "session": Record({**_COMMON, **session}),
+                "sandbox": self.sandbox(),
             },
         )
 
+    def approval(self) -> dict[str, Field]:
+        """Return the keys that say how long to wait for a person, and what then."""
+        return {"timeout": Field(WHOLE), self.words.timeout_effect: Field(self.choice(DENY, ALLOW))}
 
-_TEXTS = Field(ListOf(Text()))
+    def then(self, *effects: str, extra: Mapping[str, Field] | None = None) -> Field:
+        effect = {self.words.effect: Field(self.choice(*effects), required=True)}
+        others = {
+            self.other.effect: self.words.effect,
+            self.other.timeout_effect: self.words.timeout_effect,
+        }
+        fields = {**effect, **_MESSAGE_FIELDS, **(extra or {})}
+        return Field(Record(fields, others=others), required=True)
+
+    def conditional(self, then: Field) -> Record:
+        fields = {**_COMMON, **_TOOLS, "when": Field(WHEN, required=True), "then": then}
+        return Record(fields, one_of=(("tool", "tools"),))
+
+    def sandbox(self) -> Record:
+        allows = Record({"commands": _TEXTS, "domains": _TEXTS}, any_of=(("commands", "domains"),))
+        not_allows = Record({"domains": Field(ListOf(String()), required=True)})
+        bounds = {
+            "within": Field(ListOf(PATH)),
+            "not_within": Field(ListOf(PATH)),
+            "allows": Field(allows),
+            "not_allows": Field(not_allows),
+            "outside": Field(self.choice(DENY, APPROVE)),
+        }
+        return Record(
+            {**_COMMON, **_TOOLS, **_MESSAGE_FIELDS, **self.approval(), **bounds},
+            one_of=(("tool", "tools"),),
+            any_of=(("within", "allows"),),
+            needs={"not_within": "within", "not_allows": "allows"},
+            others={self.other.timeout_effect: self.words.timeout_effect},
+        )
+
+
+_TEXTS = Field(ListOf(String()))
+_COMMON = {
+    "id": Field(ID, required=True),
+    "type": Field(Anything(), required=True),
+    "enabled": Field(Boolean()),
+    "mode": Field(MODE),
+}
+_TOOLS = {"tool": Field(TOOL_NAME), "tools": Field(ListOf(TOOL_NAME))}
+_MESSAGE_FIELDS = {
+    "message": Field(MESSAGE, required=True),
+    "tags": Field(ListOf(String())),
+    "metadata": Field(Free()),
+}
 _LIMIT_FIELDS: dict[str, Field] = {
     **{name: Field(WHOLE) for name in SESSION_FIELDS},
     **{name: Field(MapOf(WHOLE)) for name in TOOL_FIELDS},
@@ -192,68 +163,56 @@ LIMITS = Record({**_LIMIT_FIELDS, "per": Field(Duration())}, any_of=(tuple(_LIMI
 TOOL_ENTRY = Record(
     {
         "side_effect": Field(words("pure", "read", "write", "irreversible")),
-        "idempotent": Field(Flag()),
+        "idempotent": Field(Boolean()),
         "timeout_s": Field(Number(above=0, at_most=MOST)),
         "run_in": Field(words(*RUN_IN)),
-        "retry_on_timeout": Field(Flag()),
-        "retry_on_failure": Field(Flag()),
-        "verify": Field(TOOL),
+        "retry_on_timeout": Field(Boolean()),
+        "retry_on_failure": Field(Boolean()),
+        "verify": Field(TOOL_NAME),
     },
     any_of=(TOOL_KEYS,),
 )
 SUCCESS_RULE = Record(
     {
         "id": Field(ID),
-        "tool": Field(TOOL),
-        "tools": Field(ListOf(TOOL)),
+        "tool": Field(TOOL_NAME),
+        "tools": Field(ListOf(TOOL_NAME)),
         "failure_when": Field(WHEN, required=True),
-        "enabled": Field(Flag()),
+        "enabled": Field(Boolean()),
     },
     one_of=(("tool", "tools"),),
 )
-SESSION = Record(
+SESSION_SETTINGS = Record(
     {
-        "store": Field(Text()),
+        "store": Field(String()),
         "lease": Field(Duration()),
         "ttl": Field(Duration()),
-        "on_store_error": Field(
-            words(DENY)
-        ),  # nothing else would be safe; the key is there so that a bundle can say so
+        "on_store_error": Field(words(DENY)),  # nothing else would be safe
     },
     any_of=(("store", "lease", "ttl", "on_store_error"),),
 )
-OBSERVABILITY = Record(
+OTEL_SETTINGS = Record(
     {
-        "otel": Field(
-            Record(
-                {
-                    "enabled": Field(Flag()),
-                    "endpoint": Field(Text()),
-                    "protocol": Field(words("grpc", "http")),
-                    "service_name": Field(Text()),
-                    "insecure": Field(Flag()),
-                    "resource_attributes": Field(MapOf(Text(), may_be_empty=True)),
-                }
-            )
-        ),
-        "stdout": Field(Flag()),
-        "file": Field(Text()),
+        "enabled": Field(Boolean()),
+        "endpoint": Field(String()),
+        "protocol": Field(words("grpc", "http")),
+        "service_name": Field(String()),
+        "insecure": Field(Boolean()),
+        "resource_attributes": Field(MapOf(String(), may_be_empty=True)),
     }
 )
-
-CONTRACT_BUNDLE = Vocabulary(
-    "ContractBundle", "contracts", "effect", "timeout_effect", "deny", "approve"
+OBSERVABILITY_SETTINGS = Record(
+    {"otel": Field(OTEL_SETTINGS), "stdout": Field(Boolean()), "file": Field(String())}
 )
-RULESET = Vocabulary("Ruleset", "rules", "action", "timeout_action", "block", "ask")
-VOCABULARIES = {vocabulary.kind: vocabulary for vocabulary in (CONTRACT_BUNDLE, RULESET)}
+
 DOCUMENTS: dict[str, Record] = {
-    kind: vocabulary.document() for kind, vocabulary in VOCABULARIES.items()
+    kind: _Grammar(vocabulary).document() for kind, vocabulary in VOCABULARIES.items()
 }
 DOCUMENT: Shape = Variant("kind", DOCUMENTS)
 
 
-def bundle_schema() -> dict[str, Any]:
-    """The JSON Schema of a bundle, for editors."""
+def make_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a bundle, for editors."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,

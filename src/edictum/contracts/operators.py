@@ -1,9 +1,8 @@
-"""Operators: what a condition asks of a value.
+"""The operators: the shape of the value in YAML, the answer for a missing field, the test.
 
-One table holds the language: for each operator the shape of its value in YAML, what it does with a
-missing field, and the test itself. A test gets a value that is there. A value of a type it cannot
-judge raises ``Mismatch``, which counts as a policy error: the call is refused, because a rule that
-cannot be applied must not let anything through.
+A test gets a value that is there. For a type it cannot judge it raises ``Mismatch``, which counts
+as a policy error: the call is refused, because a rule that cannot be applied must not let anything
+through.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from __future__ import annotations
 import ipaddress
 import math
 import operator
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any
 
-from edictum.contracts.regex import Pattern, compiled, pattern_set
-from edictum.contracts.shapes import Anything, Flag, ListOf, Number, Shape, Text
+from edictum.contracts.regex import Pattern, compile_pattern, pattern_set
+from edictum.contracts.shapes import Anything, Boolean, ListOf, Number, Shape, String
 from edictum.errors import EdictumConfigError
 
 
@@ -27,9 +26,7 @@ class Mismatch(TypeError):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """``test(field, prepared value)``; ``missing`` is the answer for a field that is not there,
-    given the value.
-    """
+    """``test(field, prepared value)``; ``missing(value)`` is the answer for a missing field."""
 
     name: str
     shape: Shape
@@ -59,12 +56,19 @@ def _size(field: Any) -> int:
     raise Mismatch("text, a list or a mapping")
 
 
-def _compare(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    return lambda field, value: compare(_number(field), value)
+def _comparisons(
+    prefix: str, shape: Shape, measure: Callable[[Any], float], summaries: Mapping[str, str]
+) -> Iterator[Operator]:
+    for name, summary in summaries.items():
+        yield Operator(
+            prefix + name, shape, _compare(getattr(operator, _SIGNS[name]), measure), summary
+        )
 
 
-def _compare_size(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    return lambda field, value: compare(_size(field), value)
+def _compare(
+    compare: Callable[[Any, Any], bool], measure: Callable[[Any], float]
+) -> Callable[[Any, Any], bool]:
+    return lambda field, value: compare(measure(field), value)
 
 
 def _is_in(field: Any, values: tuple[Any, ...]) -> bool:
@@ -108,37 +112,33 @@ def _networks(values: tuple[str, ...]) -> tuple[Any, ...]:
 def _network(
     network: ipaddress.IPv4Network | ipaddress.IPv6Network,
 ) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """A network of IPv4 addresses that are written as IPv6 is one of IPv4, as such addresses
-    are.
-    """
-    mapped = (
-        network.network_address.ipv4_mapped
-        if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= 96
-        else None
-    )
+    """Return a network of mapped IPv4 addresses as one of IPv4, as ``_address`` does."""
+    if isinstance(network, ipaddress.IPv4Network) or network.prefixlen < 96:
+        return network
+    mapped = network.network_address.ipv4_mapped
     return network if mapped is None else ipaddress.IPv4Network((mapped, network.prefixlen - 96))
 
 
 def _patterns(values: tuple[str, ...]) -> tuple[Pattern, ...]:
-    return tuple(compiled(value) for value in values)
+    return tuple(map(compile_pattern, values))
 
 
-_TEXTS = ListOf(Text())
-_SIZE = Number(whole=True, at_least=0)
+_SIGNS = {"gt": "gt", "gte": "ge", "lt": "lt", "lte": "le"}
+_TEXTS = ListOf(String())
 
 OPERATORS: dict[str, Operator] = {
     op.name: op
     for op in (
         Operator(
             "exists",
-            Flag(),
+            Boolean(),
             lambda _field, wanted: wanted,
             "the field is there and not null (or, with false, is not)",
             missing=lambda wanted: not wanted,
         ),
         Operator(
             "empty",
-            Flag(),
+            Boolean(),
             lambda field, wanted: (_size(field) == 0) is wanted,
             "the field is missing, null, or an empty text, list or mapping (or, with false, is none"
             " of these)",
@@ -159,7 +159,7 @@ OPERATORS: dict[str, Operator] = {
         ),
         Operator(
             "equals_ignore_case",
-            Text(),
+            String(),
             lambda field, value: _text(field).casefold() == value,
             "the text equals the value, upper and lower case alike",
             prepare=str.casefold,
@@ -174,24 +174,30 @@ OPERATORS: dict[str, Operator] = {
         ),
         Operator(
             "contains",
-            Text(),
+            String(),
             lambda field, value: value in _text(field),
             "the text contains the value",
         ),
         Operator("contains_any", _TEXTS, _contains_any, "the text contains one of the values"),
         Operator(
             "starts_with",
-            Text(),
+            String(),
             lambda field, value: _text(field).startswith(value),
             "the text starts with the value",
         ),
         Operator(
             "ends_with",
-            Text(),
+            String(),
             lambda field, value: _text(field).endswith(value),
             "the text ends with the value",
         ),
-        Operator("matches", Text(), _matches, "the pattern is found in the text", prepare=compiled),
+        Operator(
+            "matches",
+            String(),
+            _matches,
+            "the pattern is found in the text",
+            prepare=compile_pattern,
+        ),
         Operator(
             "matches_any",
             _TEXTS,
@@ -207,31 +213,31 @@ OPERATORS: dict[str, Operator] = {
             prepare=_patterns,
             negative=True,
         ),
-        Operator("gt", Number(), _compare(operator.gt), "the number is greater"),
-        Operator("gte", Number(), _compare(operator.ge), "the number is greater or equal"),
-        Operator("lt", Number(), _compare(operator.lt), "the number is less"),
-        Operator("lte", Number(), _compare(operator.le), "the number is less or equal"),
-        Operator(
-            "length_gt", _SIZE, _compare_size(operator.gt), "the text, list or mapping is longer"
+        *_comparisons(
+            "",
+            Number(),
+            _number,
+            {
+                "gt": "the number is greater",
+                "gte": "the number is greater or equal",
+                "lt": "the number is less",
+                "lte": "the number is less or equal",
+            },
         ),
-        Operator(
-            "length_gte",
-            _SIZE,
-            _compare_size(operator.ge),
-            "the text, list or mapping is at least as long",
-        ),
-        Operator(
-            "length_lt", _SIZE, _compare_size(operator.lt), "the text, list or mapping is shorter"
-        ),
-        Operator(
-            "length_lte",
-            _SIZE,
-            _compare_size(operator.le),
-            "the text, list or mapping is at most as long",
+        *_comparisons(
+            "length_",
+            Number(whole=True, at_least=0),
+            _size,
+            {
+                "gt": "the text, list or mapping is longer",
+                "gte": "the text, list or mapping is at least as long",
+                "lt": "the text, list or mapping is shorter",
+                "lte": "the text, list or mapping is at most as long",
+            },
         ),
         Operator(
             "in_cidr",
-            ListOf(Text(), one_will_do=True),
+            ListOf(String(), one_will_do=True),
             _in_cidr,
             "the IP address lies in one of the networks",
             prepare=_networks,
@@ -242,8 +248,8 @@ REGEX_OPERATORS = frozenset({"matches", "matches_any", "matches_none"})
 
 
 def custom_operator(name: str, function: Callable[[Any, Any], Any]) -> Operator:
-    """An operator from a user's function; an asynchronous one would always be true, so it is an
-    error.
+    """Make an operator of a user-supplied function. An asynchronous one would always be true, so it
+    raises.
     """
 
     def test(field: Any, value: Any) -> bool:
@@ -259,7 +265,7 @@ def custom_operator(name: str, function: Callable[[Any, Any], Any]) -> Operator:
 
 
 def check_custom_operators(custom: Mapping[str, Any] | None) -> dict[str, Operator]:
-    """The custom operators of a guard, or an error that says what is wrong with them."""
+    """Return a guard's custom operators, or raise an error that says what is wrong with them."""
     custom = dict(custom or {})
     if clash := sorted(set(custom) & (set(OPERATORS) | {"all", "any", "not"})):
         raise EdictumConfigError(

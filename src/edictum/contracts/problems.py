@@ -9,17 +9,16 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NoReturn
 
 from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
 
-# What YAML counts as the end of a line; str.splitlines knows more of them, and then the numbers
-# would not agree.
+# What YAML counts as the end of a line; str.splitlines knows more of them.
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 MAX_SHOWN_LINE = 160
 MAX_SHOWN_PROBLEMS = 100
-MAX_MESSAGE = 1_000
+MAX_PROBLEM_TEXT = 1_000
 MAX_GUESSED = 100
 MAX_LISTED = 50
 
@@ -38,19 +37,18 @@ class Source:
         return _LINE_END.split(self.text)
 
     def excerpt(self, line: int, column: int) -> str:
-        """The line with a caret under the column; long lines are shown around it."""
+        """Return the line with a caret under the column; long lines are cut around it."""
         if not 1 <= line <= len(self.lines):
             return ""
         text = self.lines[line - 1]
         start = max(0, column - MAX_SHOWN_LINE // 2) if len(text) > MAX_SHOWN_LINE else 0
         cut = text[start : start + MAX_SHOWN_LINE].replace("\t", " ")
-        shown = "".join(char if char.isprintable() else "?" for char in cut)
-        gutter = f"{line:>5} | "
-        return f"{gutter}{shown}\n{' ' * 5} | {' ' * (column - 1 - start)}^"
+        printable = "".join(char if char.isprintable() else "?" for char in cut)
+        return f"{line:>5} | {printable}\n{' ' * 5} | {' ' * (column - 1 - start)}^"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class BundleProblem:
     """One thing that is wrong. ``level`` is "shape" (the JSON Schema sees it too), "meaning", or
     "warning" (the bundle still loads).
     """
@@ -68,9 +66,7 @@ class Problem:
 
     @property
     def excerpt(self) -> str:
-        """Made when it is shown: a bundle can have half a million problems, of which a hundred
-        are.
-        """
+        """Made on use: of half a million problems, a hundred are shown."""
         return self.source.excerpt(self.line, self.column)
 
     @property
@@ -78,30 +74,34 @@ class Problem:
         return f"{self.file}:{self.line}:{self.column}"
 
     def __str__(self) -> str:
-        parts = [
-            f"{self.where}: {self.message}",
-            self.excerpt,
-            f"  {self.hint}" if self.hint else "",
-        ]
+        hint = f"  {self.hint}" if self.hint else ""
+        parts = (f"{self.where}: {self.message}", self.excerpt, hint)
         return "\n".join(part for part in parts if part)
 
 
 class BundleError(EdictumConfigError):
     """A bundle cannot be used. ``problems`` has all of its errors, in the order of the text."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[BundleProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__(_report(self.problems))
         self.hint = self.problems[0].hint if self.problems else ""
 
 
-def _report(problems: Sequence[Problem]) -> str:
+def _report(problems: Sequence[BundleProblem]) -> str:
     if len(problems) == 1:
         return str(problems[0])
     shown = [str(problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
     if len(problems) > MAX_SHOWN_PROBLEMS:
         shown.append(f"... and {len(problems) - MAX_SHOWN_PROBLEMS} more")
     return f"{len(problems)} problems:\n\n" + "\n\n".join(shown)
+
+
+def missing_packages() -> EdictumConfigError:
+    return EdictumConfigError(
+        "YAML contracts need the packages PyYAML and google-re2.",
+        hint="Install them with: pip install 'edictum[yaml]'.",
+    )
 
 
 class Place:
@@ -115,22 +115,16 @@ class Place:
 
 
 class Problems:
-    """The problems of one source, as they are found."""
+    """Collects the problems of one source."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.found: list[Problem] = []
+        self.found: list[BundleProblem] = []
 
     def add(self, place: Place, message: str, hint: str = "", level: Level = "meaning") -> None:
+        message, hint = shorten(message, MAX_PROBLEM_TEXT), shorten(hint, MAX_PROBLEM_TEXT)
         self.found.append(
-            Problem(
-                self.source,
-                place.line,
-                place.column,
-                shorten(message, MAX_MESSAGE),
-                shorten(hint, MAX_MESSAGE),
-                level,
-            )
+            BundleProblem(self.source, place.line, place.column, message, hint, level)
         )
 
     def shape(self, place: Place, message: str, hint: str = "") -> None:
@@ -139,14 +133,18 @@ class Problems:
     def warn(self, place: Place, message: str, hint: str = "") -> None:
         self.add(place, message, hint, "warning")
 
-    @property
-    def errors(self) -> list[Problem]:
-        return sorted(
-            (p for p in self.found if p.level != "warning"), key=lambda p: (p.line, p.column)
-        )
+    def stop(self, place: Place, message: str, hint: str) -> NoReturn:
+        """Add a problem behind which nothing can be read, and raise all of them."""
+        self.shape(place, message, hint)
+        raise BundleError(self.errors)
 
     @property
-    def warnings(self) -> list[Problem]:
+    def errors(self) -> list[BundleProblem]:
+        errors = (problem for problem in self.found if problem.level != "warning")
+        return sorted(errors, key=lambda problem: (problem.line, problem.column))
+
+    @property
+    def warnings(self) -> list[BundleProblem]:
         return [problem for problem in self.found if problem.level == "warning"]
 
     def raise_if_any(self) -> None:
@@ -154,16 +152,16 @@ class Problems:
             raise BundleError(errors)
 
 
-def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """A sentence that suggests the known word that is nearest, or nothing."""
-    if len(word) > MAX_GUESSED:  # no typo, and slow to compare
+def suggest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return a sentence that suggests the nearest known word, or ""."""
+    if len(word) > MAX_GUESSED:  # not a typo, and slow to compare
         return ""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"Did you mean '{near[0]}'? " if near else ""
 
 
-def listed(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
+    """Return the words separated by commas, bounded."""
     every = list(words)
-    return ", ".join(every[:MAX_LISTED]) + (
-        f" and {len(every) - MAX_LISTED} more" if len(every) > MAX_LISTED else ""
-    )
+    more = f" and {len(every) - MAX_LISTED} more" if len(every) > MAX_LISTED else ""
+    return ", ".join(every[:MAX_LISTED]) + more

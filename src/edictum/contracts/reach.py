@@ -1,9 +1,8 @@
-"""Which tools a contract can reach: names and globs compared, with a bound on how often.
+"""Find which tools a contract can reach, by name or glob, with a bound on the comparisons.
 
-Names are looked up. A glob has to be compared with every name, so a bundle with thousands of both
-would take minutes to load. When ``MAX_COMPARISONS`` are used up the answer is None: it cannot be
-told. Looking for the name that was meant by a misspelt one has a bound of its own, and when that is
-used up nothing more is suggested.
+A glob has to be compared with every name, so a bundle with thousands of both would take minutes to
+load. When ``MAX_COMPARISONS`` are used up the answer is None: unknown. Suggesting a name for a
+misspelt one has a bound of its own; when it is used up nothing more is suggested.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Sequence
 
-from edictum.contracts.problems import closest
+from edictum.contracts.problems import suggest
 
 MAX_COMPARISONS = 100_000
-# characters of a name times those of all names: what a guess costs, about 0.1 s for each million
+# A guess costs the characters of a name times those of all names: about 0.1 s for each million.
 MAX_GUESSING = 4_000_000
-NEAR = 0.8  # how alike two names are, of 1, when one is taken for a slip of the other
+SIMILARITY = 0.8  # of 1, from which one name is taken for a misspelling of the other
 
 
 def is_glob(name: str) -> bool:
@@ -24,7 +23,7 @@ def is_glob(name: str) -> bool:
 
 
 class Names:
-    """Names among which there may be globs."""
+    """A set of names and globs."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.all = frozenset(names)
@@ -32,15 +31,13 @@ class Names:
 
 
 class Reach:
-    """Answers about one bundle."""
+    """Compares the names of one bundle."""
 
     def __init__(self) -> None:
         self.left = MAX_COMPARISONS
 
     def meet(self, tools: Sequence[str], names: Names) -> bool | None:
-        """Whether a name and a tool can be the same; a glob on either side stands for all that it
-        matches.
-        """
+        """Whether a tool can have one of the names, with globs on either side; None: unknown."""
         if not names.all.isdisjoint(tools):
             return True
         globs = [tool for tool in tools if is_glob(tool)]
@@ -53,9 +50,7 @@ class Reach:
 
 
 class Guesses:
-    """Which of the listed names a name that is not listed was meant to be. Each name is looked for
-    once.
-    """
+    """Suggests a listed name for one that is not listed."""
 
     def __init__(self, listed: Names) -> None:
         self._listed = listed
@@ -65,9 +60,7 @@ class Guesses:
         self._made: dict[str, str] = {}
 
     def of(self, tool: str) -> str:
-        """A sentence that suggests a name; "" for a name that is listed, for a glob, and when
-        nothing is near.
-        """
+        """Return a sentence that suggests a name; "" for a listed name, a glob, or no match."""
         if tool in self._listed.all or is_glob(tool):
             return ""
         if tool not in self._made:
@@ -78,4 +71,4 @@ class Guesses:
         self._left -= len(tool) * self._length
         if self._left < 0 or any(fnmatch.fnmatchcase(tool, glob) for glob in self._listed.globs):
             return ""
-        return closest(tool, self._names, NEAR)
+        return suggest(tool, self._names, SIMILARITY)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, Not, leaves, positive_leaves
-from edictum.contracts.generate import Custom
-from edictum.contracts.regex import REDACTED, Pattern
-from edictum.contracts.selectors import STAR, Subject, resolver
+from edictum.contracts.regex import Pattern
+from edictum.contracts.selectors import STAR, CustomSelectors, Subject, resolver
 from edictum.core.call import ToolCall
+from edictum.core.redaction import REDACTED
 
 Change = Callable[[str], str]
 
@@ -47,7 +47,7 @@ class Redaction:
 
     cuts: tuple[Cut, ...]
     expression: Expression
-    custom: Custom
+    custom: CustomSelectors
     own: Callable[
         [Any], Any
     ]  # the guard's own redaction, for a condition that names nothing to cut
@@ -64,7 +64,7 @@ class Redaction:
 
 
 def redaction_for(
-    expression: Expression, custom: Custom, own: Callable[[Any], Any]
+    expression: Expression, custom: CustomSelectors, own: Callable[[Any], Any]
 ) -> Redaction | None:
     """The redaction for a condition; None when it says nothing about the result, and the guard's
     own is used.
@@ -76,7 +76,7 @@ def redaction_for(
     return Redaction(cuts, expression, custom, own)
 
 
-def _holds(expression: Expression, subject: Subject, custom: Custom) -> bool:
+def _holds(expression: Expression, subject: Subject, custom: CustomSelectors) -> bool:
     """Whether a condition holds for what is left. A field that was replaced whole is no longer
     judged.
     """

@@ -1,7 +1,6 @@
-r"""Regular expressions that run in time linear in the text: google-re2, written as Python users
-expect.
+r"""Regular expressions that run in linear time: google-re2, with the syntax of Python's ``re``.
 
-A pattern is translated before RE2 sees it, so that it means what it means to Python's ``re``:
+A pattern is translated before RE2 sees it:
 
 * ``\d \w \s`` and their opposites stand for Unicode classes, inside and outside brackets;
 * ``$`` also matches before a last newline; ``\Z`` is the end of the text; ``{,3}`` is ``{0,3}``;
@@ -9,8 +8,7 @@ A pattern is translated before RE2 sees it, so that it means what it means to Py
 
 What RE2 cannot do (look-around, back-references, atomic groups, possessive repetition,
 conditionals, verbose mode, repetition above 1,000) is refused by name. ``\b`` and ``\B`` look at
-ASCII letters only; next to another letter they are refused, because there they would be silently
-wrong.
+ASCII letters only; next to another letter they are refused, where they would be silently wrong.
 
 This is the only module that knows RE2. Without it patterns are refused, never run by another
 engine.
@@ -20,31 +18,27 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from edictum.errors import EdictumConfigError
+from edictum.contracts.problems import missing_packages
+from edictum.core.redaction import REDACTED
 
 try:
     import re2
-except ImportError as exc:
-    raise EdictumConfigError(
-        "YAML contracts need the packages PyYAML and google-re2.",
-        hint="Install them with: pip install 'edictum[yaml]'.",
-    ) from exc
+except ImportError:
+    re2 = None
 
 MAX_REPEAT = 1_000
 MAX_NESTED = 201
 MAX_PATTERN_STEPS = 1_500_000  # 0.6 s and 100 MB on the machine where this was measured
 MAX_STEPS = 5_000_000  # of all patterns of a bundle, and some for each of its characters
 STEPS_PER_CHARACTER = 4
-# what one more way around a part costs: the engine's work grows with the square of their number
-OPTIONAL = 150
-MAX_LOOKED_THROUGH = 10_000  # longer patterns are not looked through for likely mistakes
+OPTIONAL_STEPS = 150  # for an optional part
+MAX_REVIEWED = 10_000  # longer patterns are not searched for likely mistakes
 MAX_PROGRAM_MEMORY = 64 << 20
-REDACTED = "[REDACTED]"
 
 # The members of each class, as they are written inside brackets.
 _SPACE = (
@@ -56,14 +50,8 @@ _NOT_SPACE = (
     r"\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff}"
 )
 _MEMBERS = {"d": r"\p{Nd}", "D": r"\P{Nd}", "w": r"\p{L}\p{N}_", "s": _SPACE, "S": _NOT_SPACE}
-_WEIGHTS = {
-    "w": 1_350,
-    "W": 1_350,
-    "d": 90,
-    "D": 90,
-    "s": 30,
-    "S": 30,
-}  # about how many steps the engine takes for one
+# About how many steps the engine takes for one.
+_WEIGHTS = {"w": 1_350, "W": 1_350, "d": 90, "D": 90, "s": 30, "S": 30}
 _GROUPS = {
     "(?=": "look-ahead",
     "(?!": "negative look-ahead",
@@ -94,9 +82,7 @@ class PatternError(ValueError):
 
 
 def translate(pattern: str) -> str:
-    """The pattern in RE2's words; raises PatternError and names the construct that RE2 does not
-    have.
-    """
+    """Return the pattern in RE2's syntax; raise PatternError for what RE2 does not have."""
     return _Translation(pattern).run()
 
 
@@ -106,9 +92,8 @@ class _Translation:
         self.at = 0
         self.out: list[str] = []
         self.last = ""  # the kind of the token before: "repeat", "boundary", or ""
-        # How large it will be once compiled, in steps of the engine. The engine writes repetitions
-        # out, so that `(...){1000}` costs a thousand times what stands in it, before it can refuse:
-        # this is known here, before it begins.
+        # Its size once compiled, in steps of the engine. The engine writes repetitions out, so
+        # `(...){1000}` costs a thousand times what stands in it before the engine can refuse.
         self.size = 0
         self.groups: list[int] = [0]  # the sizes of the open groups, the outermost first
         self.atom = 0  # the size of what a repetition would repeat
@@ -151,9 +136,8 @@ class _Translation:
     def _open(self) -> None:
         self.groups.append(0)
         if len(self.groups) > MAX_NESTED:
-            raise PatternError(
-                f"groups are nested more than {MAX_NESTED - 1} deep", "Flatten the pattern."
-            )
+            message = f"groups are nested more than {MAX_NESTED - 1} deep"
+            raise PatternError(message, "Flatten the pattern.")
 
     def _grow(self, by: int) -> None:
         self.size += by
@@ -187,15 +171,11 @@ class _Translation:
             self._take("\\" + char)
             return "boundary"
         if char in "123456789":
-            raise PatternError(
-                f"the back-reference \\{char} is not supported",
-                "Back-references cannot be matched in linear time.",
-            )
+            hint = "Back-references cannot be matched in linear time."
+            raise PatternError(f"the back-reference \\{char} is not supported", hint)
         if char in "CQE":
-            raise PatternError(
-                f"\\{char} is not supported",
-                "Write the characters themselves, escaped where needed.",
-            )
+            hint = "Write the characters themselves, escaped where needed."
+            raise PatternError(f"\\{char} is not supported", hint)
         if char == "Z":
             self._take("\\Z", r"\z")
             return ""
@@ -204,7 +184,7 @@ class _Translation:
         return ""
 
     def _character(self, char: str) -> tuple[str, str]:
-        """An escape that stands for one character: its text, and RE2's way to write it."""
+        """Return the text of an escape that stands for one character, and RE2's form of it."""
         pattern, at = self.pattern, self.at
         if char in _HEX:
             return _hex_escape(pattern, at, _HEX[char])
@@ -223,7 +203,7 @@ class _Translation:
         return "\\" + char, char if _beyond_ascii(char) or char == "_" else "\\" + char
 
     def _brackets(self) -> str:
-        """A character class, its members translated one by one."""
+        """Translate a character class, member by member."""
         self.at += 1
         negated = self.pattern.startswith("^", self.at)
         self.at += negated
@@ -258,9 +238,8 @@ class _Translation:
             self.at += 2
             return r"\x{8}"
         if following == "" or following in "BAZz123456789CQE":
-            raise PatternError(
-                f"\\{following} is not allowed inside a character class", "Remove it."
-            )
+            message = f"\\{following} is not allowed inside a character class"
+            raise PatternError(message, "Remove it.")
         text, output = self._character(following)
         self.at += len(text)
         return output
@@ -269,10 +248,8 @@ class _Translation:
         rest = self.pattern[self.at : self.at + 4]
         for opening, name in _GROUPS.items():
             if rest.startswith(opening):
-                raise PatternError(
-                    f"{name} '{opening}...)' is not supported",
-                    "It cannot be matched in linear time; use all/any/not instead.",
-                )
+                hint = "It cannot be matched in linear time; use all/any/not instead."
+                raise PatternError(f"{name} '{opening}...)' is not supported", hint)
         if rest.startswith("(?#"):
             end = self.pattern.find(")", self.at)
             if end < 0:
@@ -289,10 +266,8 @@ class _Translation:
     def _flags(self, flags: re.Match[str]) -> str:
         for flag in flags.group(1) + (flags.group(2) or ""):
             if flag not in "imsu":
-                raise PatternError(
-                    f"the flag '{flag}' in '{flags.group()}' is not supported",
-                    "Supported flags are i, m and s.",
-                )
+                message = f"the flag '{flag}' in '{flags.group()}' is not supported"
+                raise PatternError(message, "Supported flags are i, m and s.")
         on, off = flags.group(1).replace("u", ""), (flags.group(2) or "").replace("u", "")
         if not on and not off:
             self._take(flags.group(), "(?:" if flags.group(3) == ":" else "")
@@ -306,17 +281,15 @@ class _Translation:
         found = _REPEAT.match(self.pattern, self.at)
         text = found.group() if found else self.pattern[self.at]
         if self.last == "repeat" and text == "+":
-            raise PatternError(
-                "possessive repetition '+' after a repetition is not supported",
-                "Remove the second '+'.",
-            )
+            message = "possessive repetition '+' after a repetition is not supported"
+            raise PatternError(message, "Remove the second '+'.")
         if found and not found.group(1) and found.group(2) is None:  # {} is two braces
             self._take("{", r"\{")
             return ""
         if found:
             self._counted(found)
         else:
-            self._grow(OPTIONAL)
+            self._grow(OPTIONAL_STEPS)
             self._take(text)
         # `a*?` is lazy, not a repetition of a repetition
         return "lazy" if self.last == "repeat" and text == "?" else "repeat"
@@ -327,25 +300,19 @@ class _Translation:
         if max(least, most) > MAX_REPEAT:
             hint = f"Use at most {MAX_REPEAT:,}, or '*' or '+'."
             raise PatternError(f"the repetition {found.group():.40} is above {MAX_REPEAT:,}", hint)
-        self._grow(
-            self.atom * max(0, least - 1, most - 1) + OPTIONAL * max(0, most - least, high == "")
-        )
-        self._take(
-            found.group(), f"{{{low or '0'}}}" if high is None else f"{{{low or '0'},{high}}}"
-        )
+        optional = OPTIONAL_STEPS * max(0, most - least, high == "")
+        self._grow(self.atom * max(0, least - 1, most - 1) + optional)
+        counts = low or "0" if high is None else f"{low or '0'},{high}"
+        self._take(found.group(), f"{{{counts}}}")
 
     def _check_boundary(self, char: str) -> None:
         if _beyond_ascii(char):
-            raise PatternError(
-                f"\\b next to {char!r} is not supported: it knows ASCII letters only",
-                r"Write (?:^|[^\w]) before and (?:[^\w]|$) after the word.",
-            )
+            message = f"\\b next to {char!r} is not supported: it knows ASCII letters only"
+            raise PatternError(message, r"Write (?:^|[^\w]) before and (?:[^\w]|$) after the word.")
 
 
 def _count(digits: str) -> int:
-    """A number of repetitions. More than four digits are too many whatever they say, and slow to
-    turn into a number.
-    """
+    """Return a number of repetitions; more than four digits are too many, and slow to convert."""
     stripped = digits.lstrip("0")
     return MAX_REPEAT + 1 if len(stripped) > 4 else int(stripped or "0")
 
@@ -355,15 +322,12 @@ def _beyond_ascii(char: str) -> bool:
 
 
 def _hex_escape(pattern: str, at: int, digits: int) -> tuple[str, str]:
-    found = (_BRACED_HEX if pattern.startswith("\\x{", at) else _HEX_DIGITS[digits]).match(
-        pattern, at
-    )
+    form = _BRACED_HEX if pattern.startswith("\\x{", at) else _HEX_DIGITS[digits]
+    found = form.match(pattern, at)
     if found is None:
         sign = pattern[at : at + 2]
-        raise PatternError(
-            f"{sign} needs {digits} hexadecimal digits",
-            f"Write for example {sign}{'0' * (digits - 2)}e9.",
-        )
+        hint = f"Write for example {sign}{'0' * (digits - 2)}e9."
+        raise PatternError(f"{sign} needs {digits} hexadecimal digits", hint)
     code = int(found.group()[2:].strip("{}"), 16)
     if code > 0x10FFFF:
         raise PatternError(f"{found.group()} is not a character", "The highest is 10ffff.")
@@ -377,16 +341,13 @@ def _named_escape(pattern: str, at: int) -> tuple[str, str]:
             raise KeyError
         return found.group(), f"\\x{{{ord(unicodedata.lookup(found.group(1))):x}}}"
     except KeyError:
-        raise PatternError(
-            r"\N needs the name of a character", r"Write for example \N{EM DASH}."
-        ) from None
+        hint = r"Write for example \N{EM DASH}."
+        raise PatternError(r"\N needs the name of a character", hint) from None
 
 
 @lru_cache(maxsize=1)
 def _not_word() -> str:
-    r"""The members of ``\W`` as ranges: RE2 cannot put the complement of several classes inside
-    brackets.
-    """
+    r"""Return the members of ``\W`` as ranges: RE2 has no complement of classes in brackets."""
     word = re.compile(r"\w")
     ranges: list[list[int]] = []
     for code in range(0x110000):
@@ -398,39 +359,32 @@ def _not_word() -> str:
     return "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in ranges)
 
 
-# --- Suspicions -----------------------------------------------------------------------------------
+# --- Likely mistakes ------------------------------------------------------------------------------
 
 _DOUBLED = re.compile(r"(?<!\\)(?:\\\\)+([bBdDsSwW.()\[\]{}*+?^$|/-])")
 _DOUBLED_REFERENCE = re.compile(r"(?<!\\)(?:\\\\)+([1-9])")
 _CERTAIN = re.compile(r"(?<!\\)(?:\\\\)+(?:[dDsSwW](?=[+*?{])|b(?![A-Za-z0-9_.\\]))")
 
 
-def doubled_backslash(pattern: str) -> tuple[str, bool] | None:
-    """The doubled backslash that makes a pattern look for a backslash where an escape was meant,
-    and whether that is certain.
-    """
+def find_doubled_backslash(pattern: str) -> tuple[str, bool] | None:
+    """Return a doubled backslash where an escape was probably meant, and whether it is certain."""
     certain = _CERTAIN.search(pattern)
-    found = (
-        certain
-        or _DOUBLED.search(pattern)
-        or ("(" in pattern and _DOUBLED_REFERENCE.search(pattern))
-        or None
-    )
+    found = certain or _DOUBLED.search(pattern)
+    if found is None and "(" in pattern:
+        found = _DOUBLED_REFERENCE.search(pattern)
     return (found.group(), certain is not None) if found else None
 
 
-def never_matches(pattern: str) -> str | None:
-    """Why no text can match, for the mistakes that can be seen: text after ``$``, or text before
-    ``^``.
-    """
-    if "(?m" in pattern or "(?s" in pattern or len(pattern) > MAX_LOOKED_THROUGH:
+def why_never_matches(pattern: str) -> str | None:
+    """Return why no text can match: text after ``$``, or text before ``^``; None if unknown."""
+    if "(?m" in pattern or "(?s" in pattern or len(pattern) > MAX_REVIEWED:
         return None
     bare = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)
     if re.search(r"\$(?![$|)*?{]|\\[zZ]|$)", bare):
         return "text follows '$', the end of the text"
-    if re.search(
-        r"(?:^|[^|(*?}^])(?<!\(\?[ims])\^", bare.replace("(?i)", "").replace("(?P<", "(")
-    ) and not bare.startswith("^"):
+    without_groups = bare.replace("(?i)", "").replace("(?P<", "(")
+    text_before = re.search(r"(?:^|[^|(*?}^])(?<!\(\?[ims])\^", without_groups)
+    if text_before and not bare.startswith("^"):
         return "text precedes '^', the start of the text"
     return None
 
@@ -438,17 +392,22 @@ def never_matches(pattern: str) -> str | None:
 # --- Patterns -------------------------------------------------------------------------------------
 
 
+def require_engine() -> None:
+    """Raise EdictumConfigError when RE2 is not installed."""
+    if re2 is None:
+        raise missing_packages()
+
+
 def _options() -> Any:
+    require_engine()
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MAX_PROGRAM_MEMORY
     return options
 
 
-def encoded(text: str) -> bytes:
-    """Text as RE2 takes it. A lone surrogate becomes '?': the rest of the text must still be
-    searched.
-    """
+def _encode(text: str) -> bytes:
+    """Encode text for RE2. A lone surrogate becomes '?', so that the rest is still searched."""
     return text.encode("utf-8", "replace")
 
 
@@ -466,49 +425,41 @@ class Pattern:
         try:
             self._engine = re2.compile(text, _options())
         except re2.error as exc:
-            detail = (
-                exc.args[0].decode("utf-8", "replace")
-                if exc.args and isinstance(exc.args[0], bytes)
-                else str(exc)
-            )
-            raise PatternError(
-                f"not a valid pattern: {detail}",
-                "See the list of supported syntax in docs/reference/language.md.",
-            ) from exc
+            detail = exc.args[0] if exc.args else ""
+            if isinstance(detail, bytes):
+                detail = detail.decode("utf-8", "replace")
+            hint = "See the list of supported syntax in docs/reference/language.md."
+            raise PatternError(f"not a valid pattern: {detail}", hint) from exc
 
     def search(self, text: str) -> bool:
         if self.literal is not None:
             return self.literal in text
-        return self._engine.search(encoded(text)) is not None
+        return self._engine.search(_encode(text)) is not None
 
     @property
     def steps(self) -> int:
-        """How large it is, and how much work it was."""
+        """Return its size in steps of the engine."""
         return max(self.size, int(self._engine.programsize))
 
     def redact(self, text: str) -> str:
-        """The text with every match replaced."""
-        return str(self._engine.sub(lambda _match: REDACTED, encoded(text).decode()))
-
-    def matches_nothing(self) -> bool:
-        """Whether the pattern also matches the empty text, and so matches everything."""
-        return self.search("")
+        """Return the text with every match replaced."""
+        return str(self._engine.sub(lambda _match: REDACTED, _encode(text).decode()))
 
 
 class PatternBudget:
-    r"""How large the patterns of one bundle may be together: ``\w{900}`` alone takes a million
-    steps, half a second and 50 MB.
+    r"""Bounds the patterns of one bundle together: ``\w{900}`` alone takes a million steps, half a
+    second and 50 MB.
     """
 
     def __init__(self, characters: int = 0) -> None:
         self.most = self.left = MAX_STEPS + characters * STEPS_PER_CHARACTER
         self.seen: set[str] = set()
 
-    def compiled(self, source: str) -> Pattern | None:
-        """The pattern; None when so much has been used up already that it is not looked at."""
+    def compile(self, source: str) -> Pattern | None:
+        """Return the pattern; None once the budget is used up, which was reported."""
         if self.left < 0:
             return None
-        pattern = compiled(source)
+        pattern = compile_pattern(source)
         if source not in self.seen:
             self.seen.add(source)
             self.left -= pattern.steps
@@ -517,58 +468,42 @@ class PatternBudget:
                 r"Use smaller counts, or [A-Za-z0-9_] instead of \w, which knows all the letters of"
                 r" Unicode; or split the bundle."
             )
-            raise PatternError(
-                "with it the patterns of this bundle are too large together (more than"
-                f" {self.most:,} steps)",
-                hint,
-            )
+            message = "with it the patterns of this bundle are too large together"
+            raise PatternError(f"{message} (more than {self.most:,} steps)", hint)
         return pattern
 
 
 @lru_cache(maxsize=4_096)
-def compiled(source: str) -> Pattern:
+def compile_pattern(source: str) -> Pattern:
     return Pattern(source)
 
 
-def _nothing(_text: bytes) -> list[int]:
-    return []
-
-
 class PatternSet:
-    """Many patterns searched for in one pass over the text. ``hits`` gives the numbers of those
-    that match.
-    """
+    """Many patterns searched in one pass over the text."""
 
     __slots__ = ("_match", "_patterns")
 
     def __init__(self, patterns: Sequence[str]) -> None:
         engine = re2.Set.SearchSet(_options())
-        # Pattern 0 matches everything. When it is not among the hits the engine has given up, and
-        # that must not look like "no match".
+        # Pattern 0 matches everything. Without it among the hits the engine has given up, which
+        # must not look like "no match".
         for pattern in ("(?:)", *(translate(pattern) for pattern in patterns)):
             engine.Add(pattern)
         self._patterns = tuple(patterns)
-        self._match: Callable[[bytes], list[int] | None] = _nothing
+        self._match: Callable[[bytes], list[int] | None] = lambda _text: None
         with suppress(re2.error):  # too large for one engine
             engine.Compile()
             self._match = engine.Match
 
     def hits(self, text: str) -> frozenset[int]:
-        found = self._match(encoded(text))
-        if (
-            not found or 0 not in found
-        ):  # the engine cannot do it in the memory it is allowed: one pattern after the other, then
-            return frozenset(
-                {
-                    0,
-                    *(
-                        number
-                        for number, source in enumerate(self._patterns, 1)
-                        if compiled(source).search(text)
-                    ),
-                }
-            )
-        return frozenset(found)
+        """Return the numbers of the patterns that match, counted from 1, and 0."""
+        found = self._match(_encode(text))
+        if found and 0 in found:
+            return frozenset(found)
+        # The engine would need more memory than it may use: one pattern after the other.
+        numbered = enumerate(self._patterns, 1)
+        matching = (number for number, source in numbered if compile_pattern(source).search(text))
+        return frozenset({0, *matching})
 
     def any(self, text: str) -> bool:
         return len(self.hits(text)) > 1
@@ -577,9 +512,3 @@ class PatternSet:
 @lru_cache(maxsize=512)
 def pattern_set(patterns: tuple[str, ...]) -> PatternSet:
     return PatternSet(patterns)
-
-
-def redact_all(patterns: Iterable[Pattern], text: str) -> str:
-    for pattern in patterns:
-        text = pattern.redact(text)
-    return text

@@ -1,8 +1,8 @@
 """Selectors: which value of a call a condition looks at.
 
 A selector is a root and a path: ``args.items[*].path``, ``principal.claims."team.name"``,
-``result.rows.0``. ``None`` and "not there" are the same thing, *missing*. ``[*]`` stands for any
-element of a list: a condition holds when it holds for one.
+``result.rows.0``. ``None`` and absent are the same, *missing*. ``[*]`` stands for any element of a
+list: a condition holds when it holds for one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
 
-from edictum.contracts.problems import closest, listed
+from edictum.contracts.problems import join_words, suggest
 from edictum.core.call import Principal, ToolCall
 from edictum.core.jsonable import jsonable
 from edictum.errors import EdictumConfigError
@@ -24,22 +24,14 @@ STAR: Final = "[*]"
 PRINCIPAL_FIELDS = tuple(name for name in Principal.__slots__ if name != "claims")
 COUNTERS = ("attempts", "executions", "successes", "failures", "consecutive_failures", "in_flight")
 TOOL_COUNTERS = ("per_tool", "successes_per_tool")
-ROOTS = (
-    "environment",
-    "tool",
-    "args",
-    "principal",
-    "output",
-    "result",
-    "env",
-    "metadata",
-    "session",
-)
-LISTS = (list, tuple, set, frozenset)
 _SEGMENT = re.compile(
     r"""\.(?:"([^"]+)"|'([^']+)'|([^.\[\]"']+))|\[(?:(\d+)|(\*)|"([^"]+)"|'([^']+)')\]"""
 )
 _ROOT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_LISTS = (list, tuple, set, frozenset)
+
+CustomSelectors = Mapping[str, Callable[[ToolCall], Any]]
+Steps = tuple[str, ...]
 
 
 class SelectorError(ValueError):
@@ -51,9 +43,7 @@ class SelectorError(ValueError):
 
 
 class SelectorMismatch(TypeError):
-    """At run time: the value is not what the selector expects, such as ``[*]`` on something that is
-    no list.
-    """
+    """The value is not what the selector expects, such as ``[*]`` on what is not a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +52,7 @@ class Selector:
 
     text: str
     root: str
-    path: tuple[str, ...] = ()
+    path: Steps = ()
 
     @property
     def wild(self) -> bool:
@@ -75,50 +65,38 @@ class Selector:
     @property
     def whole_text(self) -> bool:
         """The result as text: ``output.text``, ``result.text``."""
-        return (
-            self.root == "result"
-            and self.path == ("text",)
-            and '"' not in self.text
-            and "'" not in self.text
-        )
+        quoted = '"' in self.text or "'" in self.text
+        return self.root == "result" and self.path == ("text",) and not quoted
 
 
 def parse_selector(text: str, custom: Mapping[str, Any] | None = None) -> Selector:
-    """The selector that a text stands for; raises SelectorError when there is no such thing."""
+    """Return the selector that a text stands for; raise SelectorError when there is none."""
     found = _ROOT.match(text)
     root = found.group() if found else text
-    path = _path(text, len(root))
+    path = _parse_path(text, len(root))
     if custom and root in custom:
-        if not path:
-            raise SelectorError(f"'{text}' names no field", f"Write for example {root}.name.")
+        _require_path(text, path)
         return Selector(text, root, path)
-    return _builtin(text, root, path, tuple(custom or ()))
+    return _parse_builtin(text, root, path, tuple(custom or ()))
 
 
 @lru_cache(maxsize=4_096)
-def _builtin(text: str, root: str, path: tuple[str, ...], custom: tuple[str, ...]) -> Selector:
+def _parse_builtin(text: str, root: str, path: Steps, custom: tuple[str, ...]) -> Selector:
     check = _CHECKS.get(root)
     if check is None:
         known = [*ROOTS, *custom]
+        # Suggest the whole selector when only its root is misspelt.
+        hint = suggest(root, known).replace("'?", f"{text[len(root) :]}'?")
         raise SelectorError(
             f"unknown selector '{text}'",
-            f"{_near(root, text, known)}A selector starts with one of: {listed(known)}.",
+            f"{hint}A selector starts with one of: {join_words(known)}.",
         )
     check(text, path)
     return Selector(text, "result" if root == "output" else root, path)
 
 
-def _near(root: str, text: str, known: list[str]) -> str:
-    """A suggestion for the whole selector, when only its root is misspelt."""
-    suggestion = closest(root, known)
-    if suggestion:
-        name = suggestion.split("'")[1]
-        return f"Did you mean '{name}{text[len(root) :]}'? "
-    return ""
-
-
 @lru_cache(maxsize=4_096)
-def _path(text: str, at: int) -> tuple[str, ...]:
+def _parse_path(text: str, at: int) -> Steps:
     steps: list[str] = []
     while at < len(text):
         found = _SEGMENT.match(text, at)
@@ -135,109 +113,87 @@ def _path(text: str, at: int) -> tuple[str, ...]:
 
 
 def _check_step(text: str, name: str | None) -> None:
-    """A plain name that looks as if it meant more than a key of this name: as a key it would hardly
-    ever be found.
-    """
+    """Refuse an unquoted name that was probably meant as something else than a key."""
     if name is None:
         return
     if "*" in name:
-        raise SelectorError(
-            f"'{text}' has a '*' among its names",
-            'Write [*] for the elements of a list, or ."*" for a key of this name.',
-        )
+        hint = 'Write [*] for the elements of a list, or ."*" for a key of this name.'
+        raise SelectorError(f"'{text}' has a '*' among its names", hint)
     if re.fullmatch(r"-\d+", name):
-        raise SelectorError(
-            f"'{text}' counts from the end",
-            f'Elements are counted from the start: [0]; a key of this name is ."{name}".',
-        )
+        hint = f'Elements are counted from the start: [0]; a key of this name is ."{name}".'
+        raise SelectorError(f"'{text}' counts from the end", hint)
     if name != name.strip():
-        raise SelectorError(
-            f"'{text}' has a space beside a name",
-            f'Remove it, or write ."{name}" for a key of this name.',
-        )
+        hint = f'Remove it, or write ."{name}" for a key of this name.'
+        raise SelectorError(f"'{text}' has a space beside a name", hint)
 
 
-def _needs_path(text: str, path: tuple[str, ...]) -> None:
+def _require_path(text: str, path: Steps) -> None:
     if not path:
         raise SelectorError(f"'{text}' names no field", f"Write for example {text}.name.")
 
 
-def _no_path(text: str, path: tuple[str, ...]) -> None:
+def _refuse_path(text: str, path: Steps) -> None:
     if path:
-        raise SelectorError(
-            f"'{text}' has no fields", f"Write just '{text.split('.')[0].split('[')[0]}'."
-        )
+        hint = f"Write just '{text.split('.')[0].split('[')[0]}'."
+        raise SelectorError(f"'{text}' has no fields", hint)
 
 
-def _check_tool(text: str, path: tuple[str, ...]) -> None:
+def _check_tool(text: str, path: Steps) -> None:
     if path != ("name",):
         raise SelectorError(f"unknown selector '{text}'", "Write 'tool.name'.")
 
 
-def _check_env(text: str, path: tuple[str, ...]) -> None:
+def _check_env(text: str, path: Steps) -> None:
     if len(path) != 1 or path[0] == STAR:
-        raise SelectorError(
-            f"'{text}' names no environment variable", "Write for example env.DEPLOY_TARGET."
-        )
+        hint = "Write for example env.DEPLOY_TARGET."
+        raise SelectorError(f"'{text}' names no environment variable", hint)
 
 
-def _check_principal(text: str, path: tuple[str, ...]) -> None:
-    _needs_path(text, path)
-    if path[0] == "claims":
-        if len(path) == 1:
-            raise SelectorError(
-                f"'{text}' names no claim", "Write for example principal.claims.team."
-            )
-        return
-    if path[0] not in PRINCIPAL_FIELDS:
-        known = [*PRINCIPAL_FIELDS, "claims"]
-        raise SelectorError(
-            f"a principal has no field '{path[0]}'",
-            f"{closest(path[0], known)}Known fields: {listed(known)}.",
-        )
-    if len(path) > 1:
-        raise SelectorError(
-            f"'principal.{path[0]}' has no fields", f"Write just 'principal.{path[0]}'."
-        )
+def _check_principal(text: str, path: Steps) -> None:
+    _require_path(text, path)
+    name, known = path[0], [*PRINCIPAL_FIELDS, "claims"]
+    if path == ("claims",):
+        raise SelectorError(f"'{text}' names no claim", "Write for example principal.claims.team.")
+    if name not in known:
+        hint = f"{suggest(name, known)}Known fields: {join_words(known)}."
+        raise SelectorError(f"a principal has no field '{name}'", hint)
+    if len(path) > 1 and name != "claims":
+        raise SelectorError(f"'principal.{name}' has no fields", f"Write just 'principal.{name}'.")
 
 
-def _check_session(text: str, path: tuple[str, ...]) -> None:
-    _needs_path(text, path)
-    if path[0] in TOOL_COUNTERS:
-        if len(path) != 2 or path[1] == STAR:
-            raise SelectorError(
-                f"'{text}' names no tool", f"Write for example session.{path[0]}.read_file."
-            )
-        return
-    if path[0] not in COUNTERS or len(path) > 1:
-        known = [*COUNTERS, *TOOL_COUNTERS]
-        raise SelectorError(
-            f"a session has no counter '{'.'.join(path)}'",
-            f"{closest(path[0], known)}Known counters: {listed(known)}.",
-        )
+def _check_session(text: str, path: Steps) -> None:
+    _require_path(text, path)
+    known = [*COUNTERS, *TOOL_COUNTERS]
+    if path[0] not in known or (path[0] in COUNTERS and len(path) > 1):
+        hint = f"{suggest(path[0], known)}Known counters: {join_words(known)}."
+        raise SelectorError(f"a session has no counter '{'.'.join(path)}'", hint)
+    if path[0] in TOOL_COUNTERS and (len(path) != 2 or path[1] == STAR):
+        hint = f"Write for example session.{path[0]}.read_file."
+        raise SelectorError(f"'{text}' names no tool", hint)
 
 
-def _any_path(text: str, path: tuple[str, ...]) -> None:
-    """The value itself is fine as well."""
+def _accept_path(text: str, path: Steps) -> None:
+    """Accept any path, even none."""
 
 
-_CHECKS: dict[str, Callable[[str, tuple[str, ...]], None]] = {
-    "environment": _no_path,
+_CHECKS: dict[str, Callable[[str, Steps], None]] = {
+    "environment": _refuse_path,
     "tool": _check_tool,
-    "args": _needs_path,
+    "args": _require_path,
     "principal": _check_principal,
-    "output": _any_path,
-    "result": _any_path,
+    "output": _accept_path,
+    "result": _accept_path,
     "env": _check_env,
-    "metadata": _needs_path,
+    "metadata": _require_path,
     "session": _check_session,
 }
+ROOTS = tuple(_CHECKS)
 
 
 def check_custom_selectors(
     custom: Mapping[str, Any] | None,
 ) -> dict[str, Callable[[ToolCall], Any]]:
-    """The custom selectors of a guard, or an error that says what is wrong with them."""
+    """Return a guard's custom selectors, or raise an error that says what is wrong with them."""
     custom = dict(custom or {})
     if clash := sorted(set(custom) & set(ROOTS)):
         raise EdictumConfigError(
@@ -261,7 +217,7 @@ def check_custom_selectors(
 
 
 def step(value: Any, key: str) -> Any:
-    """One step into a dict or a list; None when there is nothing."""
+    """Return one step into a dict or a list; None when there is nothing."""
     if isinstance(value, Mapping):
         found = value.get(key)
         return value.get(int(key)) if found is None and key.isdecimal() else found
@@ -274,9 +230,7 @@ _NOT_OPENED = (str, bytes, bytearray, int, float, complex, bool, type(None), set
 
 
 def result_step(value: Any, key: str) -> Any:
-    """As ``step``; objects are opened as well, because tools return them (a response, a model, a
-    dataclass).
-    """
+    """As ``step``, and into objects, because tools return them: a response, a dataclass."""
     if isinstance(value, (Mapping, list, tuple)):
         found = step(value, key)
         if found is not None or isinstance(value, (Mapping, list)):
@@ -287,30 +241,23 @@ def result_step(value: Any, key: str) -> Any:
     return None if callable(found) else found
 
 
-def walk(value: Any, path: tuple[str, ...]) -> Any:
+def walk(value: Any, path: Steps, into: Callable[[Any, str], Any] = step) -> Any:
+    """Return the value at the end of a path, or None."""
     for key in path:
-        value = step(value, key)
+        value = into(value, key)
         if value is None:
             return None
     return value
 
 
-def walk_result(value: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        value = result_step(value, key)
-        if value is None:
-            return None
-    return value
-
-
-def spread(value: Any, path: tuple[str, ...], one: Callable[[Any, str], Any] = step) -> list[Any]:
-    """All values that a path with ``[*]`` reaches; ``[None]`` when it reaches nothing."""
+def expand_wildcards(value: Any, path: Steps, into: Callable[[Any, str], Any]) -> list[Any]:
+    """Return all values that a path with ``[*]`` reaches; ``[None]`` when it reaches nothing."""
     values = [value]
     for key in path:
         values = [
             found
             for item in values
-            for found in (_elements(item) if key == STAR else (one(item, key),))
+            for found in (_elements(item) if key == STAR else (into(item, key),))
         ]
     return values or [None]
 
@@ -318,7 +265,7 @@ def spread(value: Any, path: tuple[str, ...], one: Callable[[Any, str], Any] = s
 def _elements(value: Any) -> list[Any]:
     if value is None:
         return [None]
-    if not isinstance(value, LISTS):
+    if not isinstance(value, _LISTS):
         raise SelectorMismatch(
             f"[*] stands for the elements of a list, and this is {type(value).__name__}"
         )
@@ -326,15 +273,15 @@ def _elements(value: Any) -> list[Any]:
 
 
 def text_of(result: Any) -> str | None:
-    """A result as text. What printing would escape (a line break, a quote) or leave out (a field
-    with ``repr=False``) is added, so that patterns see it.
+    """Return a result as text, with what printing would escape (a line break, a quote) or leave out
+    (a field with ``repr=False``) added, so that patterns see it.
     """
     if result is None or isinstance(result, str):
         return result
     if isinstance(result, (bytes, bytearray)):
         return result.decode("utf-8", "replace")
     whole = str(result)
-    opened = [str(jsonable(result))] if _hides(result) else []
+    opened = [str(jsonable(result))] if _prints_itself(result) else []
     escaped = [text for text in texts(result) if repr(text)[1:-1] != text]
     return "\n".join([whole, *opened, *escaped]) if opened or escaped else whole
 
@@ -342,22 +289,20 @@ def text_of(result: Any) -> str | None:
 _PRINTED_WHOLE = frozenset({str, bytes, bytearray, int, float, complex, bool, type(None)})
 
 
-def _hides(value: Any, depth: int = 0) -> bool:
-    """Whether something in a structure prints itself in its own way, and may leave out what it
-    would show as JSON.
-    """
+def _prints_itself(value: Any, depth: int = 0) -> bool:
+    """Whether something in a structure has its own way of printing, and may leave out a field."""
     kind = type(value)
     if kind in _PRINTED_WHOLE:
         return False
     if depth > 50:
         return True
     if kind is dict:
-        return any(_hides(item, depth + 1) for pair in value.items() for item in pair)
-    return kind not in LISTS or any(_hides(item, depth + 1) for item in value)
+        return any(_prints_itself(item, depth + 1) for pair in value.items() for item in pair)
+    return kind not in _LISTS or any(_prints_itself(item, depth + 1) for item in value)
 
 
 def texts(value: Any, depth: int = 0) -> list[str]:
-    """Every text inside a structure, keys included."""
+    """Return every text inside a structure, keys included."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, (bytes, bytearray)):
@@ -366,14 +311,14 @@ def texts(value: Any, depth: int = 0) -> list[str]:
         return []
     if isinstance(value, Mapping):
         return [text for pair in value.items() for item in pair for text in texts(item, depth + 1)]
-    if isinstance(value, LISTS):
+    if isinstance(value, _LISTS):
         return [text for item in value for text in texts(item, depth + 1)]
-    opened = jsonable(value)  # a dataclass, a model: what its printing escapes is looked at as well
+    opened = jsonable(value)  # a dataclass, a model
     return texts(opened, depth + 1) if isinstance(opened, (dict, list)) else []
 
 
 def environment_variable(name: str) -> Any:
-    """A process variable, read now: a flag or a number when it looks like one."""
+    """Return a process variable, as a flag or a number when it looks like one."""
     text = os.environ.get(name)
     if text is None:
         return None
@@ -401,20 +346,18 @@ class Subject:
 Resolver = Callable[[Subject], Any]
 
 
-def resolver(selector: Selector, custom: Mapping[str, Callable[[ToolCall], Any]]) -> Resolver:
-    """A function from the subject to the value, or to the list of values for a selector with
-    ``[*]``.
-    """
+def resolver(selector: Selector, custom: CustomSelectors) -> Resolver:
+    """Return a function from the subject to the value; with ``[*]``, to the list of values."""
     path = selector.path
     if selector.root in custom:
         function = custom[selector.root]
-        return lambda subject: _reach(_called(function, subject.call), path, step)
+        return lambda subject: _find(_call_custom(function, subject.call), path, step)
     if selector.whole_text:
         return lambda subject: text_of(subject.result)
     return _RESOLVERS[selector.root](path)
 
 
-def _called(function: Callable[[ToolCall], Any], call: ToolCall) -> Any:
+def _call_custom(function: Callable[[ToolCall], Any], call: ToolCall) -> Any:
     value = function(call)
     if value is not None and not isinstance(value, Mapping):
         raise SelectorMismatch(
@@ -423,33 +366,31 @@ def _called(function: Callable[[ToolCall], Any], call: ToolCall) -> Any:
     return value
 
 
-def _reach(value: Any, path: tuple[str, ...], one: Callable[[Any, str], Any]) -> Any:
-    if STAR in path:
-        return spread(value, path, one)
-    return walk(value, path) if one is step else walk_result(value, path)
+def _find(value: Any, path: Steps, into: Callable[[Any, str], Any]) -> Any:
+    return expand_wildcards(value, path, into) if STAR in path else walk(value, path, into)
 
 
-def _principal(path: tuple[str, ...]) -> Resolver:
+def _principal(path: Steps) -> Resolver:
     if path[0] == "claims":
-        return lambda subject: _reach(
+        return lambda subject: _find(
             subject.call.principal and subject.call.principal.claims, path[1:], step
         )
     return lambda subject: getattr(subject.call.principal, path[0], None)
 
 
-def _session(path: tuple[str, ...]) -> Resolver:
+def _session(path: Steps) -> Resolver:
     if path[0] in TOOL_COUNTERS:
         return lambda subject: getattr(subject.session, path[0]).get(path[1], 0)
     return lambda subject: int(getattr(subject.session, path[0]))
 
 
-_RESOLVERS: dict[str, Callable[[tuple[str, ...]], Resolver]] = {
+_RESOLVERS: dict[str, Callable[[Steps], Resolver]] = {
     "environment": lambda _path: lambda subject: subject.call.environment,
     "tool": lambda _path: lambda subject: subject.call.tool_name,
-    "args": lambda path: lambda subject: _reach(subject.call.args, path, step),
-    "metadata": lambda path: lambda subject: _reach(subject.call.metadata, path, step),
+    "args": lambda path: lambda subject: _find(subject.call.args, path, step),
+    "metadata": lambda path: lambda subject: _find(subject.call.metadata, path, step),
     "env": lambda path: lambda _subject: environment_variable(path[0]),
-    "result": lambda path: lambda subject: _reach(subject.result, path, result_step),
+    "result": lambda path: lambda subject: _find(subject.result, path, result_step),
     "principal": _principal,
     "session": _session,
 }

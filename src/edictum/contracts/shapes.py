@@ -1,8 +1,7 @@
 """The shapes of a bundle: one description, read by the loader and printed as the JSON Schema.
 
-A shape says what it accepts (``read`` reports what is wrong, with its place, and returns plain
-values) and how that is said in JSON Schema (``schema``). Both stand beside each other, and a test
-holds them equal. What a value *means* is not decided here.
+``read`` returns plain values and reports what is wrong with its place; ``schema`` says the same in
+JSON Schema, and a test holds the two equal. What a value *means* is not decided here.
 """
 
 from __future__ import annotations
@@ -13,8 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from edictum.contracts.load import Map, Scalar, Seq, Tree, describe, plain, to_plain
-from edictum.contracts.problems import Problems, closest, listed
+from edictum.contracts.problems import Problems, join_words, suggest
+from edictum.contracts.tree import (
+    Map,
+    Scalar,
+    Seq,
+    Tree,
+    describe_value,
+    read_plain_word,
+    to_plain,
+)
 
 WRONG: Any = object()  # what ``read`` returns for a value that it has reported
 
@@ -24,13 +31,18 @@ class Shape(Protocol):
     def schema(self) -> dict[str, Any]: ...
 
 
-def _wrong(tree: Tree, problems: Problems, wanted: str, hint: str = "") -> Any:
-    problems.shape(tree, f"expected {wanted}, got {describe(tree)}", hint)
+def _refuse(tree: Tree, problems: Problems, wanted: str, hint: str = "") -> Any:
+    """Report a value of the wrong kind."""
+    return _report(tree, problems, f"expected {wanted}, got {describe_value(tree)}", hint)
+
+
+def _report(tree: Tree, problems: Problems, message: str, hint: str) -> Any:
+    problems.shape(tree, message, hint)
     return WRONG
 
 
 @dataclass(frozen=True)
-class Text:
+class String:
     """Text of at least one character."""
 
     max_length: int | None = None
@@ -39,24 +51,20 @@ class Text:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if type(tree) is not Scalar or type(tree.value) is not str:
-            hint = (
-                "Put it in quotes."
-                if isinstance(tree, Scalar) and tree.value is not None
-                else "Write some text."
-            )
-            return _wrong(tree, problems, "text", hint)
+            unquoted = isinstance(tree, Scalar) and tree.value is not None
+            hint = "Put it in quotes." if unquoted else "Write some text."
+            return _refuse(tree, problems, "text", hint)
         value = tree.value
         if not value:
-            problems.shape(tree, "this text is empty", "Write something, or remove the key.")
-        elif self.max_length is not None and len(value) > self.max_length:
-            problems.shape(
-                tree, f"this text has {len(value)} characters", f"Use at most {self.max_length}."
-            )
-        elif self.pattern is not None and not re.fullmatch(self.pattern, value):
-            problems.shape(tree, f"'{value:.60}' is not allowed here", f"Use {self.rule}.")
-        else:
-            return value
-        return WRONG
+            hint = "Write something, or remove the key."
+            return _report(tree, problems, "this text is empty", hint)
+        if self.max_length is not None and len(value) > self.max_length:
+            message = f"this text has {len(value)} characters"
+            return _report(tree, problems, message, f"Use at most {self.max_length}.")
+        if self.pattern is not None and not re.fullmatch(self.pattern, value):
+            message = f"'{value:.60}' is not allowed here"
+            return _report(tree, problems, message, f"Use {self.rule}.")
+        return value
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": "string", "minLength": 1}
@@ -69,7 +77,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few words. ``words`` maps what is written to what is meant; ``others`` are words of
+    """One of a few words: ``words`` maps what is written to what is meant. ``others`` are words of
     the other vocabulary.
     """
 
@@ -80,22 +88,14 @@ class Choice:
         value = tree.value if isinstance(tree, Scalar) else None
         if isinstance(value, str) and value in self.words:
             return self.words[value]
-        known = f"Use one of: {listed(self.words)}."
-        if isinstance(value, str) and value in self.others:
-            problems.shape(
-                tree,
-                f"'{value}' belongs to the other vocabulary",
-                f"Here write '{self.others[value]}'.",
-            )
-        elif isinstance(value, str):
-            problems.shape(
-                tree,
-                f"'{value:.60}' is not one of the known words",
-                closest(value, self.words) + known,
-            )
-        else:
-            problems.shape(tree, f"expected a word, got {describe(tree)}", known)
-        return WRONG
+        known = f"Use one of: {join_words(self.words)}."
+        if not isinstance(value, str):
+            return _refuse(tree, problems, "a word", known)
+        if value in self.others:
+            message = f"'{value}' belongs to the other vocabulary"
+            return _report(tree, problems, message, f"Here write '{self.others[value]}'.")
+        message = f"'{value:.60}' is not one of the known words"
+        return _report(tree, problems, message, suggest(value, self.words) + known)
 
     def schema(self) -> dict[str, Any]:
         return {"enum": list(self.words)}
@@ -106,18 +106,14 @@ def words(*names: str) -> Choice:
 
 
 @dataclass(frozen=True)
-class Flag:
+class Boolean:
     def read(self, tree: Tree, problems: Problems) -> Any:
         if isinstance(tree, Scalar) and isinstance(tree.value, bool):
             return tree.value
-        return _wrong(tree, problems, "true or false", "Write true or false, without quotes.")
+        return _refuse(tree, problems, "true or false", "Write true or false, without quotes.")
 
     def schema(self) -> dict[str, Any]:
         return {"type": "boolean"}
-
-
-def _finite(value: float) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 @dataclass(frozen=True)
@@ -132,16 +128,15 @@ class Number:
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = self._number(tree.value) if isinstance(tree, Scalar) else None
         if value is None:
-            return _wrong(tree, problems, f"a {self._kind}", self._remedy(tree))
+            return _refuse(tree, problems, f"a {self._kind}", self._remedy(tree))
+        message = f"{value} is too small"
         if self.at_least is not None and value < self.at_least:
-            problems.shape(tree, f"{value} is too small", f"Use {self.at_least:g} or more.")
-            return WRONG
+            return _report(tree, problems, message, f"Use {self.at_least:g} or more.")
         if self.above is not None and value <= self.above:
-            problems.shape(tree, f"{value} is too small", f"Use more than {self.above:g}.")
-            return WRONG
+            return _report(tree, problems, message, f"Use more than {self.above:g}.")
         if self.at_most is not None and value > self.at_most:
-            problems.shape(tree, "this number is too large", f"Use at most {self.at_most:,.0f}.")
-            return WRONG
+            hint = f"Use at most {self.at_most:,.0f}."
+            return _report(tree, problems, "this number is too large", hint)
         return value
 
     @property
@@ -149,35 +144,26 @@ class Number:
         return "whole number" if self.whole else "number"
 
     def _number(self, value: Any) -> Any:
-        """The value as such a number; None when it is none."""
+        """Return the value as such a number; None when it is not one."""
         if self.whole and isinstance(value, float) and value.is_integer():
             value = int(value)
-        good = (
-            isinstance(value, int if self.whole else (int, float))
-            and not isinstance(value, bool)
-            and _finite(value)
-        )
-        return value if good else None
+        kinds = int if self.whole else (int, float)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            return None
+        return None if isinstance(value, float) and not math.isfinite(value) else value
 
     def _remedy(self, tree: Tree) -> str:
         if not isinstance(tree, Scalar) or not isinstance(tree.value, str):
             return f"Write a finite {self._kind}."
-        quoted = tree.style in ("'", '"') and self._number(plain(tree.value)) is not None
-        return (
-            "Write it without quotes."
-            if quoted
-            else f"Write a {self._kind} in digits, for example 50."
-        )
+        if tree.style in ("'", '"') and self._number(read_plain_word(tree.value)) is not None:
+            return "Write it without quotes."
+        return f"Write a {self._kind} in digits, for example 50."
 
     def schema(self) -> dict[str, Any]:
-        schema: dict[str, Any] = {"type": "integer" if self.whole else "number"}
-        if self.at_least is not None:
-            schema["minimum"] = self.at_least
-        if self.above is not None:
-            schema["exclusiveMinimum"] = self.above
-        if self.at_most is not None:
-            schema["maximum"] = self.at_most
-        return schema
+        bounds = (self.at_least, self.above, self.at_most)
+        named = zip(("minimum", "exclusiveMinimum", "maximum"), bounds, strict=True)
+        schema = {name: bound for name, bound in named if bound is not None}
+        return {"type": "integer" if self.whole else "number", **schema}
 
 
 @dataclass(frozen=True)
@@ -185,22 +171,14 @@ class Anything:
     """Any value but nothing: a key without a value is a mistake."""
 
     def read(self, tree: Tree, problems: Problems) -> Any:
-        if isinstance(tree, Scalar) and tree.value is None:
-            return _wrong(
-                tree,
-                problems,
-                "a value",
-                "To ask whether a field is missing, write 'exists: false'.",
-            )
-        if (
-            isinstance(tree, Scalar)
-            and isinstance(tree.value, float)
-            and not math.isfinite(tree.value)
-        ):
-            return _wrong(
-                tree, problems, "a finite value", "Infinity and NaN compare with nothing."
-            )
-        return to_plain(tree)
+        value = to_plain(tree)
+        if value is None:
+            hint = "To ask whether a field is missing, write 'exists: false'."
+            return _refuse(tree, problems, "a value", hint)
+        if isinstance(value, float) and not math.isfinite(value):
+            hint = "Infinity and NaN compare with nothing."
+            return _refuse(tree, problems, "a finite value", hint)
+        return value
 
     def schema(self) -> dict[str, Any]:
         return {"not": {"type": "null"}}
@@ -216,10 +194,10 @@ class ListOf:
             value = self.item.read(tree, problems)
             return WRONG if value is WRONG else (value,)
         if not isinstance(tree, Seq):
-            return _wrong(tree, problems, "a list", "Write it as [first, second].")
+            return _refuse(tree, problems, "a list", "Write it as [first, second].")
         if not tree.items:
-            problems.shape(tree, "this list is empty", "Add at least one item, or remove the key.")
-            return WRONG
+            hint = "Add at least one item, or remove the key."
+            return _report(tree, problems, "this list is empty", hint)
         values = tuple(self.item.read(item, problems) for item in tree.items)
         return WRONG if WRONG in values else values
 
@@ -230,9 +208,7 @@ class ListOf:
 
 @dataclass(frozen=True)
 class Each(ListOf):
-    """A list whose items are looked at one by one later: their values come with the trees, also
-    when some are WRONG.
-    """
+    """A list whose items are judged later: returns pairs of tree and value, even of WRONG ones."""
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Seq) or not tree.items:
@@ -249,12 +225,10 @@ class MapOf:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Map):
-            return _wrong(tree, problems, "a mapping", "Write it as name: value.")
+            return _refuse(tree, problems, "a mapping", "Write it as name: value.")
         if not tree.values and not self.may_be_empty:
-            problems.shape(
-                tree, "this mapping is empty", "Add at least one entry, or remove the key."
-            )
-            return WRONG
+            hint = "Add at least one entry, or remove the key."
+            return _report(tree, problems, "this mapping is empty", hint)
         values = {}
         for name, item in tree.values.items():
             if not name:
@@ -278,11 +252,9 @@ class Free:
     """A free mapping: any names, any values."""
 
     def read(self, tree: Tree, problems: Problems) -> Any:
-        return (
-            to_plain(tree)
-            if isinstance(tree, Map)
-            else _wrong(tree, problems, "a mapping", "Write it as name: value.")
-        )
+        if isinstance(tree, Map):
+            return to_plain(tree)
+        return _refuse(tree, problems, "a mapping", "Write it as name: value.")
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object"}
@@ -299,16 +271,13 @@ class Duration:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = tree.value if isinstance(tree, Scalar) else None
+        seconds: float = 0
         if isinstance(value, str) and (found := re.fullmatch(DURATION, value)):
             seconds = float(value[: found.start(2)]) * UNITS[found.group(2)]
-        else:
-            seconds = (
-                value
-                if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= MOST
-                else 0
-            )
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and value <= MOST:
+            seconds = value
         if not seconds > 0:
-            return _wrong(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
+            return _refuse(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
         return float(seconds)
 
     def schema(self) -> dict[str, Any]:
@@ -324,89 +293,70 @@ class Field:
 
 
 def _only_word(shape: Shape) -> str:
-    """What must be written, where there is no choice."""
+    """Return the only word that can be written, or ""."""
     return next(iter(shape.words)) if isinstance(shape, Choice) and len(shape.words) == 1 else ""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A mapping with known keys. ``others`` are keys of the other vocabulary, with the word to use
-    instead.
+    """A mapping with known keys. ``needs`` maps a key to another that it only makes sense with;
+    ``others`` maps keys of the other vocabulary to those to use instead.
     """
 
     fields: Mapping[str, Field]
     one_of: tuple[tuple[str, ...], ...] = ()
     any_of: tuple[tuple[str, ...], ...] = ()
-    needs: Mapping[str, str] = field(
-        default_factory=dict
-    )  # a key, and another that it only makes sense with
+    needs: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Map):
-            return _wrong(
-                tree,
-                problems,
-                "a mapping",
-                f"Write it as 'key: value'. Known keys: {listed(self.fields)}.",
-            )
+            hint = f"Write it as 'key: value'. Known keys: {join_words(self.fields)}."
+            return _refuse(tree, problems, "a mapping", hint)
         values: dict[str, Any] = {}
         misnamed: list[str] = []
         for name, item in tree.values.items():
             known = self.fields.get(name)
             if known is None:
-                misnamed.append(self._unknown(tree, name, problems))
+                misnamed.append(self._report_unknown(tree, name, problems))
             elif (value := known.shape.read(item, problems)) is not WRONG:
                 values[name] = value
         self._check_present(tree, misnamed, problems)
         return values
 
-    def _unknown(self, tree: Map, name: str, problems: Problems) -> str:
-        """Report a key that does not belong here; returns the key that was probably meant."""
+    def _report_unknown(self, tree: Map, name: str, problems: Problems) -> str:
+        """Report a key that does not belong here; return the key that was probably meant."""
         if name in self.others:
-            problems.shape(
-                tree.keys[name],
-                f"the key '{name}' belongs to the other vocabulary",
-                f"Here write '{self.others[name]}'.",
-            )
+            message = f"the key '{name}' belongs to the other vocabulary"
+            problems.shape(tree.keys[name], message, f"Here write '{self.others[name]}'.")
             return self.others[name]
-        suggestion = closest(name, self.fields)
-        problems.shape(
-            tree.keys[name],
-            f"unknown key '{name}'",
-            f"{suggestion}Known keys here: {listed(self.fields)}.",
-        )
+        suggestion = suggest(name, self.fields)
+        hint = f"{suggestion}Known keys here: {join_words(self.fields)}."
+        problems.shape(tree.keys[name], f"unknown key '{name}'", hint)
         return suggestion.split("'")[1] if suggestion else ""
 
     def _check_present(self, tree: Map, misnamed: list[str], problems: Problems) -> None:
         have = tree.values.keys() | set(misnamed)
         for name, known in self.fields.items():
             if known.required and name not in have:
-                problems.shape(
-                    tree,
-                    f"the key '{name}' is missing",
-                    f"Add '{name}: {_only_word(known.shape) or '...'}'.",
-                )
+                hint = f"Add '{name}: {_only_word(known.shape) or '...'}'."
+                problems.shape(tree, f"the key '{name}' is missing", hint)
+        self._check_groups(tree, have, problems)
+        for name, other in self.needs.items():
+            if name in have and other not in have:
+                hint = f"Add '{other}', or remove '{name}'."
+                problems.shape(tree.keys[name], f"'{name}' needs '{other}' as well", hint)
+
+    def _check_groups(self, tree: Map, have: set[str], problems: Problems) -> None:
         for group in self.one_of:
             if len(have & set(group)) != 1:
                 what = "are both given" if have & set(group) else "are missing"
-                problems.shape(
-                    tree,
-                    f"{' and '.join(map(repr, group))} {what}",
-                    f"Give exactly one of: {listed(group)}.",
-                )
+                message = f"{' and '.join(map(repr, group))} {what}"
+                problems.shape(tree, message, f"Give exactly one of: {join_words(group)}.")
         for group in self.any_of:
             if not have & set(group):
-                problems.shape(
-                    tree, f"at least one of {listed(group)} is needed", "Add one of them."
-                )
-        for name, other in self.needs.items():
-            if name in have and other not in have:
-                problems.shape(
-                    tree.keys[name],
-                    f"'{name}' needs '{other}' as well",
-                    f"Add '{other}', or remove '{name}'.",
-                )
+                message = f"at least one of {join_words(group)} is needed"
+                problems.shape(tree, message, "Add one of them.")
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {
@@ -432,15 +382,11 @@ class Variant:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Map):
-            return _wrong(tree, problems, "a mapping", f"Start it with '{self.by}: ...'.")
+            return _refuse(tree, problems, "a mapping", f"Start it with '{self.by}: ...'.")
         chosen = tree.values.get(self.by)
         if chosen is None:
-            problems.shape(
-                tree,
-                f"the key '{self.by}' is missing",
-                f"Add '{self.by}:' with one of: {listed(self.records)}.",
-            )
-            return WRONG
+            hint = f"Add '{self.by}:' with one of: {join_words(self.records)}."
+            return _report(tree, problems, f"the key '{self.by}' is missing", hint)
         word = words(*self.records).read(chosen, problems)
         return WRONG if word is WRONG else self.records[word].read(tree, problems)
 
@@ -461,8 +407,8 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Custom:
-    """A shape with a reader of its own, defined elsewhere, and a named definition in the schema."""
+class Definition:
+    """A shape with a reader of its own, and a named definition in the schema."""
 
     reader: Callable[[Tree, Problems], Any]
     reference: str

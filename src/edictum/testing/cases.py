@@ -37,7 +37,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
-from edictum.contracts.load import load_any, to_plain
+from edictum.contracts.load import load_yaml
+from edictum.contracts.tree import to_plain
 from edictum.core.call import Principal
 from edictum.errors import EdictumConfigError, EdictumError
 from edictum.evaluation import EvaluationResult
@@ -329,7 +330,7 @@ def load_cases(*paths: str | os.PathLike[str], **options: Unpack[BundleOptions])
 
 
 def _file(path: Path, options: Mapping[str, Any]) -> Iterator[Case]:
-    content = to_plain(load_any(path.read_bytes(), str(path), max_bytes=MAX_BYTES)[0])
+    content = to_plain(load_yaml(path.read_bytes(), str(path), max_bytes=MAX_BYTES)[0])
     shared = content.get("bundle") if isinstance(content, dict) else None
     listed = content.get("cases") if isinstance(content, dict) else content
     if not isinstance(listed, list):
