@@ -1,11 +1,10 @@
-"""Commands: which programs a command line runs, also behind wrappers and inside scripts given as
-text.
+"""Find the programs that a command line runs, even behind wrappers and in scripts given as text.
 
-``split`` is the seam: it turns a line into simple commands. Everything else here only reads what it
-returns, so a reader that builds a real syntax tree can take its place. ``programs_of`` follows
-wrappers (``sudo env nice rm``) from one program to the next; ``read`` also reads the scripts that a
-command carries as text (``bash -c '...'``, ``eval``, ``trap``) as commands of their own. What is
-known only at run time (``$TOOL x``, ``eval "$(...)"``, ``... | sh``) is ``Unreadable``.
+``split`` is the seam: it turns a line into simple commands, and everything else here only reads
+what it returns. ``programs_of`` follows wrappers (``sudo env nice rm``) from one program to the
+next; ``read_commands`` also reads the scripts that a command carries as text (``bash -c '...'``,
+``eval``, ``trap``). What is known only at run time (``$TOOL x``, ``eval "$(...)"``, ``... | sh``)
+is ``Unreadable``.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from edictum.contracts.sandbox.expand import SETTERS, Values, gives_default, tex
 from edictum.contracts.sandbox.shell import (
     BEFORE_COMMANDS,
     CASE_ENDS,
-    MAX_DEPTH,
     MAX_PIECES,
+    MAX_SHELL_DEPTH,
+    Plain,
     Redirect,
     Simple,
-    Text,
     Unreadable,
     Variable,
     Word,
@@ -40,8 +39,6 @@ from edictum.contracts.sandbox.wrappers import (
     option_scripts,
     replaced_texts,
 )
-
-__all__ = ["CommandBounds", "Program", "Unreadable", "programs_of", "read", "split"]
 
 SCRIPT_DEPTH = 4  # a script in a script is read again, so it counts for several levels
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"})
@@ -79,38 +76,38 @@ PIPES = ("|", "|&")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program that a simple command runs, and the words it is given."""
+    """One program that a simple command runs, and its words."""
 
     word: Word
     operands: tuple[Word, ...]
 
     @property
     def name(self) -> str:
-        """The name without the directory."""
+        """Return the name without the directory."""
         return (self.word.literal or "").rsplit("/", 1)[-1]
 
+    @property
+    def texts(self) -> list[str]:
+        """Return the operands as text: as the program receives them, where that is known."""
+        return [word.source if word.literal is None else word.literal for word in self.operands]
 
-def read(line: str, depth: int = 0) -> list[Simple]:
-    """The simple commands of a line and of every script that one of them carries as text."""
+
+def read_commands(line: str, depth: int = 0) -> list[Simple]:
+    """Return the simple commands of a line and of every script that one of them carries."""
     found = split(line, depth)
-    fed = depth > 0 or any(_feeds(simple) for simple in found)
+    fed = depth > 0 or any(_has_other_input(simple) for simple in found)
     return [inner for simple in found for inner in with_scripts(simple, fed=fed)]
 
 
-def _feeds(simple: Simple) -> bool:
-    """Whether the input of this command, or of those around it, can be something else than the
-    input of the whole line.
-    """
-    return (
-        simple.depth > 0
-        or simple.before in PIPES
-        or simple.after in PIPES
-        or any(_is_input(item) for item in simple.redirects)
-    )
+def _has_other_input(simple: Simple) -> bool:
+    """Whether the input of this command, or of those around it, may not be the line's own."""
+    if simple.depth > 0 or simple.before in PIPES or simple.after in PIPES:
+        return True
+    return any(_is_input(redirect) for redirect in simple.redirects)
 
 
 def with_scripts(simple: Simple, *, fed: bool = False) -> Iterator[Simple]:
-    """The command itself, then the commands of the scripts it carries. ``fed`` says that its input
+    """Return the command, then the commands of the scripts it carries. ``fed`` says that its input
     may come from elsewhere in the line.
     """
     yield simple
@@ -120,41 +117,34 @@ def with_scripts(simple: Simple, *, fed: bool = False) -> Iterator[Simple]:
             *(replaced_texts(outer.name, outer.operands) for outer in programs[:index])
         )
         for script in scripts_of(program, simple, fed=fed):
-            text = _known(script, program)
+            text = _literal_script(script, program)
             if any(mark in text for mark in replaced):
                 raise Unreadable(
                     f"{program.name} gets a script that is known only when it runs; write sh -c"
                     " '... \"$1\"' _ {}"
                 )
-            inner = read(text, simple.depth + SCRIPT_DEPTH)
-            if program.name in FILLING or program.name == "alias":
-                _refuse_open_end(
-                    [last for command in inner[-1:] for last in programs_of(command)], program.name
-                )
+            inner = read_commands(text, simple.depth + SCRIPT_DEPTH)
+            if inner and (program.name in FILLING or program.name == "alias"):
+                _refuse_open_end(programs_of(inner[-1]), program.name)
             yield from inner
 
 
-def _known(script: Sequence[Word], program: Program) -> str:
+def _literal_script(script: Sequence[Word], program: Program) -> str:
     texts = [word.literal for word in script]
     if None in texts:
         raise Unreadable(f"{program.name} gets a script that is known only when it runs")
     return " ".join(text for text in texts if text is not None)
 
 
-def is_pattern(simple: Simple) -> bool:
-    """Whether the words are a pattern of ``case``: they are compared, not run, and not looked up as
-    files.
-    """
-    return simple.after == ")" and (
-        simple.before in CASE_ENDS or (simple.words[:1] != () and simple.words[0].source == "case")
-    )
+def is_case_pattern(simple: Simple) -> bool:
+    """Whether the words are a pattern of ``case``: compared, neither run nor looked up as files."""
+    opens = bool(simple.words) and simple.words[0].source == "case"
+    return simple.after == ")" and (opens or simple.before in CASE_ENDS)
 
 
 def command_words(simple: Simple) -> tuple[Word, ...]:
-    """The words without leading grammar and assignments: the program first. Empty when no program
-    is named.
-    """
-    if is_pattern(simple):
+    """Return the words from the program on, without leading grammar and assignments."""
+    if is_case_pattern(simple):
         return ()
     words, index = simple.words, 0
     while index < len(words):
@@ -169,8 +159,8 @@ def command_words(simple: Simple) -> tuple[Word, ...]:
 
 
 def _grammar_length(words: tuple[Word, ...]) -> int:
-    """How many words of grammar stand first: ``function name``, ``for x`` before ``do`` (else
-    values follow), ``time -p``, or one.
+    """Return how many words of grammar stand first: ``function name``, ``for x`` before ``do``
+    (else values follow), ``time -p``, or one.
     """
     first, second, third = (*(word.source for word in words), "", "")[:3]
     if first in NAMED_CLAUSES:
@@ -179,7 +169,7 @@ def _grammar_length(words: tuple[Word, ...]) -> int:
 
 
 def programs_of(simple: Simple) -> list[Program]:
-    """The program of a simple command and, behind each wrapper, the next one."""
+    """Return the program of a simple command and, behind each wrapper, the next one."""
     found: list[Program] = []
     waiting = [command_words(simple)]
     while waiting:
@@ -188,7 +178,7 @@ def programs_of(simple: Simple) -> list[Program]:
             continue
         program = Program(words[0], words[1:])
         found.append(program)
-        if len(found) > MAX_DEPTH:
+        if len(found) > MAX_SHELL_DEPTH:
             raise Unreadable("it wraps one program in another too often")
         waiting += inner_commands(program)
     for index, program in enumerate(found):
@@ -198,18 +188,16 @@ def programs_of(simple: Simple) -> list[Program]:
 
 
 def _refuse_open_end(programs: Sequence[Program], filling: str) -> None:
-    """``xargs env`` runs whatever it reads. A shell with its own script does not."""
+    """Refuse ``xargs env``, which runs whatever it reads; a shell with its own script does not."""
     last = programs[-1] if programs else None
-    if (
-        last is not None
-        and last.name in OPEN_ENDED
-        and not (last.name in SHELLS and shell_call(last).script)
-    ):
+    if last is None or last.name not in OPEN_ENDED:
+        return
+    if not (last.name in SHELLS and shell_call(last).script):
         raise Unreadable(f"what {last.name} behind {filling} runs is known only when it runs")
 
 
 def inner_commands(program: Program) -> Iterator[tuple[Word, ...]]:
-    """The commands that a program is asked to run."""
+    """Return the commands that a program is asked to run."""
     if program.name in WRAPPERS and program.name not in SCRIPT_OPERANDS:
         yield behind(program.name, program.operands)
     options = COMMAND_OPTIONS.get(program.name, frozenset())
@@ -224,11 +212,14 @@ def _up_to_end(words: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 def scripts_of(program: Program, simple: Simple, *, fed: bool) -> Iterator[Sequence[Word]]:
-    """The texts that a program will run as shell commands, each as the words it is made of."""
+    """Return the texts that a program runs as shell commands, each as the words it is made of."""
     if program.name in SHELLS:
         yield from _shell_scripts(program, simple, fed=fed)
     if program.name in SCRIPT_OPERANDS:
-        yield from _operand_script(program)
+        script = behind(program.name, program.operands)
+        if not script and program.name in FILLING:
+            raise Unreadable(f"{program.name} runs whatever it reads")
+        yield script
     if program.name == "trap":
         yield [word for word in program.operands if word.literal != "--"][:1]
     if program.name == "alias":
@@ -241,13 +232,6 @@ def scripts_of(program: Program, simple: Simple, *, fed: bool) -> Iterator[Seque
         raise Unreadable(f"{program.name} may run whatever comes out of a pipe")
 
 
-def _operand_script(program: Program) -> Iterator[Sequence[Word]]:
-    script = behind(program.name, program.operands)
-    if not script and program.name in FILLING:
-        raise Unreadable(f"{program.name} runs whatever it reads")
-    yield script
-
-
 def _alias_value(word: Word) -> str:
     if word.literal is None:
         raise Unreadable("alias gets a script that is known only when it runs")
@@ -256,7 +240,7 @@ def _alias_value(word: Word) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShellCall:
-    """What a shell is asked to run: a script as text, else its input, else a file."""
+    """What a shell runs: a script as text, else its input, else a file."""
 
     script: tuple[Word, ...]
     takes_script: bool
@@ -264,20 +248,8 @@ class ShellCall:
 
 
 def shell_call(program: Program) -> ShellCall:
-    """The options of a shell, read one by one: ``-o`` and ``-O`` take a value each, also in a
-    cluster and behind ``-c``.
-    """
-    letters, index = "", 0
-    while index < len(program.operands):
-        text = program.operands[index].literal or ""
-        if text in ("-", "--") or text[:1] not in ("-", "+"):
-            index += text in ("-", "--")
-            break
-        if text.startswith(("--command", "--init-command")):
-            raise Unreadable(f"the option '{text:.80}' of {program.name} is not known; write -c")
-        short = "" if text.startswith("--") else text[1:]
-        letters += short if text[0] == "-" else ""
-        index += 1 + short.count("o") + short.count("O") + (text in ("--rcfile", "--init-file"))
+    """Return what a shell is asked to run; raise Unreadable when its options are not certain."""
+    letters, index = _read_shell_options(program)
     rest = program.operands[index : index + 1]
     takes_script = "c" in letters
     more = len(program.operands) > index + 1
@@ -290,16 +262,33 @@ def shell_call(program: Program) -> ShellCall:
     return ShellCall(rest if takes_script else (), takes_script, reads_input)
 
 
+def _read_shell_options(program: Program) -> tuple[str, int]:
+    """Return the letters of a shell's options, and the position of its first operand. ``-o`` and
+    ``-O`` take a value each, even in a cluster and behind ``-c``.
+    """
+    letters, index = "", 0
+    while index < len(program.operands):
+        text = program.operands[index].literal or ""
+        if text in ("-", "--") or text[:1] not in ("-", "+"):
+            return letters, index + (text in ("-", "--"))
+        if text.startswith(("--command", "--init-command")):
+            raise Unreadable(f"the option '{text:.80}' of {program.name} is not known; write -c")
+        short = "" if text.startswith("--") else text[1:]
+        letters += short if text[0] == "-" else ""
+        index += 1 + short.count("o") + short.count("O") + (text in ("--rcfile", "--init-file"))
+    return letters, index
+
+
 def _may_be_option(word: Word, *, more: bool) -> bool:
     """Whether a word in the place of a file may turn out to be ``-c``, followed by a script."""
     if word.literal is not None:
         return False
-    in_directory = any(isinstance(part, Text) and "/" in part.value for part in word.parts)
+    in_directory = any(isinstance(part, Plain) and "/" in part.value for part in word.parts)
     return word.splits or (more and not in_directory)
 
 
 def _shell_scripts(program: Program, simple: Simple, *, fed: bool) -> Iterator[Sequence[Word]]:
-    """The script of ``bash -c``, of a here-document, or none when the shell runs a file."""
+    """Return the script of ``bash -c`` or of a here-document; none when the shell runs a file."""
     call = shell_call(program)
     if call.takes_script:
         if not call.script:
@@ -322,88 +311,79 @@ def _is_input(redirect: Redirect) -> bool:
 
 
 def _refuse_unknown_file(program: Program, files: Iterable[Word]) -> None:
-    """``bash <(...)`` and ``sh /dev/stdin`` run what comes out of another program."""
+    """Refuse ``bash <(...)`` and ``sh /dev/stdin``, which run the output of another program."""
     for word in files:
         steps = (word.literal or "").split("/")
-        if (
-            word.source.startswith("<(")
-            or ("dev" in steps and not {"stdin", "fd"}.isdisjoint(steps))
-            or ("proc" in steps and "fd" in steps)
-        ):
+        is_device = "dev" in steps and not {"stdin", "fd"}.isdisjoint(steps)
+        if word.source.startswith("<(") or is_device or ("proc" in steps and "fd" in steps):
             raise Unreadable(f"{program.name} runs whatever comes out of another program")
 
 
 class CommandBounds:
-    """The programs that may run, by name. No list means any program whose name is known."""
+    """The programs that may run, by name; with no list, any program whose name is known."""
 
     def __init__(self, allowed: Iterable[str]) -> None:
         self.allowed = frozenset(allowed)
         self.listed = ", ".join(sorted(self.allowed))
 
-    def violation(self, commands: Iterable[Simple], values: Values) -> str | None:
+    def find_violation(self, commands: Iterable[Simple], values: Values) -> str | None:
         for simple in commands:
             for program in programs_of(simple):
                 _refuse_hidden_options(program, values)
-                if problem := self._program(program.word):
+                if problem := self._check_program(program.word):
                     return problem
-            if self.allowed and (problem := self._steering(simple)):
+            if self.allowed and (problem := self._check_variables(simple)):
                 return problem
         return None
 
-    def _program(self, word: Word) -> str | None:
+    def _check_program(self, word: Word) -> str | None:
         name = word.literal
         if name is None or "{}" in name:
-            return (
-                f"Command '{word.source:.120}' is known only when it runs, so it cannot be judged."
-            )
+            command = f"Command '{word.source:.120}'"
+            return f"{command} is known only when it runs, so it cannot be judged."
         if not self.allowed or self._allows(name):
             return None
         return f"Command '{name:.120}' is not one of the allowed commands: {self.listed}."
 
     def _allows(self, name: str) -> bool:
-        """By name; by path only as listed or from a system directory, because ``./ls`` can be any
-        program.
+        """Whether a program is listed: by name, or by a path that is listed or in a system directory,
+        because ``./ls`` can be any program.
         """
         directory, _, base = name.rpartition("/")
         if name in self.allowed or (name == "[" and "test" in self.allowed):
             return True
         return bool(directory) and f"{directory}/" in SYSTEM_DIRECTORIES and base in self.allowed
 
-    def _steering(self, simple: Simple) -> str | None:
-        for name in _set_names(simple):
+    def _check_variables(self, simple: Simple) -> str | None:
+        for name in _variables_set_by(simple):
             if name in STEERING_VARIABLES:
-                return (
-                    f"Setting {name} changes which programs run; allowed commands: {self.listed}."
-                )
+                effect = f"Setting {name} changes which programs run"
+                return f"{effect}; allowed commands: {self.listed}."
         return None
 
 
-def _set_names(simple: Simple) -> Iterator[str | None]:
-    """Every variable that a command may set: by assignment, in a loop, as a default, or with
+def _variables_set_by(simple: Simple) -> Iterator[str | None]:
+    """Return every variable that a command may set: by assignment, in a loop, as a default, or with
     ``read`` and the like.
     """
     sources = [word.source for word in simple.words]
-    yield from (
-        following for word, following in itertools.pairwise(sources) if word in NAMED_CLAUSES
-    )
+    yield from (name for word, name in itertools.pairwise(sources) if word in NAMED_CLAUSES)
     for word in simple.words:
         yield word.assigns
-        yield from (
-            part.name for part in word.parts if isinstance(part, Variable) and gives_default(part)
-        )
+        variables = (part for part in word.parts if isinstance(part, Variable))
+        yield from (variable.name for variable in variables if gives_default(variable))
     for program in programs_of(simple):
         for word in program.operands if program.name in SETTERS else ():
             yield from (word.literal or "").split("=")
 
 
 def _refuse_hidden_options(program: Program, values: Values) -> None:
-    """``x='-exec rm {} ;'; find . $x`` gives find an option by variable."""
+    """Refuse an option given by variable, as in ``x='-exec rm {} ;'; find . $x``."""
     if program.name not in COMMAND_OPTIONS and program.name not in SCRIPT_OPTIONS:
         return
     for word in program.operands:
-        if word.splits and any(
-            piece.startswith("-") for text in texts_of(word, values) for piece in text.split()
-        ):
+        pieces = " ".join(texts_of(word, values)).split() if word.splits else ()
+        if any(piece.startswith("-") for piece in pieces):
             raise Unreadable(
                 f"'{word.source:.80}' gives {program.name} an option by variable; write the option"
                 " itself"

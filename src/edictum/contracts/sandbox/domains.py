@@ -1,13 +1,13 @@
-"""Domains: which hosts a text names, and whether they are allowed.
+"""Find the hosts that a text names, and judge whether they are allowed.
 
-A host is brought to one form before it is matched: user information cut off, percent-decoded, lower
-case, no trailing dot, international names in their ASCII form, every spelling of an IP address
-(``2130706433``, ``0x7f.1``, ``[::ffff:7f00:1]``) as the usual one. What cannot be brought to that
-form, or what programs read in different ways, is ``Ambiguous`` and refused.
+A host is normalized before it is matched: user information cut off, percent-decoded, lower case, no
+trailing dot, international names in their ASCII form, every spelling of an IP address
+(``2130706433``, ``0x7f.1``, ``[::ffff:7f00:1]``) as the usual one. What cannot be normalized, or
+what programs read in different ways, is ``Ambiguous`` and refused.
 
 Where a host ends is read twice: as in a sentence (``see https://a.com, please``) and as a client
-reads it, for which everything up to the next ``/``, ``?`` or ``#`` belongs to the host, so that
-``https://a.com;x@b.com/`` goes to ``b.com``.
+does, for which everything up to the next ``/``, ``?`` or ``#`` belongs to the host: to it,
+``https://a.com;x@b.com/`` is at ``b.com``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
 from edictum.contracts.sandbox.commands import Program
-from edictum.contracts.sandbox.options import values_in
+from edictum.contracts.sandbox.options import GIT_VALUE_OPTIONS, values_in
 from edictum.contracts.sandbox.shell import names
 
 MAX_HOST = 253
@@ -28,8 +28,8 @@ URL_KEYS = names(
     "url urls uri uris href host hosts hostname domain domains endpoint base_url api_base server"
     " website proxy webhook webhook_url callback_url origin"
 )
-# A name with one of these endings is a host; `main.py` and `notes.md` are files although .py and
-# .md exist as countries.
+# A name with one of these endings is a host; `main.py` and `notes.md` are files, although countries
+# have these endings.
 HOST_ENDINGS = names(
     "com net org io dev ai app co edu gov mil int info biz xyz top site online shop club cloud tech"
     " me tv us uk de fr nl eu ru cn jp kr in br au ca ch at be it es se no dk fi pl cz ua tr il za"
@@ -48,8 +48,8 @@ ADDRESSES: dict[str, str] = {
     ),
     **dict.fromkeys(names("scp rsync"), "colon"),
 }
-# Options that take a value, for the programs whose values look most like a host. Every short one
-# must be here: a missing letter would make the word behind a cluster such as -so its value.
+# Options that take a value. Every short one must be here: a missing letter would make the word
+# behind a cluster such as -so its value.
 VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "curl": names(
         "-A -b -c -C -d -D -e -E -F -H -K -m -o -P -Q -r -t -T -u -U -w -x -X -y -Y -z --output"
@@ -92,8 +92,7 @@ _SLASHES = re.compile(r"[/\\]{2,}")
 _LOOSE_URL = re.compile(r"(?<![\w+.-])(?:https?|wss?|ftp):(?![/\\]{2})[/\\]?(?=\S)", re.IGNORECASE)
 _AUTHORITY = re.compile(r"[^/?#\s\"'<>|;,)}`\\]{0,512}")
 _MAX_REST = 2048
-# What a client takes for the authority: by the character before the address, which may say where it
-# ends.
+# What a client takes for the authority; the character before the address may say where it ends.
 _REST_IN_TEXT = re.compile(rf"[^/?#\s]{{0,{_MAX_REST}}}")
 _REST_ALONE = re.compile(rf"(?:(?!\s{{1,8}}\w+:[/\\])[^/?#]){{0,{_MAX_REST}}}")
 _REST_INSIDE = {
@@ -125,27 +124,25 @@ _SOCKET_FILE = re.compile(r"/dev/(?:tcp|udp)/([^/\s]+)")
 
 
 class Ambiguous(ValueError):
-    """A host that cannot be brought to one form."""
+    """A host that cannot be normalized."""
 
 
-def normal_host(host: str) -> str:
-    """The one form of a host name or address."""
+def normalize_host(host: str) -> str:
+    """Return the one form of a host name or address."""
     bracketed = host.startswith("[") and host.endswith("]")
     text = unquote(host[1:-1] if bracketed else host).rstrip(".").lower()
     if not text or len(text) > MAX_HOST or (":" in text and not bracketed):
         raise Ambiguous(host)
-    if address := _address(text):
+    if address := _normalize_address(text):
         return address
-    name = _ascii_name(text)
+    name = _to_ascii(text)
     if _FORBIDDEN_IN_NAME.search(name):
         raise Ambiguous(host)
-    return _address(name) or name
+    return _normalize_address(name) or name
 
 
-def _ascii_name(text: str) -> str:
-    """International labels in their ASCII form. Underscores and long labels, which that form
-    forbids, stay when plain.
-    """
+def _to_ascii(text: str) -> str:
+    """Return international labels in ASCII form; plain ones stay, even with an underscore."""
     if text.isascii():
         return text
     try:
@@ -154,8 +151,8 @@ def _ascii_name(text: str) -> str:
         raise Ambiguous(text) from error
 
 
-def _address(text: str) -> str | None:
-    """An IP address in any spelling, as the usual one; None for names."""
+def _normalize_address(text: str) -> str | None:
+    """Return an IP address in its usual spelling; None for names."""
     if ":" in text:
         try:
             six = ipaddress.IPv6Address(text.partition("%")[0])
@@ -169,14 +166,12 @@ def _address(text: str) -> str | None:
     last_room = 256 ** (5 - len(numbers))
     if any(number > 255 for number in numbers[:-1]) or numbers[-1] >= last_room:
         raise Ambiguous(text)
-    value = numbers[-1] + sum(
-        number << (24 - 8 * index) for index, number in enumerate(numbers[:-1])
-    )
-    return str(ipaddress.IPv4Address(value))
+    first = sum(number << (24 - 8 * index) for index, number in enumerate(numbers[:-1]))
+    return str(ipaddress.IPv4Address(first + numbers[-1]))
 
 
 def _number(text: str) -> int:
-    """One part of an address as C reads it: hexadecimal, octal or decimal."""
+    """Read one part of an address as C does: hexadecimal, octal or decimal."""
     if len(text) > 40:
         raise Ambiguous(text)
     if text[:2].lower() == "0x":
@@ -186,34 +181,27 @@ def _number(text: str) -> int:
 
 
 def hosts_in(text: str) -> Iterator[str]:
-    """The hosts of every address with a scheme or with leading slashes that a text contains."""
+    """Return the hosts of all addresses in a text that have a scheme or leading slashes."""
     for found in _SLASHES.finditer(text):
-        before = text[found.start() - 1 : found.start()] if found.start() else " "
-        if before == ":" and not _is_file_scheme(text, found.start()):
-            yield from _authority_host(text, found.end())
+        at = found.start()
+        before = text[at - 1] if at else " "
+        if before == ":" and text[max(0, at - 5) : at].lower() != "file:":
+            yield from _authority_hosts(text, found.end())
         elif before in _BEFORE_ADDRESS:
-            yield from (
-                host for host in _authority_host(text, found.end()) if looks_like_host(host)
-            )
+            yield from filter(looks_like_host, _authority_hosts(text, found.end()))
     for found in _LOOSE_URL.finditer(text):
-        yield from _authority_host(text, found.end())
+        yield from _authority_hosts(text, found.end())
     yield from _SOCKET_FILE.findall(text)
 
 
-def _is_file_scheme(text: str, slashes: int) -> bool:
-    return text[max(0, slashes - 5) : slashes].lower() == "file:"
-
-
-def _authority_host(text: str, start: int) -> Iterator[str]:
-    """The host of the authority that starts here: behind the last @, without the port; in both
-    readings.
-    """
+def _authority_hosts(text: str, start: int) -> Iterator[str]:
+    """Return the host of the authority that starts here, in both readings."""
     found = _AUTHORITY.match(text, start)
     authority = found.group() if found else ""
     if len(authority) == 512 or text.startswith("\\", start + len(authority)):
         raise Ambiguous(text[start : start + len(authority) + 40])
     yield from _without_user(authority)
-    rest = _as_a_client(text, start)
+    rest = _authority_of_client(text, start)
     if "@" in rest[len(authority) :]:
         yield from _without_user(rest)
     elif (joined := _DROPPED.sub("", rest)) != rest.strip():
@@ -221,20 +209,22 @@ def _authority_host(text: str, start: int) -> Iterator[str]:
 
 
 def _without_user(authority: str) -> Iterator[str]:
+    """Return the host behind the last @, without the port."""
     host = authority.rpartition("@")[2]
     host = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
     if host:
         yield host
 
 
-def _as_a_client(text: str, start: int) -> str:
-    """Everything that a client may take for the authority."""
+def _authority_of_client(text: str, start: int) -> str:
+    """Return everything that a client may take for the authority."""
     slashes = start
     while slashes and text[slashes - 1] in "/\\":
         slashes -= 1
     scheme = _SCHEME.search(text[max(0, slashes - 65) : slashes])
     begin = slashes - len(scheme.group()) if scheme else slashes
-    alone = _IGNORED.match(text).end() >= begin  # type: ignore[union-attr]
+    ignored = _IGNORED.match(text)
+    alone = ignored is not None and ignored.end() >= begin
     pattern = _REST_ALONE if alone else _REST_INSIDE.get(text[begin - 1], _REST_IN_TEXT)
     found = pattern.match(text, start)
     rest = found.group() if found else ""
@@ -244,9 +234,7 @@ def _as_a_client(text: str, start: int) -> str:
 
 
 def bare_hosts(text: str) -> Iterator[str]:
-    """The hosts that a text without scheme looks like naming, such as ``evil.com/x`` or
-    ``user@10.0.0.1:22``.
-    """
+    """Return what looks like a host without a scheme: ``evil.com/x``, ``user@10.0.0.1:22``."""
     for piece in _PIECES.split(text):
         found = _BARE.match(piece) if len(piece) <= MAX_ADDRESS else None
         if found and looks_like_host(found.group(1)):
@@ -254,10 +242,8 @@ def bare_hosts(text: str) -> Iterator[str]:
 
 
 def sure_host(text: str, *, alone: bool = True) -> Iterator[str]:
-    """The host of a text that must be an address; it cannot be read when it names none and no other
-    host stands in it.
-
-    Nor can it when it names two, as ``a.com:443:b.com:443`` does.
+    """Return the host of a text that must be an address. Raise Ambiguous when it names two, as
+    ``a.com:443:b.com:443`` does, or when it is ``alone`` and names none.
     """
     if not text or text.startswith(_NO_HOST) or text in (".", "..") or _STARTS_AS_URL.match(text):
         return
@@ -271,18 +257,16 @@ def sure_host(text: str, *, alone: bool = True) -> Iterator[str]:
 
 
 def named_addresses(text: str) -> Iterator[str]:
-    """What must be an address because of what stands before it: ``https_proxy=a``,
-    ``-oProxyJump=a``.
-    """
+    """Return what must be an address by what stands before it: ``https_proxy=a``."""
     if found := _NAMED_HOST.match(text):
         yield found.group(1).strip()
 
 
 def address_operands(program: Program) -> dict[int, int]:
-    """The operands of a program that it connects to: their positions, and where in the word the
+    """Return the positions of the operands that a program connects to, and where in the word the
     address begins.
     """
-    texts = [word.literal if word.literal is not None else word.source for word in program.operands]
+    texts = program.texts
     if program.name == "git":
         return dict.fromkeys(_git_addresses(texts), 0)
     which = ADDRESSES.get(program.name)
@@ -291,28 +275,22 @@ def address_operands(program: Program) -> dict[int, int]:
     hosts = HOST_OPTIONS.get(program.name, frozenset())
     values = list(values_in(texts, VALUE_OPTIONS.get(program.name, frozenset()) | hosts))
     found = {value.index: value.at for value in values if value.option in hosts}
-    operands = [
-        value.index
-        for value in values
-        if not value.option and texts[value.index][:1] not in ("-", "+")
-    ]
-    return (
-        found
-        | dict.fromkeys(_connected(program.name, which, operands, texts), 0)
-        | _servers(program.name, operands, texts)
-    )
+    operands = [value.index for value in values if not value.option]
+    operands = [index for index in operands if not texts[index].startswith(("-", "+"))]
+    servers = [i for i in operands if program.name == "dig" and texts[i].startswith("@")]
+    connected = _connected(program.name, which, operands, texts)
+    return found | dict.fromkeys(connected, 0) | dict.fromkeys(servers, 1)
 
 
 def _connected(name: str, which: str, operands: list[int], texts: list[str]) -> Iterator[int]:
-    """Which operands are addresses. Where the options are not known, the word behind one may be its
-    value, and the next one the host.
+    """Return which operands are addresses. Where options are not known, the word behind one may be
+    its value, and the next one the host.
     """
     for index in operands:
         if texts[index].startswith("@"):
             continue
-        follows_option = (
-            index > 0 and texts[index - 1].startswith("-") and name not in VALUE_OPTIONS
-        )
+        behind_dash = index > 0 and texts[index - 1].startswith("-")
+        follows_option = behind_dash and name not in VALUE_OPTIONS
         if which == "colon" and ":" not in texts[index]:
             continue
         if not (texts[index].isdigit() and (follows_option or _listens(name, texts))):
@@ -322,26 +300,17 @@ def _connected(name: str, which: str, operands: list[int], texts: list[str]) -> 
 
 
 def _listens(name: str, texts: list[str]) -> bool:
-    """``nc -l 8080`` waits at a port."""
-    return name in ("nc", "ncat", "netcat") and any(
-        text[:1] == "-" and "l" in text for text in texts
-    )
-
-
-def _servers(name: str, operands: list[int], texts: list[str]) -> dict[int, int]:
-    """``dig @server name`` asks the server."""
-    return {index: 1 for index in operands if name == "dig" and texts[index].startswith("@")}
+    """Whether the program waits at a port, as ``nc -l 8080`` does."""
+    listens = any(text[:1] == "-" and "l" in text for text in texts)
+    return name in ("nc", "ncat", "netcat") and listens
 
 
 def _git_addresses(texts: list[str]) -> Iterator[int]:
-    """``ann@host:path`` anywhere; ``host:path`` where a remote is named: the first operand, since
-    refspecs have a colon as well.
+    """Return ``ann@host:path`` anywhere; ``host:path`` only where a remote is named: the first
+    operand, since refspecs have a colon as well.
     """
-    operands = [
-        value.index
-        for value in values_in(texts, names("-C -c --git-dir --work-tree --namespace"))
-        if not value.option
-    ]
+    values = values_in(texts, GIT_VALUE_OPTIONS)
+    operands = [value.index for value in values if not value.option]
     remote = bool(operands) and texts[operands[0]] in GIT_REMOTES
     every = remote and texts[operands[0]] not in ("fetch", "pull", "push")
     for place, index in enumerate(operands[1:]):
@@ -353,49 +322,40 @@ def _git_addresses(texts: list[str]) -> Iterator[int]:
 def looks_like_host(host: str) -> bool:
     text = unquote(host).rstrip(".").lower()
     parts = text.split(".")
-    if (
-        text == "localhost"
-        or (text.startswith("[") and ":" in text)
-        or (len(parts) == 4 and all(_NUMBER.match(part) for part in parts))
-    ):
+    if text == "localhost" or (text.startswith("[") and ":" in text):
         return True
-    return (
-        len(parts) > 1
-        and all(parts)
-        and (parts[-1] in HOST_ENDINGS or not parts[-1].isascii() or parts[-1].startswith("xn--"))
-    )
+    if len(parts) == 4 and all(_NUMBER.match(part) for part in parts):
+        return True
+    ending = parts[-1]
+    is_ending = ending in HOST_ENDINGS or not ending.isascii() or ending.startswith("xn--")
+    return len(parts) > 1 and all(parts) and is_ending
 
 
 class DomainBounds:
     """The hosts that may be named and those that may not, as patterns."""
 
     def __init__(self, allowed: Iterable[str], forbidden: Iterable[str]) -> None:
-        self.allowed = tuple(_pattern(pattern) for pattern in allowed)
-        self.forbidden = tuple(_pattern(pattern) for pattern in forbidden)
+        self.allowed = tuple(map(_normalize_pattern, allowed))
+        self.forbidden = tuple(map(_normalize_pattern, forbidden))
         self.listed = ", ".join(self.allowed)
 
     @property
-    def set(self) -> bool:
+    def given(self) -> bool:
         return bool(self.allowed or self.forbidden)
 
-    def text(self, text: str, *, sure: bool = False) -> str | None:
-        """The violation of any host that a text names; ``sure`` when the text is known to be an
-        address.
-        """
+    def find_violation(self, text: str, *, sure: bool = False) -> str | None:
+        """Judge the hosts that a text names; ``sure`` when the text must be an address."""
         try:
             hosts = [*hosts_in(text), *bare_hosts(_WHOLE_URL.sub(" ", text))]
             for address in (*((text.strip(),) if sure else ()), *named_addresses(text)):
                 hosts += sure_host(address, alone=not hosts)
-            return next(
-                (problem for host in hosts if (problem := self.host(normal_host(host)))), None
-            )
+            problems = (self._check_host(normalize_host(host)) for host in hosts)
+            return next(filter(None, problems), None)
         except Ambiguous as error:
-            return (
-                f"Domain {str(error)!r:.200} can be read in more than one way, so it cannot be"
-                " judged."
-            )
+            domain = f"Domain {str(error)!r:.200}"
+            return f"{domain} can be read in more than one way, so it cannot be judged."
 
-    def host(self, host: str) -> str | None:
+    def _check_host(self, host: str) -> str | None:
         for pattern in self.forbidden:
             if fnmatchcase(host, pattern):
                 return f"Domain '{host}' matches the forbidden domain {pattern}."
@@ -404,10 +364,8 @@ class DomainBounds:
         return None
 
 
-def _pattern(pattern: str) -> str:
-    """A pattern in the form of the hosts it is compared with: lower case, international labels in
-    ASCII.
-    """
+def _normalize_pattern(pattern: str) -> str:
+    """Return a pattern in the form of the hosts it is compared with."""
     text = pattern.strip().rstrip(".").lower()
     if "" in text.split("."):
         raise Ambiguous(
@@ -417,5 +375,5 @@ def _pattern(pattern: str) -> str:
     if not set("/@\\?# ").isdisjoint(text.replace("?", "")):
         raise Ambiguous(f"'{pattern}' is more than a host name")
     if not set("*?[").isdisjoint(text):
-        return ".".join(_ascii_name(label) for label in text.split("."))
-    return normal_host(f"[{text}]" if ":" in text else text)
+        return ".".join(map(_to_ascii, text.split(".")))
+    return normalize_host(f"[{text}]" if ":" in text else text)

@@ -1,9 +1,8 @@
-"""Expanding words: what a word of a command line may become once variables and braces are filled
-in.
+"""Expand words: find what a word may become once variables and braces are filled in.
 
 Values come from the assignments of the same line, then from the environment (the tool is usually a
-child of this process); a variable that neither knows is empty, as in a shell, so that
-``$UNSET/etc`` is judged as ``/etc``.
+child of this process). A variable that neither knows is empty, as in a shell: ``$UNSET/etc`` is
+judged as ``/etc``.
 """
 
 from __future__ import annotations
@@ -14,14 +13,15 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from typing import assert_never
 
-from edictum.contracts.sandbox.shell import Output, Part, Simple, Text, Unreadable, Variable, Word
+from edictum.contracts.sandbox.shell import Output, Part, Plain, Simple, Unreadable, Variable, Word
 
 MAX_VALUES = 256
 MAX_BRACED = 8192
 MAX_TRIMMED = 1024
 MAX_CHARACTERS = 1_000_000  # of all values together: `b=$a$a; c=$b$b; ...` doubles at each step
-# how often a loop or a function is followed: two steps make ".." of dots, the third one shows
+# How often a loop or a function is followed: two steps make ".." of dots, the third one shows it.
 ROUNDS = 3
 Values = Mapping[str, tuple[str, ...]]
 
@@ -44,17 +44,12 @@ SETTERS = frozenset(
     {"read", "mapfile", "readarray", "printf", "getopts", "declare", "typeset", "local", "let"}
 )
 _SUBSCRIPT_SIGN = re.compile(r"\w\[|[\[\]`]|\$\(")
-# Commands whose output is a directory that is known beforehand.
-_KNOWN_OUTPUT = {
-    "pwd": "PWD",
-    "pwd -P": "PWD",
-    "pwd -L": "PWD",
-    "git rev-parse --show-toplevel": "PWD",
-}
+# Commands whose output is the working directory, as far as is known beforehand.
+_PRINTS_DIRECTORY = ("pwd", "pwd -P", "pwd -L", "git rev-parse --show-toplevel")
 
 
-def assigned(commands: Iterable[Simple], cwd: str) -> dict[str, tuple[str, ...]]:
-    """Every value that the commands give to a variable, with what a shell always knows."""
+def assigned_values(commands: Iterable[Simple], cwd: str) -> dict[str, tuple[str, ...]]:
+    """Return every value that the commands give to a variable, with what a shell always knows."""
     values: dict[str, tuple[str, ...]] = {
         "HOME": (os.path.expanduser("~"),),
         "PWD": (cwd,),
@@ -62,21 +57,20 @@ def assigned(commands: Iterable[Simple], cwd: str) -> dict[str, tuple[str, ...]]
     }
     every = list(commands)
     repeats = any(word.source in _REPEATING for simple in every for word in simple.words)
-    for simple in itertools.chain.from_iterable([every] * (ROUNDS if repeats else 1)):
-        _refuse_hidden_commands(word.literal for word in simple.words)
-        if any(word.literal == "IFS" for word in simple.words) and any(
-            word.source in SETTERS for word in simple.words
-        ):
+    for simple in every * (ROUNDS if repeats else 1):
+        literals = [word.literal for word in simple.words]
+        _refuse_hidden_commands(literals)
+        if "IFS" in literals and any(word.source in SETTERS for word in simple.words):
             raise Unreadable(_SEPARATORS)
-        for name, texts in _settings(simple, values):
+        for name, texts in _assignments(simple, values):
             _refuse_hidden_commands(texts)
-            values[name] = _with(values.get(name, ()), texts, name)
+            values[name] = _merge(values.get(name, ()), texts, name)
         if sum(map(len, itertools.chain.from_iterable(values.values()))) > MAX_CHARACTERS:
             raise Unreadable("its variables hold too much text")
     return values
 
 
-def _with(old: tuple[str, ...], new: Iterable[str], name: str) -> tuple[str, ...]:
+def _merge(old: tuple[str, ...], new: Iterable[str], name: str) -> tuple[str, ...]:
     found = tuple(dict.fromkeys((*old, *new)))
     if len(found) > MAX_VALUES:
         raise Unreadable(f"'{name:.80}' is given more than {MAX_VALUES} values")
@@ -92,8 +86,8 @@ def _refuse_hidden_commands(texts: Iterable[str | None]) -> None:
 
 
 def _runs_in_subscript(text: str) -> bool:
-    """Whether it holds ``a[$(...)]``, which bash runs where it computes: in $((x)), [[ x -eq 0 ]],
-    printf -v x, ${a[x]}.
+    """Whether it holds ``a[$(...)]``, which bash runs where it computes with that text: in
+    ``$((x))``, ``[[ x -eq 0 ]]``, ``printf -v x``, ``${a[x]}``.
     """
     depth = 0
     for sign in _SUBSCRIPT_SIGN.findall(text):
@@ -105,82 +99,80 @@ def _runs_in_subscript(text: str) -> bool:
     return False
 
 
-def _settings(simple: Simple, values: Values) -> Iterator[tuple[str, list[str]]]:
+def _assignments(simple: Simple, values: Values) -> Iterator[tuple[str, list[str]]]:
+    """Return the variables that a command sets, each with its possible values."""
     for word in simple.words:
-        if (name := word.assigns) is not None:
-            texts = [text.partition("=") for text in texts_of(word, values)]
-            before = values.get(name) or (os.environ.get(name, ""),)
-            found = [
-                old + new
-                for left, _, new in texts
-                for old in (before if left.endswith("+") else ("",))
-            ]
-            if "=(" in word.source:
-                found += [element for text in found for element in text.split()]
-            _refuse_separators(name, found, word, simple)
-            yield name, found
+        if word.assigns is not None:
+            yield word.assigns, _assigned_texts(word, word.assigns, simple, values)
         for part in word.parts:
             if isinstance(part, Variable) and gives_default(part):
                 yield part.name, [text for text in _part_texts(part, values) if text]
-    sources = [word.source for word in simple.words[:3]]
+    sources, listed = [word.source for word in simple.words[:3]], simple.words[3:]
     if len(sources) == 3 and sources[0] in ("for", "select") and sources[2] == "in":
-        found = [text for word in simple.words[3:] for text in texts_of(word, values)]
-        for word in simple.words[3:]:
+        found = [text for word in listed for text in texts_of(word, values)]
+        for word in listed:
             _refuse_separators(sources[1], found, word, simple)
         yield sources[1], found
 
 
+def _assigned_texts(word: Word, name: str, simple: Simple, values: Values) -> list[str]:
+    """Return what ``name=value``, ``name+=value`` or ``name=(a b)`` may set."""
+    before = values.get(name) or (os.environ.get(name, ""),)
+    found: list[str] = []
+    for text in texts_of(word, values):
+        left, _, new = text.partition("=")
+        found += [old + new for old in before] if left.endswith("+") else [new]
+    if "=(" in word.source:
+        found += [element for text in found for element in text.split()]
+    _refuse_separators(name, found, word, simple)
+    return found
+
+
 def gives_default(variable: Variable) -> bool:
-    """``${name:=value}`` sets the variable when it is empty."""
+    """Whether it is ``${name:=value}``, which sets the variable when it is empty."""
     first = variable.operand[0] if variable.operand else None
-    return isinstance(first, Text) and bool(_GIVES_DEFAULT.match(first.value))
+    return isinstance(first, Plain) and bool(_GIVES_DEFAULT.match(first.value))
 
 
 def _refuse_separators(name: str, texts: Iterable[str], word: Word, simple: Simple) -> None:
-    """Only ``IFS=x read`` may split at any character: it splits what it reads, not the words of the
-    line.
-    """
+    """Refuse separators that split the words of the line; ``IFS=x read`` splits what it reads."""
     if name != "IFS" or any(inner.source == "read" for inner in simple.words):
         return
-    if any(isinstance(part, Output) for part in word.parts) or not _HARMLESS_SEPARATORS.issuperset(
-        "".join(texts)
-    ):
+    is_output = any(isinstance(part, Output) for part in word.parts)
+    if is_output or not _HARMLESS_SEPARATORS.issuperset("".join(texts)):
         raise Unreadable(_SEPARATORS)
 
 
 def texts_of(word: Word, values: Values) -> list[str]:
-    """Every text that the word may stand for. More than can be judged is ``Unreadable``."""
+    """Return every text that the word may stand for; raise Unreadable for too many."""
     if (literal := word.literal) is not None:
-        return list(braces(literal)) if word.expands else [literal]
+        return list(expand_braces(literal)) if word.expands else [literal]
     choices = [_part_texts(part, values) for part in word.parts]
-    if (
-        math.prod(map(len, choices)) * sum(max(map(len, texts)) for texts in choices)
-        > MAX_CHARACTERS
-    ):
+    longest = sum(max(map(len, texts)) for texts in choices)
+    if math.prod(map(len, choices)) * longest > MAX_CHARACTERS:
         raise Unreadable(f"'{word.source:.120}' can become too much text")
     joined = itertools.islice(itertools.product(*choices), MAX_VALUES + 1)
     texts = list(dict.fromkeys("".join(pieces) for pieces in joined))
     if len(texts) > MAX_VALUES:
         raise Unreadable(f"'{word.source:.120}' can become more than {MAX_VALUES} different words")
-    return [
-        text
-        for joined_text in texts
-        for text in (braces(joined_text) if word.expands else (joined_text,))
-    ]
+    if not word.expands:
+        return texts
+    return [text for braced in texts for text in expand_braces(braced)]
 
 
 def _part_texts(part: Part, values: Values) -> tuple[str, ...]:
     match part:
-        case Text(value=value):
+        case Plain(value=value):
             return (value,)
-        case Output(commands=commands):
-            return values.get(_KNOWN_OUTPUT.get(_line(commands), ""), ("",))
+        case Output(commands=(command,)):
+            line = " ".join(word.source for word in command.words)
+            return values.get("PWD", ("",)) if line in _PRINTS_DIRECTORY else ("",)
+        case Output():
+            return ("",)
         case Variable():
             return tuple(dict.fromkeys(_variable_texts(part, values)))
-
-
-def _line(commands: tuple[Simple, ...]) -> str:
-    return " ".join(word.source for word in commands[0].words) if len(commands) == 1 else ""
+        case _:
+            assert_never(part)
 
 
 def _variable_texts(variable: Variable, values: Values) -> Iterator[str]:
@@ -189,36 +181,40 @@ def _variable_texts(variable: Variable, values: Values) -> Iterator[str]:
         return
     if variable.sign == "!":
         raise Unreadable(f"${{!{variable.name}}} is known only when it runs")
-    known = values.get(variable.name) or (_of_environment(variable),)
+    known = values.get(variable.name) or (_environment_value(variable),)
     operands = texts_of(Word(variable.operand, ""), values) if variable.operand else [""]
     for value in known:
         for operand in operands:
             if value:
                 _refuse_unknown_pattern(variable, operand)
-            yield from _applied(value, operand, variable.name)
+            yield from _apply_operand(value, operand, variable.name)
 
 
-def _of_environment(variable: Variable) -> str:
-    """A value that is a list of directories (PATH) is no path itself."""
+def _environment_value(variable: Variable) -> str:
+    """Return a value of the environment; a list of directories (PATH) is not a path itself."""
     value = os.environ.get(variable.name, "")
     return "" if _LIST_VALUE.match(value) and not variable.operand else value
 
 
 def _refuse_unknown_pattern(variable: Variable, operand: str) -> None:
-    """A pattern must be known as it is written: an output is not, and a quote or a variable changes
-    what its characters mean.
+    """Refuse a pattern that is not known as it is written: an output is not, and a quote or a
+    variable changes what its characters mean.
     """
     if operand[:1] not in _CHANGING or (operand[0] == "[" and operand.endswith("]")):
         return
-    if all(isinstance(part, Text) and not part.quoted for part in variable.operand):
+    if all(isinstance(part, Plain) and not part.quoted for part in variable.operand):
         return
     output = any(isinstance(part, Output) for part in variable.operand)
     if output or operand[0] in "/[" or not set("*?[\\").isdisjoint(operand):
-        raise Unreadable(f"${{{variable.name}{operand:.40}}} is known only when it runs")
+        raise _unknown_expansion(variable.name, operand)
 
 
-def _applied(value: str, operand: str, name: str) -> Iterator[str]:
-    """``${name<operand>}`` for one value."""
+def _unknown_expansion(name: str, operand: str) -> Unreadable:
+    return Unreadable(f"${{{name}{operand:.40}}} is known only when it runs")
+
+
+def _apply_operand(value: str, operand: str, name: str) -> Iterator[str]:
+    """Return what ``${name<operand>}`` may be for one value."""
     if operand.startswith(_EVERY_ELEMENT):
         operand = ""
     if operand.startswith("["):
@@ -226,7 +222,7 @@ def _applied(value: str, operand: str, name: str) -> Iterator[str]:
     if not operand:
         yield value
     elif operand[0] in "#%":
-        yield _trimmed(value, operand, name)
+        yield _trim(value, operand, name)
     elif operand in ("^", "^^", ",", ",,"):
         yield from (value, value.upper(), value.lower(), value[:1].swapcase() + value[1:])
     elif found := _SUBSTRING.match(operand):
@@ -236,25 +232,25 @@ def _applied(value: str, operand: str, name: str) -> Iterator[str]:
         yield value
         yield operand.lstrip(":").removeprefix(operand.lstrip(":")[:1])
     elif operand.startswith("/"):
-        yield _replaced(value, operand, name)
+        yield _substitute(value, operand, name)
     else:
-        raise Unreadable(f"${{{name}{operand:.40}}} is known only when it runs")
+        raise _unknown_expansion(name, operand)
 
 
 def _behind_subscript(operand: str, name: str) -> str:
-    """What follows ``[...]`` in ``${name[...]...}``."""
+    """Return what follows ``[...]`` in ``${name[...]...}``."""
     subscript, _, rest = operand[1:].partition("]")
     if "[" in subscript or "]" in rest:
-        raise Unreadable(f"${{{name}{operand:.40}}} is known only when it runs")
+        raise _unknown_expansion(name, operand)
     return rest
 
 
-def _trimmed(value: str, operand: str, name: str) -> str:
-    """``${name#start}`` and ``${name%end}``; the sign twice takes off as much as possible."""
+def _trim(value: str, operand: str, name: str) -> str:
+    """Return ``${name#start}`` or ``${name%end}``; the sign twice takes off as much as possible."""
     sign, longest = operand[0], operand[1:2] == operand[0]
     pattern = operand[1 + longest :]
     if not set("[\\(").isdisjoint(pattern) or len(value) > MAX_TRIMMED:
-        raise Unreadable(f"${{{name}{operand:.40}}} is known only when it runs")
+        raise _unknown_expansion(name, operand)
     cuts = range(len(value) + 1) if (sign == "#") is not longest else range(len(value), -1, -1)
     for cut in cuts:
         taken, left = (value[:cut], value[cut:]) if sign == "#" else (value[cut:], value[:cut])
@@ -263,17 +259,17 @@ def _trimmed(value: str, operand: str, name: str) -> str:
     return value
 
 
-def _replaced(value: str, operand: str, name: str) -> str:
-    """``${name/old/new}`` and ``${name//old/new}`` with a plain ``old``."""
+def _substitute(value: str, operand: str, name: str) -> str:
+    """Return ``${name/old/new}`` or ``${name//old/new}`` with a plain ``old``."""
     everywhere = operand.startswith("//")
     old, _, new = operand[1 + everywhere :].partition("/")
     if not set("*?[\\(").isdisjoint(old) or "&" in new or old[:1] in ("#", "%"):
-        raise Unreadable(f"${{{name}{operand:.40}}} is known only when it runs")
+        raise _unknown_expansion(name, operand)
     return value.replace(old, new, -1 if everywhere else 1) if old else value
 
 
-def braces(text: str) -> Iterator[str]:
-    """``a{b,c}`` as ``ab`` and ``ac``; the innermost first, which finds the same set."""
+def expand_braces(text: str) -> Iterator[str]:
+    """Return ``a{b,c}`` as ``ab`` and ``ac``; the innermost first, which finds the same set."""
     waiting, made = [text], 0
     while waiting:
         current = waiting.pop()

@@ -1,13 +1,13 @@
-"""Operands: which words of a program are text and not paths.
+"""Find which words of a program are text and not paths.
 
-``grep /api src`` looks for ``/api`` and ``cut -d/ -f2`` cuts at slashes. Only words that the
-program never opens are left out, and only where its options leave no doubt. Scripts of ``sed`` and
-``awk`` are programs themselves: what a reading or writing command names, or what stands in quotes,
-is a path; an address like ``/start/`` is not.
+``grep /api src`` searches for ``/api`` and ``cut -d/ -f2`` cuts at slashes. Only words that the
+program never opens are left out, and only where its options leave no doubt. In scripts of ``sed``
+and ``awk``, what a reading or writing command names, or what stands in quotes, is a path; an
+address like ``/start/`` is not.
 
 A cluster such as ``-rne`` is trusted only when every letter before the last is known to take no
 value: ``sort -Tt`` works in the directory ``t``, and the word behind it is a file. Behind the first
-operand, options are trusted only where the program itself knows them there.
+operand, options are trusted only where the program itself accepts them there.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from edictum.contracts.sandbox.commands import Program
-from edictum.contracts.sandbox.options import values_in
+from edictum.contracts.sandbox.options import GIT_VALUE_OPTIONS, values_in
 from edictum.contracts.sandbox.shell import names
 
-Script = Callable[[str], Iterator[str]]
+PathFinder = Callable[[str], Iterator[str]]
 _SED_FILE = re.compile(
     r"(?:^|[\d$;{}\s!])[rRwW]\s*([/~.][^\s;}]*)|[^\w\s][rRwW]\s+([^\s;}]+)|(?:^|[\d$;{}\n])e\s([^\n]*)"
 )
@@ -29,20 +29,20 @@ _QUOTED = re.compile(r'"([^"]*)"')
 
 
 def _sed_paths(script: str) -> Iterator[str]:
-    """What ``r``, ``w``, ``s///w`` and ``e`` name."""
+    """Return what ``r``, ``w``, ``s///w`` and ``e`` name."""
     for groups in _SED_FILE.findall(script):
         yield from (text for text in groups if text)
     yield from _SED_ADDRESS_FILE.findall(script)
 
 
 def _awk_paths(script: str) -> Iterator[str]:
-    """Every string: files are opened and commands are run by string only. A lone slash is what
-    lines are split at.
+    """Return every string, the only way to name a file or a command, but a lone slash, which splits
+    lines.
     """
     return (text for text in _QUOTED.findall(script) if text != "/")
 
 
-def no_paths(script: str) -> Iterator[str]:
+def find_no_paths(script: str) -> Iterator[str]:
     return iter(())
 
 
@@ -62,7 +62,7 @@ class Grammar:
     valued: frozenset[str] = frozenset()
     instead: frozenset[str] = frozenset()
     every: bool = False
-    paths: Script = no_paths
+    paths: PathFinder = find_no_paths
     flags: frozenset[str] = frozenset()
     mixed: bool = False
 
@@ -74,7 +74,7 @@ def _grammar(
     valued: str = "",
     instead: str = "",
     every: bool = False,
-    paths: Script = no_paths,
+    paths: PathFinder = find_no_paths,
     flags: str = "",
     mixed: bool = False,
 ) -> Grammar:
@@ -158,29 +158,24 @@ ONE_LETTER: dict[str, frozenset[str]] = {
 
 # Where `git -m` is a message; elsewhere it takes no value.
 GIT_MESSAGES = names("commit tag merge notes stash")
-_GIT_VALUED = names("-C -c --git-dir --work-tree --namespace")
 
 
-def text_operands(program: Program) -> dict[int, Script]:
-    """The positions of operands that are text, each with the function that finds the paths inside
-    it.
+def text_operands(program: Program) -> dict[int, PathFinder]:
+    """Return the positions of operands that are text, each with the function that finds the paths
+    inside it.
     """
     grammar = GRAMMARS.get(program.name)
     if grammar is None:
         return {}
-    texts = [word.literal if word.literal is not None else word.source for word in program.operands]
-    behind = _git_command(texts) if program.name == "git" else 0
-    found = {index + behind: grammar.paths for index in _positions(grammar, texts[behind:])}
-    return {
-        index: paths
-        for index, paths in found.items()
-        if not _opened_after_all(program.name, texts, index)
-    }
+    texts = program.texts
+    start = _git_command(texts) if program.name == "git" else 0
+    found = (index + start for index in _text_positions(grammar, texts[start:]))
+    return {i: grammar.paths for i in found if not _is_opened(program.name, texts, i)}
 
 
-def _opened_after_all(name: str, texts: list[str], index: int) -> bool:
-    """``curl -d @file`` and ``-H @file`` read the file; a script of awk can open what ``-F`` gives
-    it, unless that is a mere separator.
+def _is_opened(name: str, texts: list[str], index: int) -> bool:
+    """Whether the program opens a text after all: curl does with ``@file``, and a script of awk can
+    open what ``-F`` gives it, unless that is a mere separator.
     """
     if name == "curl":
         return "@" in texts[index]
@@ -189,10 +184,9 @@ def _opened_after_all(name: str, texts: list[str], index: int) -> bool:
 
 
 def _git_command(texts: list[str]) -> int:
-    """Where the command begins whose ``-m`` is a message; behind the end when there is none."""
-    first = next(
-        (value.index for value in values_in(texts, _GIT_VALUED) if not value.option), len(texts)
-    )
+    """Return where the command begins whose ``-m`` is a message; the end when there is none."""
+    operands = (value.index for value in values_in(texts, GIT_VALUE_OPTIONS) if not value.option)
+    first = next(operands, len(texts))
     return first if first < len(texts) and texts[first] in GIT_MESSAGES else len(texts)
 
 
@@ -201,8 +195,8 @@ def attaches_all(program: str, text: str) -> bool:
     return text[1:2] in ONE_LETTER.get(program, ())
 
 
-def _positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
-    first = grammar.first and not any(_gives(text, grammar.instead) for text in texts)
+def _text_positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
+    first = grammar.first and not any(_may_give(text, grammar.instead) for text in texts)
     follows, options = "", True
     for index, text in enumerate(texts):
         option, follows = follows, ""
@@ -213,36 +207,33 @@ def _positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
         elif options and text == "--":
             options = False
         elif options and text.startswith("-") and len(text) > 1:
-            follows = _option(text, grammar)
-            if _attached(text, grammar.texts):
+            follows = _option_awaiting_text(text, grammar)
+            if _is_attached(text, grammar.texts):
                 yield index
+        elif grammar.every or first:
+            first, options = False, options and grammar.mixed
+            yield index
         else:
             options = options and grammar.mixed
-            if grammar.every or first:
-                first = False
-                yield index
 
 
-def _option(text: str, grammar: Grammar) -> str:
-    """The option that takes the next word: the word itself, or the last letter of a cluster such as
-    ``-am``.
+def _option_awaiting_text(text: str, grammar: Grammar) -> str:
+    """Return the option that takes the next word: the word itself, or the last letter of a cluster
+    such as ``-am``.
     """
     if text[:2] == "--" or len(text) == 2:
         return text
     return f"-{text[-1]}" if grammar.flags.issuperset(text[1:-1]) else ""
 
 
-def _attached(text: str, texts: frozenset[str]) -> bool:
-    """``-d/`` and ``--delimiter=/``."""
-    return (len(text) > 2 and text[:2] in texts) or (
-        "=" in text and text.partition("=")[0] in texts
-    )
+def _is_attached(text: str, texts: frozenset[str]) -> bool:
+    """Whether a word carries the value of its option, as ``-d/`` and ``--delimiter=/`` do."""
+    name, sign, _ = text.partition("=")
+    return (len(text) > 2 and text[:2] in texts) or (bool(sign) and name in texts)
 
 
-def _gives(text: str, options: frozenset[str]) -> bool:
-    """Whether a word may give one of the options: also shortened, attached, or in a cluster. When
-    in doubt, yes.
-    """
+def _may_give(text: str, options: frozenset[str]) -> bool:
+    """Whether a word may give one of the options, even shortened, attached, or in a cluster."""
     if text.startswith("--"):
         name = text.partition("=")[0]
         return any(option.startswith(name) for option in options if len(name) > 2)

@@ -1,8 +1,8 @@
-"""Options: which words of a program are values of its options, and which are operands.
+"""Find which words of a program are values of its options, and which are operands.
 
-Read as ``getopt`` does: in a cluster such as ``-sSLo`` the first letter that takes a value takes
-the rest of the word, or, when it stands last, the next word. The options that take a value must be
-known for that; a missing one would make an operand of its value.
+As ``getopt`` does: in a cluster such as ``-sSLo`` the first letter that takes a value takes the
+rest of the word or, when it stands last, the next word. All options with a value must be known: a
+missing one would make an operand of its value.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+GIT_VALUE_OPTIONS = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace"})
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of an option, or with an empty ``option`` an operand; it begins in the word ``index``
+    """A value of an option, or an operand when ``option`` is empty; it begins in the word ``index``
     at the character ``at``.
     """
 
@@ -23,7 +25,7 @@ class Value:
 
 
 def values_in(texts: Sequence[str], valued: frozenset[str]) -> Iterator[Value]:
-    """The values and operands among the words of a program."""
+    """Return the values and operands among the words of a program."""
     follows, ended = "", False
     for index, text in enumerate(texts):
         option, follows = follows, ""
@@ -33,16 +35,14 @@ def values_in(texts: Sequence[str], valued: frozenset[str]) -> Iterator[Value]:
             yield Value(index)
         elif text == "--":
             ended = True
-        elif (value := attached(index, text, valued)) is not None:
+        elif (value := _attached_value(index, text, valued)) is not None:
             yield value
         else:
-            follows = _waiting(text, valued)
+            follows = _option_awaiting_value(text, valued)
 
 
-def attached(index: int, text: str, valued: frozenset[str]) -> Value | None:
-    """The value in the same word: ``--name=value``, ``-nvalue``, or behind other letters
-    ``-xvnvalue``.
-    """
+def _attached_value(index: int, text: str, valued: frozenset[str]) -> Value | None:
+    """Return the value in the same word: ``--name=value``, ``-nvalue`` or ``-xvnvalue``."""
     if text.startswith("--"):
         name, sign, _ = text.partition("=")
         return Value(index, name, len(name) + 1) if sign else None
@@ -50,8 +50,8 @@ def attached(index: int, text: str, valued: frozenset[str]) -> Value | None:
     return Value(index, f"-{text[at]}", at + 1) if at < len(text) - 1 else None
 
 
-def _waiting(text: str, valued: frozenset[str]) -> str:
-    """The option that takes the next word, if any."""
+def _option_awaiting_value(text: str, valued: frozenset[str]) -> str:
+    """Return the option that takes the next word, or ""."""
     if text.startswith("--"):
         return text if text in valued else ""
     return f"-{text[-1]}" if _first_valued(text, valued) == len(text) - 1 else ""

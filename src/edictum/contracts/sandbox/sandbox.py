@@ -1,13 +1,13 @@
-"""Sandbox: the bounds of a sandbox contract, judged for one call.
+"""Judge whether one call stays inside the bounds of a sandbox contract.
 
-Every argument is looked at, at any depth and under any key, also the keys of inner mappings. What a
-text is depends on its key: a *command* is read as a shell would read it, a *path* is judged as a
-whole, *prose* (the content of a file, a message) counts only when it is a single word, and anything
-else is judged piece by piece. Whatever cannot be judged is a violation.
+Every argument is judged, at any depth and under any key, as are the keys of inner mappings. The key
+says what a text is: a *command* is read as a shell would read it, a *path* is judged as a whole,
+*prose* (the content of a file, a message) counts only when it is a single word, and anything else
+is judged piece by piece. Whatever cannot be judged is a violation.
 
-A list of allowed programs is asked more: also what stands under ``script`` and the like, and every
-text of a tool whose name says that it is a shell, is then a command. ``args`` beside a command are
-its last words.
+With a list of allowed programs, texts under ``script`` and the like are commands too, and so is
+every text of a tool whose name says that it is a shell. ``args`` beside a command are its last
+words.
 """
 
 from __future__ import annotations
@@ -19,33 +19,38 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from edictum.contracts.sandbox.bases import goes_home, with_bases
+from edictum.contracts.sandbox.bases import goes_home, join_home, with_bases
 from edictum.contracts.sandbox.commands import (
     CommandBounds,
-    is_pattern,
+    is_case_pattern,
     programs_of,
-    read,
-    split,
+    read_commands,
     with_scripts,
 )
 from edictum.contracts.sandbox.domains import URL_KEYS, DomainBounds, address_operands
-from edictum.contracts.sandbox.expand import Values, assigned, texts_of
-from edictum.contracts.sandbox.operands import Script, attaches_all, no_paths, text_operands
-from edictum.contracts.sandbox.paths import Looker, PathBounds, TooMany
+from edictum.contracts.sandbox.expand import Values, assigned_values, texts_of
+from edictum.contracts.sandbox.operands import (
+    PathFinder,
+    attaches_all,
+    find_no_paths,
+    text_operands,
+)
+from edictum.contracts.sandbox.paths import PathBounds, PathChecker, TooMany
 from edictum.contracts.sandbox.shell import (
     Output,
+    Plain,
     Redirect,
     Simple,
-    Text,
     Unreadable,
     Word,
     literal_word,
     names,
+    split,
 )
 from edictum.core.call import SHELL_TOOLS, ToolCall
 from edictum.errors import EdictumConfigError
 
-PATH_KEYS = names(
+PATH_ARGUMENTS = names(
     "path paths file files file_path file_paths filepath filepaths filename filenames file_name"
     " file_names dir dirs directory directories folder folders target destination dest source src"
     " dst cwd workdir root location"
@@ -95,13 +100,13 @@ class Item:
 def role_of(key: str) -> Role:
     if key in COMMAND_KEYS:
         return "command"
-    if key in PATH_KEYS or key.endswith(PATH_SUFFIXES):
+    if key in PATH_ARGUMENTS or key.endswith(PATH_SUFFIXES):
         return "path"
     return "prose" if key in PROSE_KEYS else "other"
 
 
 def plain_key(key: str) -> str:
-    """``filePath`` and ``File-Path`` as ``file_path``."""
+    """Return ``filePath`` and ``File-Path`` as ``file_path``."""
     return _HUMP.sub("_", key).replace("-", "_").lower()
 
 
@@ -110,8 +115,8 @@ class NotText(ValueError):
 
 
 def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item]:
-    """Every text below a key. A list under ``path`` holds paths; a mapping's own keys say what its
-    values are.
+    """Return every text below a key. A list under ``path`` holds paths; a mapping's own keys say
+    what its values are.
     """
     own = role_of(key) if role is None else role
     match value:
@@ -119,9 +124,7 @@ def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item
             yield Item(key, value, own)
         case Mapping():
             for inner, item in value.items():
-                yield from items_in(
-                    "", inner if isinstance(inner, str) else str(inner), role="other"
-                )
+                yield Item("", str(inner), "other")
                 yield from items_in(plain_key(str(inner)), item)
         case list() | tuple() | AbstractSet():
             for item in value:
@@ -133,13 +136,9 @@ def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item
         case bytes() if own not in ("path", "command"):
             yield Item(key, value.decode("latin-1"), own)
         case _ if own in ("path", "command") or key in URL_KEYS:
-            yield Item(
-                key,
-                "",
-                own,
-                f"Argument '{key:.80}' is {type(value).__name__}, not text, so it cannot be"
-                " judged.",
-            )
+            kind = type(value).__name__
+            problem = f"Argument '{key:.80}' is {kind}, not text, so it cannot be judged."
+            yield Item(key, "", own, problem)
 
 
 class Sandbox:
@@ -159,20 +158,16 @@ class Sandbox:
             self.commands = CommandBounds(commands)
             self.domains = DomainBounds(domains, not_domains)
         except (OSError, ValueError) as error:
-            hint = (
-                "Give directories as paths and domains as host names or patterns such as"
-                " '*.example.com'."
-            )
             raise EdictumConfigError(
-                f"A bound of the sandbox cannot be used: {error}.", hint=hint
+                f"A bound of the sandbox cannot be used: {error}.",
+                hint="Give directories as paths and domains as host names or patterns such as"
+                " '*.example.com'.",
             ) from error
 
     def violation(self, call: ToolCall) -> str | None:
-        """None when the call stays inside the bounds, else one sentence that names what does
-        not.
-        """
+        """Return one sentence that names what leaves the bounds; None when nothing does."""
         try:
-            return self._violation(call)
+            return self._find_violation(call)
         except (NotText, TooMany) as error:
             return str(error)
         except Unreadable as error:
@@ -180,43 +175,41 @@ class Sandbox:
         except (OSError, ValueError, RecursionError) as error:
             return f"The call cannot be judged: {type(error).__name__}."
 
-    def _violation(self, call: ToolCall) -> str | None:
-        commands, items = self._parts(call)
+    def _find_violation(self, call: ToolCall) -> str | None:
+        commands, items = self._read_call(call)
         base = self.paths.base()
-        values = assigned(commands, base)
-        bases = self._bases(base, items)
+        values = assigned_values(commands, base)
+        asked = (item.text for item in items if item.key in CWD_KEYS)
+        bases = [base, *(os.path.normpath(join_home(base, directory)) for directory in asked)]
         return (
-            (self._named_paths(commands, items, bases, values) if self.paths.set else None)
-            or self.commands.violation(commands, values)
-            or (self._named_domains(commands, items, values) if self.domains.set else None)
+            (self._check_paths(commands, items, bases, values) if self.paths.given else None)
+            or self.commands.find_violation(commands, values)
+            or (self._check_domains(commands, items, values) if self.domains.given else None)
         )
 
-    def _parts(self, call: ToolCall) -> tuple[list[Simple], list[Item]]:
-        """The commands that a call runs, and its other texts."""
+    def _read_call(self, call: ToolCall) -> tuple[list[Simple], list[Item]]:
+        """Return the commands that a call runs, and its other texts."""
         commands: list[Simple] = []
         items: list[Item] = []
         keys = self._command_keys(call)
-        shell = keys.isdisjoint(map(plain_key, call.args)) and self._is_shell(call.tool_name)
+        is_shell = keys.isdisjoint(map(plain_key, call.args)) and self._is_shell(call.tool_name)
         for name, value in call.args.items():
             key = plain_key(name)
             if is_argument_list(key, value):
-                commands += with_scripts(Simple(tuple(literal_word(text) for text in value)))
+                commands += with_scripts(Simple(tuple(map(literal_word, value))))
                 continue
             for item in items_in(key, value):
-                if item.role == "command" and item.problem:
-                    raise NotText(item.problem)
-                if item.key in keys or item.role == "command" or (shell and item.role == "other"):
-                    commands += read(item.text)
+                if _is_command(item, keys, is_shell=is_shell):
+                    commands += read_commands(item.text)
                 else:
                     items.append(item)
-        if shell and not commands:
-            commands += [
-                simple for item in items if item.role == "prose" for simple in read(item.text)
-            ]
+        if is_shell and not commands:
+            for item in items:
+                commands += read_commands(item.text) if item.role == "prose" else ()
         return [*commands, *_completed(commands, call.args)], items
 
     def _command_keys(self, call: ToolCall) -> frozenset[str]:
-        """The keys whose texts are commands."""
+        """Return the keys whose texts are commands."""
         if not self.commands.allowed:
             return COMMAND_KEYS
         known = COMMAND_KEYS | SCRIPT_KEYS
@@ -224,158 +217,135 @@ class Sandbox:
 
     def _is_shell(self, tool_name: str) -> bool:
         """Whether a tool without a key for commands runs its texts. With a list of programs, a name
-        that sounds like it is enough.
+        that suggests it is enough.
         """
         if tool_name.lower() in SHELL_TOOLS or not self.commands.allowed:
             return tool_name.lower() in SHELL_TOOLS
         words = set(_NAME_WORDS.split(plain_key(tool_name)))
         return not words.isdisjoint(SHELL_WORDS) or tool_name.lower() in SHELL_NAMES
 
-    def _bases(self, base: str, items: list[Item]) -> list[str]:
-        """The working directory, and the one that the call asks for."""
-        asked = [
-            os.path.normpath(os.path.join(base, os.path.expanduser(item.text)))
-            for item in items
-            if item.key in CWD_KEYS
-        ]
-        return [base, *asked]
-
-    # -- paths
-    # ------------------------------------------------------------------------------------------
-
-    def _named_paths(
+    def _check_paths(
         self, commands: list[Simple], items: list[Item], bases: list[str], values: Values
     ) -> str | None:
-        looker = Looker(self.paths)
+        checker = PathChecker(self.paths)
         has_file = any(item.key in FILE_KEYS for item in items)
         for item in items:
             if has_file and item.key in FILE_TEXT_KEYS:
                 continue
-            if problem := self._item_path(looker, item, bases):
+            if problem := _check_item_path(checker, item, bases):
                 return problem
         for simple, places in with_bases(commands, bases, values):
-            if problem := self._command_path(looker, simple, places, values):
+            if problem := _check_command_paths(checker, simple, places, values):
                 return problem
         return None
 
-    def _item_path(self, looker: Looker, item: Item, bases: list[str]) -> str | None:
-        if item.role == "path":
-            return item.problem or looker.whole(item.text, bases)
-        several = len(item.text.split(None, 1)) > 1
-        if item.role == "prose" and several:
-            return None
-        return looker.text(item.text, bases) if several else looker.whole(item.text, bases)
-
-    def _command_path(
-        self, looker: Looker, simple: Simple, bases: list[str], values: Values
-    ) -> str | None:
-        if goes_home(simple) and (problem := looker.path("~", bases, "~")):
-            return problem
-        skipped = {id(word): paths for word, paths in _text_words(simple)}
-        skipped |= {
-            id(program.word): no_paths
-            for program in programs_of(simple)
-            if _PROGRAM_NAME.fullmatch(program.word.source)
-        }
-        owners = _owners(simple)
-        for word in _path_words(simple):
-            for text in texts_of(word, values):
-                shown = None if word.literal is not None else word.source
-                pieces = skipped[id(word)](text) if id(word) in skipped else (text,)
-                clusters = not attaches_all(owners.get(id(word), ""), text)
-                for piece in pieces:
-                    if problem := looker.text(
-                        piece,
-                        bases,
-                        shown,
-                        expands=word.expands and not is_pattern(simple),
-                        clusters=clusters,
-                    ):
-                        return problem
-        return None
-
-    # -- domains
-    # ------------------------------------------------------------------------------------------
-
-    def _named_domains(
+    def _check_domains(
         self, commands: list[Simple], items: list[Item], values: Values
     ) -> str | None:
         for item in items:
             named = item.key in URL_KEYS
-            if problem := (item.problem if named else None) or self.domains.text(
-                item.text, sure=named
-            ):
+            problem = item.problem if named else None
+            if problem := problem or self.domains.find_violation(item.text, sure=named):
                 return problem
         for simple in commands:
             addresses = _addresses(simple)
             for word in _path_words(simple):
-                if problem := self._word_domain(word, values, addresses.get(id(word))):
+                if problem := self._check_word_domain(word, values, addresses.get(id(word))):
                     return problem
         return None
 
-    def _word_domain(self, word: Word, values: Values, begins: int | None) -> str | None:
-        """``begins`` says where in the word an address begins, when it must be one."""
-        sure = begins is not None
+    def _check_word_domain(self, word: Word, values: Values, start: int | None) -> str | None:
+        """``start`` is where in the word an address begins, when it must be one."""
+        sure = start is not None
         if not _host_is_known(word, values, sure=sure):
-            return (
-                f"Domain in '{word.source:.120}' is known only when it runs, so it cannot be"
-                " judged."
-            )
-        texts = [text[begins or 0 :] for text in texts_of(word, values)]
-        return next(
-            (problem for text in texts if (problem := self.domains.text(text, sure=sure))), None
-        )
+            domain = f"Domain in '{word.source:.120}'"
+            return f"{domain} is known only when it runs, so it cannot be judged."
+        for text in texts_of(word, values):
+            if problem := self.domains.find_violation(text[start or 0 :], sure=sure):
+                return problem
+        return None
+
+
+def _is_command(item: Item, keys: frozenset[str], *, is_shell: bool) -> bool:
+    if item.role == "command" and item.problem:
+        raise NotText(item.problem)
+    return item.key in keys or item.role == "command" or (is_shell and item.role == "other")
+
+
+def _check_item_path(checker: PathChecker, item: Item, bases: list[str]) -> str | None:
+    if item.role == "path":
+        return item.problem or checker.check_whole(item.text, bases)
+    if len(item.text.split(None, 1)) <= 1:
+        return checker.check_whole(item.text, bases)
+    return None if item.role == "prose" else checker.check_text(item.text, bases)
+
+
+def _check_command_paths(
+    checker: PathChecker, simple: Simple, bases: list[str], values: Values
+) -> str | None:
+    if goes_home(simple) and (problem := checker.check_path("~", bases, "~")):
+        return problem
+    finders = _path_finders(simple)
+    owners = {
+        id(word): program.name for program in programs_of(simple) for word in program.operands
+    }
+    expands = not is_case_pattern(simple)
+    for word in _path_words(simple):
+        shown = None if word.literal is not None else word.source
+        for text in texts_of(word, values):
+            clusters = not attaches_all(owners.get(id(word), ""), text)
+            for piece in finders[id(word)](text) if id(word) in finders else (text,):
+                options = {"expands": word.expands and expands, "clusters": clusters}
+                if problem := checker.check_text(piece, bases, shown, **options):
+                    return problem
+    return None
+
+
+def _path_finders(simple: Simple) -> dict[int, PathFinder]:
+    """Return the words that are text and not paths, by identity, each with a function that finds
+    the paths in it.
+    """
+    found: dict[int, PathFinder] = {}
+    for program in programs_of(simple):
+        for index, finder in text_operands(program).items():
+            found[id(program.operands[index])] = finder
+    for program in programs_of(simple):
+        if _PROGRAM_NAME.fullmatch(program.word.source):
+            found[id(program.word)] = find_no_paths
+    return found
 
 
 def is_argument_list(key: str, value: object) -> bool:
-    """``["ls", "-l"]`` under a command key is one program with its words, as a process is started
-    without a shell.
-    """
-    return (
-        key in ("command", "cmd", "argv")
-        and isinstance(value, (list, tuple))
-        and all(isinstance(item, str) for item in value)
-    )
+    """Whether a value is one program with its words, as a process is started without a shell."""
+    if key not in ("command", "cmd", "argv") or not isinstance(value, (list, tuple)):
+        return False
+    return all(isinstance(item, str) for item in value)
 
 
 def _completed(commands: list[Simple], args: Mapping[str, Any]) -> Iterator[Simple]:
-    """The last command with the words and the input that stand beside it in the call."""
+    """Return the last command with the words and the input that stand beside it in the call."""
     plain = {plain_key(name): value for name, value in args.items()}
     last = next((simple for simple in reversed(commands) if not simple.depth), None)
     if last is None or plain.keys().isdisjoint(ARGUMENT_KEYS | INPUT_KEYS):
         return
     words = [word for key in sorted(ARGUMENT_KEYS) for word in _argument_words(plain.get(key))]
-    bodies = [
-        literal_word(value)
-        for key in sorted(INPUT_KEYS)
-        if isinstance(value := plain.get(key), str)
-    ]
-    redirects = tuple(Redirect("<<<", literal_word(""), body) for body in bodies)
+    inputs = [plain.get(key) for key in sorted(INPUT_KEYS)]
+    bodies = [literal_word(text) for text in inputs if isinstance(text, str)]
+    redirects = (Redirect("<<<", literal_word(""), body) for body in bodies)
     yield from with_scripts(
         replace(last, words=(*last.words, *words), redirects=(*last.redirects, *redirects))
     )
 
 
 def _argument_words(value: object) -> list[Word]:
-    """The words of ``args``: each element of a list, or those of a text."""
+    """Return the words of ``args``: each element of a list, or those of a text."""
     if isinstance(value, str):
         return [word for simple in split(value) for word in simple.words]
     return [literal_word(str(item)) for item in value] if isinstance(value, (list, tuple)) else []
 
 
-def _owners(simple: Simple) -> dict[int, str]:
-    """The name of the innermost program that each word is given to."""
-    return {id(word): program.name for program in programs_of(simple) for word in program.operands}
-
-
-def _text_words(simple: Simple) -> Iterator[tuple[Word, Script]]:
-    for program in programs_of(simple):
-        for index, paths in text_operands(program).items():
-            yield program.operands[index], paths
-
-
 def _addresses(simple: Simple) -> dict[int, int]:
-    """The words that must be addresses, by identity, and where in the word each begins."""
+    """Return the words that must be addresses, by identity, and where in each one begins."""
     return {
         id(program.operands[index]): at
         for program in programs_of(simple)
@@ -384,7 +354,7 @@ def _addresses(simple: Simple) -> dict[int, int]:
 
 
 def _path_words(simple: Simple) -> Iterator[Word]:
-    """Every word of a command: its own, where it reads from and writes to, and what is fed in."""
+    """Return every word of a command: its own, its redirections, and the text fed to it."""
     yield from simple.words
     for redirect in simple.redirects:
         if redirect.body is None:
@@ -394,17 +364,15 @@ def _path_words(simple: Simple) -> Iterator[Word]:
 
 
 def _keeps_text(simple: Simple) -> bool:
-    """``cat > file <<EOF`` only writes the text down; other programs may act on it."""
+    """Whether the input is only copied, as in ``cat > file <<EOF``."""
     return all(program.name in ("cat", "tee") for program in programs_of(simple))
 
 
 def _host_is_known(word: Word, values: Values, *, sure: bool) -> bool:
-    """Whether the host of an address is known before it runs. Behind the host, anything may
-    follow.
-    """
+    """Whether the host of an address is known before it runs; the rest need not be."""
     known = ""
     for part in word.parts:
-        if isinstance(part, Text):
+        if isinstance(part, Plain):
             known += part.value
         elif isinstance(part, Output) or (part.name not in values and part.name not in os.environ):
             scheme, slashes, rest = known.partition("//")

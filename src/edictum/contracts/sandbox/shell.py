@@ -1,7 +1,7 @@
-"""Reading a command line: text in, simple commands out. It judges nothing.
+"""Read a command line into simple commands. This judges nothing.
 
-The reader is *flat on purpose*. It does not build a syntax tree; it finds every word and every
-redirection that a shell could see, at every depth (``$(...)``, backticks, ``<(...)``, subshells,
+The reader is *flat on purpose*. It builds no syntax tree; it finds every word and every redirection
+that a shell could see, at every depth (``$(...)``, backticks, ``<(...)``, subshells,
 here-documents), and cuts them into simple commands at the control operators. A structure that it
 misunderstands therefore costs precision, never a word. What it must get right is quoting, because a
 wrong quote hides words: whatever leaves a quote or a bracket open is ``Unreadable``, and callers
@@ -22,7 +22,7 @@ CASE_ENDS = (";;", ";&", ";;&")
 BEFORE_COMMANDS = frozenset(
     {"if", "then", "else", "elif", "do", "while", "until", "{", "!", "time"}
 )
-MAX_DEPTH = 24
+MAX_SHELL_DEPTH = 24
 MAX_PIECES = 20_000
 
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
@@ -36,7 +36,7 @@ _REDIRECT = re.compile(
 )
 _PROCESS = re.compile(r"[<>]\(")
 _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|()\n]")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?\+?=")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _BRACE_NAME = re.compile(r"\{([!#]?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])")
 _BACKTICK = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
@@ -55,21 +55,16 @@ _BEFORE_BRACKET = frozenset("=@?*+!")
 _ESCAPABLE = frozenset('$`"\\')
 _ANSI_QUOTE = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _ANSI_DOUBT = re.compile(r"(?<!\\)(?:\\\\)*\\(?:'|c|x\{)")
-_ANSI_LETTERS = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "v": "\v",
-    "e": "\x1b",
-    "E": "\x1b",
-}
+_ANSI_LETTERS = dict(zip("ntrabfveE", "\n\t\r\a\b\f\v\x1b\x1b", strict=True))
+_ANSI_DIFFERENCE = "shells differ on this $'...'; write it in plain quotes"
+_DOCUMENT_START = (
+    "shells differ on where a here-document starts when its line goes on; put its mark last on the"
+    " line"
+)
 
 
 def names(text: str) -> frozenset[str]:
-    """A table of words, written as one text."""
+    """Return the words of a text as a set."""
     return frozenset(text.split())
 
 
@@ -78,7 +73,7 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Plain:
     """Literal characters, quotes removed."""
 
     value: str
@@ -103,7 +98,7 @@ class Output:
     quoted: bool = field(default=False, compare=False)
 
 
-Part = Text | Variable | Output
+Part = Plain | Variable | Output
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,34 +110,31 @@ class Word:
 
     @property
     def literal(self) -> str | None:
-        """The word as the program receives it, or None when that is known only at run time."""
-        if not all(isinstance(part, Text) for part in self.parts):
-            return None
-        return "".join(part.value for part in self.parts if isinstance(part, Text))
+        """Return the word as the program receives it; None when it is known only at run time."""
+        texts = [part.value for part in self.parts if isinstance(part, Plain)]
+        return "".join(texts) if len(texts) == len(self.parts) else None
 
     @property
     def expands(self) -> bool:
         """Whether a shell may make other words of it: it has braces or wildcards outside quotes."""
         return any(
-            isinstance(part, Text) and not part.quoted and not set("{*?[").isdisjoint(part.value)
+            isinstance(part, Plain) and not part.quoted and not set("{*?[").isdisjoint(part.value)
             for part in self.parts
         )
 
     @property
     def splits(self) -> bool:
-        """Whether it may become several words, or none, by what a variable or an output holds when
-        it runs.
-        """
+        """Whether a variable or an output may make several words of it, or none."""
         return any(_splits(part) for part in self.parts)
 
     @property
     def assigns(self) -> str | None:
-        """The name that ``NAME=value`` sets, when the word has that form."""
+        """Return the name that ``NAME=value`` sets; None when the word has another form."""
         first = self.parts[0] if self.parts else None
-        found = (
-            _ASSIGNMENT.match(first.value) if isinstance(first, Text) and not first.quoted else None
-        )
-        return _NAME.match(found.group()).group() if found else None  # type: ignore[union-attr]
+        if not isinstance(first, Plain) or first.quoted:
+            return None
+        found = _ASSIGNMENT.match(first.value)
+        return found.group(1) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +149,8 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class Simple:
-    """One simple command: leading assignments and keywords included, control operators on both
-    sides named.
+    """One simple command with its leading assignments and keywords, and the control operators on
+    both sides.
     """
 
     words: tuple[Word, ...]
@@ -169,33 +161,31 @@ class Simple:
 
 
 def _splits(part: Part) -> bool:
-    if isinstance(part, Variable) and (part.name == "@" or Text("[@]") in part.operand[:1]):
+    if isinstance(part, Variable) and (part.name == "@" or Plain("[@]") in part.operand[:1]):
         return True
-    return not isinstance(part, Text) and not part.quoted
+    return not isinstance(part, Plain) and not part.quoted
 
 
 def split(line: str, depth: int = 0) -> list[Simple]:
-    """Every simple command of the line, inner ones before the command that contains them."""
+    """Return every simple command of the line, inner ones before the one that contains them."""
     if "\0" in line:
         raise Unreadable("it contains a NUL character")
     reader = _Reader(line, depth)
-    reader.commands("")
+    reader.read_commands("")
     return reader.found
 
 
 def literal_word(text: str) -> Word:
-    """A word that no shell has touched, as in an argument list."""
-    return Word((Text(text, quoted=True),), text)
+    """Return a word that no shell has changed, as in an argument list."""
+    return Word((Plain(text, quoted=True),), text)
 
 
-def ansi_text(text: str) -> str:
-    r"""The text with ``\x2f``, ``\057``, ``\n`` and the like decoded, as ``$'...'`` and ``printf``
-    do.
-    """
-    return _ANSI.sub(_ansi_character, text)
+def decode_escapes(text: str) -> str:
+    r"""Decode ``\x2f``, ``\057``, ``\n`` and the like, as ``$'...'`` and ``printf`` do."""
+    return _ANSI.sub(_decode_escape, text)
 
 
-def _ansi_character(found: re.Match[str]) -> str:
+def _decode_escape(found: re.Match[str]) -> str:
     hex2, hex4, hex8, octal, control, other = found.groups()
     if digits := hex2 or hex4 or hex8:
         code = int(digits, 16)
@@ -208,13 +198,11 @@ def _ansi_character(found: re.Match[str]) -> str:
 
 
 class _Reader:
-    """A position in the text, the words of the command being read, and the commands found so
-    far.
-    """
+    """A position in the text, the command being read, and the commands found so far."""
 
     def __init__(self, text: str, depth: int, at: int = 0, count: int = 0) -> None:
-        if depth > MAX_DEPTH:
-            raise Unreadable(f"it nests commands more than {MAX_DEPTH} levels deep")
+        if depth > MAX_SHELL_DEPTH:
+            raise Unreadable(f"it nests commands more than {MAX_SHELL_DEPTH} levels deep")
         self.text = text
         self.depth = depth
         self.at = at
@@ -227,31 +215,25 @@ class _Reader:
         self.document_line: int | None = None
         self.only: str | None = None  # the operators that may stand here, when not all may
 
-    # -- commands
-    # ------------------------------------------------------------------------------------------
+    # --- Commands ---------------------------------------------------------------------------------
 
-    def commands(self, closer: str) -> None:
-        """Read commands up to ``closer`` (a bracket that someone else opened) or to the end of the
-        text.
-        """
+    def read_commands(self, closer: str) -> None:
+        """Read commands up to ``closer``, the bracket that ends them, or to the end of the text."""
         while self.skip_blanks() < len(self.text):
             if self.text[self.at] == "#":
                 self.skip_comment()
-            elif self.text[self.at] == closer and not self.in_pattern():
+            elif self.text[self.at] == closer and not self.is_in_pattern():
                 self.at += 1
-                return self.end(closer)
-            elif not (self.counting_loop() or self.redirect() or self.operator()):
+                return self.finish(closer)
+            elif not (self.read_counting_loop() or self.read_redirect() or self.read_operator()):
                 self.add_word()
         if closer:
             raise Unreadable(f"a {closer!r} is missing")
-        return self.end("")
+        return self.finish("")
 
-    def end(self, after: str) -> None:
+    def finish(self, after: str) -> None:
         if self.document_line is not None and self.document_line < len(self.text):
-            raise Unreadable(
-                "shells differ on where a here-document starts when its line goes on; put its mark"
-                " last on the line"
-            )
+            raise Unreadable(_DOCUMENT_START)
         self.flush(after)
 
     def skip_blanks(self) -> int:
@@ -263,10 +245,8 @@ class _Reader:
         end = self.text.find("\n", self.at)
         self.at = len(self.text) if end < 0 else end
 
-    def counting_loop(self) -> bool:
-        """``for ((...))`` counts; what follows it is a command. Elsewhere ``((`` computes in bash
-        and runs commands in sh.
-        """
+    def read_counting_loop(self) -> bool:
+        """Read ``for ((...))``; elsewhere ``((`` computes in bash and runs commands in sh."""
         if not self.text.startswith("((", self.at):
             return False
         if [word.source for word in self.words] != ["for"]:
@@ -274,23 +254,23 @@ class _Reader:
                 "'((' computes in bash and runs commands in sh; write '[ $a -lt 3 ]' or 'a=$((a +"
                 " 1))', or '( (' for commands"
             )
-        self.arithmetic(";")
+        self.read_arithmetic(";")
         self.words.clear()
         self.flush(";")
         return True
 
-    def arithmetic(self, more: str = "") -> list[Part]:
-        """Step over ``((...))``. What is not plainly a number, a name or an operator is read in
-        different ways, or run.
+    def read_arithmetic(self, more: str = "") -> list[Part]:
+        """Step over ``((...))``. What is not plainly a number, a name or an operator is refused:
+        shells read it in different ways, or run it.
         """
         depth, parts, self.at = 0, list[Part](), self.at + 2
         while depth or not self.text.startswith("))", self.at):
-            self.counted()
+            self.count_piece()
             character = self.text[self.at : self.at + 1]
             if (found := _ARITHMETIC.match(self.text, self.at)) and "IFS" not in found.group():
                 self.at = found.end()
             elif self.text.startswith("$(", self.at):
-                parts += self.dollar(quoted=True)
+                parts += self.read_expansion(quoted=True)
             elif character and character in "()" + more and (depth or character != ")"):
                 depth += (character == "(") - (character == ")")
                 self.at += 1
@@ -302,20 +282,20 @@ class _Reader:
         self.at += 2
         return parts
 
-    def operator(self) -> bool:
+    def read_operator(self) -> bool:
         found = _OPERATOR.match(self.text, self.at)
         if found is None:
             return False
-        self.counted()
+        self.count_piece()
         self.at = found.end()
         self.refuse_continued(found.group())
         self.refuse_misplaced(found.group())
         if found.group() == "(":
-            self.round_bracket()
-        elif found.group() != "|" or not self.in_pattern():
+            self.read_round_bracket()
+        elif found.group() != "|" or not self.is_in_pattern():
             self.flush(found.group())
         if found.group() == "\n":
-            self.step_over_documents(found.start())
+            self.skip_documents(found.start())
         return True
 
     def refuse_continued(self, operator: str) -> None:
@@ -323,49 +303,39 @@ class _Reader:
             raise Unreadable("a line ends inside an operator")
 
     def refuse_misplaced(self, operator: str) -> None:
-        """Bash goes on with the next line when it finds an operator between the elements of an
-        array.
-        """
+        """Refuse an operator between the elements of an array: bash goes on with the next line."""
         if self.only is not None and operator not in self.only:
             raise Unreadable(f"'{operator}' does not belong between the words of a bracket")
 
-    def step_over_documents(self, line_end: int) -> None:
-        """Go on behind the here-documents of the line that ends here, which must be the end that
-        they were read from.
-        """
+    def skip_documents(self, line_end: int) -> None:
+        """Go on behind the here-documents of the line that ends here."""
         if self.document_line not in (None, line_end):
-            raise Unreadable(
-                "shells differ on where a here-document starts when its line goes on; put its mark"
-                " last on the line"
-            )
+            raise Unreadable(_DOCUMENT_START)
         self.at = max(self.at, self.document_end)
         self.document_line = None
 
-    def in_pattern(self) -> bool:
-        """Whether the words being read are a pattern of ``case``, where ``|`` joins
-        alternatives.
-        """
-        first = self.words[0].source if self.words else "esac"
-        opens = (
-            next((word.source for word in self.words if word.source not in BEFORE_COMMANDS), "")
-            == "case"
-        )
-        if opens and any(word.source == "esac" for word in self.words[1:]):
+    def is_in_pattern(self) -> bool:
+        """Whether the words are a pattern of ``case``, where ``|`` joins alternatives."""
+        sources = [word.source for word in self.words]
+        opens = next((source for source in sources if source not in BEFORE_COMMANDS), "") == "case"
+        if opens and "esac" in sources[1:]:
             raise Unreadable("a 'case' has no patterns, or one that is named 'esac'")
-        return opens or (self.before in CASE_ENDS and first != "esac")
+        return opens or (self.before in CASE_ENDS and sources[:1] not in ([], ["esac"]))
 
-    def round_bracket(self) -> None:
-        """``name()`` defines a function and runs nothing; any other bracket opens a subshell."""
+    def read_round_bracket(self) -> None:
+        """Read ``name()``, which defines a function, or the subshell of any other bracket."""
         if len(self.words) == 1 and self.text.startswith(")", self.skip_blanks()):
             self.words.clear()
             self.at += 1
         else:
             self.flush("(")
-            self.nested()
+            self.read_nested()
 
     def flush(self, after: str) -> None:
         """Close the simple command being read."""
-        if after == "\n" and (self.in_pattern() or (self.before in CASE_ENDS and not self.words)):
+        if after == "\n" and (
+            self.is_in_pattern() or (self.before in CASE_ENDS and not self.words)
+        ):
             after = ";;"  # the next pattern stands on a line of its own
         if self.words or self.redirects:
             self.found.append(
@@ -374,14 +344,19 @@ class _Reader:
             self.words, self.redirects = [], []
         self.before = after
 
-    def nested(self) -> tuple[Simple, ...]:
+    def read_nested(self) -> tuple[Simple, ...]:
         """Read the commands of an inner shell in place, and go on behind its bracket."""
-        inner = _Reader(self.text, self.depth + 1, self.at, self.count)
-        inner.commands(")")
-        self.at, self.count = inner.at, inner.count
-        return self.include(inner.found)
+        return self.include(self.read_bracket(self.at).found)
 
-    def apart(self, text: str) -> tuple[Simple, ...]:
+    def read_bracket(self, start: int, only: str | None = None) -> _Reader:
+        """Read what stands in a bracket; ``only`` are the operators that may stand there."""
+        inner = _Reader(self.text, self.depth + 1, start, self.count)
+        inner.only = only
+        inner.read_commands(")")
+        self.at, self.count = inner.at, inner.count
+        return inner
+
+    def read_separately(self, text: str) -> tuple[Simple, ...]:
         """Read the commands of an inner shell from a text of its own."""
         return self.include(split(text, self.depth + 1))
 
@@ -389,32 +364,28 @@ class _Reader:
         self.found.extend(inner)
         return tuple(inner)
 
-    # -- redirections and here-documents
-    # -------------------------------------------------------------------------------
+    # --- Redirections and here-documents ----------------------------------------------------------
 
-    def redirect(self) -> bool:
+    def read_redirect(self) -> bool:
         found = _REDIRECT.match(self.text, self.at)
         if found is None or _PROCESS.match(self.text, self.at):
             return False
-        self.counted()
+        self.count_piece()
         self.at = found.end()
         operator, number = found["operator"], found["number"] or ""
         self.refuse_continued(operator)
         self.refuse_misplaced(operator)
         self.skip_blanks()
-        # A redirection without a target is a syntax error in every shell: nothing runs. The words
-        # are judged all the same.
-        target = self.word() or literal_word("")
+        # Without a target it is a syntax error in every shell, and nothing runs.
+        target = self.read_word() or literal_word("")
         body = target if operator == "<<<" else None
         if operator in ("<<", "<<-"):
-            body = self.document(target, indented=operator == "<<-")
+            body = self.read_document(target, indented=operator == "<<-")
         self.redirects.append(Redirect(operator, target, body, number))
         return True
 
-    def document(self, mark: Word, *, indented: bool) -> Word:
-        """The body of a here-document: the lines after this one, up to the line that is the
-        mark.
-        """
+    def read_document(self, mark: Word, *, indented: bool) -> Word:
+        """Read the body of a here-document: the lines after this one, up to the mark."""
         if not _END_MARK.fullmatch(mark.source) or mark.literal is None:
             raise Unreadable(
                 "the end mark of a here-document is not a plain word, such as EOF or 'EOF'"
@@ -422,17 +393,17 @@ class _Reader:
         line_end = self.text.find("\n", self.at)
         self.document_line = len(self.text) if line_end < 0 else line_end
         start = max(min(self.document_line + 1, len(self.text)), self.document_end)
-        end, self.document_end = self.body_end(start, mark.literal, indented=indented)
+        end, self.document_end = self.find_body_end(start, mark.literal, indented=indented)
         body = self.text[start:end]
-        if any(isinstance(part, Text) and part.quoted for part in mark.parts):
+        if any(isinstance(part, Plain) and part.quoted for part in mark.parts):
             return literal_word(body)
         inner = _Reader(body, self.depth + 1)
-        parts = inner.parts(_BODY, "")
+        parts = inner.read_parts(_BODY, "")
         self.include(inner.found)
         return Word(tuple(parts), body)
 
-    def body_end(self, start: int, mark: str, *, indented: bool) -> tuple[int, int]:
-        """Where the body ends and where the next command starts."""
+    def find_body_end(self, start: int, mark: str, *, indented: bool) -> tuple[int, int]:
+        """Return where the body ends and where the next command starts."""
         at = start
         while at < len(self.text):
             end = self.text.find("\n", at)
@@ -443,113 +414,99 @@ class _Reader:
             at = end + 1
         return len(self.text), len(self.text)
 
-    # -- words
-    # ------------------------------------------------------------------------------------------
+    # --- Words ------------------------------------------------------------------------------------
 
     def add_word(self) -> None:
-        word = self.word()
+        word = self.read_word()
         if word is None:
-            raise Unreadable(f"of {self.text[self.at]!r} at position {self.at}")
+            raise Unreadable(f"{self.text[self.at]!r} is unexpected at position {self.at}")
         self.words.append(word)
 
-    def word(self) -> Word | None:
-        """The word that starts here, or None when none does."""
+    def read_word(self) -> Word | None:
+        """Read the word that starts here; None when none does."""
         start = self.at
         parts: list[Part] = []
         while self.at < len(self.text) and self.text[self.at] not in _ENDS_WORD:
-            parts += self.piece(_PLAIN, quoted=False)
-            self.bracket_in_word(parts)
+            parts += self.read_piece(_PLAIN, quoted=False)
+            self.read_bracket_in_word(parts)
         if not parts and _PROCESS.match(self.text, self.at):
             self.at += 2
-            parts.append(Output(self.nested()))
+            parts.append(Output(self.read_nested()))
         return Word(tuple(parts), self.text[start : self.at]) if self.at > start else None
 
-    def bracket_in_word(self, parts: list[Part]) -> None:
-        """``name=(a b)`` and the wildcard ``@(a|b)`` continue a word: what stands in the bracket is
-        words, not commands.
-        """
+    def read_bracket_in_word(self, parts: list[Part]) -> None:
+        """Read ``name=(a b)`` and the wildcard ``@(a|b)``, in which a bracket holds words."""
         last = parts[-1] if parts else None
-        if (
-            not isinstance(last, Text)
-            or last.quoted
-            or last.value == "!"
-            or last.value[-1:] not in _BEFORE_BRACKET
-        ):
+        if not isinstance(last, Plain) or last.quoted or last.value == "!":
             return
-        if not self.text.startswith("(", self.at):
+        sign = last.value[-1:]
+        if sign not in _BEFORE_BRACKET or not self.text.startswith("(", self.at):
             return
-        inner = _Reader(self.text, self.depth + 1, self.at + 1, self.count)
-        inner.only = "\n" if last.value[-1] == "=" else "\n|"
-        inner.commands(")")
-        self.at, self.count = inner.at, inner.count
+        inner = self.read_bracket(self.at + 1, only="\n" if sign == "=" else "\n|")
         self.include([simple for simple in inner.found if simple.depth > inner.depth])
         for simple in inner.found:
             if simple.depth == inner.depth:
-                parts.extend(part for word in simple.words for part in (*word.parts, Text(" ")))
+                parts.extend(part for word in simple.words for part in (*word.parts, Plain(" ")))
 
-    def parts(self, plain: re.Pattern[str], end: str) -> list[Part]:
-        """Pieces up to ``end``, which is consumed."""
+    def read_parts(self, plain: re.Pattern[str], end: str) -> list[Part]:
+        """Read pieces up to ``end``, which is consumed."""
         parts: list[Part] = []
         while self.at < len(self.text):
             if self.text[self.at] == end:
                 self.at += 1
                 return parts
-            parts += self.piece(plain, quoted=plain is not _BRACED)
+            parts += self.read_piece(plain, quoted=plain is not _BRACED)
         if end:
             raise Unreadable(f"a closing {end} is missing")
         return parts
 
-    def piece(self, plain: re.Pattern[str], *, quoted: bool) -> list[Part]:
-        """One run of plain characters, one quote, one escape or one expansion."""
-        self.counted()
+    def read_piece(self, plain: re.Pattern[str], *, quoted: bool) -> list[Part]:
+        """Read one run of plain characters, one quote, one escape or one expansion."""
+        self.count_piece()
         if found := plain.match(self.text, self.at):
             self.at = found.end()
-            return [Text(found.group(), quoted)]
+            return [Plain(found.group(), quoted)]
         return _PIECES[self.text[self.at]](self, quoted)
 
-    def counted(self) -> None:
+    def count_piece(self) -> None:
         self.count += 1
         if self.count > MAX_PIECES:
             raise Unreadable(f"it has more than {MAX_PIECES} words, quotes and operators")
 
-    def single_quote(self, _quoted: bool) -> list[Part]:
+    def read_single_quote(self, _quoted: bool) -> list[Part]:
         end = self.text.find("'", self.at + 1)
         if end < 0:
             raise Unreadable("a closing ' is missing")
         text = self.text[self.at + 1 : end]
         self.at = end + 1
-        return [Text(text, quoted=True)]
+        return [Plain(text, quoted=True)]
 
-    def double_quote(self, _quoted: bool) -> list[Part]:
+    def read_double_quote(self, _quoted: bool) -> list[Part]:
         self.at += 1
-        return self.parts(_QUOTED, '"') or [Text("", quoted=True)]
+        return self.read_parts(_QUOTED, '"') or [Plain("", quoted=True)]
 
-    def escape(self, quoted: bool) -> list[Part]:
+    def read_escape(self, quoted: bool) -> list[Part]:
         following = self.text[self.at + 1 : self.at + 2]
         self.at += 2
         if following == "\n":
             return []
         if following == "\r":
-            self.carriage_return(quoted)
+            self.refuse_carriage_return(quoted)
         if not following:
             raise Unreadable(
                 "it ends in a backslash, which shells keep or drop depending on what stands"
                 " before it"
             )
-        return [
-            Text(
-                following if not quoted or following in _ESCAPABLE else "\\" + following,
-                quoted=True,
-            )
-        ]
+        kept = "\\" if quoted and following not in _ESCAPABLE else ""
+        return [Plain(kept + following, quoted=True)]
 
-    def carriage_return(self, _quoted: bool) -> list[Part]:
+    def refuse_carriage_return(self, _quoted: bool) -> list[Part]:
         raise Unreadable(
-            "a carriage return is no blank and no line end to a shell; end lines with a plain"
+            "a carriage return is neither a blank nor a line end to a shell; end lines with a plain"
             " newline"
         )
 
-    def backtick(self, quoted: bool) -> list[Part]:
+    def read_backtick(self, quoted: bool) -> list[Part]:
         found = _BACKTICK.match(self.text, self.at)
         if found is None:
             raise Unreadable("a closing ` is missing")
@@ -559,51 +516,47 @@ class _Reader:
                 " $(...)"
             )
         self.at = found.end()
-        return [Output(self.apart(_BACKTICK_ESCAPE.sub(r"\1", found.group(1))), quoted)]
+        return [Output(self.read_separately(_BACKTICK_ESCAPE.sub(r"\1", found.group(1))), quoted)]
 
-    def dollar(self, quoted: bool) -> list[Part]:
+    def read_expansion(self, quoted: bool) -> list[Part]:
         if not quoted and self.text.startswith("$'", self.at):
-            return [self.ansi_quote()]
+            return [self.read_ansi_quote()]
         self.at += 1
         if self.text.startswith("\\\n", self.at):
             raise Unreadable("a line ends inside an expansion")
         if self.text.startswith('"', self.at) and not quoted:
             return []  # $"..." is a text to translate
         if self.text.startswith("((", self.at):
-            self.arithmetic()
-            return [Text("1", quoted=True)]
+            self.read_arithmetic()
+            return [Plain("1", quoted=True)]
         if self.text.startswith("(", self.at):
             self.at += 1
             self.refuse_continued("(")
-            return [Output(self.nested(), quoted)]
+            return [Output(self.read_nested(), quoted)]
         if self.text.startswith("{", self.at):
-            return [self.braces(quoted)]
+            return [self.read_braces(quoted)]
         if found := _NAME.match(self.text, self.at):
             self.at = found.end()
             return [Variable(found.group(), quoted=quoted)]
-        return [Text("$", quoted)]
+        return [Plain("$", quoted)]
 
-    def ansi_quote(self) -> Text:
-        """``$'...'``, which is a dollar sign and a plain quote in sh: both must end at the same
-        place.
-        """
+    def read_ansi_quote(self) -> Plain:
+        """Read ``$'...'``, in sh a dollar sign and a plain quote: both must end at the same place."""
         found = _ANSI_QUOTE.match(self.text, self.at)
-        text = (
-            "\0"
-            if found is None or _ANSI_DOUBT.search(found.group(1))
-            else ansi_text(found.group(1))
-        )
-        if found is None or "\0" in text:
-            raise Unreadable("shells differ on this $'...'; write it in plain quotes")
+        if found is None or _ANSI_DOUBT.search(found.group(1)):
+            raise Unreadable(_ANSI_DIFFERENCE)
+        text = decode_escapes(found.group(1))
+        if "\0" in text:
+            raise Unreadable(_ANSI_DIFFERENCE)
         self.at = found.end()
-        return Text(text, quoted=True)
+        return Plain(text, quoted=True)
 
-    def braces(self, quoted: bool) -> Variable:
+    def read_braces(self, quoted: bool) -> Variable:
         found = _BRACE_NAME.match(self.text, self.at)
         if found is None:
-            raise Unreadable(f"of the expansion at position {self.at - 1}")
+            raise Unreadable(f"the expansion at position {self.at - 1} is not known")
         self.at = found.end()
-        operand = self.parts(_BRACED, "}")
+        operand = self.read_parts(_BRACED, "}")
         if quoted and "'" in self.text[found.end() : self.at]:
             raise Unreadable("shells differ on a ' inside ${...} inside quotes")
         if _PROCESS.search(self.text, found.end(), self.at):
@@ -614,10 +567,10 @@ class _Reader:
 
 
 _PIECES: dict[str, Callable[[_Reader, bool], list[Part]]] = {
-    "'": _Reader.single_quote,
-    '"': _Reader.double_quote,
-    "\\": _Reader.escape,
-    "`": _Reader.backtick,
-    "$": _Reader.dollar,
-    "\r": _Reader.carriage_return,
+    "'": _Reader.read_single_quote,
+    '"': _Reader.read_double_quote,
+    "\\": _Reader.read_escape,
+    "`": _Reader.read_backtick,
+    "$": _Reader.read_expansion,
+    "\r": _Reader.refuse_carriage_return,
 }

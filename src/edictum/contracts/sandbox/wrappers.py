@@ -1,7 +1,7 @@
 """Wrappers: programs that run another program, and where in their operands that one stands.
 
-An option that is not in the table is refused: if it took a value, the next word would be that value
-and not the program. So are shortened long options, and a word that may become several once it runs.
+An option that is not in the table is refused: if it takes a value, the next word is that value and
+not the program. So are shortened long options, and a word that may become several at run time.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from edictum.contracts.sandbox.shell import Unreadable, Word, literal_word, name
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """How a wrapper is called: options with a value, options without, letters with an attached
-    value, operands before the inner command.
+    """The options of a wrapper with a value and without, letters with an attached value, and the
+    number of operands before the inner command.
     """
 
     valued: frozenset[str] = frozenset()
@@ -148,27 +148,22 @@ WRAPPERS: dict[str, Wrapper] = {
 SCRIPT_OPERANDS = frozenset({"eval", "watch", "parallel"})
 # Programs with an option whose value is a script for a shell.
 SCRIPT_OPTIONS: dict[str, frozenset[str]] = {
-    "su": frozenset({"-c", "--command"}),
-    "runuser": frozenset({"-c", "--command"}),
-    "script": frozenset({"-c", "--command"}),
-    "flock": frozenset({"-c", "--command"}),
-    "env": frozenset({"-S", "--split-string"}),
-    "nix-shell": frozenset({"--run", "--command"}),
+    **dict.fromkeys(("su", "runuser", "script", "flock"), names("-c --command")),
+    "env": names("-S --split-string"),
+    "nix-shell": names("--run --command"),
 }
 # Options after which a command follows, up to ";" or "+" or the end.
 COMMAND_OPTIONS: dict[str, frozenset[str]] = {
-    "find": frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
-    "bfs": frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
-    "fd": frozenset({"-x", "-X", "--exec", "--exec-batch"}),
-    "fdfind": frozenset({"-x", "-X", "--exec", "--exec-batch"}),
-    "nix": frozenset({"-c", "--command"}),
+    **dict.fromkeys(("find", "bfs"), names("-exec -execdir -ok -okdir")),
+    **dict.fromkeys(("fd", "fdfind"), names("-x -X --exec --exec-batch")),
+    "nix": names("-c --command"),
 }
 # Wrappers that give the inner program further words, which are known only when it runs.
 FILLING = frozenset({"xargs", "parallel"})
 
 
 def behind(name: str, operands: tuple[Word, ...]) -> tuple[Word, ...]:
-    """The operands of a wrapper from the inner command on."""
+    """Return the operands of a wrapper from the inner command on."""
     wrapper = WRAPPERS.get(name, Wrapper())
     index, left = 0, wrapper.operands
     while index < len(operands):
@@ -191,7 +186,7 @@ def behind(name: str, operands: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 def _option_length(name: str, wrapper: Wrapper, text: str) -> int:
-    """How many words an option takes."""
+    """Return how many words an option takes."""
     if text.startswith("--"):
         if "=" in text or text in wrapper.flags or text in ("--help", "--version"):
             return 1
@@ -217,8 +212,8 @@ def _unknown(name: str, text: str) -> Unreadable:
 
 
 def option_scripts(name: str, operands: tuple[Word, ...]) -> Iterator[Sequence[Word]]:
-    """The values of the options that take a script: the next word, or attached (``--command=ls``,
-    ``-Sls``), also in a cluster.
+    """Return the scripts that options carry, in the next word or attached (``--command=ls``,
+    ``-Sls``), even in a cluster.
     """
     options = SCRIPT_OPTIONS.get(name, frozenset())
     for index, word in enumerate(operands if options else ()):
@@ -231,16 +226,13 @@ def option_scripts(name: str, operands: tuple[Word, ...]) -> Iterator[Sequence[W
 
 
 def _script_option(name: str, options: Iterable[str], text: str) -> str | None:
-    """The script that an option carries, empty when the next word is it; None when it is another
-    option.
+    """Return the script attached to an option, "" when it is the next word; None when the word is
+    not such an option.
     """
     if text.startswith("--"):
         given, _, value = text.partition("=")
-        return (
-            value
-            if len(given) > 2 and any(option.startswith(given) for option in options)
-            else None
-        )
+        is_one = len(given) > 2 and any(option.startswith(given) for option in options)
+        return value if is_one else None
     if not text.startswith("-"):
         return None
     valued = WRAPPERS.get(name, Wrapper()).valued
@@ -253,7 +245,7 @@ def _script_option(name: str, options: Iterable[str], text: str) -> str | None:
 
 
 def replaced_texts(name: str, operands: tuple[Word, ...]) -> frozenset[str]:
-    """The texts that a program replaces by what it reads or finds."""
+    """Return the texts that a program replaces by what it reads or finds."""
     if name in COMMAND_OPTIONS or name == "parallel":
         return frozenset({"{}"})
     if name != "xargs":
