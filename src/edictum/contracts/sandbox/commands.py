@@ -346,8 +346,8 @@ class CommandBounds:
         return f"Command '{name:.120}' is not one of the allowed commands: {self.listed}."
 
     def _allows(self, name: str) -> bool:
-        """Whether a program is listed: by name, or by a path that is listed or in a system directory,
-        because ``./ls`` can be any program.
+        """Whether a program is listed: by name, or by a path that is listed or in a system
+        directory, because ``./ls`` can be any program.
         """
         directory, _, base = name.rpartition("/")
         if name in self.allowed or (name == "[" and "test" in self.allowed):

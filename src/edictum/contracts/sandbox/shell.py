@@ -541,7 +541,7 @@ class _Reader:
         return [Plain("$", quoted)]
 
     def read_ansi_quote(self) -> Plain:
-        """Read ``$'...'``, in sh a dollar sign and a plain quote: both must end at the same place."""
+        """Read ``$'...'``, in sh a dollar and a plain quote: both must end at the same place."""
         found = _ANSI_QUOTE.match(self.text, self.at)
         if found is None or _ANSI_DOUBT.search(found.group(1)):
             raise Unreadable(_ANSI_DIFFERENCE)
