@@ -121,9 +121,7 @@ class ConditionCheck(Condition):
         return self.object_to(Subject(call, result, session)) if held else PASS
 
     def object_to(self, subject: Subject, error: Exception | None = None) -> Verdict:
-        """Return the verdict of a condition that holds, or that cannot be judged: then it counts as
-        met, and says why.
-        """
+        """Return the verdict of a condition that holds; one that cannot be judged counts as met."""
         if error is None:
             return Verdict(False, self.message(subject))
         return Verdict.fail(self.message(subject), policy_error=True, error_detail=describe(error))

@@ -56,9 +56,7 @@ def show_value(
 def reason_for(
     expression: Expression, subject: Subject, custom: CustomSelectors, redaction: RedactionPolicy
 ) -> str:
-    """Say why a condition holds: the first leaves that do, each with the value that made it hold,
-    redacted and bounded.
-    """
+    """Say why a condition holds: the first leaves that do, with their values, redacted."""
     held = [
         f"{leaf.selector.text} is {show_value(leaf, found, redaction, MAX_REASON_VALUE)}"
         f" ({leaf.operator.name} {shorten(repr(leaf.value), MAX_REASON_VALUE)})"

@@ -39,9 +39,7 @@ Objections = list[tuple[Contract, Any]]
 def compile_condition(
     expression: Expression, custom: CustomSelectors
 ) -> Callable[[ToolCall, Any, Any], bool]:
-    """Return the condition as a function of call, result and session; it raises what operators and
-    selectors raise.
-    """
+    """Return the condition as a function of call, result and session, which may raise."""
     writer = _Writer(custom, [expression])
     code = writer.write(expression)
     lines = ["def holds(call, result, session):", *writer.prelude(), f"return bool({code})"]
@@ -49,9 +47,7 @@ def compile_condition(
 
 
 class Fuser:
-    """Makes one function of all contracts that apply to a tool, and caches it: many tools share the
-    same contracts.
-    """
+    """Makes one function of all contracts that apply to a tool, and caches it."""
 
     def __init__(self) -> None:
         # The contracts are kept with their function because their ids are its key.
@@ -99,9 +95,7 @@ def _add(
 
 
 def _define(source: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
-    """Return the function that the source defines. The source holds no text of a bundle except as
-    Python literals made by ``repr``.
-    """
+    """Define a function; the source holds text of a bundle only as literals made by ``repr``."""
     exec(compile(source, "<edictum contracts>", "exec"), names)  # noqa: S102
     function: Callable[..., Any] = names[name]
     return function
@@ -237,9 +231,7 @@ def _patterns_of(leaf: Leaf) -> tuple[Pattern, ...]:
 
 
 def _number_patterns(expressions: Sequence[Expression]) -> dict[Selector, dict[str, int]]:
-    """Return the patterns that need the engine, by selector, numbered from 1 as ``PatternSet.hits``
-    numbers them.
-    """
+    """Return the patterns that need the engine, by selector, numbered as ``PatternSet`` does."""
     found: dict[Selector, dict[str, int]] = {}
     for leaf in (leaf for expression in expressions for leaf in leaves(expression)):
         if leaf.operator.name in REGEX_OPERATORS:

@@ -93,9 +93,7 @@ def load_yaml(
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Pause the garbage collector: loading makes thousands of values and no garbage, and searching
-    them takes a third of the time.
-    """
+    """Pause the garbage collector, which would take a third of the time and find no garbage."""
     collecting = gc.isenabled()
     gc.disable()
     try:

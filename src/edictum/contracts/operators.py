@@ -248,9 +248,7 @@ REGEX_OPERATORS = frozenset({"matches", "matches_any", "matches_none"})
 
 
 def custom_operator(name: str, function: Callable[[Any, Any], Any]) -> Operator:
-    """Make an operator of a user-supplied function. An asynchronous one would always be true, so it
-    raises.
-    """
+    """Make an operator of a user-supplied function, which raises if it is asynchronous."""
 
     def test(field: Any, value: Any) -> bool:
         answer = function(field, value)

@@ -230,9 +230,7 @@ class _Reader:
                 self.problems.warn(leaf.place, message, "Put the name under 'tool:'.")
 
     def _can_meet(self, tools: Sequence[str], names: Names, place: Place) -> bool | None:
-        """Whether a tool can have one of the names; None, with one warning, when there are too many
-        to compare.
-        """
+        """Whether a tool can have one of the names; None, with one warning, for too many."""
         was_left = self.reach.left >= 0
         met = self.reach.meet(tools, names)
         if met is None and was_left:

@@ -447,9 +447,7 @@ class Pattern:
 
 
 class PatternBudget:
-    r"""Bounds the patterns of one bundle together: ``\w{900}`` alone takes a million steps, half a
-    second and 50 MB.
-    """
+    r"""Bounds the patterns of one bundle together: ``\w{900}`` alone takes a million steps."""
 
     def __init__(self, characters: int = 0) -> None:
         self.most = self.left = MAX_STEPS + characters * STEPS_PER_CHARACTER

@@ -30,9 +30,7 @@ class ShadowContract:
 
 @dataclass(frozen=True, slots=True)
 class CompositionReport:
-    """What became of the layers. ``warnings`` are the loader's, as text with file, line and
-    column.
-    """
+    """What became of the layers; ``warnings`` are texts with file, line and column."""
 
     overridden_contracts: list[CompositionOverride] = field(default_factory=list)
     shadow_contracts: list[ShadowContract] = field(default_factory=list)

@@ -77,9 +77,7 @@ class String:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few words: ``words`` maps what is written to what is meant. ``others`` are words of
-    the other vocabulary.
-    """
+    """One of a few words, with their meanings; ``others`` are the other vocabulary's."""
 
     words: Mapping[str, str]
     others: Mapping[str, str] = field(default_factory=dict)

@@ -55,9 +55,7 @@ def _move(bases: list[str], targets: list[str], *, keep: bool) -> list[str]:
 
 
 def _cd_targets(simple: Simple, values: Values) -> list[str]:
-    """Return where ``cd`` goes. ``cd`` alone goes home; ``cd -`` goes back to what has been judged
-    before (see ``with_bases``).
-    """
+    """Return where ``cd`` goes; ``cd`` alone goes home, ``cd -`` to what was judged before."""
     words = command_words(simple)
     if not words or words[0].literal not in CHANGING:
         return []

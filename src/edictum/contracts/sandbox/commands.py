@@ -107,9 +107,7 @@ def _has_other_input(simple: Simple) -> bool:
 
 
 def with_scripts(simple: Simple, *, fed: bool = False) -> Iterator[Simple]:
-    """Return the command, then the commands of the scripts it carries. ``fed`` says that its input
-    may come from elsewhere in the line.
-    """
+    """Return the command and those of its scripts; ``fed``: its input may come from the line."""
     yield simple
     programs = programs_of(simple)
     for index, program in enumerate(programs):
@@ -363,9 +361,7 @@ class CommandBounds:
 
 
 def _variables_set_by(simple: Simple) -> Iterator[str | None]:
-    """Return every variable that a command may set: by assignment, in a loop, as a default, or with
-    ``read`` and the like.
-    """
+    """Return every variable that a command may set, even in a loop, as a default or by ``read``."""
     sources = [word.source for word in simple.words]
     yield from (name for word, name in itertools.pairwise(sources) if word in NAMED_CLAUSES)
     for word in simple.words:

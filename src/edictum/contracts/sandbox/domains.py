@@ -263,9 +263,7 @@ def named_addresses(text: str) -> Iterator[str]:
 
 
 def address_operands(program: Program) -> dict[int, int]:
-    """Return the positions of the operands that a program connects to, and where in the word the
-    address begins.
-    """
+    """Return the operands that a program connects to, and where in each the address begins."""
     texts = program.texts
     if program.name == "git":
         return dict.fromkeys(_git_addresses(texts), 0)

@@ -86,9 +86,7 @@ def _refuse_hidden_commands(texts: Iterable[str | None]) -> None:
 
 
 def _runs_in_subscript(text: str) -> bool:
-    """Whether it holds ``a[$(...)]``, which bash runs where it computes with that text: in
-    ``$((x))``, ``[[ x -eq 0 ]]``, ``printf -v x``, ``${a[x]}``.
-    """
+    """Whether it holds ``a[$(...)]``, which bash runs where it computes, as in ``$((x))``."""
     depth = 0
     for sign in _SUBSCRIPT_SIGN.findall(text):
         if sign in ("`", "$("):

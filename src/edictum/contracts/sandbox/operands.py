@@ -36,9 +36,7 @@ def _sed_paths(script: str) -> Iterator[str]:
 
 
 def _awk_paths(script: str) -> Iterator[str]:
-    """Return every string, the only way to name a file or a command, but a lone slash, which splits
-    lines.
-    """
+    """Return every string, which may name a file or a command; a lone slash splits lines."""
     return (text for text in _QUOTED.findall(script) if text != "/")
 
 
@@ -161,9 +159,7 @@ GIT_MESSAGES = names("commit tag merge notes stash")
 
 
 def text_operands(program: Program) -> dict[int, PathFinder]:
-    """Return the positions of operands that are text, each with the function that finds the paths
-    inside it.
-    """
+    """Return the operands that are text, each with a function that finds the paths in it."""
     grammar = GRAMMARS.get(program.name)
     if grammar is None:
         return {}
@@ -218,9 +214,7 @@ def _text_positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
 
 
 def _option_awaiting_text(text: str, grammar: Grammar) -> str:
-    """Return the option that takes the next word: the word itself, or the last letter of a cluster
-    such as ``-am``.
-    """
+    """Return the option that takes the next word: the word, or the last letter of a cluster."""
     if text[:2] == "--" or len(text) == 2:
         return text
     return f"-{text[-1]}" if grammar.flags.issuperset(text[1:-1]) else ""

@@ -15,9 +15,7 @@ GIT_VALUE_OPTIONS = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namesp
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of an option, or an operand when ``option`` is empty; it begins in the word ``index``
-    at the character ``at``.
-    """
+    """A value of an option, or an operand; it begins in the word ``index`` at character ``at``."""
 
     index: int
     option: str = ""

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from edictum.contracts.sandbox.shell import decode_escapes
 
 MAX_PATH = 4096
-MAX_NAME = 255
+MAX_FILE_NAME = 255
 MAX_CHECKS = 20_000
 MAX_ENTRIES = 100_000  # of directories, while matching wildcards
 DIRECTORY_COST = 100  # opening a directory, in entries
@@ -91,9 +91,7 @@ def expand_variables(text: str) -> str:
 
 
 def blank_urls(text: str) -> str:
-    """Return the text without network addresses. ``file:`` and ``scheme:///path`` name paths, which
-    stay.
-    """
+    """Return the text without network addresses; ``file:`` and ``scheme:///path`` name paths."""
     kept, at = [], 0
     for start, mark, end in _urls(text):
         path = text[mark + 3 : end] if text.startswith("/", mark + 3) else ""
@@ -155,9 +153,7 @@ def named_paths(
 
 
 def _option_values(piece: str, *, clusters: bool, sentence: bool) -> Iterator[tuple[str, bool]]:
-    """Return the piece, or when it is an option what may be attached to it: ``-cvf../x`` ends in a
-    path behind any of its letters.
-    """
+    """Return the piece, or what may be attached to an option: ``-cvf../x`` may end in ``../x``."""
     attached = _ATTACHED.match(piece)
     if attached is None:
         yield piece, False
@@ -265,9 +261,7 @@ class PathChecker:
         return None
 
     def _check_addresses(self, text: str, bases: Sequence[str], shown: str | None) -> str | None:
-        """Judge addresses that are paths too: ``a://../../x`` climbs, and ``a:`` may be a directory
-        or a link.
-        """
+        """Judge addresses that are paths too: ``a://../x`` climbs, and ``a:`` may be a link."""
         if "://" not in text:
             return None
         for address in dict.fromkeys((text, *(text[start:end] for start, _, end in _urls(text)))):
@@ -331,7 +325,7 @@ class PathChecker:
 
     def _check_plain(self, text: str, bases: Sequence[str], shown: str | None) -> str | None:
         """Judge a text without any sign of a path, which can be the name of a symbolic link."""
-        if not text or len(text) > MAX_NAME or not _WHOLE.match(text):
+        if not text or len(text) > MAX_FILE_NAME or not _WHOLE.match(text):
             return None
         return self.check_path(text, bases, shown or text)
 

@@ -87,9 +87,7 @@ Role = Literal["command", "path", "prose", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One text among the arguments, with the key it stands under, or the problem with a value that
-    should be one.
-    """
+    """One text among the arguments and its key, or the problem with a value that should be text."""
 
     key: str
     text: str
@@ -115,9 +113,7 @@ class NotText(ValueError):
 
 
 def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item]:
-    """Return every text below a key. A list under ``path`` holds paths; a mapping's own keys say
-    what its values are.
-    """
+    """Return every text below a key; inside a mapping, its own keys say what its values are."""
     own = role_of(key) if role is None else role
     match value:
         case str():
@@ -302,9 +298,7 @@ def _check_command_paths(
 
 
 def _path_finders(simple: Simple) -> dict[int, PathFinder]:
-    """Return the words that are text and not paths, by identity, each with a function that finds
-    the paths in it.
-    """
+    """Return the words that are text, by identity, with a function that finds the paths in each."""
     found: dict[int, PathFinder] = {}
     for program in programs_of(simple):
         for index, finder in text_operands(program).items():

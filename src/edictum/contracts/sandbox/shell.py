@@ -149,9 +149,7 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class Simple:
-    """One simple command with its leading assignments and keywords, and the control operators on
-    both sides.
-    """
+    """One simple command with its keywords, and the control operators on both sides."""
 
     words: tuple[Word, ...]
     redirects: tuple[Redirect, ...] = ()
@@ -260,9 +258,7 @@ class _Reader:
         return True
 
     def read_arithmetic(self, more: str = "") -> list[Part]:
-        """Step over ``((...))``. What is not plainly a number, a name or an operator is refused:
-        shells read it in different ways, or run it.
-        """
+        """Step over ``((...))``; refuse what shells read in different ways, or run."""
         depth, parts, self.at = 0, list[Part](), self.at + 2
         while depth or not self.text.startswith("))", self.at):
             self.count_piece()

@@ -212,9 +212,7 @@ def _unknown(name: str, text: str) -> Unreadable:
 
 
 def option_scripts(name: str, operands: tuple[Word, ...]) -> Iterator[Sequence[Word]]:
-    """Return the scripts that options carry, in the next word or attached (``--command=ls``,
-    ``-Sls``), even in a cluster.
-    """
+    """Return the scripts that options carry: the next word, or attached, even in a cluster."""
     options = SCRIPT_OPTIONS.get(name, frozenset())
     for index, word in enumerate(operands if options else ()):
         found = _script_option(name, options, word.literal or "")
