@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,26 @@ def bundles() -> list[dict[str, Any]]:
 
 
 BUNDLES = bundles()
+
+
+def test_the_build_writes_the_schema_into_the_wheel(tmp_path: Path) -> None:
+    """Editors find it there; it is not kept in the repository."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=DATA.parent, check=True, capture_output=True)
+    (wheel,) = tmp_path.iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        written = json.loads(archive.read("edictum/contracts/schema/bundle.schema.json"))
+    assert written == bundle_schema()
+
+
+def test_the_schema_needs_no_optional_package() -> None:
+    """The build has nothing but hatchling."""
+    code = (
+        "import sys; sys.modules |= {'yaml': None, 're2': None}\n"
+        "from edictum.contracts.schema import bundle_schema; print(len(bundle_schema()))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == str(len(bundle_schema()))
 
 
 def test_the_grammar_knows_every_setting_of_a_tool() -> None:

@@ -15,7 +15,7 @@ COMMANDS = {
     "mcp-proxy": (
         "edictum.cli.mcp_proxy",
         "Govern the tool calls of an MCP server, by standing in front of it.",
-    ),
+    )
 }
 
 

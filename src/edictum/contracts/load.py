@@ -16,15 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 from edictum.contracts.language import MAX_BUNDLE_BYTES
 from edictum.contracts.problems import BundleError, Place, Problems, Source, missing_packages
 from edictum.contracts.regex import require_engine
-from edictum.contracts.tree import (
-    Map,
-    Scalar,
-    Seq,
-    Tree,
-    describe_value,
-    key_text,
-    read_plain_word,
-)
+from edictum.contracts.tree import Map, Scalar, Seq, Tree, describe_value, key_text, read_plain_word
 from edictum.errors import EdictumConfigError
 
 require_engine()

@@ -140,12 +140,7 @@ class _Reader:
     # --- Checks -----------------------------------------------------------------------------------
 
     def _check_then(
-        self,
-        holder: Map,
-        then: Mapping[str, Any],
-        effect: str | None,
-        meaning: Meaning,
-        kind: Kind,
+        self, holder: Map, then: Mapping[str, Any], effect: str | None, meaning: Meaning, kind: Kind
     ) -> None:
         """Check the message, and that a timeout is only given where a person is asked."""
         if "message" in then:
