@@ -1,5 +1,5 @@
-"""Many contracts on the same values are ruled out together: the answers are those of each contract
-alone, in their order.
+"""Many contracts on the same values are asked in one function: the answers are those of each
+contract alone, in their order.
 """
 
 from __future__ import annotations
