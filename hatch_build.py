@@ -26,7 +26,7 @@ class SchemaHook(BuildHookInterface[Any]):
         environment = {**os.environ, "PYTHONPATH": str(Path(self.root) / "src")}
         command = [sys.executable, "-m", "edictum.contracts.schema"]
         with self.printed.open("wb") as file:
-            subprocess.run(command, env=environment, check=True, stdout=file)  # noqa: S603
+            subprocess.run(command, env=environment, check=True, stdout=file)  # noqa: S603 - fixed words
         build_data["force_include"][str(self.printed)] = SCHEMA
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from edictum.builtins import deny_sensitive_reads
     from edictum.compat.calls import BashClassifier, ToolEnvelope, create_envelope
     from edictum.compat.calls import ToolCatalog as ToolRegistry
-    from edictum.contracts.report import (
+    from edictum.contracts._report import (
         CompositionOverride,
         CompositionReport,
         ShadowContract,
@@ -104,7 +104,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "edictum.builtins": ("deny_sensitive_reads",),
     "edictum.compat.calls": ("ToolEnvelope",),
-    "edictum.contracts.report": (
+    "edictum.contracts._report": (
         "CompositionOverride",
         "CompositionReport",
         "ShadowContract",

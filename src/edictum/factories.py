@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from edictum.contracts.language import MAX_BUNDLE_BYTES, Language
-from edictum.contracts.report import CompositionReport, TemplateInfo
+from edictum.contracts._language import MAX_BUNDLE_BYTES, Language
+from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import OperationLimits, tighten_by_bundle
@@ -25,7 +25,7 @@ from edictum.sessions.ledger import Ledger
 from edictum.sessions.opening import open as open_ledger
 
 if TYPE_CHECKING:
-    from edictum.contracts.bundle import Bundle
+    from edictum.contracts._bundle import Bundle
 
 logger = logging.getLogger("edictum")
 
@@ -90,8 +90,8 @@ def take_language(options: BundleOptions) -> tuple[Language, GuardOptions]:
     check_mode(mode, "Edictum", optional=True)
     operators, selectors = rest.pop("custom_operators", None), rest.pop("custom_selectors", None)
     if operators or selectors:
-        from edictum.contracts.operators import check_custom_operators
-        from edictum.contracts.selectors import check_custom_selectors
+        from edictum.contracts._operators import check_custom_operators
+        from edictum.contracts._selectors import check_custom_selectors
 
         operators = check_custom_operators(operators)
         selectors = check_custom_selectors(selectors)
@@ -148,9 +148,9 @@ def to_layers(given: Sequence[str | bytes | os.PathLike[str]], max_bytes: int) -
 
 def parse_layers(layers: Sequence[Layer], language: Language) -> tuple[Bundle, CompositionReport]:
     """Return the composed bundle; raise the errors of all layers together, log the warnings."""
-    from edictum.contracts.compose import compose
-    from edictum.contracts.parse import parse
-    from edictum.contracts.problems import BundleError, BundleProblem
+    from edictum.contracts._compose import compose
+    from edictum.contracts._parse import parse
+    from edictum.contracts._problems import BundleError, BundleProblem
 
     bundles: list[Bundle] = []
     problems: list[BundleProblem] = []
@@ -173,7 +173,7 @@ def build_policy(
     base: Base, bundle: Bundle, language: Language, redaction: RedactionPolicy
 ) -> Policy:
     """Return the bundle's policy beside what was given in Python, whose tool entries win."""
-    from edictum.contracts.compile import compile_bundle
+    from edictum.contracts._compile import compile_bundle
 
     compiled = compile_bundle(bundle, language, redaction)
     return Policy(

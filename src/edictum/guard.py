@@ -27,8 +27,8 @@ from edictum.checks import (
     sinks_of,
     tools_of,
 )
-from edictum.contracts.language import Language
-from edictum.contracts.report import CompositionReport, TemplateInfo
+from edictum.contracts._language import Language
+from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core._records import record, replace
 from edictum.core.account import NO_ACCOUNT, accounted
 from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
@@ -94,7 +94,7 @@ from edictum.watching import Watch
 
 if TYPE_CHECKING:
     from edictum.call_options import Amounts, CallOptions
-    from edictum.contracts.bundle import Bundle
+    from edictum.contracts._bundle import Bundle
 
 logger = logging.getLogger("edictum")
 

@@ -328,7 +328,7 @@ async def test_an_approval_asked_by_a_bundle() -> None:
 def test_importing_edictum_imports_no_yaml_and_no_regex_engine() -> None:
     code = (
         "import edictum, sys; print([m for m in sys.modules if m in ('yaml', 're2') or"
-        " m.startswith('edictum.contracts.load')])"
+        " m.startswith('edictum.contracts._load')])"
     )
     assert (
         subprocess.run(

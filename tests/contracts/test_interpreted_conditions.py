@@ -13,9 +13,9 @@ WITHOUT_FAST_PATH = """
 import sys
 import pytest
 
-sys.modules["edictum.contracts.generate"] = None
+sys.modules["edictum.contracts._generate"] = None
 
-from edictum.contracts import compile
+from edictum.contracts import _compile as compile
 
 assert compile.FAST_PATH is None
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-n", "0", "--no-cov", *sys.argv[1:]]))

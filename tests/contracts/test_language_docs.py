@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from edictum import Edictum
-from edictum.contracts import grammar
-from edictum.contracts.operators import OPERATORS
-from edictum.contracts.selectors import COUNTERS, PRINCIPAL_FIELDS, ROOTS
+from edictum.contracts import _grammar as grammar
+from edictum.contracts._operators import OPERATORS
+from edictum.contracts._selectors import COUNTERS, PRINCIPAL_FIELDS, ROOTS
 
 ROOT = Path(__file__).parents[2]
 LANGUAGE = ROOT / "docs" / "reference" / "language.md"

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edictum.contracts import grammar
-from edictum.contracts.load import load_yaml
-from edictum.contracts.parse import examine
-from edictum.contracts.problems import BundleError
+from edictum.contracts import _grammar as grammar
+from edictum.contracts._load import load_yaml
+from edictum.contracts._parse import examine
+from edictum.contracts._problems import BundleError
+from edictum.contracts._tree import to_plain
 from edictum.contracts.schema import bundle_schema
-from edictum.contracts.tree import to_plain
 from edictum.core.policy import TOOL_KEYS
 from edictum.testing.cases import HEAD, load_cases
 

@@ -23,9 +23,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edictum import Edictum, EdictumConfigError
-from edictum.contracts import reach, regex, selectors
-from edictum.contracts.reach import MAX_COMPARISONS, Guesses, Names, Reach
-from edictum.contracts.regex import PatternBudget, PatternError, PatternSet, compile_pattern
+from edictum.contracts import _reach as reach
+from edictum.contracts import _regex as regex
+from edictum.contracts import _selectors as selectors
+from edictum.contracts._reach import MAX_COMPARISONS, Guesses, Names, Reach
+from edictum.contracts._regex import PatternBudget, PatternError, PatternSet, compile_pattern
 from edictum.core import redaction
 
 SIZES = (6_000, 12_000)

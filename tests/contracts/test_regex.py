@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edictum import Edictum, EdictumConfigError
-from edictum.contracts.regex import PatternError, PatternSet, compile_pattern, why_never_matches
+from edictum.contracts._regex import PatternError, PatternSet, compile_pattern, why_never_matches
 from edictum.outcomes import ToolDenied
 
 

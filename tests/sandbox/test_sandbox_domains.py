@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edictum.contracts.sandbox import Sandbox
-from edictum.contracts.sandbox.domains import Ambiguous, normalize_host
+from edictum.contracts.sandbox._domains import Ambiguous, normalize_host
 from edictum.core.call import ToolCall
 from edictum.errors import EdictumConfigError
 

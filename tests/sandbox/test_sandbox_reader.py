@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edictum.contracts.sandbox.commands import programs_of, read_commands
-from edictum.contracts.sandbox.shell import Output, Unreadable, Variable, split
+from edictum.contracts.sandbox._commands import programs_of, read_commands
+from edictum.contracts.sandbox._shell import Output, Unreadable, Variable, split
 
 BASH = shutil.which("bash")
 

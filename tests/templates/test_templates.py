@@ -11,8 +11,8 @@ import pytest
 
 from edictum import Edictum
 from edictum.approval import InMemoryApprovalBackend
-from edictum.contracts.load import load_yaml
-from edictum.contracts.tree import to_plain
+from edictum.contracts._load import load_yaml
+from edictum.contracts._tree import to_plain
 from edictum.testing.cases import Case, load_cases
 
 HERE = Path(__file__).parent

@@ -109,7 +109,7 @@ def _read_lines(text: str, count: int, *, from_end: bool) -> dict[str, Any]:
 
 def _make_matcher(pattern: str) -> tuple[Matcher | None, str]:
     """Return a test for lines and its kind; None and the reason if the pattern is invalid."""
-    from edictum.contracts.regex import PatternError, compile_pattern
+    from edictum.contracts._regex import PatternError, compile_pattern
 
     try:
         found = compile_pattern(pattern)

@@ -36,8 +36,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
-from edictum.contracts.load import load_yaml
-from edictum.contracts.tree import to_plain
+from edictum.contracts._load import load_yaml
+from edictum.contracts._tree import to_plain
 from edictum.core.call import Principal
 from edictum.errors import EdictumConfigError, EdictumError
 from edictum.evaluation import EvaluationResult

@@ -12,6 +12,6 @@ from typing import Any
 
 def bundle_schema() -> dict[str, Any]:
     """Return the schema, made from the loader's own grammar."""
-    from edictum.contracts.grammar import make_schema
+    from edictum.contracts._grammar import make_schema
 
     return make_schema()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, Not
-from edictum.contracts.messages import MAX_SHOWN_VALUE, is_hidden, show_redacted
-from edictum.contracts.selectors import CustomSelectors, Subject, resolver
+from edictum.contracts._expressions import All, AnyOf, Expression, Leaf, Not
+from edictum.contracts._messages import MAX_SHOWN_VALUE, is_hidden, show_redacted
+from edictum.contracts._selectors import CustomSelectors, Subject, resolver
 from edictum.core.decide import describe
 from edictum.core.redaction import REDACTED, RedactionPolicy, shorten
 from edictum.explanation import ConditionNode

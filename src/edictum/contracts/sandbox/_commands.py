@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from edictum.contracts.sandbox.expand import SETTERS, Values, gives_default, texts_of
-from edictum.contracts.sandbox.shell import (
+from edictum.contracts.sandbox._expand import SETTERS, Values, gives_default, texts_of
+from edictum.contracts.sandbox._shell import (
     BEFORE_COMMANDS,
     CASE_ENDS,
     MAX_PIECES,
@@ -29,7 +29,7 @@ from edictum.contracts.sandbox.shell import (
     names,
     split,
 )
-from edictum.contracts.sandbox.wrappers import (
+from edictum.contracts.sandbox._wrappers import (
     COMMAND_OPTIONS,
     FILLING,
     SCRIPT_OPERANDS,

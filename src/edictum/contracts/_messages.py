@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from edictum.contracts.expressions import Meaning
-from edictum.contracts.problems import Place
-from edictum.contracts.selectors import (
+from edictum.contracts._expressions import Meaning
+from edictum.contracts._problems import Place
+from edictum.contracts._selectors import (
     ROOTS,
     CustomSelectors,
     Selector,

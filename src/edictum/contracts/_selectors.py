@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
 
-from edictum.contracts.problems import join_words, suggest
+from edictum.contracts._problems import join_words, suggest
 from edictum.core.call import Principal, ToolCall
 from edictum.core.jsonable import jsonable
 from edictum.errors import EdictumConfigError

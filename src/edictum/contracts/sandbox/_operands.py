@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from edictum.contracts.sandbox.commands import Program
-from edictum.contracts.sandbox.options import GIT_VALUE_OPTIONS, values_in
-from edictum.contracts.sandbox.shell import names
+from edictum.contracts.sandbox._commands import Program
+from edictum.contracts.sandbox._options import GIT_VALUE_OPTIONS, values_in
+from edictum.contracts.sandbox._shell import names
 
 PathFinder = Callable[[str], Iterator[str]]
 _SED_FILE = re.compile(

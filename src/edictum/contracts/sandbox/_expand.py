@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import assert_never
 
-from edictum.contracts.sandbox.shell import Output, Part, Plain, Simple, Unreadable, Variable, Word
+from edictum.contracts.sandbox._shell import Output, Part, Plain, Simple, Unreadable, Variable, Word
 
 MAX_VALUES = 256
 MAX_BRACED = 8192

@@ -6,8 +6,8 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from edictum.contracts.expressions import All, Expression, Leaf
-from edictum.contracts.selectors import Selector
+from edictum.contracts._expressions import All, Expression, Leaf
+from edictum.contracts._selectors import Selector
 
 STRICTER: dict[str, Callable[[Any, Any], bool]] = {
     "gt": operator.gt,

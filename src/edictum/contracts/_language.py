@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from edictum.core.contract import Mode
 
 if TYPE_CHECKING:
-    from edictum.contracts.operators import Operator
-    from edictum.contracts.selectors import CustomSelectors
+    from edictum.contracts._operators import Operator
+    from edictum.contracts._selectors import CustomSelectors
 
 MAX_BUNDLE_BYTES = 1_048_576
 

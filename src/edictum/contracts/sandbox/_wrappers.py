@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from edictum.contracts.sandbox.shell import Unreadable, Word, literal_word, names
+from edictum.contracts.sandbox._shell import Unreadable, Word, literal_word, names
 
 
 @dataclass(frozen=True, slots=True)

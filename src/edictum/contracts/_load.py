@@ -13,10 +13,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
-from edictum.contracts.language import MAX_BUNDLE_BYTES
-from edictum.contracts.problems import BundleError, Place, Problems, Source, missing_packages
-from edictum.contracts.regex import require_engine
-from edictum.contracts.tree import Map, Scalar, Seq, Tree, describe_value, key_text, read_plain_word
+from edictum.contracts._language import MAX_BUNDLE_BYTES
+from edictum.contracts._problems import BundleError, Place, Problems, Source, missing_packages
+from edictum.contracts._regex import require_engine
+from edictum.contracts._tree import (
+    Map,
+    Scalar,
+    Seq,
+    Tree,
+    describe_value,
+    key_text,
+    read_plain_word,
+)
 from edictum.errors import EdictumConfigError
 
 require_engine()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, TypeAlias
 
-from edictum.contracts.problems import Place
+from edictum.contracts._problems import Place
 
 MAX_DESCRIBED = 60
 _NUMBER_START = frozenset("-+.0123456789")

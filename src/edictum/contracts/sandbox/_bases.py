@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from edictum.contracts.sandbox.commands import command_words
-from edictum.contracts.sandbox.expand import Values, texts_of
-from edictum.contracts.sandbox.shell import Simple, Unreadable, Word
+from edictum.contracts.sandbox._commands import command_words
+from edictum.contracts.sandbox._expand import Values, texts_of
+from edictum.contracts.sandbox._shell import Simple, Unreadable, Word
 
 MAX_BASES = 64
 CHANGING = frozenset({"cd", "pushd", "chdir"})

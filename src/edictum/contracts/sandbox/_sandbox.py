@@ -19,24 +19,24 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from edictum.contracts.sandbox.bases import goes_home, join_home, with_bases
-from edictum.contracts.sandbox.commands import (
+from edictum.contracts.sandbox._bases import goes_home, join_home, with_bases
+from edictum.contracts.sandbox._commands import (
     CommandBounds,
     is_case_pattern,
     programs_of,
     read_commands,
     with_scripts,
 )
-from edictum.contracts.sandbox.domains import URL_KEYS, DomainBounds, address_operands
-from edictum.contracts.sandbox.expand import Values, assigned_values, texts_of
-from edictum.contracts.sandbox.operands import (
+from edictum.contracts.sandbox._domains import URL_KEYS, DomainBounds, address_operands
+from edictum.contracts.sandbox._expand import Values, assigned_values, texts_of
+from edictum.contracts.sandbox._operands import (
     PathFinder,
     attaches_all,
     find_no_paths,
     text_operands,
 )
-from edictum.contracts.sandbox.paths import PathBounds, PathChecker, TooMany
-from edictum.contracts.sandbox.shell import (
+from edictum.contracts.sandbox._paths import PathBounds, PathChecker, TooMany
+from edictum.contracts.sandbox._shell import (
     Output,
     Plain,
     Redirect,

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edictum.contracts import grammar
-from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec
-from edictum.contracts.contradiction import contradictions
-from edictum.contracts.expressions import All, Expression, Leaf, Meaning, leaves
-from edictum.contracts.language import Language
-from edictum.contracts.load import load_bundle, pause_collection, to_bytes
-from edictum.contracts.messages import check_message
-from edictum.contracts.problems import Place, Problems, join_words
-from edictum.contracts.reach import Guesses, Names, Reach
-from edictum.contracts.regex import PatternBudget
-from edictum.contracts.shapes import WRONG
-from edictum.contracts.tree import Map, Scalar, Seq, Tree
-from edictum.contracts.vocabulary import VOCABULARIES
+from edictum.contracts import _grammar as grammar
+from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
+from edictum.contracts._contradiction import contradictions
+from edictum.contracts._expressions import All, Expression, Leaf, Meaning, leaves
+from edictum.contracts._language import Language
+from edictum.contracts._load import load_bundle, pause_collection, to_bytes
+from edictum.contracts._messages import check_message
+from edictum.contracts._problems import Place, Problems, join_words
+from edictum.contracts._reach import Guesses, Names, Reach
+from edictum.contracts._regex import PatternBudget
+from edictum.contracts._shapes import WRONG
+from edictum.contracts._tree import Map, Scalar, Seq, Tree
+from edictum.contracts._vocabulary import VOCABULARIES
 from edictum.core.contract import Kind
 from edictum.core.limits import TOOL_FIELDS
 
@@ -154,8 +154,8 @@ class _Reader:
     def _check_bounds(self, tree: Map) -> None:
         """Report the bounds of a sandbox that cannot be used, where their place is known."""
         # The parts of the sandbox are large, and few bundles need them.
-        from edictum.contracts.sandbox.domains import DomainBounds
-        from edictum.contracts.sandbox.paths import PathBounds
+        from edictum.contracts.sandbox._domains import DomainBounds
+        from edictum.contracts.sandbox._paths import PathBounds
 
         for place in _texts_under(tree.values.get("allows"), "commands"):
             if len(place.value.split()) > 1:

@@ -10,14 +10,14 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec, Unlisted
-from edictum.contracts.explain import explain, reason_for
-from edictum.contracts.expressions import Expression, evaluate, leaves
-from edictum.contracts.language import Language
-from edictum.contracts.load import pause_collection
-from edictum.contracts.messages import RenderMessage, compile_message, unescape_braces
-from edictum.contracts.redact import redaction_for
-from edictum.contracts.selectors import CustomSelectors, Subject
+from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec, Unlisted
+from edictum.contracts._explain import explain, reason_for
+from edictum.contracts._expressions import Expression, evaluate, leaves
+from edictum.contracts._language import Language
+from edictum.contracts._load import pause_collection
+from edictum.contracts._messages import RenderMessage, compile_message, unescape_braces
+from edictum.contracts._redact import redaction_for
+from edictum.contracts._selectors import CustomSelectors, Subject
 from edictum.core.call import ToolCall
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
 from edictum.core.decide import describe
@@ -33,7 +33,7 @@ SOURCES = {
 }
 FAST_PATH: ModuleType | None = None  # without it conditions are interpreted
 with suppress(ImportError):
-    FAST_PATH = import_module("edictum.contracts.generate")
+    FAST_PATH = import_module("edictum.contracts._generate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edictum.contracts.expressions import expression_schema, read_shape
-from edictum.contracts.shapes import (
+from edictum.contracts._expressions import expression_schema, read_shape
+from edictum.contracts._shapes import (
     MOST,
     Anything,
     Boolean,
@@ -25,7 +25,7 @@ from edictum.contracts.shapes import (
     Variant,
     words,
 )
-from edictum.contracts.vocabulary import ALLOW, APPROVE, DENY, VOCABULARIES, Vocabulary
+from edictum.contracts._vocabulary import ALLOW, APPROVE, DENY, VOCABULARIES, Vocabulary
 from edictum.core.contract import MESSAGE_MAX_CHARS
 from edictum.core.limits import MAX_AMOUNT, SESSION_FIELDS, TOOL_FIELDS
 from edictum.core.policy import RUN_IN, TOOL_KEYS

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from edictum.contracts.expressions import Expression
-from edictum.contracts.problems import BundleProblem, Place
+from edictum.contracts._expressions import Expression
+from edictum.contracts._problems import BundleProblem, Place
 from edictum.core.contract import Effect, Kind, Mode
 
 Unlisted = Literal["allow", "deny", "approve"]

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, assert_never
 
-from edictum.contracts.operators import OPERATORS, REGEX_OPERATORS, Mismatch, Operator
-from edictum.contracts.problems import Place, Problems, join_words, suggest
-from edictum.contracts.regex import (
+from edictum.contracts._operators import OPERATORS, REGEX_OPERATORS, Mismatch, Operator
+from edictum.contracts._problems import Place, Problems, join_words, suggest
+from edictum.contracts._regex import (
     PatternBudget,
     PatternError,
     find_doubled_backslash,
     why_never_matches,
 )
-from edictum.contracts.selectors import (
+from edictum.contracts._selectors import (
     CustomSelectors,
     Selector,
     SelectorError,
@@ -28,8 +28,8 @@ from edictum.contracts.selectors import (
     parse_selector,
     resolver,
 )
-from edictum.contracts.shapes import WRONG
-from edictum.contracts.tree import Map, Scalar, Seq, Tree, describe_value, to_plain
+from edictum.contracts._shapes import WRONG
+from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, to_plain
 
 # --- The tree -------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ class Leaf:
         """Judge what the selector found; with ``[*]``, whether any of the values satisfies it."""
         if self.selector.wild:
             # Every element is judged: an error in one must not hide behind a match in another.
-            return any([self.test(item) for item in found])  # noqa: C419
+            return any([self.test(item) for item in found])  # noqa: C419 - see above
         return self.test(found)
 
     def test(self, value: Any) -> bool:
@@ -277,7 +277,8 @@ class Meaning:
             check = self._check_network
         trees = raw.tree.items if isinstance(raw.tree, Seq) else [raw.tree]
         scalars = [tree for tree in trees if isinstance(tree, Scalar)]
-        if check is not None and not all([check(scalar) for scalar in scalars]):  # noqa: C419
+        # Every item is checked, so that all problems are reported.
+        if check and not all([check(scalar) for scalar in scalars]):  # noqa: C419 - see above
             return WRONG
         return operator.prepare(raw.value)
 

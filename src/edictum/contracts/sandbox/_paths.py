@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase, translate
 from urllib.parse import unquote
 
-from edictum.contracts.sandbox.shell import decode_escapes
+from edictum.contracts.sandbox._shell import decode_escapes
 
 MAX_PATH = 4096
 MAX_FILE_NAME = 255

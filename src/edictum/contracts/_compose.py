@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from edictum.contracts.bundle import Bundle, ContractSpec, SuccessSpec
-from edictum.contracts.report import CompositionOverride, CompositionReport, ShadowContract
+from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
+from edictum.contracts._report import CompositionOverride, CompositionReport, ShadowContract
 from edictum.core._records import replace
 
 

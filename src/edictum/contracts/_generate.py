@@ -1,4 +1,4 @@
-"""Generate Python code for conditions: the fast path of ``compile.py``.
+"""Generate Python code for conditions: the fast path of ``_compile``.
 
 All contracts that apply to a tool become one function. Each value they look at is fetched once,
 each condition is a Python expression, and all patterns on one text are searched in one pass. Each
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from edictum.contracts.expressions import All, Expression, Leaf, Not, leaves
-from edictum.contracts.operators import REGEX_OPERATORS
-from edictum.contracts.regex import Pattern, pattern_set
-from edictum.contracts.selectors import (
+from edictum.contracts._expressions import All, Expression, Leaf, Not, leaves
+from edictum.contracts._operators import REGEX_OPERATORS
+from edictum.contracts._regex import Pattern, pattern_set
+from edictum.contracts._selectors import (
     TOOL_COUNTERS,
     CustomSelectors,
     Selector,
@@ -96,7 +96,7 @@ def _add(
 
 def _define(source: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
     """Define a function; the source holds text of a bundle only as literals made by ``repr``."""
-    exec(compile(source, "<edictum contracts>", "exec"), names)  # noqa: S102
+    exec(compile(source, "<edictum contracts>", "exec"), names)  # noqa: S102 - see above
     function: Callable[..., Any] = names[name]
     return function
 

@@ -12,8 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from edictum.contracts.problems import Problems, join_words, suggest
-from edictum.contracts.tree import Map, Scalar, Seq, Tree, describe_value, read_plain_word, to_plain
+from edictum.contracts._problems import Problems, join_words, suggest
+from edictum.contracts._tree import (
+    Map,
+    Scalar,
+    Seq,
+    Tree,
+    describe_value,
+    read_plain_word,
+    to_plain,
+)
 
 WRONG: Any = object()  # what ``read`` returns for a value that it has reported
 

@@ -15,9 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edictum.contracts.expressions import All, AnyOf, Expression, Leaf, Not, leaves, positive_leaves
-from edictum.contracts.regex import Pattern
-from edictum.contracts.selectors import STAR, CustomSelectors, Subject, resolver
+from edictum.contracts._expressions import (
+    All,
+    AnyOf,
+    Expression,
+    Leaf,
+    Not,
+    leaves,
+    positive_leaves,
+)
+from edictum.contracts._regex import Pattern
+from edictum.contracts._selectors import STAR, CustomSelectors, Subject, resolver
 from edictum.core.call import ToolCall
 from edictum.core.redaction import REDACTED
 

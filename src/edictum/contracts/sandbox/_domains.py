@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
-from edictum.contracts.sandbox.commands import Program
-from edictum.contracts.sandbox.options import GIT_VALUE_OPTIONS, values_in
-from edictum.contracts.sandbox.shell import names
+from edictum.contracts.sandbox._commands import Program
+from edictum.contracts.sandbox._options import GIT_VALUE_OPTIONS, values_in
+from edictum.contracts.sandbox._shell import names
 
 MAX_HOST = 253
 MAX_ADDRESS = 4096

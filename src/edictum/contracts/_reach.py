@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Sequence
 
-from edictum.contracts.problems import suggest
+from edictum.contracts._problems import suggest
 
 MAX_COMPARISONS = 100_000
 # A guess costs the characters of a name times those of all names: about 0.1 s for each million.

@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from edictum.contracts.problems import missing_packages
+from edictum.contracts._problems import missing_packages
 from edictum.core.redaction import REDACTED
 
 try:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any
 
-from edictum.contracts.regex import Pattern, compile_pattern, pattern_set
-from edictum.contracts.shapes import Anything, Boolean, ListOf, Number, Shape, String
+from edictum.contracts._regex import Pattern, compile_pattern, pattern_set
+from edictum.contracts._shapes import Anything, Boolean, ListOf, Number, Shape, String
 from edictum.errors import EdictumConfigError
 
 
