@@ -190,7 +190,7 @@ class TestOptions:
             ({"custom_operators": {"near": 5}}, "Custom operator 'near' is not callable"),
             (
                 {"custom_selectors": {"args": max}},
-                "Custom selector prefixes clash with built-in selectors",
+                "Custom selector names clash with built-in selectors",
             ),
             ({"custom_selectors": {"risk": 5}}, "Custom selector 'risk' is not callable"),
             ({"mode": "strict"}, "mode is 'strict'"),

@@ -28,10 +28,8 @@ def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:
         add = _add_candidates if layer.observe_alongside else _add_layer
         merged = add(merged, layer, report)
     if all(bundle.observe_alongside for bundle in bundles):
-        report.warnings.append(
-            f"{first.source}: nothing is enforced: 'observe_alongside: true' makes the bundle a"
-            " candidate."
-        )
+        reason = "'observe_alongside: true' makes the bundle a candidate"
+        report.warnings.append(f"{first.source}: nothing is enforced: {reason}.")
     return replace(merged, version=_version(bundles)), report
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import ipaddress
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any
 
 from edictum.contracts._regex import Pattern, compile_pattern, pattern_set
+from edictum.contracts._selectors import check_custom
 from edictum.contracts._shapes import Anything, Boolean, ListOf, Number, Shape, String
-from edictum.errors import EdictumConfigError
 
 
 class Mismatch(TypeError):
@@ -56,19 +56,15 @@ def _size(field: Any) -> int:
     raise Mismatch("text, a list or a mapping")
 
 
-def _comparisons(
-    prefix: str, shape: Shape, measure: Callable[[Any], float], summaries: Mapping[str, str]
-) -> Iterator[Operator]:
-    for name, summary in summaries.items():
-        yield Operator(
-            prefix + name, shape, _compare(getattr(operator, _SIGNS[name]), measure), summary
-        )
-
-
 def _compare(
-    compare: Callable[[Any, Any], bool], measure: Callable[[Any], float]
+    compare: Callable[[Any, Any], Any], measure: Callable[[Any], Any] = lambda field: field
 ) -> Callable[[Any, Any], bool]:
-    return lambda field, value: compare(measure(field), value)
+    """Return a test that compares a measure of the field with the value."""
+    return lambda field, value: bool(compare(measure(field), value))
+
+
+def _negate(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    return lambda field, value: not test(field, value)
 
 
 def _is_in(field: Any, values: tuple[Any, ...]) -> bool:
@@ -123,127 +119,112 @@ def _patterns(values: tuple[str, ...]) -> tuple[Pattern, ...]:
     return tuple(map(compile_pattern, values))
 
 
-_SIGNS = {"gt": "gt", "gte": "ge", "lt": "lt", "lte": "le"}
-_TEXTS = ListOf(String())
+def _fold(field: Any) -> str:
+    return _text(field).casefold()
 
-OPERATORS: dict[str, Operator] = {
-    op.name: op
-    for op in (
-        Operator(
-            "exists",
-            Boolean(),
-            lambda _field, wanted: wanted,
-            "the field is there and not null (or, with false, is not)",
-            missing=lambda wanted: not wanted,
-        ),
-        Operator(
-            "empty",
-            Boolean(),
-            lambda field, wanted: (_size(field) == 0) is wanted,
-            "the field is missing, null, or an empty text, list or mapping (or, with false, is none"
-            " of these)",
-            missing=bool,
-        ),
-        Operator(
-            "equals",
-            Anything(),
-            lambda field, value: bool(field == value),
-            "the field equals the value",
-        ),
-        Operator(
-            "not_equals",
-            Anything(),
-            lambda field, value: bool(field != value),
-            "the field is there and differs",
-            negative=True,
-        ),
-        Operator(
-            "equals_ignore_case",
-            String(),
-            lambda field, value: _text(field).casefold() == value,
-            "the text equals the value, upper and lower case alike",
-            prepare=str.casefold,
-        ),
-        Operator("in", ListOf(Anything()), _is_in, "the field equals one of the values"),
-        Operator(
-            "not_in",
-            ListOf(Anything()),
-            lambda field, values: not _is_in(field, values),
-            "the field is there and equals none of the values",
-            negative=True,
-        ),
-        Operator(
-            "contains",
-            String(),
-            lambda field, value: value in _text(field),
-            "the text contains the value",
-        ),
-        Operator("contains_any", _TEXTS, _contains_any, "the text contains one of the values"),
-        Operator(
-            "starts_with",
-            String(),
-            lambda field, value: _text(field).startswith(value),
-            "the text starts with the value",
-        ),
-        Operator(
-            "ends_with",
-            String(),
-            lambda field, value: _text(field).endswith(value),
-            "the text ends with the value",
-        ),
-        Operator(
-            "matches",
-            String(),
-            _matches,
-            "the pattern is found in the text",
-            prepare=compile_pattern,
-        ),
-        Operator(
-            "matches_any",
-            _TEXTS,
-            _matches_any,
-            "one of the patterns is found in the text",
-            prepare=_patterns,
-        ),
-        Operator(
-            "matches_none",
-            _TEXTS,
-            lambda field, patterns: not _matches_any(field, patterns),
-            "the field is there and none of the patterns is found in it",
-            prepare=_patterns,
-            negative=True,
-        ),
-        *_comparisons(
-            "",
-            Number(),
-            _number,
-            {
-                "gt": "the number is greater",
-                "gte": "the number is greater or equal",
-                "lt": "the number is less",
-                "lte": "the number is less or equal",
-            },
-        ),
-        *_comparisons(
-            "length_",
-            Number(whole=True, at_least=0),
-            _size,
-            {
-                "gt": "the text, list or mapping is longer",
-                "gte": "the text, list or mapping is at least as long",
-                "lt": "the text, list or mapping is shorter",
-                "lte": "the text, list or mapping is at most as long",
-            },
-        ),
-        Operator(
-            "in_cidr",
-            ListOf(String(), one_will_do=True),
-            _in_cidr,
-            "the IP address lies in one of the networks",
-            prepare=_networks,
-        ),
-    )
-}
+
+_TEXTS = ListOf(String())
+_VALUES = ListOf(Anything())
+_SIZE = Number(whole=True, at_least=0)
+_EMPTY = (
+    "the field is missing, null, or an empty text, list or mapping (or, with false, is none of"
+    " these)"
+)
+_TABLE = (
+    Operator(
+        "exists",
+        Boolean(),
+        lambda _field, wanted: wanted,
+        "the field is there and not null (or, with false, is not)",
+        missing=operator.not_,
+    ),
+    Operator(
+        "empty",
+        Boolean(),
+        lambda field, wanted: (_size(field) == 0) is wanted,
+        _EMPTY,
+        missing=bool,
+    ),
+    Operator("equals", Anything(), _compare(operator.eq), "the field equals the value"),
+    Operator(
+        "not_equals",
+        Anything(),
+        _compare(operator.ne),
+        "the field is there and differs",
+        negative=True,
+    ),
+    Operator(
+        "equals_ignore_case",
+        String(),
+        _compare(operator.eq, _fold),
+        "the text equals the value, upper and lower case alike",
+        prepare=str.casefold,
+    ),
+    Operator("in", _VALUES, _is_in, "the field equals one of the values"),
+    Operator(
+        "not_in",
+        _VALUES,
+        _negate(_is_in),
+        "the field is there and equals none of the values",
+        negative=True,
+    ),
+    Operator(
+        "contains", String(), _compare(operator.contains, _text), "the text contains the value"
+    ),
+    Operator("contains_any", _TEXTS, _contains_any, "the text contains one of the values"),
+    Operator(
+        "starts_with", String(), _compare(str.startswith, _text), "the text starts with the value"
+    ),
+    Operator("ends_with", String(), _compare(str.endswith, _text), "the text ends with the value"),
+    Operator(
+        "matches", String(), _matches, "the pattern is found in the text", prepare=compile_pattern
+    ),
+    Operator(
+        "matches_any",
+        _TEXTS,
+        _matches_any,
+        "one of the patterns is found in the text",
+        prepare=_patterns,
+    ),
+    Operator(
+        "matches_none",
+        _TEXTS,
+        _negate(_matches_any),
+        "the field is there and none of the patterns is found in it",
+        prepare=_patterns,
+        negative=True,
+    ),
+    Operator("gt", Number(), _compare(operator.gt, _number), "the number is greater"),
+    Operator("gte", Number(), _compare(operator.ge, _number), "the number is greater or equal"),
+    Operator("lt", Number(), _compare(operator.lt, _number), "the number is less"),
+    Operator("lte", Number(), _compare(operator.le, _number), "the number is less or equal"),
+    Operator(
+        "length_gt", _SIZE, _compare(operator.gt, _size), "the text, list or mapping is longer"
+    ),
+    Operator(
+        "length_gte",
+        _SIZE,
+        _compare(operator.ge, _size),
+        "the text, list or mapping is at least as long",
+    ),
+    Operator(
+        "length_lt", _SIZE, _compare(operator.lt, _size), "the text, list or mapping is shorter"
+    ),
+    Operator(
+        "length_lte",
+        _SIZE,
+        _compare(operator.le, _size),
+        "the text, list or mapping is at most as long",
+    ),
+    Operator(
+        "in_cidr",
+        ListOf(String(), one_will_do=True),
+        _in_cidr,
+        "the IP address lies in one of the networks",
+        prepare=_networks,
+    ),
+)
+OPERATORS = {each.name: each for each in _TABLE}
 REGEX_OPERATORS = frozenset({"matches", "matches_any", "matches_none"})
 
 
@@ -264,18 +245,6 @@ def custom_operator(name: str, function: Callable[[Any, Any], Any]) -> Operator:
 
 def check_custom_operators(custom: Mapping[str, Any] | None) -> dict[str, Operator]:
     """Return a guard's custom operators, or raise an error that says what is wrong with them."""
-    custom = dict(custom or {})
-    if clash := sorted(set(custom) & (set(OPERATORS) | {"all", "any", "not"})):
-        raise EdictumConfigError(
-            f"Custom operator names clash with built-in operators: {clash}.",
-            hint="Choose other names.",
-        )
-    for name, function in custom.items():
-        if not isinstance(name, str) or not name:
-            raise EdictumConfigError(f"Custom operator {name!r} is not a name.", hint="Use a word.")
-        if not callable(function):
-            raise EdictumConfigError(
-                f"Custom operator '{name}' is not callable.",
-                hint="Pass a function (field, value) -> bool.",
-            )
-    return {name: custom_operator(name, function) for name, function in custom.items()}
+    reserved = {*OPERATORS, "all", "any", "not"}
+    check_custom("operator", custom, reserved, bool, "a function (field, value) -> bool")
+    return {name: custom_operator(name, function) for name, function in (custom or {}).items()}

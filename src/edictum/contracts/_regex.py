@@ -39,6 +39,7 @@ STEPS_PER_CHARACTER = 4
 OPTIONAL_STEPS = 150  # for an optional part
 MAX_REVIEWED = 10_000  # longer patterns are not searched for likely mistakes
 MAX_PROGRAM_MEMORY = 64 << 20
+_SMALLER = r"Use smaller counts, '*' or '+', or [A-Za-z0-9_] instead of \w; or split the bundle."
 
 # The members of each class, as they are written inside brackets.
 _SPACE = (
@@ -147,11 +148,7 @@ class _Translation:
 
     def _check_size(self, size: int) -> None:
         if size > MAX_PATTERN_STEPS:
-            hint = (
-                r"Use smaller counts, '*' or '+', or [A-Za-z0-9_] instead of \w, which knows all"
-                r" the letters of Unicode."
-            )
-            raise PatternError("the pattern is too large", hint)
+            raise PatternError("the pattern is too large", _SMALLER)
 
     def _take(self, text: str, output: str | None = None) -> None:
         self.at += len(text)
@@ -462,12 +459,8 @@ class PatternBudget:
             self.seen.add(source)
             self.left -= pattern.steps
         if self.left < 0:
-            hint = (
-                r"Use smaller counts, or [A-Za-z0-9_] instead of \w, which knows all the letters of"
-                r" Unicode; or split the bundle."
-            )
             message = "with it the patterns of this bundle are too large together"
-            raise PatternError(f"{message} (more than {self.most:,} steps)", hint)
+            raise PatternError(f"{message} (more than {self.most:,} steps)", _SMALLER)
         return pattern
 
 
@@ -488,7 +481,7 @@ class PatternSet:
         for pattern in ("(?:)", *(translate(pattern) for pattern in patterns)):
             engine.Add(pattern)
         self._patterns = tuple(patterns)
-        self._match: Callable[[bytes], list[int] | None] = lambda _text: None
+        self._match: Callable[[bytes], list[int] | None] = lambda _text: []
         with suppress(re2.error):  # too large for one engine
             engine.Compile()
             self._match = engine.Match

@@ -190,27 +190,32 @@ _CHECKS: dict[str, Callable[[str, Steps], None]] = {
 ROOTS = tuple(_CHECKS)
 
 
-def check_custom_selectors(
-    custom: Mapping[str, Any] | None,
-) -> dict[str, Callable[[ToolCall], Any]]:
+def check_custom_selectors(custom: Mapping[str, Any] | None) -> CustomSelectors:
     """Return a guard's custom selectors, or raise an error that says what is wrong with them."""
-    custom = dict(custom or {})
-    if clash := sorted(set(custom) & set(ROOTS)):
-        raise EdictumConfigError(
-            f"Custom selector prefixes clash with built-in selectors: {clash}.",
-            hint="Choose other names.",
-        )
-    for name, function in custom.items():
-        if not isinstance(name, str) or not _ROOT.fullmatch(name):
-            raise EdictumConfigError(
-                f"Custom selector {name!r} is not a name.", hint="Use letters, digits, '_' and '-'."
-            )
+    wanted = "a function of the call that returns a dict"
+    check_custom("selector", custom, set(ROOTS), _ROOT.fullmatch, wanted)
+    return dict(custom or {})
+
+
+def check_custom(
+    kind: str,
+    custom: Mapping[str, Any] | None,
+    reserved: set[str],
+    is_name: Callable[[str], Any],
+    wanted: str,
+) -> None:
+    """Raise EdictumConfigError unless all names are usable and all values callable."""
+    if clash := sorted(set(custom or ()) & reserved):
+        message = f"Custom {kind} names clash with built-in {kind}s: {clash}."
+        raise EdictumConfigError(message, hint="Choose other names.")
+    for name, function in (custom or {}).items():
+        if not isinstance(name, str) or not is_name(name):
+            message = f"Custom {kind} {name!r} is not a name."
+            raise EdictumConfigError(message, hint="Use letters, digits, '_' and '-'.")
         if not callable(function):
             raise EdictumConfigError(
-                f"Custom selector '{name}' is not callable.",
-                hint="Pass a function of the call that returns a dict.",
+                f"Custom {kind} '{name}' is not callable.", hint=f"Pass {wanted}."
             )
-    return custom
 
 
 # --- Values ---------------------------------------------------------------------------------------

@@ -218,22 +218,23 @@ def scripts_of(program: Program, simple: Simple, *, fed: bool) -> Iterator[Seque
         if not script and program.name in FILLING:
             raise Unreadable(f"{program.name} runs whatever it reads")
         yield script
-    if program.name == "trap":
-        yield [word for word in program.operands if word.literal != "--"][:1]
-    if program.name == "alias":
-        yield from ([literal_word(_alias_value(word))] for word in program.operands)
-    if program.name in ("source", "."):
-        _refuse_unknown_file(program, program.operands)
+    yield from _builtin_scripts(program)
     scripts = list(option_scripts(program.name, program.operands))
     yield from scripts
     if program.name in INPUT_SHELLS and fed and not scripts and not any(inner_commands(program)):
         raise Unreadable(f"{program.name} may run whatever comes out of a pipe")
 
 
-def _alias_value(word: Word) -> str:
-    if word.literal is None:
-        raise Unreadable("alias gets a script that is known only when it runs")
-    return word.literal.partition("=")[2]
+def _builtin_scripts(program: Program) -> Iterator[Sequence[Word]]:
+    """Return the scripts of the shell's own commands."""
+    match program.name:
+        case "trap":
+            yield [word for word in program.operands if word.literal != "--"][:1]
+        case "alias":
+            for word in program.operands:
+                yield [literal_word(_literal_script([word], program).partition("=")[2])]
+        case "source" | ".":
+            _refuse_unknown_file(program, program.operands)
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,11 +154,7 @@ def _to_ascii(text: str) -> str:
 def _normalize_address(text: str) -> str | None:
     """Return an IP address in its usual spelling; None for names."""
     if ":" in text:
-        try:
-            six = ipaddress.IPv6Address(text.partition("%")[0])
-        except ValueError as error:
-            raise Ambiguous(text) from error
-        return str(six.ipv4_mapped or six)
+        return _normalize_six(text)
     parts = text.split(".")
     if len(parts) > 4 or not all(_NUMBER.match(part) for part in parts):
         return None
@@ -168,6 +164,14 @@ def _normalize_address(text: str) -> str | None:
         raise Ambiguous(text)
     first = sum(number << (24 - 8 * index) for index, number in enumerate(numbers[:-1]))
     return str(ipaddress.IPv4Address(first + numbers[-1]))
+
+
+def _normalize_six(text: str) -> str:
+    try:
+        six = ipaddress.IPv6Address(text.partition("%")[0])
+    except ValueError as error:
+        raise Ambiguous(text) from error
+    return str(six.ipv4_mapped or six)
 
 
 def _number(text: str) -> int:

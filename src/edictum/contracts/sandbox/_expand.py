@@ -105,12 +105,18 @@ def _assignments(simple: Simple, values: Values) -> Iterator[tuple[str, list[str
         for part in word.parts:
             if isinstance(part, Variable) and gives_default(part):
                 yield part.name, [text for text in _part_texts(part, values) if text]
-    sources, listed = [word.source for word in simple.words[:3]], simple.words[3:]
-    if len(sources) == 3 and sources[0] in ("for", "select") and sources[2] == "in":
-        found = [text for word in listed for text in texts_of(word, values)]
-        for word in listed:
-            _refuse_separators(sources[1], found, word, simple)
-        yield sources[1], found
+    match [word.source for word in simple.words[:3]]:
+        case ["for" | "select", name, "in"]:
+            yield name, _listed_texts(name, simple, values)
+
+
+def _listed_texts(name: str, simple: Simple, values: Values) -> list[str]:
+    """Return what ``for name in a b`` may set."""
+    listed = simple.words[3:]
+    found = [text for word in listed for text in texts_of(word, values)]
+    for word in listed:
+        _refuse_separators(name, found, word, simple)
+    return found
 
 
 def _assigned_texts(word: Word, name: str, simple: Simple, values: Values) -> list[str]:

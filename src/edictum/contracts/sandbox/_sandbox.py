@@ -282,16 +282,16 @@ def _check_command_paths(
     if goes_home(simple) and (problem := checker.check_path("~", bases, "~")):
         return problem
     finders = _path_finders(simple)
-    owners = {
-        id(word): program.name for program in programs_of(simple) for word in program.operands
-    }
+    programs = programs_of(simple)
+    owners = {id(word): program.name for program in programs for word in program.operands}
     expands = not is_case_pattern(simple)
     for word in _path_words(simple):
         shown = None if word.literal is not None else word.source
+        find = finders.get(id(word), lambda text: iter((text,)))
         for text in texts_of(word, values):
             clusters = not attaches_all(owners.get(id(word), ""), text)
-            for piece in finders[id(word)](text) if id(word) in finders else (text,):
-                options = {"expands": word.expands and expands, "clusters": clusters}
+            options = {"expands": word.expands and expands, "clusters": clusters}
+            for piece in find(text):
                 if problem := checker.check_text(piece, bases, shown, **options):
                     return problem
     return None

@@ -433,16 +433,16 @@ class _Reader:
     def read_bracket_in_word(self, parts: list[Part]) -> None:
         """Read ``name=(a b)`` and the wildcard ``@(a|b)``, in which a bracket holds words."""
         last = parts[-1] if parts else None
-        if not isinstance(last, Plain) or last.quoted or last.value == "!":
+        if not isinstance(last, Plain) or not self.text.startswith("(", self.at):
             return
         sign = last.value[-1:]
-        if sign not in _BEFORE_BRACKET or not self.text.startswith("(", self.at):
+        if last.quoted or last.value == "!" or sign not in _BEFORE_BRACKET:
             return
         inner = self.read_bracket(self.at + 1, only="\n" if sign == "=" else "\n|")
         self.include([simple for simple in inner.found if simple.depth > inner.depth])
-        for simple in inner.found:
-            if simple.depth == inner.depth:
-                parts.extend(part for word in simple.words for part in (*word.parts, Plain(" ")))
+        own = (simple for simple in inner.found if simple.depth == inner.depth)
+        for word in (word for simple in own for word in simple.words):
+            parts += (*word.parts, Plain(" "))
 
     def read_parts(self, plain: re.Pattern[str], end: str) -> list[Part]:
         """Read pieces up to ``end``, which is consumed."""
