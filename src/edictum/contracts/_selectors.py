@@ -315,11 +315,13 @@ def texts(value: Any, depth: int = 0) -> list[str]:
     if depth > 50:
         return []
     if isinstance(value, Mapping):
-        return [text for pair in value.items() for item in pair for text in texts(item, depth + 1)]
-    if isinstance(value, _LISTS):
-        return [text for item in value for text in texts(item, depth + 1)]
-    opened = jsonable(value)  # a dataclass, a model
-    return texts(opened, depth + 1) if isinstance(opened, (dict, list)) else []
+        items = [item for pair in value.items() for item in pair]
+    elif isinstance(value, _LISTS):
+        items = list(value)
+    else:
+        opened = jsonable(value)  # a dataclass, a model
+        items = [opened] if isinstance(opened, (dict, list)) else []
+    return [text for item in items for text in texts(item, depth + 1)]
 
 
 def environment_variable(name: str) -> Any:

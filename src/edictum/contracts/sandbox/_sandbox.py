@@ -287,7 +287,7 @@ def _check_command_paths(
     expands = not is_case_pattern(simple)
     for word in _path_words(simple):
         shown = None if word.literal is not None else word.source
-        find = finders.get(id(word), lambda text: iter((text,)))
+        find = finders.get(id(word), _whole_text)
         for text in texts_of(word, values):
             clusters = not attaches_all(owners.get(id(word), ""), text)
             options = {"expands": word.expands and expands, "clusters": clusters}
@@ -295,6 +295,10 @@ def _check_command_paths(
                 if problem := checker.check_text(piece, bases, shown, **options):
                     return problem
     return None
+
+
+def _whole_text(text: str) -> Iterator[str]:
+    yield text
 
 
 def _path_finders(simple: Simple) -> dict[int, PathFinder]:
