@@ -1,4 +1,4 @@
-"""The older storage port: text values and atomic numbers under keys."""
+"""Import path of the older library for MemoryBackend and StorageBackend."""
 
 from edictum.sessions._four_verb_ledger import MemoryBackend, StorageBackend
 

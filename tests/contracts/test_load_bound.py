@@ -23,9 +23,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edictum import Edictum, EdictumConfigError
-from edictum.contracts import reach, regex, selectors
-from edictum.contracts.reach import MAX_COMPARISONS, Guesses, Names, Reach
-from edictum.contracts.regex import PatternBudget, PatternError, PatternSet, compiled
+from edictum.contracts import _reach as reach
+from edictum.contracts import _regex as regex
+from edictum.contracts import _selectors as selectors
+from edictum.contracts._reach import MAX_COMPARISONS, Guesses, Names, Reach
+from edictum.contracts._regex import PatternBudget, PatternError, PatternSet, compile_pattern
 from edictum.core import redaction
 
 SIZES = (6_000, 12_000)
@@ -33,10 +35,10 @@ LARGE = dict.fromkeys(
     ("file", "value", "scalar", "name", "alias", "pattern"), "1000000"
 )  # as large as a bundle may be
 REMEMBERED = (
-    regex.compiled,
+    regex.compile_pattern,
     regex.pattern_set,
-    selectors._builtin,
-    selectors._path,
+    selectors._parse_builtin,
+    selectors._parse_path,
     redaction._sensitive_by_words,
     fnmatch._compile_pattern,
 )
@@ -257,15 +259,15 @@ def test_a_pattern_is_charged_once_and_nothing_is_compiled_beyond_the_budget(
 ) -> None:
     monkeypatch.setattr(regex, "MAX_STEPS", 100_000)
     budget = PatternBudget()
-    first = budget.compiled(r"\w{50}a")
+    first = budget.compile(r"\w{50}a")
     assert first is not None
     left = budget.left
-    assert (budget.compiled(r"\w{50}a"), budget.left) == (first, left)
+    assert (budget.compile(r"\w{50}a"), budget.left) == (first, left)
     with pytest.raises(PatternError, match="too large together"):
-        budget.compiled(r"\w{50}b")
-    known = compiled.cache_info().currsize
-    assert budget.compiled(r"\w{50}c") is None
-    assert compiled.cache_info().currsize == known
+        budget.compile(r"\w{50}b")
+    known = compile_pattern.cache_info().currsize
+    assert budget.compile(r"\w{50}c") is None
+    assert compile_pattern.cache_info().currsize == known
     assert PatternBudget(characters=10).most == 100_040
 
 
@@ -277,7 +279,7 @@ def test_patterns_that_do_not_fit_one_engine_are_searched_one_by_one(
         for letter in "abcdefghij"
     ]
     for pattern in patterns:
-        compiled(pattern)
+        compile_pattern(pattern)
     monkeypatch.setattr(regex, "MAX_PROGRAM_MEMORY", 1 << 13)
     together, text = PatternSet(patterns), "c" * 31 + "-" * 400 + "z" * 40
     assert 0 not in together._match(text.encode())  # the engine gives up

@@ -40,7 +40,7 @@ LAYERS = [
     {"runtime"},
     {
         "dry_run",
-        "registry",
+        "compat",
         "builtins",
         "factories",
         "watching",
@@ -49,7 +49,7 @@ LAYERS = [
         "call_options",
         "options",
     },
-    {"guard", "hooks", "limits", "session", "storage"},
+    {"guard", "registry", "hooks", "limits", "session", "storage"},
     {"harness", "testing"},
     {"adapters", "cli", "console", "__main__"},
 ]

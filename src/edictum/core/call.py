@@ -101,7 +101,6 @@ class ToolCall:
         return None
 
 
-ToolEnvelope = ToolCall  # its name in the older library
 CallDraft = draft_of(ToolCall)
 
 
