@@ -4,6 +4,8 @@
 #   make test    ruff, mypy --strict, all tests, the coverage gate
 #   make bench   ours, the public edictum 0.19.0 and a hand-written guard, in one run
 #   make frameworks   the adapters in the real frameworks, in venvs of their own; LATEST=1: newest releases; LOWEST=1: first supported; ONLY=name: one
+#   make walk    how far one call walks: function activations, files, changes of package
+#   make metrics sizes, names and words of src, next to the bounds that a test holds
 #   make lint    ruff and mypy only
 #   make clean   remove what the targets above made
 
@@ -22,7 +24,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PURE := src/edictum/core/*,src/edictum/outcomes.py,src/edictum/success.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test frameworks bench lint clean
+.PHONY: help demo test frameworks bench walk metrics lint clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -51,6 +53,12 @@ frameworks:
 
 bench: $(INSTALLED)
 	@$(BIN)/python benchmarks/bench.py
+
+walk: $(INSTALLED)
+	@$(BIN)/python benchmarks/walk.py
+
+metrics: $(INSTALLED)
+	@$(BIN)/python benchmarks/metrics.py
 
 clean:
 	rm -rf $(VENV) .venvs .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* dist build
