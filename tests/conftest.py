@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support import shared_servers
+
 settings.register_profile(
     "edictum",
     deadline=None,
@@ -59,6 +61,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = [item for item in items if is_traced(item) == (part == "traced")]
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))
         items[:] = kept
+
+
+# --- Servers --------------------------------------------------------------------------------------
+
+
+def has_workers(config: pytest.Config) -> bool:
+    """Return whether this process hands the tests to others."""
+    return bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if has_workers(config):
+        shared_servers.prepare()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if has_workers(config):
+        shared_servers.stop_all()
 
 
 # --- What every test finds ------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from servers import NoServer, Postgres, Valkey
 
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
+from support.shared_servers import Unavailable, served
 
 ENVIRONMENT = {"valkey": "EDICTUM_TEST_REDIS_URL", "postgres": "EDICTUM_TEST_POSTGRES_URL"}
 
@@ -28,12 +29,10 @@ def _serve(name: str, make: Callable[[], Any]) -> Iterator[tuple[str, str]]:
         yield url, f"{name}: {ENVIRONMENT[name]}"
         return
     try:
-        server = make()
-    except (NoServer, OSError) as exc:
+        with served(name, make, (NoServer, OSError)) as (url, origin):
+            yield url, f"{name}: {origin}"
+    except Unavailable as exc:
         yield "", f"{name}: NOT TESTED, {exc}"
-        return
-    yield server.url, f"{name}: {server.origin}"
-    server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -109,3 +108,15 @@ def opened() -> Iterator[Callable[[str], Any]]:
     for ledger in made:
         if hasattr(ledger, "close"):
             PORTAL.run(ledger.close())
+
+
+@pytest.fixture
+def own_valkey_url(record_property: Callable[[str, object], None]) -> Iterator[str]:
+    """A Valkey that no other test uses, for one that changes the server's settings."""
+    try:
+        server = Valkey()
+    except (NoServer, OSError) as exc:
+        record_property("session_store", f"valkey: NOT TESTED, {exc}")
+        pytest.skip(str(exc))
+    yield server.url
+    server.stop()

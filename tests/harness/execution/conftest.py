@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 from execution_helpers import CeleryWorker
 
+from support.shared_servers import Unavailable, served
+
 HERE = Path(__file__).parent
 
 
@@ -32,12 +34,12 @@ def valkey() -> Iterator[str]:
         yield url
         return
     servers = _servers()
+    failures = (servers.NoServer, OSError)
     try:
-        server = servers.Valkey(durable=False)
-    except (servers.NoServer, OSError) as exc:
+        with served("celery", lambda: servers.Valkey(durable=False), failures) as (url, _):
+            yield url
+    except Unavailable as exc:
         pytest.skip(f"valkey: NOT TESTED, {exc}")
-    yield server.url
-    server.stop()
 
 
 @pytest.fixture(scope="module")
