@@ -9,6 +9,7 @@ arguments and by what tokens look like.
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -100,7 +101,7 @@ class JsonLines:
 
     def __init__(self, path):
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        self._lock = threading.Lock()
+        self._lock, self._numbers = threading.Lock(), itertools.count()
         self._run_id = uuid.uuid4().hex
 
     def begin(self, tool, args, call_id, session):
@@ -108,6 +109,7 @@ class JsonLines:
             **BLANK,
             "run_id": self._run_id,
             "call_id": call_id,
+            "call_index": next(self._numbers),
             "session_id": session,
             "tool_name": tool,
             "tool_args": redact(args),

@@ -53,6 +53,8 @@ class Worker:
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait(timeout=30)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
 
 def peer_python() -> Path | None:

@@ -5,28 +5,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support.processes import ROOT, load_module
 
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-metrics = load(ROOT / "benchmarks" / "metrics.py")
+metrics = load_module(ROOT / "benchmarks" / "metrics.py")
 
 # What the issue asks for. At most this much of each.
 BOUNDS = {
