@@ -28,7 +28,7 @@ from load import AT_ONCE, FOLDER, POSTGRES, VALKEY
 from peers import Worker
 from tables import Sample, by_median, print_table
 
-SERVERS = Path(__file__).resolve().parents[1] / "tests" / "sessions"
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 FAST_PATH = "edictum.runtime.fast_path"
 REPETITIONS = 11
 QUICK = 0.02
@@ -90,8 +90,8 @@ Measured = dict[tuple[str, int], Pair]
 @contextmanager
 def servers(wanted: set[str]) -> Iterator[dict[str, str]]:
     """Start Valkey and PostgreSQL from the test wheels; yield why one could not be started."""
-    sys.path.insert(0, str(SERVERS))
-    from servers import NoServer, Postgres, Valkey
+    sys.path.insert(0, str(TESTS))
+    from support.servers import NoServer, Postgres, Valkey
 
     kinds: dict[str, Any] = {VALKEY: Valkey, POSTGRES: Postgres}
     started: list[Any] = []

@@ -81,6 +81,28 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shared_servers.stop_all()
 
 
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[tuple[str, str]]:
+    """URL and origin of a Valkey that writes to disk before it answers."""
+    with shared_servers.served("valkey") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[tuple[str, str]]:
+    with shared_servers.served("postgres") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def broker_url() -> Iterator[str]:
+    """A Valkey for what need not survive it."""
+    with shared_servers.served("broker") as (url, origin):
+        if not url:
+            pytest.skip(origin)
+        yield url
+
+
 # --- What every test finds ------------------------------------------------------------------------
 
 

@@ -19,40 +19,52 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from support.servers import NoServer, Postgres, Valkey
+
 FOLDER = "EDICTUM_TEST_SERVERS"  # in the environment of the workers
 STOP_S = 10.0
 _started: list[Any] = []  # kept: a process that is collected while it runs is a ResourceWarning
 
 
-class Unavailable(Exception):
-    """The server cannot be started here; the text says why."""
+KINDS: dict[str, Callable[[], Any]] = {
+    "valkey": Valkey,
+    "broker": lambda: Valkey(durable=False),
+    "postgres": Postgres,
+}
+URLS = {
+    "valkey": "EDICTUM_TEST_REDIS_URL",
+    "broker": "EDICTUM_TEST_REDIS_URL",
+    "postgres": "EDICTUM_TEST_POSTGRES_URL",
+}
 
 
 @contextlib.contextmanager
-def served(
-    name: str, make: Callable[[], Any], failures: tuple[type[Exception], ...]
-) -> Iterator[Any]:
-    """Yield (URL, origin) of the server that ``make`` starts, shared if several workers run."""
-    try:
-        server = _share(name, make) if FOLDER in os.environ else make()
-    except failures as exc:
-        raise Unavailable(str(exc)) from exc
-    if isinstance(server, dict):
-        yield _own_database(server["url"]), server["origin"]
+def served(kind: str) -> Iterator[tuple[str, str]]:
+    """Yield the URL of a server and where it comes from; without one, "" and the reason why."""
+    if url := os.environ.get(URLS[kind]):
+        yield url, f"{kind}: {URLS[kind]}"
         return
     try:
-        yield server.url, server.origin
+        server = _share(kind) if FOLDER in os.environ else KINDS[kind]()
+    except (NoServer, OSError) as exc:
+        yield "", f"{kind}: NOT TESTED, {exc}"
+        return
+    if isinstance(server, dict):
+        yield _own_database(server["url"]), f"{kind}: {server['origin']}"
+        return
+    try:
+        yield server.url, f"{kind}: {server.origin}"
     finally:
         server.stop()
 
 
-def _share(name: str, make: Callable[[], Any]) -> dict[str, Any]:
+def _share(kind: str) -> dict[str, Any]:
     folder = Path(os.environ[FOLDER])
-    known = folder / f"{name}.json"
-    with (folder / f"{name}.lock").open("w") as lock:
+    known = folder / f"{kind}.json"
+    with (folder / f"{kind}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not known.exists():
-            server = make()
+            server = KINDS[kind]()
             _started.append(server)
             facts = {
                 "url": server.url,
