@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "sessions"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from edictum.core.limits import OperationLimits, Reservation, Settlement
 from edictum.sessions import MemoryLedger
@@ -145,9 +145,9 @@ def _sqlite() -> Iterator[tuple[Make, Request]]:
 @contextmanager
 def _valkey() -> Iterator[tuple[Make, Request]]:
     import redis
-    from servers import Valkey
 
     from edictum.sessions._redis import RedisStore
+    from support.servers import Valkey
 
     server = Valkey()
     try:
@@ -163,9 +163,9 @@ def _valkey() -> Iterator[tuple[Make, Request]]:
 @contextmanager
 def _postgres() -> Iterator[tuple[Make, Request]]:
     import asyncpg
-    from servers import Postgres
 
     from edictum.sessions._postgres import PostgresStore
+    from support.servers import Postgres
 
     server = Postgres()
     loop = asyncio.new_event_loop()

@@ -66,6 +66,7 @@ def answers(expressions: list[Any], args: Any, principal: Principal | None = Non
     ]
 
 
+@pytest.mark.slow
 @settings(
     deadline=None,
     max_examples=200,

@@ -108,6 +108,7 @@ def events(action: Callable[[], Any]) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", adversarial.DOCUMENTS)
 def test_work_grows_with_the_size_and_not_faster(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -128,6 +129,7 @@ def test_the_measure_sees_work_that_grows_faster() -> None:
     assert events(lambda: pairs(200)) > 3.5 * events(lambda: pairs(100))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_large_texts_load_or_are_refused_in_time_and_memory(group: str) -> None:
     names = [name for name in adversarial.DOCUMENTS if name.partition("/")[0] == group]
@@ -180,6 +182,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PIECES, min_size=1, max_size=8))
 def test_the_work_of_anything_repeated_is_linear(pieces: list[str]) -> None:
@@ -189,6 +192,7 @@ def test_the_work_of_anything_repeated_is_linear(pieces: list[str]) -> None:
     assert work(large) <= 2.5 * work(small) + 2_000
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PIECES, min_size=1, max_size=6))
 def test_the_work_of_any_repeated_pattern_is_linear(pieces: list[str]) -> None:

@@ -1,10 +1,7 @@
-"""Servers for these tests, one of each per test run, and the line at the end that says which ones
-there were.
-"""
+"""Session stores for these tests; each says in the last lines of the run whether it was there."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,38 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from proxy import Proxy
-from servers import NoServer, Postgres, Valkey
 
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
-
-ENVIRONMENT = {"valkey": "EDICTUM_TEST_REDIS_URL", "postgres": "EDICTUM_TEST_POSTGRES_URL"}
-
-
-def _serve(name: str, make: Callable[[], Any]) -> Iterator[tuple[str, str]]:
-    """The URL of a server and where it comes from; without one, the reason why its tests are
-    skipped.
-    """
-    if url := os.environ.get(ENVIRONMENT[name]):
-        yield url, f"{name}: {ENVIRONMENT[name]}"
-        return
-    try:
-        server = make()
-    except (NoServer, OSError) as exc:
-        yield "", f"{name}: NOT TESTED, {exc}"
-        return
-    yield server.url, f"{name}: {server.origin}"
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def valkey_server() -> Iterator[tuple[str, str]]:
-    yield from _serve("valkey", Valkey)
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[tuple[str, str]]:
-    yield from _serve("postgres", Postgres)
+from support.servers import NoServer, Valkey
 
 
 def _url(server: tuple[str, str], record_property: Callable[[str, object], None]) -> str:
@@ -109,3 +78,15 @@ def opened() -> Iterator[Callable[[str], Any]]:
     for ledger in made:
         if hasattr(ledger, "close"):
             PORTAL.run(ledger.close())
+
+
+@pytest.fixture
+def own_valkey_url(record_property: Callable[[str, object], None]) -> Iterator[str]:
+    """A Valkey that no other test uses, for one that changes the server's settings."""
+    try:
+        server = Valkey()
+    except (NoServer, OSError) as exc:
+        record_property("session_store", f"valkey: NOT TESTED, {exc}")
+        pytest.skip(str(exc))
+    yield server.url
+    server.stop()

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
-import textwrap
 import time
 from typing import Any
 
@@ -32,11 +28,3 @@ async def until_served(guard: Edictum, session: str) -> Any:
         assert outcome.policy_error
         await asyncio.sleep(0.1)
     raise AssertionError("the store did not come back")
-
-
-def run_python(code: str, *arguments: str) -> Any:
-    """Run code in a process of its own; what it prints last, as JSON."""
-    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.strip().splitlines()[-1])

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from proxy import Proxy
-from servers import NoServer, Postgres, Valkey
 
 from edictum import Edictum, OperationLimits, ToolExecutionResult
+from support.servers import NoServer, Postgres, Valkey
 
 pytestmark = pytest.mark.slow
 

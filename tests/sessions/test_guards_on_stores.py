@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_helpers import READ, SCOPES, call, run_python, unique
+from store_helpers import READ, SCOPES, call, unique
 
 from edictum import (
     Edictum,
@@ -22,6 +22,7 @@ from edictum import (
 from edictum.core.limits import Reservation, Settlement
 from edictum.errors import BackendError
 from edictum.sessions import open as open_ledger
+from support.processes import run_python
 
 
 @pytest.mark.parametrize("read", ["executions", "per_tool"])

@@ -15,8 +15,7 @@ import pytest
 import redis
 from loops import Loop, OnLoop
 from proxy import Proxy
-from servers import NoServer, Valkey
-from store_helpers import READ, SCOPES, run_python, unique
+from store_helpers import READ, SCOPES, unique
 
 from edictum import Edictum, OperationLimits, ToolDenied, ToolExecutionResult
 from edictum.core.limits import Reservation, Settlement
@@ -27,6 +26,8 @@ from edictum.sessions._batching import OWN_CONNECTION_AFTER, LoopSender
 from edictum.sessions._redis import RedisStore
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing import LedgerConformance
+from support.processes import run_python
+from support.servers import NoServer, Valkey
 
 
 class TestValkeyFromALoop(LedgerConformance):

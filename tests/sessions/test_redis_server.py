@@ -17,13 +17,13 @@ from edictum.sessions import open as open_ledger
 from edictum.testing.ledger import Book
 
 
-def test_a_server_that_evicts_is_refused(valkey_url: str, opened: Any) -> None:
-    with redis.Redis.from_url(valkey_url) as admin:
+def test_a_server_that_evicts_is_refused(own_valkey_url: str, opened: Any) -> None:
+    with redis.Redis.from_url(own_valkey_url) as admin:
         admin.config_set("maxmemory-policy", "allkeys-lru")
         try:
             with pytest.raises(EdictumConfigError, match="noeviction"):
-                open_ledger(valkey_url)
-            PORTAL.run(opened(f"{valkey_url}?allow_eviction=1").snapshot("s"))
+                open_ledger(own_valkey_url)
+            PORTAL.run(opened(f"{own_valkey_url}?allow_eviction=1").snapshot("s"))
         finally:
             admin.config_set("maxmemory-policy", "noeviction")
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from store_helpers import run_python
 
 from edictum import (
     EdictumConfigError,
 )
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
+from support.processes import run_python
 
 
 def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
