@@ -44,14 +44,15 @@ REMEMBERED = (
 )
 GROUPS = sorted({name.partition("/")[0] for name in adversarial.DOCUMENTS})
 CHILD = """
-import faulthandler, logging, resource, sys
+import faulthandler, logging, resource, signal, sys
 sys.path.insert(0, sys.argv[1])
 import adversarial
 from edictum import Edictum, EdictumConfigError
 logging.disable(logging.CRITICAL)
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+faulthandler.register(signal.SIGPROF, chain=True)  # says where it was, and then it ends
 for name in sys.argv[3:]:
-    faulthandler.dump_traceback_later(60, exit=True)
+    signal.setitimer(signal.ITIMER_PROF, 60)  # of CPU time: others may use the machine too
     try:
         Edictum.from_yaml_string(adversarial.DOCUMENTS[name](int(sys.argv[2])))
         print(name, "loads", flush=True)

@@ -409,9 +409,16 @@ class ThreadSender(BatchSender):
 
     def _serve(self) -> None:
         self.loop.run_forever()
-        self.loop.run_until_complete(self.finish())
+        self.loop.run_until_complete(self._end())
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
+
+    async def _end(self) -> None:
+        """Send what waits, and abort connections whose TLS shutdown the peer has not answered."""
+        await self.finish()
+        for transport in list(getattr(self.loop, "_transports", {}).values()):
+            transport.abort()
+        await asyncio.sleep(0)
 
     def stop(self, wait_s: float) -> None:
         """Wait for what was sent, for a bounded time; the thread then ends."""
