@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from edictum.core._records import record, replace
-from edictum.core.account import Account, estimated
 from edictum.core.call import Principal, ToolCall, with_principal
-from edictum.core.consult import ask_hooks
+from edictum.core.charges import Charges, estimate_charges
 from edictum.core.contract import Contract
 from edictum.core.decide import as_answer, decide_before, describe
 from edictum.core.decision import USER_ERRORS, Answer, Failed, HookAnswer, all_answers
@@ -19,6 +18,7 @@ from edictum.core.hooks import HookResult
 from edictum.core.limits import Reservation, SessionSnapshot, with_amounts
 from edictum.core.policy import Plan
 from edictum.core.session import SessionView
+from edictum.core.user_code import ask_hooks
 from edictum.evaluation import NOT_GIVEN, ContractResult, EvaluationResult, allowed
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
@@ -37,7 +37,7 @@ def dry_run(
     wiring: Wiring,
     *,
     output: Any,
-    account: Account | None,
+    account: Charges | None,
     resolve: bool,
 ) -> EvaluationResult:
     """Ask hooks and contracts as ``run`` would, and, with an account, read its sessions without
@@ -52,7 +52,7 @@ def dry_run(
         return allowed(call.tool_name, _all_passed(plan).copy())
     before = _answers(plan.before, special, wiring)
     if account is not None and call is not identified:
-        account = estimated(account, call)
+        account = estimate_charges(account, call)
     session = _look(call, plan, wiring, account) if account is not None else NOT_LOOKED
     after = (
         _answers(plan.after, plan.ask_after(call, output), wiring)
@@ -152,7 +152,7 @@ class _Session:
 NOT_LOOKED = _Session([], [])
 
 
-def _look(call: ToolCall, plan: Plan, wiring: Wiring, account: Account) -> _Session:
+def _look(call: ToolCall, plan: Plan, wiring: Wiring, account: Charges) -> _Session:
     """Ask the ledger as a call would, but count no attempt and hold no slot."""
     if account.problem is not None:
         return _Session(

@@ -29,17 +29,18 @@ from edictum.checks import (
 )
 from edictum.contracts.report import CompositionReport, TemplateInfo
 from edictum.core._records import record, replace
-from edictum.core.account import NO_ACCOUNT, accounted
 from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
+from edictum.core.charges import NO_CHARGES, charge
+from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.effects import RunTool, run_tool
 from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookRegistration
-from edictum.core.lifecycle import in_turn, lifecycle
+from edictum.core.lifecycle import lifecycle
+from edictum.core.lifecycle.turn import lifecycle_in_turn
 from edictum.core.limits import OperationLimits
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
-from edictum.core.terms import NOT_AT_ONCE, Flag, Flow, Terms
 from edictum.core.turn import TurnPort
 from edictum.dry_run import dry_run, explain_evaluation
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
@@ -63,7 +64,7 @@ from edictum.factories import (
     session_store,
 )
 from edictum.merging import merged, tightest
-from edictum.options import batch_item, metadata_of, read_account, read_options, take_ids
+from edictum.options import batch_item, metadata_of, read_charges, read_options, take_ids
 from edictum.outcomes import (
     ToolArtifactReference,
     ToolDenied,
@@ -96,6 +97,11 @@ if TYPE_CHECKING:
     from edictum.call_options import Amounts, CallOptions
     from edictum.contracts.bundle import Bundle
 
+try:
+    from edictum.runtime.fast_path import FastPath, make_fast_path
+except ImportError:  # calls only take longer without it
+    make_fast_path = None  # type: ignore[assignment]  # checked before use
+
 logger = logging.getLogger("edictum")
 
 
@@ -105,8 +111,9 @@ class State:
 
     policy: Policy
     wiring: Wiring
-    terms: Terms
+    config: LifecycleConfig
     ports: Ports
+    fast_path: FastPath | None
     base: Base
     language: Language
 
@@ -118,15 +125,9 @@ def _state(
     language: Language,
     in_force: Callable[[], str | None],
 ) -> State:
-    ports = Ports(wiring)
-    return State(
-        policy,
-        wiring,
-        replace(wiring.terms(policy.version, in_force), at_once=ports.at_once()),
-        ports,
-        base,
-        language,
-    )
+    ports, config = Ports(wiring), wiring.config(policy.version, in_force)
+    fast_path = None if make_fast_path is None else make_fast_path(config, ports)
+    return State(policy, wiring, config, ports, fast_path, base, language)
 
 
 class Edictum:
@@ -413,7 +414,7 @@ class Edictum:
         args: Mapping[str, Any],
         fn: Callable[..., Any] | None = None,
         *,
-        flag: Flag | None = error_key,
+        flag: FailureFlag | None = error_key,
         turn: TurnPort | None = None,
         **options: Unpack[CallOptions],
     ) -> ToolOutcome:
@@ -438,7 +439,7 @@ class Edictum:
         args: Mapping[str, Any],
         fn: Callable[..., Any] | None = None,
         *,
-        flag: Flag | None = error_key,
+        flag: FailureFlag | None = error_key,
         turn: TurnPort | None = None,
         **options: Unpack[CallOptions],
     ) -> ToolOutcome:
@@ -455,7 +456,7 @@ class Edictum:
         tool_name: str,
         args: Mapping[str, Any],
         *,
-        flag: Flag | None = None,
+        flag: FailureFlag | None = None,
         **options: Unpack[CallOptions],
     ) -> Ticket:
         """Open a ticket: for hosts that run the tool themselves, between a hook before it and a
@@ -472,7 +473,7 @@ class Edictum:
         tool_name: str,
         args: Mapping[str, Any],
         *,
-        flag: Flag | None = None,
+        flag: FailureFlag | None = None,
         **options: Unpack[CallOptions],
     ) -> Ticket:
         """As ``begin``, from synchronous code."""
@@ -483,7 +484,11 @@ class Edictum:
         return Ticket(call, walk, step)
 
     def _ticket(
-        self, tool_name: str, args: Mapping[str, Any], flag: Flag | None, options: CallOptions
+        self,
+        tool_name: str,
+        args: Mapping[str, Any],
+        flag: FailureFlag | None,
+        options: CallOptions,
     ) -> tuple[ToolCall, Walk]:
         state = self._state
         plan = state.policy.plan(tool_name)
@@ -496,48 +501,32 @@ class Edictum:
         args: Any,
         fn: Callable[..., Any] | None,
         turn: TurnPort,
-        flag: Flag | None,
+        flag: FailureFlag | None,
         options: CallOptions,
     ) -> ToolOutcome | Rest:
         state = self._state
         step = turn.open(tool_name, args, fn, state.policy)
-        plan, terms = step.plan, state.terms
+        plan, config = step.plan, state.config
         call_id = options.pop("call_id", "")  # most calls of a turn state nothing else
         if type(call_id) is not str:
             options["call_id"], call_id = call_id, ""
         try:
             run = self._call(state, plan, step.args, step.body, options, step.session_id, call_id)
-        except (
-            EdictumInputError
-        ) as exc:  # the arguments come from a model, so this is an answer, not an error
+        except EdictumInputError as exc:  # the arguments are a model's: the gates answer
             step.malformed(str(exc))
             run = self._call(state, plan, step.args, step.body, options, step.session_id, call_id)
-        judge = step.judge if flag is error_key else flag
-        if options:
-            terms, account = _terms(state, options), read_account(run.call, options)
-            if account is not None:
-                return walk_on(
-                    accounted(
-                        in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step),
-                        account,
-                    ),
-                    state.ports,
-                )
-        # Until it is known on whose behalf they are made, no two calls are the same.
-        if (
-            plan.hooks_before
-            or (terms.principal_resolver is not None and not run.identified)
-            or not step.clear(run.call)
-        ):
-            return walk_on(in_turn(run, plan, terms, judge, step), state.ports)
-        return walk_on(lifecycle(run, plan, terms, judge, step, True), state.ports)
+        failure_flag = step.failure_flag if flag is error_key else flag
+        config = _config(state, options)
+        flow = lifecycle_in_turn(run, plan, config, failure_flag, step)
+        charges = read_charges(run.call, options)
+        return walk_on(flow if charges is None else charge(flow, charges), state.ports)
 
     def _walk(
         self,
         tool_name: str,
         args: Mapping[str, Any],
         fn: Callable[..., Any] | None,
-        flag: Flag | None,
+        flag: FailureFlag | None,
         options: CallOptions,
     ) -> ToolOutcome | Rest:
         """Begin a call, and take it as far as it goes without waiting."""
@@ -550,12 +539,11 @@ class Edictum:
         plan = state.policy.plan(tool_name)
         session_id, call_id = take_ids(options) if options else ("", "")
         run = self._call(state, plan, args, fn, options, session_id, call_id)
-        flow = (
-            _flow_of(state, plan, run, flag, options)
-            if options
-            else lifecycle(run, plan, state.terms, flag)
-        )
-        return walk_on(flow, state.ports)
+        if not options and state.fast_path is not None:
+            end = state.fast_path.govern(run, plan, flag)
+            if end is not None:
+                return end
+        return walk_on(_flow_of(state, plan, run, flag, options), state.ports)
 
     def _call(
         self,
@@ -621,10 +609,10 @@ class Edictum:
         state = self._state
         plan = state.policy.plan(tool_name)
         call = self._considered(state, plan, args, principal, environment, session_id, metadata)
-        account = NO_ACCOUNT if session_id is not None else None
+        account = NO_CHARGES if session_id is not None else None
         if parent_session_id is not None or amounts is not None:
             stated = {"parent_session_id": parent_session_id, "amounts": amounts}
-            account = read_account(
+            account = read_charges(
                 call, {name: value for name, value in stated.items() if value is not None}
             )
         return dry_run(
@@ -838,18 +826,16 @@ def unwrap(outcome: ToolOutcome) -> Any:
 
 
 def _flow_of(
-    state: State, plan: Plan, run: RunTool, flag: Flag | None, options: Mapping[str, Any]
+    state: State, plan: Plan, run: RunTool, flag: FailureFlag | None, options: Mapping[str, Any]
 ) -> Flow:
-    """The walk of a call with options."""
-    terms, account = _terms(state, options), read_account(run.call, options)
-    if account is None:
-        return lifecycle(run, plan, terms, flag)
-    return accounted(lifecycle(run, plan, replace(terms, at_once=NOT_AT_ONCE), flag), account)
+    flow = lifecycle(run, plan, _config(state, options), flag)
+    charges = read_charges(run.call, options)
+    return flow if charges is None else charge(flow, charges)
 
 
-def _terms(state: State, options: Mapping[str, Any]) -> Terms:
-    """The guard's terms, or with the resolver that was given for this call."""
+def _config(state: State, options: Mapping[str, Any]) -> LifecycleConfig:
+    """Return the guard's config, with the principal resolver that was given for this call."""
     if "principal_resolver" not in options:
-        return state.terms
+        return state.config
     check_callables(principal_resolver=options["principal_resolver"])
-    return replace(state.terms, principal_resolver=options["principal_resolver"])
+    return replace(state.config, principal_resolver=options["principal_resolver"])

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from edictum.checks import check_callables, check_principal, items
 from edictum.core._records import record
-from edictum.core.account import Account, estimated
 from edictum.core.call import Principal, ToolCall, check_session_id
+from edictum.core.charges import Charges, estimate_charges
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.limits import NO_AMOUNTS, amounts_in_millionths
 from edictum.errors import EdictumInputError
@@ -18,7 +18,7 @@ from edictum.execution.engines import is_run_in
 if TYPE_CHECKING:
     from edictum.call_options import CallOptions
 
-ACCOUNT_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
+CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
 RUN_OPTIONS = frozenset({"timeout_s", "run_in", "principal_resolver"})
 BATCH_KEYS = ("output", "environment", "session_id", "metadata", "parent_session_id", "amounts")
 
@@ -125,7 +125,7 @@ FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "timestamp": ("started_at", _seconds),
     "call_index": ("call_index", _index),
 }
-KNOWN_OPTIONS = frozenset({"principal", *FIELD_OPTIONS}) | ACCOUNT_OPTIONS | RUN_OPTIONS
+KNOWN_OPTIONS = frozenset({"principal", *FIELD_OPTIONS}) | CHARGE_OPTIONS | RUN_OPTIONS
 
 
 def _check_run(timeout_s: Any, run_in: Any) -> None:
@@ -141,17 +141,17 @@ def _check_run(timeout_s: Any, run_in: Any) -> None:
         )
 
 
-def read_account(call: ToolCall, options: Mapping[str, Any]) -> Account | None:
+def read_charges(call: ToolCall, options: Mapping[str, Any]) -> Charges | None:
     """The parents and amounts that a call states, or None when it states none."""
-    if ACCOUNT_OPTIONS.isdisjoint(options):
+    if CHARGE_OPTIONS.isdisjoint(options):
         return None
     actual = options.get("actual_amounts")
     check_callables(actual_amounts=actual)
     amounts = options.get("amounts")
     estimate = amounts if callable(amounts) else None
     stated = amounts_in_millionths("amounts", amounts or {}) if estimate is None else NO_AMOUNTS
-    return estimated(
-        Account(_parents(call.run_id, options.get("parent_session_id")), stated, actual, estimate),
+    return estimate_charges(
+        Charges(_parents(call.run_id, options.get("parent_session_id")), stated, actual, estimate),
         call,
     )
 

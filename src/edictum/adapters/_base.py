@@ -36,11 +36,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 from edictum.adapters._wire import same
 from edictum.core._records import record
 from edictum.core.call import Principal, check_tool_name, snapshot
+from edictum.core.config import FailureFlag
 from edictum.core.contract import Verdict, precondition
 from edictum.core.decide import describe
 from edictum.core.effects import Pause
 from edictum.core.jsonable import dumps
-from edictum.core.terms import Flag
 from edictum.core.turn import TurnPort
 from edictum.errors import EdictumConfigError, EdictumInputError, EdictumToolError
 from edictum.execution.portal import PORTAL
@@ -226,7 +226,7 @@ class Adapter:
         body: Body,
         *,
         on_warn: OnWarn | None = None,
-        flag: Flag | None = None,
+        flag: FailureFlag | None = None,
         **options: Unpack[CallOptions],
     ) -> Reply:
         """Govern one call of a synchronous framework. ``body`` gets the checked arguments as a dict
@@ -257,7 +257,7 @@ class Adapter:
         body: Callable[[dict[str, Any]], Awaitable[Any]],
         *,
         on_warn: OnWarn | None = None,
-        flag: Flag | None = None,
+        flag: FailureFlag | None = None,
         **options: Unpack[CallOptions],
     ) -> Reply:
         """As ``call``, for an asynchronous framework."""
@@ -287,7 +287,7 @@ class Adapter:
         name: str,
         args: Mapping[str, Any],
         *,
-        flag: Flag | None = None,
+        flag: FailureFlag | None = None,
         **options: Unpack[CallOptions],
     ) -> Reply | Ticket:
         """Open the call. A Reply: it is refused. A Ticket: run the tool with ``ticket.args``, then
@@ -307,7 +307,7 @@ class Adapter:
         name: str,
         args: Mapping[str, Any],
         *,
-        flag: Flag | None = None,
+        flag: FailureFlag | None = None,
         **options: Unpack[CallOptions],
     ) -> Reply | Ticket:
         """As ``before``, for an asynchronous framework."""

@@ -1,14 +1,13 @@
-"""What one call states about its counting: the sessions above its own, and the amounts it expects
-to use and used.
+"""Charges: the parent sessions in which a call counts too, and the amounts that it uses.
 
-Few calls state anything, so the lifecycle knows nothing of it. ``accounted`` walks along with one,
-and adds what was stated to what it asks of the ledger.
+Few calls state any, so the lifecycle knows nothing of them. ``charge`` passes on the effects of a
+lifecycle and adds the charges to what goes to the ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from edictum.core._records import record, replace
 from edictum.core.call import ToolCall
@@ -23,106 +22,127 @@ from edictum.core.limits import (
     amounts_in_millionths,
     with_amounts,
 )
-from edictum.core.terms import Flow
+from edictum.core.relay import relay
 from edictum.errors import EdictumInputError
-from edictum.outcomes import ToolOutcome
 
 Actual: TypeAlias = Callable[[Any], Mapping[str, float]]
+T = TypeVar("T")
 
 
 @record
-class Account:
-    """``parents`` nearest first; ``amounts`` in millionths, by ``estimate`` if they depend on the
-    call; ``actual`` tells from a result what was used.
+class Charges:
+    """What one call states: parent sessions, nearest first, and amounts in millionths.
+
+    ``estimate`` computes the amounts from the call, ``actual`` from its result.
     """
 
     parents: tuple[str, ...] = ()
     amounts: Mapping[str, int] = NO_AMOUNTS
     actual: Actual | None = None
     estimate: Callable[[ToolCall], Mapping[str, float]] | None = None
-    problem: Failed | None = None  # the amounts could not be told
+    problem: Failed | None = None  # why the amounts are not known
 
 
-NO_ACCOUNT = Account()
+NO_CHARGES = Charges()
 
 
-def accounted(flow: Flow, account: Account) -> Flow:
-    """The same walk, counted in the parents as well, and with amounts."""
-    answer: Any = None
-    used, note, tell, broken = account.amounts, "", flow.send, False
+def charge(flow: Generator[Effect, Any, T], charges: Charges) -> Generator[Effect, Any, T]:
+    """Pass on the effects of a lifecycle, or of an admission, with its charges."""
+    charging = _Charging(charges)
+    return relay(flow, charging.state, charging.read, charging.add_note)
+
+
+class _Charging:
+    """The charges of one call while it is governed."""
+
+    def __init__(self, charges: Charges) -> None:
+        self._charges = charges
+        self._used = charges.amounts
+        self._note = ""
+
+    def state(self, effect: Any) -> Effect:
+        """Return an effect for the ledger with the charges, any other effect as it is."""
+        charges, kind = self._charges, type(effect)
+        if kind is Within:
+            return Within(self.state(effect.effect), effect.timeout_s)
+        if kind is Reservation:
+            # with a problem the call is refused, and its attempt counts
+            hold = effect.hold and charges.problem is None
+            return _reservation(effect, charges, hold)
+        if kind is Settlement:
+            amounts = NO_AMOUNTS if effect.result == "release" else self._used
+            return _settlement(effect, amounts, charges.parents)
+        if kind is Rewritten:
+            self._charges = estimate_charges(charges, effect.call)
+            self._used = self._charges.amounts
+            return Rewritten(effect.call, self._charges.problem)
+        return effect  # type: ignore[no-any-return]  # of Any: one of the other effects
+
+    def read(self, answer: Any) -> Any:
+        """Return an answer as the lifecycle gets it."""
+        charges = self._charges
+        if isinstance(answer, Grant):
+            return charges.problem or with_amounts(answer, charges.amounts)
+        if isinstance(answer, Ran) and charges.actual is not None:
+            self._used, self._note = _amounts_used(answer, charges, charges.actual)
+        return answer
+
+    def add_note(self, result: Any) -> Any:
+        return replace(result, notes=(*result.notes, self._note)) if self._note else result
+
+
+def _reservation(asked: Reservation, charges: Charges, hold: bool) -> Reservation:
+    return Reservation(
+        asked.session_id,
+        asked.call_id,
+        asked.scopes,
+        asked.limits,
+        asked.count_attempt,
+        hold,
+        asked.enforce,
+        asked.lease_s,
+        asked.expiry_counts,
+        charges.amounts,
+        charges.parents,
+        asked.per_tool,
+    )
+
+
+def _settlement(
+    asked: Settlement, amounts: Mapping[str, int], parents: tuple[str, ...]
+) -> Settlement:
+    return Settlement(
+        asked.session_id,
+        asked.call_id,
+        asked.scopes,
+        asked.limits,
+        asked.result,
+        amounts,
+        parents,
+    )
+
+
+def estimate_charges(charges: Charges, call: ToolCall) -> Charges:
+    """Compute amounts that depend on the call's arguments; a failure becomes ``problem``."""
+    if charges.estimate is None:
+        return charges
     try:
-        while True:
-            try:
-                effect = tell(answer)
-                if isinstance(effect, Rewritten):
-                    account = estimated(account, effect.call)
-                    answer, used = account.problem, account.amounts
-                    continue
-                answer, tell = (yield _stated(effect, account, used)), flow.send
-                if isinstance(answer, Grant):
-                    answer = (
-                        with_amounts(answer, account.amounts)
-                        if account.problem is None
-                        else account.problem
-                    )
-                elif isinstance(answer, Ran) and account.actual is not None:
-                    used, note = _used(answer, account, account.actual)
-            except StopIteration as end:
-                outcome: ToolOutcome = end.value
-                return replace(outcome, notes=(*outcome.notes, note)) if note else outcome
-            except (
-                BaseException
-            ) as exc:  # somebody said stop: the walk has to close the call, unless it is over
-                if broken or isinstance(exc, GeneratorExit):
-                    raise
-                answer, tell, broken = exc, flow.throw, True
-    finally:
-        flow.close()
-
-
-def _stated(effect: Effect, account: Account, used: Mapping[str, int]) -> Effect:
-    """What is asked of the ledger, with what the call states."""
-    if isinstance(effect, Within):
-        return Within(_stated(effect.effect, account, used), effect.timeout_s)
-    if isinstance(effect, Reservation):
-        hold = (
-            effect.hold and account.problem is None
-        )  # else the call is refused, and its attempt counts
-        return replace(effect, amounts=account.amounts, parents=account.parents, hold=hold)
-    if isinstance(effect, Settlement):
-        return replace(
-            effect,
-            amounts=NO_AMOUNTS if effect.result == "release" else used,
-            parents=account.parents,
-        )
-    return effect
-
-
-def estimated(account: Account, call: ToolCall) -> Account:
-    """The account of a call whose amounts depend on its arguments. Those come from a model, so what
-    is wrong with them is kept.
-    """
-    if account.estimate is None:
-        return account
-    try:
-        return replace(
-            account, amounts=amounts_in_millionths("amounts", account.estimate(call)), problem=None
-        )
+        amounts = amounts_in_millionths("amounts", charges.estimate(call))
     except Exception as exc:
-        told = EdictumInputError(
+        problem = EdictumInputError(
             f"the amounts of the call could not be told: {type(exc).__name__}: {describe(exc)}"
         )
-        return replace(account, amounts=NO_AMOUNTS, problem=Failed(told))
+        return replace(charges, amounts=NO_AMOUNTS, problem=Failed(problem))
+    return replace(charges, amounts=amounts, problem=None)
 
 
-def _used(ran: Ran, account: Account, actual: Actual) -> tuple[Mapping[str, int], str]:
-    """What the call used. Where that cannot be told, it used what it expected to."""
+def _amounts_used(ran: Ran, charges: Charges, actual: Actual) -> tuple[Mapping[str, int], str]:
+    """Return what the call used, and a note when that is only the estimate."""
     if ran.error is not None or ran.deadline_s is not None:
-        return account.amounts, ""
+        return charges.amounts, ""
     try:
-        return {**account.amounts, **amounts_in_millionths("actual_amounts", actual(ran.value))}, ""
+        used = amounts_in_millionths("actual_amounts", actual(ran.value))
     except Exception as exc:
-        return (
-            account.amounts,
-            f"actual_amounts gave no answer, so the estimate was counted: {describe(exc)}",
-        )
+        note = f"actual_amounts gave no answer, so the estimate was counted: {describe(exc)}"
+        return charges.amounts, note
+    return {**charges.amounts, **used}, ""

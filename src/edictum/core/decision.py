@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from edictum.core._records import record
+from edictum.core._records import record, replace
 from edictum.core.contract import PASS, SKIPPED, Contract, Verdict
 from edictum.core.freeze import kept
 from edictum.core.hooks import HookDecision, HookRegistration
@@ -116,8 +116,25 @@ class Decision:
     waived: tuple[Objection, ...] = ()
 
     def answers(self) -> list[Answer]:
-        """All contracts that were asked, with their answers, in order."""
+        """Return the answers of all contracts that were asked, in order."""
         return all_answers(self.asked, self.exceptions)
+
+    def deny(
+        self, source: str, name: str, reason: str | None, *, policy_error: bool = False
+    ) -> Decision:
+        """Return this decision as a denial."""
+        return replace(
+            self,
+            effect="deny",
+            reason=reason,
+            source=source,
+            name=name,
+            policy_error=policy_error,
+        )
+
+    def fail(self, source: str, reason: str, name: str | None = None) -> Decision:
+        """Return this decision as a denial because a part of the gate itself failed."""
+        return self.deny(source, name or source, reason, policy_error=True)
 
 
 def all_answers(asked: tuple[Contract, ...], exceptions: tuple[Answer, ...]) -> list[Answer]:

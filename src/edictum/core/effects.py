@@ -17,16 +17,16 @@ from edictum.core.limits import Reservation, Settlement
 
 
 @record
-class Settle:
+class Await:
     """Await what a contract, hook, checker or resolver returned. Answered with its value."""
 
     awaitable: Awaitable[Any]
 
 
 @record
-class Consult:
-    """Ask a function of the user that may block: in a turn it must be possible to leave it behind.
-    Answered with its value.
+class CallUserCode:
+    """Call a user-supplied function that may block, where it can be abandoned. Answered with its
+    value.
     """
 
     function: Callable[..., Any]
@@ -35,11 +35,10 @@ class Consult:
 
 @record
 class Rewritten:
-    """A hook has changed the arguments: tells those who walk along with the call. Answered with
-    None.
-    """
+    """A hook has changed the arguments. Answered with ``problem``: why it cannot be made so."""
 
     call: ToolCall
+    problem: Any = None  # Failed, set by what passes the effects on
 
 
 @record
@@ -76,7 +75,7 @@ class Withdraw:
 
 
 @record
-class AwaitTwin:
+class AwaitDuplicate:
     """Wait for the outcome of the same call, which is running elsewhere. Answered with it, or None
     when time is over.
     """
@@ -198,8 +197,8 @@ class Within:
 
 
 Effect: TypeAlias = (
-    Settle
-    | Consult
+    Await
+    | CallUserCode
     | Rewritten
     | Within
     | Reservation
@@ -211,7 +210,7 @@ Effect: TypeAlias = (
     | Notify
     | RunTool
     | Entry
-    | AwaitTwin
+    | AwaitDuplicate
     | Delay
     | StoreArtifact
 )

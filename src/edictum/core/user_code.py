@@ -1,13 +1,13 @@
-"""Asking the user's own functions: hooks, resolvers, checkers.
+"""Calling user-supplied functions: hooks, resolvers, checkers.
 
-Outside of a turn they are called where they stand. In a turn nothing may take longer than the turn
-has, so a plain function is called where it can be left behind (see ``Consult``). A coroutine
-function gives an awaitable, which can be left behind anyway.
+Outside of a turn they are called directly. In a turn nothing may take longer than the turn has, so
+an ordinary function is called through the ``CallUserCode`` effect, which runs it where it can be
+abandoned. A coroutine function returns an awaitable, which can be abandoned anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
@@ -17,66 +17,72 @@ from edictum.core.call import ToolCall
 from edictum.core.contract import Mode
 from edictum.core.decide import as_hook_answer, describe, hook_error
 from edictum.core.decision import USER_ERRORS, Failed, HookAnswer
-from edictum.core.effects import Consult, Effect, Settle
+from edictum.core.effects import Await, CallUserCode, Effect
 from edictum.core.hooks import HookRegistration, HookResult
 
 
-def consult(
+def call_user_code(
     function: Callable[..., Any], args: tuple[Any, ...], in_turn: bool = False
 ) -> Generator[Effect, Any, Any]:
-    """Call a function of the user and settle what it returned; an exception is returned as
-    ``Failed``.
-    """
+    """Call a user-supplied function and return its value, awaited; or its exception as Failed."""
     if in_turn and not iscoroutinefunction(function):
-        return (yield Consult(function, args))
+        return (yield CallUserCode(function, args))
     try:
         answer = function(*args)
     except USER_ERRORS as exc:
         return Failed(exc)
-    return (yield Settle(answer)) if isawaitable(answer) else answer
+    return (yield Await(answer)) if isawaitable(answer) else answer
 
 
-def holds(
+def await_answers(
+    raw: Sequence[tuple[Any, Any]],
+) -> Generator[Effect, Any, list[tuple[Any, Any]]]:
+    """Return the pairs of contract and answer with every awaitable answer awaited."""
+    settled = []
+    for asked, answer in raw:
+        settled.append((asked, (yield Await(answer)) if isawaitable(answer) else answer))
+    return settled
+
+
+def is_applicable(
     hook: HookRegistration, args: tuple[Any, ...], in_turn: bool = False
 ) -> Generator[Effect, Any, Any]:
-    """Whether a hook's ``when`` holds: True, False, or ``Failed``."""
-    return (
-        True
-        if hook.when is None
-        else (yield from consult(partial(_truth, hook.when), args, in_turn))
-    )
+    """Return whether a hook's ``when`` holds: True, False, or Failed."""
+    if hook.when is None:
+        return True
+    return (yield from call_user_code(partial(_call_when, hook.when), args, in_turn))
 
 
-def _truth(when: Callable[..., Any], *args: Any) -> bool:
+def _call_when(when: Callable[..., Any], *args: Any) -> bool:
     return bool(when(*args))
 
 
 def ask_hooks(
     hooks: Iterable[HookRegistration], call: ToolCall, mode: Mode, in_turn: bool = False
 ) -> Generator[Effect, Any, tuple[ToolCall, list[HookAnswer]]]:
-    """Ask the before-hooks one after the other, each about the arguments as those before it have
-    left them.
+    """Ask every before-hook, each about the arguments as the hooks before it have left them.
 
-    All are asked, also after a denial. Returns the call with the arguments that came of it, and
-    every answer.
+    Returns the call with the resulting arguments, and all answers: a denial does not stop the
+    questions.
     """
     answers: list[HookAnswer] = []
     for hook in hooks:
-        raw = yield from holds(hook, (call,), in_turn)
+        raw = yield from is_applicable(hook, (call,), in_turn)
         if raw is False:
             continue
         if raw is True:
-            raw = yield from consult(hook.callback, (call,), in_turn)
-        call, answer = _taken(call, hook, raw, mode)
+            raw = yield from call_user_code(hook.callback, (call,), in_turn)
+        call, answer = _apply_hook(call, hook, raw, mode)
         answers.append(answer)
     return call, answers
 
 
-def _taken(
+def _apply_hook(
     call: ToolCall, hook: HookRegistration, raw: Any, mode: Mode
 ) -> tuple[ToolCall, HookAnswer]:
-    """What one hook said, and the call as it is after that. Arguments that cannot be snapshotted
-    are an error of the hook.
+    """Return the call after a hook, and the hook's answer.
+
+    Rewritten arguments that cannot be snapshotted are an error of the hook.
     """
     answer = as_hook_answer(hook, raw)
     if answer.decision.result is not HookResult.REWRITE:

@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import Any, final
 
 from edictum.core._records import record
+from edictum.core.config import Flow
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Effect, Pause, Ran, RunTool, Within, ran_to_end
 from edictum.core.events import Entry
 from edictum.core.freeze import FlatDict, thaw_args
 from edictum.core.limits import Reservation, Settlement
-from edictum.core.terms import Flow
 from edictum.execution.body import (
     PLAIN,
     await_sync,

@@ -20,28 +20,25 @@ from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS
 from edictum.core.effects import (
     Ask,
+    Await,
     AwaitDecision,
-    AwaitTwin,
-    Consult,
+    AwaitDuplicate,
+    CallUserCode,
     Delay,
     Notify,
     Renew,
     Rewritten,
-    Settle,
     StoreArtifact,
     Withdraw,
     Within,
 )
 from edictum.core.events import Entry
 from edictum.core.limits import Grant, Reservation, Settlement
-from edictum.core.terms import NOT_AT_ONCE, AtOnce
 from edictum.errors import BackendError
 from edictum.execution.body import needs_await
 from edictum.runtime.bounded import Around, close, consulted, seen_through, within
-from edictum.runtime.clock import SYSTEM
 from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
-from edictum.sessions.memory import MemoryLedger
 
 logger = logging.getLogger("edictum")
 
@@ -108,11 +105,11 @@ class Ports:
             Settlement: ledger.settle,
             Renew: lambda effect: ledger.renew(effect.session_id, effect.call_id, effect.lease_s),
             Entry: self._record if self._sinks else _local_recorder(wiring),
-            Settle: lambda effect: effect.awaitable,
-            Consult: lambda effect: consulted(effect.function, effect.args, None),
-            Rewritten: lambda _: None,
+            Await: lambda effect: effect.awaitable,
+            CallUserCode: lambda effect: consulted(effect.function, effect.args, None),
+            Rewritten: lambda effect: effect.problem,
             Within: self._within,
-            AwaitTwin: lambda effect: outcome_of(effect.outcome, effect.timeout_s),
+            AwaitDuplicate: lambda effect: outcome_of(effect.outcome, effect.timeout_s),
             Delay: lambda effect: asyncio.sleep(effect.seconds),
             StoreArtifact: _store_artifact,
             Ask: self._ask,
@@ -122,14 +119,14 @@ class Ports:
         }
         self.may_wait: frozenset[type[Any]] = frozenset(
             {
-                Settle,
-                Consult,
+                Await,
+                CallUserCode,
                 Within,
                 Ask,
                 AwaitDecision,
                 Withdraw,
                 Notify,
-                AwaitTwin,
+                AwaitDuplicate,
                 Delay,
                 StoreArtifact,
             }
@@ -140,20 +137,6 @@ class Ports:
             )
             | ({Entry} if self._sinks else set())
         )
-
-    def at_once(self) -> AtOnce:
-        """The ports that the walk may ask without stopping: those of a ledger and a sink that live
-        in this process.
-        """
-        wiring, ledger = self.wiring, self.wiring.ledger
-        if (
-            self._sinks
-            or wiring.clock is not SYSTEM
-            or type(ledger) is not MemoryLedger
-            or not ledger.at_once
-        ):
-            return NOT_AT_ONCE
-        return AtOnce(ledger.enter, ledger.leave, self._now, self._local.append, self._local.take)
 
     def _record(self, entry: Entry) -> Awaitable[None] | None:
         """Every sink is tried; what failed is raised together, unless the sink says that it is not
@@ -202,7 +185,7 @@ class Ports:
         """An effect that is not waited for longer than that."""
         wanted, timeout_s = effect.effect, effect.timeout_s
         kind = type(wanted)
-        if kind is Consult:
+        if kind is CallUserCode:
             return consulted(wanted.function, wanted.args, timeout_s)
         if kind is Notify:
             return Around(

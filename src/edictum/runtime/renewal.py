@@ -16,10 +16,10 @@ import time
 import weakref
 from typing import Any
 
+from edictum.core.config import Flow
 from edictum.core.decide import describe
 from edictum.core.effects import Effect, Within
 from edictum.core.limits import Grant, Reservation, Settlement
-from edictum.core.terms import Flow
 from edictum.execution.body import needs_await
 from edictum.execution.failures import NotStarted
 from edictum.execution.forks import protect

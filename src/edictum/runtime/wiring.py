@@ -10,11 +10,11 @@ from edictum.approval.port import ApprovalBackend
 from edictum.audit.memory import CollectingAuditSink
 from edictum.audit.sinks import AuditSink
 from edictum.core.call import Principal
+from edictum.core.config import LifecycleConfig
 from edictum.core.contract import Mode
 from edictum.core.effects import Engine, RunIn
 from edictum.core.events import Context
 from edictum.core.redaction import RedactionPolicy
-from edictum.core.terms import Terms
 from edictum.runtime.clock import Clock
 from edictum.sessions.ledger import Ledger
 from edictum.success import SuccessCheck
@@ -39,11 +39,11 @@ class Wiring:
     on_allow: Callable[..., Any] | None = None
     run_in: RunIn | Engine = "inline"
 
-    def terms(
-        self, policy_version: str | None, in_force: Callable[[], str | None] | None = None
-    ) -> Terms:
-        """What the lifecycle needs to know of all this."""
-        return Terms(
+    def config(
+        self, policy_version: str | None, version_in_force: Callable[[], str | None] | None = None
+    ) -> LifecycleConfig:
+        """Return what the lifecycle needs to know of all this."""
+        return LifecycleConfig(
             context=Context(self.mode, policy_version, self.redaction),
             success_check=self.success_check,
             principal_resolver=self.principal_resolver,
@@ -51,6 +51,5 @@ class Wiring:
             on_allow=self.on_allow,
             can_ask=self.approval_backend is not None,
             lease_s=getattr(self.ledger, "default_lease_s", None),
-            enforcing=self.mode == "enforce",
-            in_force=in_force,
+            version_in_force=version_in_force,
         )
