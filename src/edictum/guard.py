@@ -42,7 +42,7 @@ from edictum.core.limits import OperationLimits
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.turn import TurnPort
-from edictum.dry_run import dry_run, explain_evaluation
+from edictum.dry_run import DryRun
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
 from edictum.execution.engines import as_run_in
@@ -600,52 +600,23 @@ class Edictum:
         parent_session_id: str | Sequence[str] | None = None,
         amounts: Amounts | None = None,
     ) -> EvaluationResult:
-        """What would be decided about this call, without counting, recording or running anything.
+        """Return what would be decided about this call, without making it.
 
-        With ``output``, also when it is None, the postconditions are asked as well. With
-        ``session_id`` (or ``parent_session_id``, or ``amounts``, which mean what they mean to
-        ``run``) the session's limits and contracts are.
+        Nothing is counted, recorded or run. With ``output``, even None, the postconditions are
+        asked as well. With ``session_id`` (or ``parent_session_id``, or ``amounts``, which mean
+        what they mean to ``run``) the session's limits and contracts are.
         """
-        state = self._state
-        plan = state.policy.plan(tool_name)
-        call = self._considered(state, plan, args, principal, environment, session_id, metadata)
-        account = NO_CHARGES if session_id is not None else None
-        if parent_session_id is not None or amounts is not None:
-            stated = {"parent_session_id": parent_session_id, "amounts": amounts}
-            account = read_charges(
-                call, {name: value for name, value in stated.items() if value is not None}
-            )
-        return dry_run(
-            call, plan, state.wiring, output=output, account=account, resolve=principal is None
+        run, dry_run = self._dry_run(
+            tool_name,
+            args,
+            principal=principal,
+            environment=environment,
+            session_id=session_id,
+            metadata=metadata,
+            parent_session_id=parent_session_id,
+            amounts=amounts,
         )
-
-    def _considered(
-        self,
-        state: State,
-        plan: Plan,
-        args: Mapping[str, Any],
-        principal: Principal | None,
-        environment: str | None,
-        session_id: str | None,
-        metadata: Mapping[str, Any] | None,
-    ) -> ToolCall:
-        """The call as it would be made; it gets no id and no number, since it is not made."""
-        if session_id is not None:
-            check_session_id(session_id)
-        check_principal(principal)
-        wiring, entry = state.wiring, plan.entry
-        return new_call(
-            plan.tool,
-            snapshot(plan.tool, args),
-            "",
-            session_id or self._session_id,
-            wiring.clock.now(),
-            wiring.environment if environment is None else environment,
-            entry.side_effect,
-            entry.idempotent,
-            wiring.principal if principal is None else principal,
-            metadata=metadata_of(metadata) if metadata else EMPTY,
-        )
+        return dry_run.evaluate(run, output)
 
     def explain(
         self,
@@ -660,26 +631,57 @@ class Edictum:
         parent_session_id: str | Sequence[str] | None = None,
         amounts: Amounts | None = None,
     ) -> Explanation:
-        """As ``evaluate``, with the conditions of each contract as a tree: what every leaf looked
-        at, and whether it held.
+        """Evaluate the call, and show the conditions of each contract as a tree.
+
+        Every leaf tells what it looked at, and whether it held.
         """
-        evaluation = self.evaluate(
+        run, dry_run = self._dry_run(
             tool_name,
             args,
             principal=principal,
-            output=output,
             environment=environment,
             session_id=session_id,
             metadata=metadata,
             parent_session_id=parent_session_id,
             amounts=amounts,
         )
+        return dry_run.explain(run, output)
+
+    def _dry_run(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any],
+        *,
+        principal: Principal | None,
+        environment: str | None,
+        session_id: str | None,
+        metadata: Mapping[str, Any] | None,
+        **stated: Any,
+    ) -> tuple[RunTool, DryRun]:
+        """Return the call as it would be made, without an id or a number, and its dry run."""
+        if session_id is not None:
+            check_session_id(session_id)
+        check_principal(principal)
         state = self._state
-        plan = state.policy.plan(tool_name)
-        call = self._considered(state, plan, args, principal, environment, session_id, metadata)
-        return explain_evaluation(
-            evaluation, call, plan, state.wiring, output=output, resolve=principal is None
+        plan, wiring = state.policy.plan(tool_name), state.wiring
+        call = new_call(
+            plan.tool,
+            snapshot(plan.tool, args),
+            "",
+            session_id or self._session_id,
+            wiring.clock.now(),
+            wiring.environment if environment is None else environment,
+            plan.entry.side_effect,
+            plan.entry.idempotent,
+            wiring.principal if principal is None else principal,
+            metadata=metadata_of(metadata) if metadata else EMPTY,
         )
+        charges = NO_CHARGES if session_id is not None else None
+        stated = {name: value for name, value in stated.items() if value is not None}
+        if stated:
+            charges = read_charges(call, stated)
+        run = run_tool(call, "", None, None, "inline", principal is not None)
+        return run, DryRun(plan, state.config, wiring.ledger, charges)
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
         """``evaluate`` for each of ``{"tool": ..., "args": ..., "principal": {...}, "output": ...,

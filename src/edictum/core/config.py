@@ -25,7 +25,6 @@ class LifecycleConfig:
     principal_resolver: Callable[..., Any] | None = None
     on_deny: Callable[..., Any] | None = None
     on_allow: Callable[..., Any] | None = None
-    can_ask: bool = False  # there is an approval backend
     lease_s: float | None = None
     # returns the policy version that new calls are judged by
     version_in_force: Callable[[], str | None] | None = None

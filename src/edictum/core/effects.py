@@ -179,6 +179,10 @@ class Pause(BaseException):
         self.signal = signal
 
 
+class NoApprovalBackend(Exception):
+    """The guard has no approval backend, so no person can be asked."""
+
+
 class Declined(Exception):
     """The host cannot run the tool as it was checked, and says why."""
 

@@ -25,6 +25,7 @@ from edictum.core.effects import (
     AwaitDuplicate,
     CallUserCode,
     Delay,
+    NoApprovalBackend,
     Notify,
     Renew,
     Rewritten,
@@ -121,6 +122,7 @@ class Ports:
             {
                 Await,
                 CallUserCode,
+                NoApprovalBackend,
                 Within,
                 Ask,
                 AwaitDecision,
@@ -160,8 +162,10 @@ class Ports:
         return None
 
     def _ask(self, effect: Ask) -> Any:
+        if self._approval is None:
+            raise NoApprovalBackend
         call, decision = effect.call, effect.decision
-        return self._approval.request_approval(  # type: ignore[union-attr]
+        return self._approval.request_approval(
             tool_name=call.tool_name,
             tool_args=call.args,
             message=decision.reason or "",

@@ -49,7 +49,6 @@ class Wiring:
             principal_resolver=self.principal_resolver,
             on_deny=self.on_deny,
             on_allow=self.on_allow,
-            can_ask=self.approval_backend is not None,
             lease_s=getattr(self.ledger, "default_lease_s", None),
             version_in_force=version_in_force,
         )

@@ -13,7 +13,7 @@ from edictum.core.call import ToolCall
 from edictum.core.config import LifecycleConfig
 from edictum.core.decide import explain_failure
 from edictum.core.decision import Decision, Failed
-from edictum.core.effects import Ask, AwaitDecision, Effect, Withdraw, Within
+from edictum.core.effects import Ask, AwaitDecision, Effect, NoApprovalBackend, Withdraw, Within
 from edictum.core.events import Approval, AuditAction, Closing
 from edictum.core.jsonable import jsonable
 from edictum.core.turn import CallInTurn
@@ -44,10 +44,6 @@ def obtain_approval(
 
     Returns the admission, allowed or denied.
     """
-    decision = admission.decision
-    if not config.can_ask:
-        reason = f"Approval required but no approval backend configured: {decision.reason}"
-        return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
     digest = approval_digest(admission.call, config.context.policy_version)
     known = None if turn is None else turn.approvals.get(digest)
     if known is None:
@@ -72,6 +68,9 @@ def _ask_person(
         if problem is not None:
             return admission.deny(decision.fail("ledger", problem))
     request = yield from _ask_in_time(Ask(call, decision, digest), decision.timeout, turn)
+    if isinstance(request, Failed) and isinstance(request.error, NoApprovalBackend):
+        reason = f"Approval required but no approval backend configured: {decision.reason}"
+        return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
     if not hasattr(request, "approval_id"):
         return _deny_unanswered(admission, "could not be asked", request)
     about = Approval(request.approval_id)
