@@ -74,15 +74,15 @@ from edictum.outcomes import (
 )
 from edictum.runtime.clock import SYSTEM, Clock
 from edictum.runtime.drive import (
-    Rest,
-    Walk,
-    drive_async,
-    drive_sync,
-    settle_async,
-    settle_sync,
-    walk_on,
+    CallDriver,
+    Suspended,
+    advance,
+    advance_to_tool,
+    advance_to_tool_sync,
+    resume,
+    resume_sync,
 )
-from edictum.runtime.perform import Ports
+from edictum.runtime.handlers import EffectHandlers
 from edictum.runtime.ticket import Ticket
 from edictum.runtime.wiring import Wiring
 from edictum.sessions.ledger import Ledger
@@ -106,7 +106,7 @@ class State:
     policy: Policy
     wiring: Wiring
     terms: Terms
-    ports: Ports
+    ports: EffectHandlers
     base: Base
     language: Language
 
@@ -118,7 +118,7 @@ def _state(
     language: Language,
     in_force: Callable[[], str | None],
 ) -> State:
-    ports = Ports(wiring)
+    ports = EffectHandlers(wiring)
     return State(
         policy,
         wiring,
@@ -390,8 +390,8 @@ class Edictum:
         ``actual_amounts`` (a function of the result that tells what it used).
         """
         end = self._walk(tool_name, args, fn, None, options)
-        if type(end) is Rest:
-            end = await drive_async(end)
+        if type(end) is Suspended:
+            end = await resume(end)
         return end.value if type(end) is ToolExecutionResult else unwrap(end)
 
     def run_sync(
@@ -405,7 +405,7 @@ class Edictum:
         loop.
         """
         end = self._walk(tool_name, args, fn, None, options)
-        return unwrap(drive_sync(end) if type(end) is Rest else end)
+        return unwrap(resume_sync(end) if type(end) is Suspended else end)
 
     async def dispatch(
         self,
@@ -430,7 +430,7 @@ class Edictum:
             if turn is None
             else self._in_turn(tool_name, args, fn, turn, flag, options)
         )
-        return await drive_async(end) if type(end) is Rest else end
+        return await resume(end) if type(end) is Suspended else end
 
     def dispatch_sync(
         self,
@@ -448,7 +448,7 @@ class Edictum:
             if turn is None
             else self._in_turn(tool_name, args, fn, turn, flag, options)
         )
-        return drive_sync(end) if type(end) is Rest else end
+        return resume_sync(end) if type(end) is Suspended else end
 
     async def begin(
         self,
@@ -461,11 +461,11 @@ class Edictum:
         """Open a ticket: for hosts that run the tool themselves, between a hook before it and a
         hook after it.
         """
-        call, walk = self._ticket(tool_name, args, flag, options)
-        step = await settle_async(walk, walk.step())
+        call, driver = self._ticket(tool_name, args, flag, options)
+        step = await advance_to_tool(driver, driver.advance())
         if not isinstance(step, RunTool):
-            walk.ended(step)
-        return Ticket(call, walk, step)
+            driver.end(step)
+        return Ticket(call, driver, step)
 
     def begin_sync(
         self,
@@ -476,19 +476,20 @@ class Edictum:
         **options: Unpack[CallOptions],
     ) -> Ticket:
         """As ``begin``, from synchronous code."""
-        call, walk = self._ticket(tool_name, args, flag, options)
-        step = settle_sync(walk, walk.step())
+        call, driver = self._ticket(tool_name, args, flag, options)
+        step = advance_to_tool_sync(driver, driver.advance())
         if not isinstance(step, RunTool):
-            walk.ended(step)
-        return Ticket(call, walk, step)
+            driver.end(step)
+        return Ticket(call, driver, step)
 
     def _ticket(
         self, tool_name: str, args: Mapping[str, Any], flag: Flag | None, options: CallOptions
-    ) -> tuple[ToolCall, Walk]:
+    ) -> tuple[ToolCall, CallDriver]:
         state = self._state
         plan = state.policy.plan(tool_name)
         run = self._call(state, plan, args, None, options)
-        return run.call, Walk(_flow_of(state, plan, run, flag, options), state.ports)
+        flow = _flow_of(state, plan, run, flag, options)
+        return run.call, CallDriver(flow, state.ports, runs_tool=False)
 
     def _in_turn(
         self,
@@ -498,7 +499,7 @@ class Edictum:
         turn: TurnPort,
         flag: Flag | None,
         options: CallOptions,
-    ) -> ToolOutcome | Rest:
+    ) -> ToolOutcome | Suspended:
         state = self._state
         step = turn.open(tool_name, args, fn, state.policy)
         plan, terms = step.plan, state.terms
@@ -516,7 +517,7 @@ class Edictum:
         if options:
             terms, account = _terms(state, options), read_account(run.call, options)
             if account is not None:
-                return walk_on(
+                return advance(
                     accounted(
                         in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step),
                         account,
@@ -529,8 +530,8 @@ class Edictum:
             or (terms.principal_resolver is not None and not run.identified)
             or not step.clear(run.call)
         ):
-            return walk_on(in_turn(run, plan, terms, judge, step), state.ports)
-        return walk_on(lifecycle(run, plan, terms, judge, step, True), state.ports)
+            return advance(in_turn(run, plan, terms, judge, step), state.ports)
+        return advance(lifecycle(run, plan, terms, judge, step, True), state.ports)
 
     def _walk(
         self,
@@ -539,7 +540,7 @@ class Edictum:
         fn: Callable[..., Any] | None,
         flag: Flag | None,
         options: CallOptions,
-    ) -> ToolOutcome | Rest:
+    ) -> ToolOutcome | Suspended:
         """Begin a call, and take it as far as it goes without waiting."""
         if not callable(fn):
             raise EdictumInputError(
@@ -555,7 +556,7 @@ class Edictum:
             if options
             else lifecycle(run, plan, state.terms, flag)
         )
-        return walk_on(flow, state.ports)
+        return advance(flow, state.ports)
 
     def _call(
         self,

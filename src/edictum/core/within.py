@@ -7,28 +7,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from edictum.core.effects import (
-    Ask,
-    AwaitDecision,
-    Consult,
-    Effect,
-    Notify,
-    Renew,
-    Settle,
-    StoreArtifact,
-    Withdraw,
-    Within,
-)
-from edictum.core.events import Entry
-from edictum.core.limits import Reservation, Settlement
+from edictum.core.effects import Ask, AwaitDecision, Effect, Notify, Within
 from edictum.core.turn import CallInTurn
 
 T = TypeVar("T")
 
-# What the gate itself sends out: it is given a moment also when the turn is over, so that what
-# happened is counted and written.
-SENT_OUT = frozenset({Reservation, Settlement, Renew, Entry, Withdraw})
-OF_THE_USER = frozenset({Settle, Consult, Notify, StoreArtifact})
 LATE_ANSWER_S = 5.0  # by how much an approval backend may overrun the time that it was given
 
 
@@ -52,16 +35,16 @@ def timed(flow: Generator[Effect, Any, T], turn: CallInTurn) -> Generator[Effect
 
 def bounded(effect: Effect, turn: CallInTurn) -> Generator[Effect, Any, Any]:
     """Whatever is waited for in a turn is waited for within the turn."""
-    kind = type(effect)
-    if kind in SENT_OUT:
+    bound = effect.wait.bound
+    if bound == "port":
         return (yield Within(effect, turn.patience_s(port=True)))
-    if kind is Ask:
-        return (yield from _held(Within(effect, effect.decision.timeout + LATE_ANSWER_S), turn))  # type: ignore[union-attr]
-    if kind is AwaitDecision:
-        return (yield from _held(Within(effect, effect.timeout + LATE_ANSWER_S), turn))  # type: ignore[union-attr]
-    if kind in OF_THE_USER:
+    if bound == "turn":
         return (yield Within(effect, turn.patience_s()))
-    return (yield effect)  # it has a bound of its own, or is answered at once
+    if type(effect) is Ask:
+        return (yield from _held(Within(effect, effect.decision.timeout + LATE_ANSWER_S), turn))
+    if type(effect) is AwaitDecision:
+        return (yield from _held(Within(effect, effect.timeout + LATE_ANSWER_S), turn))
+    return (yield effect)
 
 
 def _held(effect: Effect, turn: CallInTurn) -> Generator[Effect, Any, Any]:

@@ -44,8 +44,8 @@ from edictum.core.effects import Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.errors import EdictumConfigError
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError
-from edictum.execution.tasks import wait_for
 from edictum.execution.threads import DaemonPool
+from edictum.execution.waiting import wait_done
 
 TASK = "edictum.run"
 DEFAULT_TIMEOUT_S = 300.0
@@ -310,11 +310,11 @@ class CeleryEngine:
         call = _Call(self, effect)
         try:
             call.start()
-            if not await wait_for(call.reply, call.left_s()):
+            if not await wait_done(call.reply, call.left_s()):
                 _meanwhile(call.withdraw)
-                await wait_for(call.reply, GRACE_S)
+                await wait_done(call.reply, GRACE_S)
             ending = HELPERS.submit(call.end)  # a large result takes a while to be read
-            await wait_for(ending)
+            await wait_done(ending)
         except asyncio.CancelledError as exc:
             call.abort()
             return Ran(None, exc, call.elapsed_s(), cancelled=True, body_may_be_running=True)

@@ -38,8 +38,8 @@ from edictum.core.effects import Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.execution import worker as protocol
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError, RemoteTraceback
-from edictum.execution.tasks import wait_for
 from edictum.execution.threads import DaemonPool
+from edictum.execution.waiting import wait_done
 
 MAX_RESULT_BYTES = 64 << 20
 MAX_FRAME_BYTES = 1 << 40
@@ -428,7 +428,7 @@ class ProcessPool:
         """
         future = HELPERS.submit(function)
         try:
-            await wait_for(future)
+            await wait_done(future)
         except asyncio.CancelledError:
             return None
         return future.result()
