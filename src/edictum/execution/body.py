@@ -28,12 +28,12 @@ from edictum.execution.waiting import capture_call, run_in_thread, run_until
 
 # Results that certainly need no awaiting: asking ``isawaitable`` of each would cost more than the
 # rest of this module.
-PLAIN = frozenset({type(None), str, bytes, int, float, bool, dict, list, tuple, set})
+NOT_AWAITABLE = frozenset({type(None), str, bytes, int, float, bool, dict, list, tuple, set})
 
 
 def needs_await(value: Any) -> bool:
     kind = type(value)
-    return kind not in PLAIN and (kind is CoroutineType or isawaitable(value))
+    return kind not in NOT_AWAITABLE and (kind is CoroutineType or isawaitable(value))
 
 
 # --- Inline ---------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from typing import Any, Self, TypeVar
 from edictum.execution.failures import NotStarted
 from edictum.execution.forks import call_in_child, protect
 from edictum.execution.threads import start_thread
-from edictum.execution.waiting import capture, close, unwrap
+from edictum.execution.waiting import capture, close, uncapture
 
-T = TypeVar("T")
+_Value = TypeVar("_Value")
 
 
 class Portal:
@@ -35,9 +35,9 @@ class Portal:
         self._parents_loop = self._loop  # referenced, so that it is not closed in the child
         self._loop = None
 
-    def run(self, awaitable: Awaitable[T], timeout: float | None = None) -> T:
+    def run(self, awaitable: Awaitable[_Value], timeout: float | None = None) -> _Value:
         """Return the awaitable's result. At the timeout cancel it and raise TimeoutError."""
-        result: T = unwrap(self.capture(awaitable, timeout))
+        result: _Value = uncapture(self.capture(awaitable, timeout))
         return result
 
     def capture(self, awaitable: Awaitable[Any], timeout: float | None = None) -> Any:

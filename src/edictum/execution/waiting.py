@@ -12,7 +12,7 @@ How a wait may end depends on what is waited for.
 ``asyncio.timeout`` fits neither: it waits for the ``finally`` of what it cancels, without an end.
 
 An exception as a value is ``Failed``. ``capture`` makes one of whatever an awaitable raises, so
-that a SystemExit does not end the event loop and a StopIteration can leave a task; ``unwrap``
+that a SystemExit does not end the event loop and a StopIteration can leave a task; ``uncapture``
 raises it again.
 """
 
@@ -80,7 +80,7 @@ def capture_call(function: Callable[[], Any]) -> Any:
         return Failed(exc)
 
 
-def unwrap(result: Any) -> Any:
+def uncapture(result: Any) -> Any:
     """Return a captured value, or raise the captured exception."""
     if type(result) is Failed:
         raise result.error
@@ -98,7 +98,7 @@ def close(awaitable: Any) -> None:
 
 async def await_until(awaitable: Awaitable[Any], timeout_s: float | None) -> Any:
     """Return the awaitable's value. Stop it and raise TimeoutError at the end of the time."""
-    return unwrap(await capture_until(awaitable, timeout_s))
+    return uncapture(await capture_until(awaitable, timeout_s))
 
 
 async def capture_until(awaitable: Awaitable[Any], timeout_s: float | None) -> Any:
@@ -139,7 +139,7 @@ async def _call_user_code(function: Callable[[], Any], timeout_s: float | None) 
         # a KeyboardInterrupt in a pool thread was not a user at the keyboard
         error = result.error
         raise RuntimeError(f"{type(error).__name__}: {describe(error)}") from error
-    return unwrap(result)
+    return uncapture(result)
 
 
 def no_answer(timeout_s: float | None, more: str = "") -> TimeoutError:
@@ -198,7 +198,7 @@ async def run_in_thread(
 
 async def call_in_thread(function: Callable[[], Any]) -> Any:
     """Return or raise what the function does in a thread, where a cancelled caller leaves it."""
-    return unwrap(_without_unfinished(await run_in_thread(function), None))
+    return uncapture(_without_unfinished(await run_in_thread(function), None))
 
 
 # --- What cannot be taken back --------------------------------------------------------------------
@@ -246,7 +246,7 @@ async def await_or_finish_later(
             if lingers:
                 return None
             raise no_answer(timeout_s, "; it is finished in the background")
-    return unwrap(future.result())
+    return uncapture(future.result())
 
 
 def _to_future(awaitable: Any) -> asyncio.Future[Any]:

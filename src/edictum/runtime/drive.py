@@ -20,7 +20,7 @@ from edictum.core.effects import Effect, Notify, Pause, Ran, RunTool, Within
 from edictum.core.limits import Counters, Grant, Settlement
 from edictum.core.terms import Flow
 from edictum.execution.body import (
-    PLAIN,
+    NOT_AWAITABLE,
     Running,
     finish_inline,
     finish_inline_sync,
@@ -40,7 +40,7 @@ from edictum.runtime.renewal import CallLeases
 logger = logging.getLogger("edictum")
 
 LINGER_S = 0.5  # for an event to be written when its caller was cancelled; then it goes on alone
-ANSWERS = PLAIN | {Grant, Counters}  # answers that certainly need no awaiting
+ANSWERS = NOT_AWAITABLE | {Grant, Counters}  # answers that certainly need no awaiting
 
 
 @record
