@@ -20,7 +20,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from types import MethodType
+from typing import Any, Protocol, cast
 
 LOCK_WAIT_S = 1.0  # for all locks together
 
@@ -48,7 +49,8 @@ class Fork:
 
 
 _protected: dict[int, weakref.ref[Any]] = {}
-_resets: dict[int, weakref.WeakMethod[Callable[[], None]]] = {}
+# An object and its method, apart: a reference to the bound method would keep the object alive.
+_resets: dict[int, tuple[weakref.ref[Any], Callable[[Any], None]]] = {}
 # By thread; several for one thread, as a signal handler may fork during a fork.
 _under_way: dict[int, list[Fork]] = {}
 
@@ -60,11 +62,13 @@ def protect(owner: Locked) -> None:
 
 
 def call_in_child(method: Callable[[], None]) -> None:
-    """Call this bound method in every forked child, for as long as its object lives."""
-    reference: weakref.WeakMethod[Callable[[], None]] = weakref.WeakMethod(
-        method, lambda dead: _resets.pop(id(dead), None)
-    )
-    _resets[id(reference)] = reference
+    """Call this bound method in every forked child, for as long as its object lives. One per
+    object.
+    """
+    bound = cast("MethodType", method)
+    key = id(bound.__self__)
+    owner = weakref.ref(bound.__self__, lambda _: _resets.pop(key, None))
+    _resets[key] = (owner, bound.__func__)
 
 
 def _owners() -> list[Locked]:
@@ -102,9 +106,9 @@ def _in_child() -> None:
     for owner in _owners():
         if all(owner._lock is not lock for lock in taken):
             owner._lock = threading.Lock()
-    for reference in list(_resets.values()):
-        if (reset := reference()) is not None:
-            reset()
+    for reference, function in list(_resets.values()):
+        if (resetting := reference()) is not None:
+            function(resetting)
     if collecting:
         gc.enable()
 

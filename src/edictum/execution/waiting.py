@@ -22,8 +22,9 @@ import asyncio
 import concurrent.futures
 import contextvars
 import logging
+import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
@@ -45,20 +46,19 @@ DETACHED: set[asyncio.Future[Any]] = set()
 Late = Callable[[Any], Any]
 
 
-class Operation(Protocol):
+class PendingAnswer(Protocol):
     """An awaitable that needs no task of its own: a request that was sent, and is answered later.
 
-    ``await_or_finish_later`` asks for ``to_future()`` instead of making a task. The future belongs
-    to the running loop. It gets the answer or an exception, and it always ends: the operation has a
-    bound of its own. ``ends_within_s`` says which, so that a wait that may last longer than that
-    needs no second timer.
+    ``await_or_finish_later`` calls ``to_future()`` instead of making a task. It returns a future of
+    the running loop, which gets the answer or an exception; a cancelled caller does not cancel it.
+    ``ends_within_s`` is the request's own bound: a wait that may last longer needs no second timer.
     """
 
     ends_within_s: float
 
     def to_future(self) -> asyncio.Future[Any]: ...
 
-    def __await__(self) -> Any: ...
+    def __await__(self) -> Generator[Any, Any, Any]: ...
 
 
 # --- An exception as a value ----------------------------------------------------------------------
@@ -205,7 +205,7 @@ async def call_in_thread(function: Callable[[], Any]) -> Any:
 
 
 async def await_or_finish_later(
-    awaitable: Awaitable[Any] | Operation,
+    awaitable: Awaitable[Any] | PendingAnswer,
     timeout_s: float | None = None,
     *,
     late: Late | None = None,
@@ -214,8 +214,8 @@ async def await_or_finish_later(
 ) -> Any:
     """Return or raise what a request ends with; at the end of the time leave it to the background.
 
-    The request itself is never cancelled here. It costs one task (none if it is an ``Operation``)
-    and one timer (none without ``timeout_s``).
+    The request itself is never cancelled here. It costs one task (none if it is a ``PendingAnswer``
+    or a future) and one timer (none without ``timeout_s``).
 
     * At the end of the time TimeoutError is raised. The request has ``FINISH_LATER_S`` more, then
       ``late`` is called with its answer, captured. An awaitable that ``late`` returns is awaited.
@@ -223,29 +223,28 @@ async def await_or_finish_later(
       ``on_cancel`` the cancellation is passed to that function and the wait goes on: for
       ``linger_s`` more, then None is returned, or, without ``linger_s``, to the end.
     """
-    future = _to_future(awaitable)
-    if timeout_s is not None and timeout_s >= getattr(awaitable, "ends_within_s", timeout_s + 1):
+    future, loop, lingers = _to_future(awaitable), asyncio.get_running_loop(), False
+    if timeout_s is not None and timeout_s >= getattr(awaitable, "ends_within_s", math.inf):
         timeout_s = None
-    loop, lingers = future.get_loop(), False
     until = None if timeout_s is None else loop.time() + timeout_s
     while not future.done():
         try:
-            await wait_done(future, None if until is None else until - loop.time())
+            if not await wait_done(future, None if until is None else until - loop.time()):
+                finish_later(future, late)
+                if lingers:
+                    return None
+                raise no_answer(timeout_s, "; it is finished in the background")
         except asyncio.CancelledError as exc:
             if on_cancel is None:
                 finish_later(future, late)
                 raise
             on_cancel(exc)
-            if linger_s is None:
-                continue
-            until = loop.time() + (0.0 if lingers else linger_s)
-            lingers = True
-            continue
-        if not future.done():
+            if linger_s is not None:
+                longest = loop.time() + (0.0 if lingers else linger_s)
+                until, lingers = longest if until is None else min(until, longest), True
+        except GeneratorExit:  # the caller's coroutine is being closed
             finish_later(future, late)
-            if lingers:
-                return None
-            raise no_answer(timeout_s, "; it is finished in the background")
+            raise
     return uncapture(future.result())
 
 
