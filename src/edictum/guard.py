@@ -75,15 +75,15 @@ from edictum.outcomes import (
 )
 from edictum.runtime.clock import SYSTEM, Clock
 from edictum.runtime.drive import (
-    Rest,
-    Walk,
-    drive_async,
-    drive_sync,
-    settle_async,
-    settle_sync,
-    walk_on,
+    CallDriver,
+    Suspended,
+    advance,
+    advance_to_tool,
+    advance_to_tool_sync,
+    resume,
+    resume_sync,
 )
-from edictum.runtime.perform import Ports
+from edictum.runtime.handlers import EffectHandlers
 from edictum.runtime.ticket import Ticket
 from edictum.runtime.wiring import Wiring
 from edictum.sessions.ledger import Ledger
@@ -112,7 +112,7 @@ class State:
     policy: Policy
     wiring: Wiring
     config: LifecycleConfig
-    ports: Ports
+    handlers: EffectHandlers
     fast_path: FastPath | None
     base: Base
     language: Language
@@ -125,9 +125,9 @@ def _state(
     language: Language,
     in_force: Callable[[], str | None],
 ) -> State:
-    ports, config = Ports(wiring), wiring.config(policy.version, in_force)
-    fast_path = None if make_fast_path is None else make_fast_path(config, ports)
-    return State(policy, wiring, config, ports, fast_path, base, language)
+    handlers, config = EffectHandlers(wiring), wiring.config(policy.version, in_force)
+    fast_path = None if make_fast_path is None else make_fast_path(config, handlers)
+    return State(policy, wiring, config, handlers, fast_path, base, language)
 
 
 class Edictum:
@@ -391,8 +391,8 @@ class Edictum:
         ``actual_amounts`` (a function of the result that tells what it used).
         """
         end = self._walk(tool_name, args, fn, None, options)
-        if type(end) is Rest:
-            end = await drive_async(end)
+        if type(end) is Suspended:
+            end = await resume(end)
         return end.value if type(end) is ToolExecutionResult else unwrap(end)
 
     def run_sync(
@@ -406,7 +406,7 @@ class Edictum:
         loop.
         """
         end = self._walk(tool_name, args, fn, None, options)
-        return unwrap(drive_sync(end) if type(end) is Rest else end)
+        return unwrap(resume_sync(end) if type(end) is Suspended else end)
 
     async def dispatch(
         self,
@@ -431,7 +431,7 @@ class Edictum:
             if turn is None
             else self._in_turn(tool_name, args, fn, turn, flag, options)
         )
-        return await drive_async(end) if type(end) is Rest else end
+        return await resume(end) if type(end) is Suspended else end
 
     def dispatch_sync(
         self,
@@ -449,7 +449,7 @@ class Edictum:
             if turn is None
             else self._in_turn(tool_name, args, fn, turn, flag, options)
         )
-        return drive_sync(end) if type(end) is Rest else end
+        return resume_sync(end) if type(end) is Suspended else end
 
     async def begin(
         self,
@@ -462,11 +462,11 @@ class Edictum:
         """Open a ticket: for hosts that run the tool themselves, between a hook before it and a
         hook after it.
         """
-        call, walk = self._ticket(tool_name, args, flag, options)
-        step = await settle_async(walk, walk.step())
+        call, driver = self._ticket(tool_name, args, flag, options)
+        step = await advance_to_tool(driver, driver.advance())
         if not isinstance(step, RunTool):
-            walk.ended(step)
-        return Ticket(call, walk, step)
+            driver.end(step)
+        return Ticket(call, driver, step)
 
     def begin_sync(
         self,
@@ -477,11 +477,11 @@ class Edictum:
         **options: Unpack[CallOptions],
     ) -> Ticket:
         """As ``begin``, from synchronous code."""
-        call, walk = self._ticket(tool_name, args, flag, options)
-        step = settle_sync(walk, walk.step())
+        call, driver = self._ticket(tool_name, args, flag, options)
+        step = advance_to_tool_sync(driver, driver.advance())
         if not isinstance(step, RunTool):
-            walk.ended(step)
-        return Ticket(call, walk, step)
+            driver.end(step)
+        return Ticket(call, driver, step)
 
     def _ticket(
         self,
@@ -489,11 +489,12 @@ class Edictum:
         args: Mapping[str, Any],
         flag: FailureFlag | None,
         options: CallOptions,
-    ) -> tuple[ToolCall, Walk]:
+    ) -> tuple[ToolCall, CallDriver]:
         state = self._state
         plan = state.policy.plan(tool_name)
         run = self._call(state, plan, args, None, options)
-        return run.call, Walk(_flow_of(state, plan, run, flag, options), state.ports)
+        flow = _flow_of(state, plan, run, flag, options)
+        return run.call, CallDriver(flow, state.handlers, runs_tool=False)
 
     def _in_turn(
         self,
@@ -503,7 +504,7 @@ class Edictum:
         turn: TurnPort,
         flag: FailureFlag | None,
         options: CallOptions,
-    ) -> ToolOutcome | Rest:
+    ) -> ToolOutcome | Suspended:
         state = self._state
         step = turn.open(tool_name, args, fn, state.policy)
         plan, config = step.plan, state.config
@@ -519,7 +520,7 @@ class Edictum:
         config = _config(state, options)
         flow = lifecycle_in_turn(run, plan, config, failure_flag, step)
         charges = read_charges(run.call, options)
-        return walk_on(flow if charges is None else charge(flow, charges), state.ports)
+        return advance(flow if charges is None else charge(flow, charges), state.handlers)
 
     def _walk(
         self,
@@ -528,7 +529,7 @@ class Edictum:
         fn: Callable[..., Any] | None,
         flag: FailureFlag | None,
         options: CallOptions,
-    ) -> ToolOutcome | Rest:
+    ) -> ToolOutcome | Suspended:
         """Begin a call, and take it as far as it goes without waiting."""
         if not callable(fn):
             raise EdictumInputError(
@@ -543,7 +544,7 @@ class Edictum:
             end = state.fast_path.govern(run, plan, flag)
             if end is not None:
                 return end
-        return walk_on(_flow_of(state, plan, run, flag, options), state.ports)
+        return advance(_flow_of(state, plan, run, flag, options), state.handlers)
 
     def _call(
         self,

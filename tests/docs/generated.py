@@ -23,7 +23,7 @@ import edictum
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumError
 from edictum.outcomes import OUTCOME_KINDS, UNSET
-from edictum.runtime.perform import PORT_FAILURES
+from edictum.runtime.handlers import PORT_FAILURES
 
 _MARK = re.compile(
     r"(<!-- generated: (?P<name>[a-z-]+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL

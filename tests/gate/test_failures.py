@@ -29,7 +29,7 @@ from edictum import (
 )
 from edictum.core.contract import Kind
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
-from edictum.runtime.perform import PORT_FAILURES
+from edictum.runtime.handlers import PORT_FAILURES
 from edictum.sessions import MemoryLedger
 from edictum.testing import (
     FailingApprovalBackend,

@@ -26,7 +26,8 @@ from edictum import (
 )
 from edictum.core.lifecycle import approval
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
-from edictum.execution.tasks import ABANDONED
+from edictum.execution import waiting
+from edictum.execution.waiting import DETACHED
 from edictum.harness import (
     ModelReply,
     ToolCallRequest,
@@ -39,7 +40,6 @@ from edictum.harness import (
     tool,
 )
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
-from edictum.runtime import bounded
 from edictum.testing import AsyncLedger, ScriptedApprovalBackend
 
 
@@ -52,7 +52,7 @@ class Stuck:
         self.gate, self.entered = threading.Event(), threading.Event()
         self.overrun = False
         self._inside: list[None] = []
-        self._left_by_others = set(ABANDONED)
+        self._left_by_others = set(DETACHED)
 
     def block(self, *_: Any) -> Any:
         self._inside.append(None)
@@ -76,7 +76,7 @@ class Stuck:
         """Until nothing that was left behind is running."""
         self.gate.set()
         async with asyncio.timeout(30):
-            while self._inside or ABANDONED - self._left_by_others:  # noqa: ASYNC110
+            while self._inside or DETACHED - self._left_by_others:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
 
@@ -286,7 +286,7 @@ async def test_an_audit_that_hangs_after_the_tool_leaves_the_result_and_a_note(w
     guard = Edictum(limits=UNLIMITED, audit_sink=StuckSink(stuck, way, "call_executed"))
     result = await run(stuck, guard)
     assert all_are(ToolExecutionResult, result.outcomes)
-    assert "it is seen to in the background" in result.outcomes[0].notes[0]
+    assert "it is finished in the background" in result.outcomes[0].notes[0]
     assert counts(guard) == (2, 2, 2)
 
 
@@ -378,7 +378,7 @@ async def test_what_goes_wrong_in_the_background_is_logged(
 async def test_what_does_not_answer_at_all_is_given_up_in_the_end(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounded, "LATE_S", 0.05)
+    monkeypatch.setattr(waiting, "FINISH_LATER_S", 0.05)
     stuck = Stuck()
     guard = Edictum(limits=UNLIMITED, backend=StuckLedger(stuck, "ablock", "settle"))
     budget = TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6)

@@ -23,7 +23,7 @@ from edictum import (
     session_contract,
 )
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
-from edictum.runtime.renewal import LeasedFlow, Renewals
+from edictum.runtime.renewal import CallLeases, Renewals
 from edictum.sessions import MemoryLedger
 from edictum.testing import FakeClock
 
@@ -200,26 +200,22 @@ async def test_a_call_that_is_thrown_away_before_its_tool_is_not_renewed() -> No
 # --- Which leases are held ------------------------------------------------------------------------
 
 
-def flow_of(*effects: Any) -> Any:
-    for effect in effects:  # noqa: UP028 - a tuple cannot be sent answers
-        yield effect
-    return None
-
-
-def held_by(reservation: Reservation, answer: Any) -> tuple[Renewals, LeasedFlow]:
+def leases_after(reservation: Reservation, answer: Any) -> tuple[Renewals, CallLeases]:
     renewals = Renewals(MemoryLedger(), 60.0)
-    flow = LeasedFlow(flow_of(reservation, Settlement("s", "a", (), (), "success"), None), renewals)
-    flow.send(None)
-    flow.send(answer)
-    return renewals, flow
+    leases = CallLeases(renewals)
+    leases.take_answer(reservation, answer)
+    return renewals, leases
 
 
 def test_a_lease_is_held_until_its_settlement_is_answered() -> None:
-    renewals, flow = held_by(Reservation("s", "a", (), (), lease_s=60.0), Grant(True, Counters()))
-    assert [held.settling for held in renewals._held] == [
-        True
-    ]  # it is renewed still, and nobody is told when it is gone
-    flow.send(Counters())
+    reservation = Reservation("s", "a", (), (), lease_s=60.0)
+    renewals, leases = leases_after(reservation, Grant(True, Counters()))
+    assert [held.settling for held in renewals._held] == [False]
+    settlement = Settlement("s", "a", (), (), "success")
+    leases.mark_settling(settlement)
+    # it is renewed still, and its loss is not reported
+    assert [held.settling for held in renewals._held] == [True]
+    leases.take_answer(settlement, Counters())
     assert not renewals._held
 
 
@@ -236,7 +232,7 @@ def test_a_lease_is_held_until_its_settlement_is_answered() -> None:
     ],
 )
 def test_other_leases_are_left_alone(reservation: Reservation, granted: bool) -> None:
-    renewals, _ = held_by(reservation, Grant(granted, Counters()))
+    renewals, _ = leases_after(reservation, Grant(granted, Counters()))
     assert not renewals._held
 
 

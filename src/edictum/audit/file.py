@@ -13,7 +13,7 @@ from edictum.audit.stdout import event_line
 from edictum.core.events import AuditEvent
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import BackendError, EdictumConfigError
-from edictum.execution.forks import protect
+from edictum.execution.forks import call_in_child, protect
 
 
 class FileAuditSink:
@@ -49,8 +49,8 @@ class FileAuditSink:
         self._fsync = fsync
         self._lock = threading.Lock()
         protect(self)
+        call_in_child(self._close)  # a child opens the file by itself
         self._file: IO[bytes] | None = None
-        self._pid = 0
         self._torn = False  # the last line lacks its end: the next one must not be lost with it
 
     def emit(self, event: AuditEvent) -> None:
@@ -79,7 +79,7 @@ class FileAuditSink:
         )
 
     def _write(self, line: bytes) -> None:
-        file = self._file if self._file is not None and self._pid == os.getpid() else self._open()
+        file = self._file or self._open()
         if (
             self._max_bytes is not None
             and file.tell() > 0
@@ -107,7 +107,6 @@ class FileAuditSink:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._file = os.fdopen(descriptor, "ab", buffering=0)
-        self._pid = os.getpid()
         self._file.seek(0, os.SEEK_END)
         return self._file
 

@@ -1,7 +1,7 @@
-"""What a lifecycle can ask for. It says what it needs; a driver goes and gets it.
+"""What a lifecycle can ask for. It says what it needs; a driver gets it.
 
 Each effect is answered with a value, or with ``Failed`` when getting it failed: an error is data,
-and the lifecycle decides what follows from it.
+and the lifecycle decides what follows from it. ``wait`` says how an answer may be waited for.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from edictum.core.call import ToolCall
 from edictum.core.decision import Decision
 from edictum.core.events import Entry
 from edictum.core.limits import Reservation, Settlement
+from edictum.core.wait_policy import OWN_BOUND, PERSON, PORT, USER_CODE
 
 
 @record
 class Await:
     """Await what a contract, hook, checker or resolver returned. Answered with its value."""
 
+    wait = USER_CODE
     awaitable: Awaitable[Any]
 
 
@@ -29,6 +31,7 @@ class CallUserCode:
     value.
     """
 
+    wait = USER_CODE
     function: Callable[..., Any]
     args: tuple[Any, ...]
 
@@ -37,14 +40,16 @@ class CallUserCode:
 class Rewritten:
     """A hook has changed the arguments. Answered with ``problem``: why it cannot be made so."""
 
+    wait = OWN_BOUND
     call: ToolCall
     problem: Any = None  # Failed, set by what passes the effects on
 
 
 @record
 class Renew:
-    """Keep a reservation for that much longer. Answered with True, or False when it is gone."""
+    """Extend a reservation. Answered with True, or False when it is gone."""
 
+    wait = PORT
     session_id: str
     call_id: str
     lease_s: float
@@ -54,6 +59,7 @@ class Renew:
 class Ask:
     """Ask a person for approval. Answered with an ApprovalRequest."""
 
+    wait = PERSON
     call: ToolCall
     decision: Decision
     digest: str
@@ -63,23 +69,26 @@ class Ask:
 class AwaitDecision:
     """Wait for the person. Answered with an ApprovalDecision."""
 
+    wait = PERSON
     request: Any
     timeout: float
 
 
 @record
 class Withdraw:
-    """Nobody waits for this approval any more. Answered with None."""
+    """Withdraw an approval request that is no longer waited for. Answered with None."""
 
+    wait = PORT
     request: Any
 
 
 @record
 class AwaitDuplicate:
     """Wait for the outcome of the same call, which is running elsewhere. Answered with it, or None
-    when time is over.
+    at the end of the time.
     """
 
+    wait = OWN_BOUND
     outcome: Any
     timeout_s: float
 
@@ -88,13 +97,15 @@ class AwaitDuplicate:
 class Delay:
     """Wait before the next attempt. Answered with None."""
 
+    wait = OWN_BOUND
     seconds: float
 
 
 @record
 class StoreArtifact:
-    """Keep an output that is too large for a message. Answered with the store's reference."""
+    """Store an output that is too large for a message. Answered with the store's reference."""
 
+    wait = USER_CODE
     store: Any
     session_id: str
     tool_name: str
@@ -103,8 +114,9 @@ class StoreArtifact:
 
 @record
 class Notify:
-    """Tell a callback of the user. Its answer and its errors change nothing."""
+    """Call a user-supplied callback. Its answer and its errors change nothing."""
 
+    wait = USER_CODE
     callback: Callable[..., Any]
     args: tuple[Any, ...]
     what: str
@@ -121,18 +133,19 @@ class RunTool:
     framework or a model may be used twice, and two calls must never share a slot.
     """
 
+    wait = OWN_BOUND
     call: ToolCall
     key: str
     body: Callable[..., Any] | None
     timeout_s: float | None
     run_in: RunIn | Engine
-    identified: bool = False  # the principal came with the call, and nobody is asked for it
+    identified: bool = False  # the principal came with the call, so no resolver is asked
 
 
 @record
 class Ran:
-    """How a tool's body ended: with a value, an exception, at its deadline, or because its caller
-    was cancelled.
+    """How a tool's body ended: with a value, with an exception, at its deadline, or because its
+    caller was cancelled.
     """
 
     value: Any = None
@@ -141,9 +154,7 @@ class Ran:
     deadline_s: float | None = None
     cancelled: bool = False
     body_may_be_running: bool = False
-    lost: str | None = (
-        None  # what ran the body died with it, for this reason; ``error`` says the same
-    )
+    lost: str | None = None  # why what ran the body died with it; ``error`` says the same
     not_started: bool = False  # it is certain that the body did not begin
 
 
@@ -156,8 +167,8 @@ ran_to_end = maker(Ran)
 
 
 class Engine(Protocol):
-    """Runs bodies elsewhere: in other processes, on other machines. It answers with a Ran, whatever
-    the body does.
+    """Runs bodies elsewhere: in other processes, on other machines. Both methods return a Ran,
+    whatever the body does.
     """
 
     async def run(self, effect: RunTool) -> Ran: ...
@@ -166,7 +177,7 @@ class Engine(Protocol):
 
 
 class Pause(BaseException):
-    """Raised by a body whose framework put the call off: an interrupt that asks a person, a
+    """Raised by a body whose framework deferred the call: an interrupt that asks a person, a
     deferral to another process.
 
     It is not an error, so it is not an Exception. The call is closed as paused and gives its slots
@@ -184,18 +195,16 @@ class NoApprovalBackend(Exception):
 
 
 class Declined(Exception):
-    """The host cannot run the tool as it was checked, and says why."""
+    """The host cannot run the tool as it was checked; the text says why."""
 
 
 @record
 class Within:
-    """Get this, but wait no longer than that. Answered as the effect is, or with a TimeoutError in
-    ``Failed``.
-
-    What has been sent to the ledger or the audit is not cut off by this; only the waiting for it
-    ends.
+    """Perform an effect, but wait no longer than that. Answered as the effect is, or with a
+    TimeoutError in ``Failed``. How the wait ends depends on the effect's own ``wait``.
     """
 
+    wait = OWN_BOUND
     effect: Any
     timeout_s: float
 

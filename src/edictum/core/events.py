@@ -21,6 +21,7 @@ from edictum.core.decision import Decision, Objection
 from edictum.core.freeze import kept
 from edictum.core.limits import NO_COUNTERS, Counters
 from edictum.core.redaction import MAX_SUMMARY, RedactionPolicy, shorten
+from edictum.core.wait_policy import RECORD
 from edictum.success import SuccessVerdict
 
 
@@ -128,6 +129,7 @@ class Entry:
     and what is not kept need not be looked at by the garbage collector either.
     """
 
+    wait = RECORD
     __slots__ = (
         "_event",
         "about",

@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 from edictum.core._records import record, replace
 from edictum.core.freeze import EMPTY
+from edictum.core.wait_policy import RESERVE, SETTLE
 from edictum.errors import EdictumConfigError
 
 WHOLE_SESSION = ""
@@ -386,6 +387,7 @@ class Reservation:
     the same moment: session contracts will look at them.
     """
 
+    wait = RESERVE
     session_id: str
     call_id: str
     scopes: tuple[str, ...]
@@ -408,6 +410,7 @@ class Settlement:
     ``amounts`` are what it used; a name that is missing was used as reserved.
     """
 
+    wait = SETTLE
     session_id: str
     call_id: str
     scopes: tuple[str, ...]

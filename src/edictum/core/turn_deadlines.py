@@ -10,25 +10,11 @@ from collections.abc import Generator
 from functools import partial
 from typing import Any, TypeVar
 
-from edictum.core.effects import (
-    Await,
-    CallUserCode,
-    Effect,
-    Notify,
-    Renew,
-    StoreArtifact,
-    Withdraw,
-    Within,
-)
-from edictum.core.events import Entry
-from edictum.core.limits import Reservation, Settlement
+from edictum.core.effects import Effect, Within
 from edictum.core.relay import relay
 from edictum.core.turn import CallInTurn
 
 T = TypeVar("T")
-
-PORT_EFFECTS = frozenset({Reservation, Settlement, Renew, Entry, Withdraw})
-USER_EFFECTS = frozenset({Await, CallUserCode, Notify, StoreArtifact})
 
 
 def bounded_by_turn(flow: Generator[Effect, Any, T], turn: CallInTurn) -> Generator[Effect, Any, T]:
@@ -38,9 +24,9 @@ def bounded_by_turn(flow: Generator[Effect, Any, T], turn: CallInTurn) -> Genera
 
 def bound(turn: CallInTurn, effect: Effect) -> Effect:
     """Return the effect with its time limit, or as it is when it has one of its own."""
-    kind = type(effect)
-    if kind in PORT_EFFECTS:
+    kind = effect.wait.bound
+    if kind == "port":
         return Within(effect, turn.time_left_s(port=True))
-    if kind in USER_EFFECTS:
+    if kind == "turn":
         return Within(effect, turn.time_left_s())
     return effect

@@ -1,4 +1,4 @@
-"""Where tools are run: by a word, by a URL, or by an object. One function reads all three."""
+"""Where tools are run: named by a word, a URL, or an object. One function reads all three."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from edictum.core.effects import Engine, RunIn
 from edictum.core.policy import RUN_IN
 from edictum.errors import EdictumConfigError
 
+MAX_RESULT_BYTES = 64 << 20  # of a body that runs elsewhere
+HINT = (
+    "Use 'inline', 'thread', 'process', 'celery://host:port/0', a Celery app, or an object with"
+    " run() and run_sync()."
+)
+
 
 def as_run_in(execution: Any) -> RunIn | Engine:
-    """What a guard was given as ``execution``: None, a word, an engine, ``celery://...``, or a
-    Celery app.
+    """Read what a guard was given as ``execution``: None, a word, an engine, ``celery://...``, or a
+    Celery app. Raises EdictumConfigError for anything else.
     """
     if execution is None:
         return "inline"
@@ -20,16 +26,10 @@ def as_run_in(execution: Any) -> RunIn | Engine:
     if hasattr(execution, "send_task") or (
         isinstance(execution, str) and execution.startswith(("celery://", "celerys://"))
     ):
-        from edictum.execution.celery import (
-            CeleryEngine,
-        )  # here, because Celery is an optional package
+        from edictum.execution.celery import CeleryEngine  # here: an optional package
 
         return CeleryEngine(execution)
-    hint = (
-        "Use 'inline', 'thread', 'process', 'celery://host:port/0', a Celery app, or an object with"
-        " run() and run_sync()."
-    )
-    raise EdictumConfigError(f"execution is {execution!r}.", hint=hint)
+    raise EdictumConfigError(f"execution is {execution!r}.", hint=HINT)
 
 
 def is_run_in(value: Any) -> TypeGuard[RunIn | Engine]:

@@ -1,5 +1,5 @@
-"""How a body that ran elsewhere can end without a value of its own. They are values: an outcome
-carries one as its ``exception``.
+"""How a body that ran elsewhere can end without a value. An outcome carries one of these as its
+``exception``.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from edictum.core.effects import NotReturned as NotReturned
 
 
 class NotStarted(Exception):
-    """The body was not begun: it cannot be sent to where it should run, or there is no room for
-    it.
-    """
+    """The body was not begun: it cannot be sent to where it should run, or there is no room."""
 
 
 class Lost(Exception):
@@ -32,11 +30,9 @@ class RemoteTraceback(Exception):
 
 
 class Unfinished(BaseException):
-    """Somebody stopped waiting for a body: at its deadline, or because the caller was interrupted
-    (``by``).
+    """What is no longer waited for: its time is over, or the caller was interrupted (``by``).
 
-    Not an Exception: it passes between the functions of this package only, and no ``except
-    Exception`` may hold it up.
+    It passes between the functions of this package only, as the error of a ``Failed``.
     """
 
     def __init__(self, running: bool, by: BaseException | None = None) -> None:

@@ -1,9 +1,15 @@
-"""Locks and forks: a child process has one thread, and nobody there would ever let go of a lock
-that another thread held.
+"""What a fork resets: the one registry for it.
 
-A fork waits, for a bounded time, until the locks of these objects are free, so that what they guard
-is whole in the child. Which lock could not be had, because the code that forks holds it itself or
-its holder takes too long, is replaced in the child: a fork never hangs.
+A child process has a single thread, so a lock that another thread held would stay locked there.
+``protect`` has a fork wait, for a bounded time, until the locks of all registered objects are free,
+so that what they guard is whole in the child. A lock that cannot be had, because the code that
+forks holds it itself or its holder takes too long, is replaced in the child: a fork never hangs.
+
+``call_in_child`` runs a method in the child, for what belongs to the parent: threads, connections,
+event loops, worker processes, ids.
+
+Both hold their objects weakly. The methods run after the locks are free, in the order in which they
+were registered.
 """
 
 from __future__ import annotations
@@ -13,23 +19,23 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, Protocol
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, Protocol, cast
 
-PATIENCE_S = 1.0  # for all locks together
+LOCK_WAIT_S = 1.0  # for all locks together
 
 
 class Locked(Protocol):
-    """An object that takes its lock by its attribute each time. While it holds it, it takes no lock
-    of another such object.
+    """An object that reads its lock from this attribute each time. While it holds the lock, it
+    takes no lock of another such object.
     """
 
     _lock: threading.Lock
 
 
 class Fork:
-    """A fork under way: the locks that were taken for it, and whether garbage was collected until
-    then.
-    """
+    """A fork under way: the locks that were taken for it, and whether the collector was on."""
 
     def __init__(self) -> None:
         self.taken: list[threading.Lock] = []
@@ -42,28 +48,39 @@ class Fork:
             gc.enable()
 
 
-_known: dict[int, weakref.ref[Any]] = {}
-_under_way: dict[
-    int, list[Fork]
-] = {}  # by thread; several, as a signal handler may fork during a fork
+_protected: dict[int, weakref.ref[Any]] = {}
+# An object and its method, apart: a reference to the bound method would keep the object alive.
+_resets: dict[int, tuple[weakref.ref[Any], Callable[[Any], None]]] = {}
+# By thread; several for one thread, as a signal handler may fork during a fork.
+_under_way: dict[int, list[Fork]] = {}
 
 
 def protect(owner: Locked) -> None:
-    """Mind this object's lock in forks, for as long as the object lives."""
+    """Take this object's lock around forks, for as long as the object lives."""
     key = id(owner)
-    _known[key] = weakref.ref(owner, lambda _: _known.pop(key, None))
+    _protected[key] = weakref.ref(owner, lambda _: _protected.pop(key, None))
+
+
+def call_in_child(method: Callable[[], None]) -> None:
+    """Call this bound method in every forked child, for as long as its object lives. One per
+    object.
+    """
+    bound = cast("MethodType", method)
+    key = id(bound.__self__)
+    owner = weakref.ref(bound.__self__, lambda _: _resets.pop(key, None))
+    _resets[key] = (owner, bound.__func__)
 
 
 def _owners() -> list[Locked]:
-    return [owner for known in list(_known.values()) if (owner := known()) is not None]
+    return [owner for known in list(_protected.values()) if (owner := known()) is not None]
 
 
 def _before() -> None:
     fork = Fork()
     _under_way.setdefault(threading.get_ident(), []).append(fork)
-    # a call that is collected as garbage is counted, and would wait for a lock that this thread has
+    # A call that is collected as garbage is counted, and would wait for a lock of this thread.
     gc.disable()
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + LOCK_WAIT_S
     for owner in _owners():
         lock = owner._lock
         if lock.acquire(timeout=max(0.0, until - time.monotonic())):
@@ -81,15 +98,17 @@ def _in_parent() -> None:
 def _in_child() -> None:
     mine = _under_way.get(threading.get_ident())
     taken = mine[-1].taken if mine else []
-    collecting = any(
-        fork.collecting for forks in _under_way.values() for fork in forks
-    )  # also of threads that are not here
+    # even when another thread, which is not here, had turned the collector off for its own fork
+    collecting = any(fork.collecting for forks in _under_way.values() for fork in forks)
     _under_way.clear()
     for lock in taken:
         lock.release()
     for owner in _owners():
         if all(owner._lock is not lock for lock in taken):
             owner._lock = threading.Lock()
+    for reference, function in list(_resets.values()):
+        if (resetting := reference()) is not None:
+            function(resetting)
     if collecting:
         gc.enable()
 

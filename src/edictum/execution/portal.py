@@ -1,7 +1,7 @@
 """The portal: one event loop in a daemon thread, for synchronous hosts with asynchronous ports or
 tools.
 
-``portal.run(awaitable)`` waits for it from any thread, also from inside another running loop. It is
+``PORTAL.run(awaitable)`` waits for it from any thread, even from inside another running loop. It is
 started when it is first needed and again after a fork. A call from the portal's own thread gets a
 loop of its own, since that thread cannot wait for itself.
 """
@@ -9,31 +9,17 @@ loop of its own, since that thread cannot wait for itself.
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import os
+import concurrent.futures
 import threading
 from collections.abc import Awaitable
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Self, TypeVar
 
 from edictum.execution.failures import NotStarted
-from edictum.execution.forks import protect
-from edictum.execution.threads import begin
+from edictum.execution.forks import call_in_child, protect
+from edictum.execution.threads import start_thread
+from edictum.execution.waiting import capture, close, uncapture
 
-T = TypeVar("T")
-
-
-async def _as_coroutine(awaitable: Awaitable[T]) -> tuple[T | None, BaseException | None]:
-    """What the awaitable ends with, as a value: a SystemExit that left its task would end the loop
-    for everybody.
-    """
-    try:
-        return await awaitable, None
-    except asyncio.CancelledError:
-        raise
-    except BaseException as exc:
-        return None, exc
+_Value = TypeVar("_Value")
 
 
 class Portal:
@@ -42,76 +28,53 @@ class Portal:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._pid = 0
+        protect(self)
+        call_in_child(self._reset)
 
-    def run(self, awaitable: Awaitable[T], timeout: float | None = None) -> T:
-        """The awaitable's result. At the timeout it is cancelled and TimeoutError is raised."""
+    def _reset(self) -> None:
+        self._parents_loop = self._loop  # referenced, so that it is not closed in the child
+        self._loop = None
+
+    def run(self, awaitable: Awaitable[_Value], timeout: float | None = None) -> _Value:
+        """Return the awaitable's result. At the timeout cancel it and raise TimeoutError."""
+        result: _Value = uncapture(self.capture(awaitable, timeout))
+        return result
+
+    def capture(self, awaitable: Awaitable[Any], timeout: float | None = None) -> Any:
+        """As ``run``, with what the awaitable raises as a ``Failed``."""
         if serves_threads():
             with Portal() as nested:
-                return nested._run(awaitable, timeout)
-        return self._run(awaitable, timeout)
+                return nested._capture(awaitable, timeout)
+        return self._capture(awaitable, timeout)
 
-    def _run(self, awaitable: Awaitable[T], timeout: float | None) -> T:
+    def _capture(self, awaitable: Awaitable[Any], timeout: float | None) -> Any:
         try:
             loop = self._running_loop()
         except NotStarted:
-            if hasattr(awaitable, "close"):
-                awaitable.close()
+            close(awaitable)
             raise
-        context = contextvars.copy_context()
-        outside: Future[T] = Future()
-        loop.call_soon_threadsafe(self._start, loop, awaitable, context, outside)
+        running = asyncio.run_coroutine_threadsafe(capture(awaitable), loop)
         try:
-            return outside.result(timeout)
-        except (FutureTimeout, KeyboardInterrupt):
-            if not outside.done():
-                outside.cancel()
+            return running.result(timeout)
+        except (TimeoutError, KeyboardInterrupt):
+            running.cancel()
             raise
-        except (
-            CancelledError
-        ) as exc:  # the tool cancelled itself; for a thread that is an ordinary failure
+        except concurrent.futures.CancelledError as exc:  # the portal ended before it began
             raise asyncio.CancelledError from exc
-
-    @staticmethod
-    def _start(
-        loop: asyncio.AbstractEventLoop,
-        awaitable: Awaitable[Any],
-        context: contextvars.Context,
-        outside: Future[Any],
-    ) -> None:
-        task = loop.create_task(_as_coroutine(awaitable), context=context)
-
-        def finish(done: asyncio.Task[Any]) -> None:
-            if outside.cancelled():
-                return
-            if done.cancelled():
-                outside.cancel()
-                return
-            value, error = done.result()
-            if error is not None:
-                outside.set_exception(error)
-            else:
-                outside.set_result(value)
-
-        task.add_done_callback(finish)
-        outside.add_done_callback(
-            lambda f: loop.call_soon_threadsafe(task.cancel) if f.cancelled() else None
-        )
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():
+            if self._loop is None:
                 loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=_serve, args=(loop,), name="edictum-portal", daemon=True
                 )
                 try:
-                    begin(self._thread)
+                    start_thread(thread)
                 except NotStarted:
                     loop.close()
                     raise
-                self._pid, self._loop = os.getpid(), loop
+                self._loop = loop
             return self._loop
 
     def __enter__(self) -> Self:
@@ -122,31 +85,28 @@ class Portal:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-_HERE = threading.local()
+_THREAD = threading.local()
 
 
 def serves_threads() -> bool:
-    """Whether this thread is a portal's: what runs here runs for somebody who waits in another
-    thread.
-    """
-    return getattr(_HERE, "serves", False)
+    """Whether this thread is a portal's: what runs here runs for a caller in another thread."""
+    return getattr(_THREAD, "serves", False)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     """Run a portal's loop; once it is stopped, end what was left running in it."""
-    _HERE.serves = True
+    _THREAD.serves = True
     try:
         loop.run_forever()
     finally:
-        loop.run_until_complete(_end_all(asyncio.all_tasks(loop)))
+        loop.run_until_complete(_cancel_all(asyncio.all_tasks(loop)))
         loop.close()
 
 
-async def _end_all(tasks: set[asyncio.Task[Any]]) -> None:
+async def _cancel_all(tasks: set[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 PORTAL = Portal()
-protect(PORTAL)

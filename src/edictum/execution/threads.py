@@ -1,26 +1,28 @@
 """A pool of daemon threads: a tool body that hangs must never keep the process from ending.
 
 ``concurrent.futures`` joins its threads at exit, so one hung tool would hang the process. These
-threads are reused while they are idle and simply left behind when a body does not return. Those
-that were left behind are counted; when there are too many, new bodies are refused, because every
-further one would cost a thread for good.
+threads are reused while they are idle and left behind when a body does not return. Those that were
+left behind are counted; when there are too many, new bodies are refused, because every further one
+would cost a thread for good.
 """
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
-import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import CoroutineType
-from typing import Any
+from typing import Any, TypeAlias
 
-from edictum.execution.failures import NotStarted
+from edictum.core.decision import Failed
+from edictum.execution.failures import NotStarted, Unfinished
+from edictum.execution.forks import call_in_child
 
 MAX_IDLE = 8
 MAX_ABANDONED = 64
+
+Inbox: TypeAlias = "queue.SimpleQueue[Callable[[], None]]"
 
 
 class DaemonPool:
@@ -29,58 +31,57 @@ class DaemonPool:
     def __init__(self, name: str = "edictum-tool", max_abandoned: int = MAX_ABANDONED) -> None:
         self._name = name
         self.max_abandoned = max_abandoned
-        self._forget()
-        _POOLS.add(self)
+        self._reset()
+        call_in_child(self._reset)
 
-    def _forget(self) -> None:
-        """Start anew: in the child of a fork the threads are gone, and the lock may be held by one
-        of them.
-        """
+    def _reset(self) -> None:
+        """Start anew: a forked child has none of the threads, and the lock may be held by one."""
         self._lock = threading.Lock()
-        self._idle: list[queue.SimpleQueue[Callable[[], None] | None]] = []
+        self._idle: list[Inbox] = []
         self._abandoned = 0
 
     @property
     def abandoned(self) -> int:
-        """How many bodies nobody waits for any more are still running."""
+        """How many functions that were left behind are still running."""
         return self._abandoned
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
+        """Start a function in a thread. Raises NotStarted when there is none for it."""
         future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()  # it starts now; nobody can cancel it any more
+        future.set_running_or_notify_cancel()  # it starts now and cannot be cancelled any more
 
         def job() -> None:
             try:
                 future.set_result(function())
-            except (
-                StopIteration
-            ) as exc:  # no future of asyncio carries one, and who waits would not be told
-                future.set_exception(_told(exc))
-            except (
-                BaseException
-            ) as exc:  # SystemExit of a tool is the tool's failure, not the end of the worker
+            except StopIteration as exc:  # an asyncio future cannot carry one
+                error = RuntimeError("it raised StopIteration")
+                error.__cause__ = exc
+                future.set_exception(error)
+            except BaseException as exc:  # a tool's SystemExit does not end the worker
                 future.set_exception(exc)
 
-        self._worker().put(job)
+        self._take_worker().put(job)
         return future
 
-    def abandon(self, future: Future[Any]) -> None:
-        """Nobody waits for this body any more. It is counted until it ends, and what it then
-        returns is dropped.
+    def leave(self, future: Future[Any], by: BaseException | None = None) -> Failed:
+        """Leave a function behind, and return that it is unfinished.
+
+        The function is counted until it ends; what it then returns is dropped.
         """
+        still_running = not future.done()
         with self._lock:
             self._abandoned += 1
-        future.add_done_callback(self._returned)
+        future.add_done_callback(self._forget)
+        return Failed(Unfinished(still_running, by))
 
-    def _returned(self, future: Future[Any]) -> None:
+    def _forget(self, future: Future[Any]) -> None:
         with self._lock:
             self._abandoned -= 1
-        result = None if future.exception() else future.result()
-        value = result[0] if isinstance(result, tuple) else result
+        value = None if future.exception() else future.result()
         if type(value) is CoroutineType:
             value.close()
 
-    def _worker(self) -> queue.SimpleQueue[Callable[[], None] | None]:
+    def _take_worker(self) -> Inbox:
         with self._lock:
             if self._abandoned >= self.max_abandoned:
                 raise NotStarted(
@@ -90,12 +91,15 @@ class DaemonPool:
                 )
             if self._idle:
                 return self._idle.pop()
-        inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        begin(threading.Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True))
+        inbox: Inbox = queue.SimpleQueue()
+        start_thread(
+            threading.Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True)
+        )
         return inbox
 
-    def _serve(self, inbox: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-        while (job := inbox.get()) is not None:
+    def _serve(self, inbox: Inbox) -> None:
+        while True:
+            job = inbox.get()
             job()
             del job  # hold nothing of the last call while idle
             with self._lock:
@@ -104,29 +108,12 @@ class DaemonPool:
                 self._idle.append(inbox)
 
 
-def begin(thread: threading.Thread) -> None:
-    """Start a thread. A machine that has none left is no reason to leave a call open."""
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread. Raises NotStarted when the machine has none left."""
     try:
         thread.start()
     except RuntimeError as exc:
         raise NotStarted(f"No thread could be started for it: {exc}.") from exc
 
-
-def _told(exc: StopIteration) -> RuntimeError:
-    told = RuntimeError("it raised StopIteration")
-    told.__cause__ = exc
-    return told
-
-
-_POOLS: weakref.WeakSet[DaemonPool] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for pool in list(_POOLS):
-        pool._forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 POOL = DaemonPool()

@@ -5,8 +5,8 @@ It is started as a file and imports the standard library only, so that it is rea
 milliseconds; what a tool needs is imported when the tool is first called. It leads a process group
 of its own, so that one signal ends it together with everything that its tools have started.
 
-On its socket it first writes one byte, READY. Then it reads a request and writes a reply, again and
-again, each a length in eight bytes and a pickle. When the socket is closed it ends; when its host
+On its socket it first writes one byte, READY. Then it reads requests and writes a reply to each;
+both are a length in eight bytes and a pickle. When the socket is closed it ends; when its host
 dies, the kernel kills the whole group.
 """
 
@@ -21,9 +21,7 @@ from typing import Any
 
 READY = b"\x01"
 LENGTH = 8
-MAIN = (  # set while the host's script is imported here, see ``_import_main``
-    "EDICTUM_IMPORTING_MAIN"
-)
+MAIN = "EDICTUM_IMPORTING_MAIN"  # set while the host's script is imported, see ``_import_main``
 PR_SET_CHILD_SUBREAPER = 36
 
 # A request: (sys.path, the host's script or None, CPU seconds or None, most bytes of a result,
@@ -31,17 +29,17 @@ PR_SET_CHILD_SUBREAPER = 36
 Request = tuple[list[str], tuple[str, str] | None, float | None, int, bytes, bytes]
 # A reply: (kind, text, name of the exception's type, traceback, pickled value or exception, whether
 # children were left behind).
-Reply = tuple[str, str, str, str, bytes, bool]
+WorkerReply = tuple[str, str, str, str, bytes, bool]
 
 
 def frame(message: bytes) -> bytes:
     return len(message).to_bytes(LENGTH, "big") + message
 
 
-def main(fd: int, lifeline: int, memory: int) -> None:
+def serve(fd: int, lifeline: int, memory: int) -> None:
     home = os.getpid()
     _close_in_children([fd])
-    _die_with_the_host(lifeline)
+    _die_with_host(lifeline)
     _adopt_orphans()
     if memory:
         import resource
@@ -49,12 +47,12 @@ def main(fd: int, lifeline: int, memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the host has ended
         os.write(fd, READY)
-        _serve_all(fd, home)
+        _serve_requests(fd, home)
 
 
 def _close_in_children(inherited: list[int]) -> None:
-    """A child of a tool has no say on the socket. Once: in the child of a child the number may
-    belong to something else.
+    """Have a tool's child processes close the socket. Once: in the child of a child the number may
+    belong to another file.
     """
 
     def close() -> None:
@@ -65,9 +63,9 @@ def _close_in_children(inherited: list[int]) -> None:
     os.register_at_fork(after_in_child=close)
 
 
-def _serve_all(fd: int, home: int) -> None:
+def _serve_requests(fd: int, home: int) -> None:
     while (request := _read(fd)) is not None:
-        reply = _serve(pickle.loads(request))  # noqa: S301 - from the host, over a socket that nobody else has
+        reply = _run_request(pickle.loads(request))  # noqa: S301 - from the host, on its own socket
         _flush()
         if os.getpid() != home:
             os._exit(0)  # a tool forked, and its child came back here
@@ -76,18 +74,18 @@ def _serve_all(fd: int, home: int) -> None:
 
 
 def _flush() -> None:
-    """What a tool has printed is shown now: a worker that is killed later would take it along."""
+    """Show now what a tool has printed: it would be lost if the worker is killed later."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
 
 
 def _read(fd: int) -> bytes | None:
-    head = _exactly(fd, LENGTH)
-    return None if head is None else _exactly(fd, int.from_bytes(head, "big"))
+    head = _read_exactly(fd, LENGTH)
+    return None if head is None else _read_exactly(fd, int.from_bytes(head, "big"))
 
 
-def _exactly(fd: int, count: int) -> bytes | None:
+def _read_exactly(fd: int, count: int) -> bytes | None:
     data = bytearray()
     while len(data) < count:
         more = os.read(fd, min(count - len(data), 1 << 20))
@@ -106,7 +104,7 @@ def _write(fd: int, data: bytes) -> None:
 # --- One call -------------------------------------------------------------------------------------
 
 
-def _serve(request: Request) -> bytes:
+def _run_request(request: Request) -> bytes:
     path, script, cpu_s, max_bytes, target, packed = request
     if sys.path != path:
         sys.path[:] = path
@@ -121,9 +119,7 @@ def _serve(request: Request) -> bytes:
         value = body(**args)
         if hasattr(value, "__await__"):
             value = _await(value)
-    except (
-        BaseException
-    ) as exc:  # SystemExit of a tool is the tool's failure, not the end of the worker
+    except BaseException as exc:  # a tool's SystemExit is its failure, not the worker's end
         return _reply("error", exc)
     return _result(value, max_bytes)
 
@@ -143,8 +139,8 @@ def _result(value: Any, max_bytes: int) -> bytes:
     except BaseException as exc:
         return _reply("unsent", exc)
     if len(packed) > max_bytes:
-        return _pack(("too large", str(len(packed)), "", "", b"", _left_children()))
-    return _pack(("value", "", "", "", packed, _left_children()))
+        return _pack(("too large", str(len(packed)), "", "", b"", _has_left_children()))
+    return _pack(("value", "", "", "", packed, _has_left_children()))
 
 
 def _reply(kind: str, exc: BaseException) -> bytes:
@@ -158,7 +154,7 @@ def _reply(kind: str, exc: BaseException) -> bytes:
         packed = pickle.dumps(exc, 5)
     except BaseException:
         packed = b""
-    return _pack((kind, _text(exc), type(exc).__name__, where, packed, _left_children()))
+    return _pack((kind, _text(exc), type(exc).__name__, where, packed, _has_left_children()))
 
 
 def _text(exc: BaseException) -> str:
@@ -168,12 +164,12 @@ def _text(exc: BaseException) -> str:
         return f"<{type(exc).__name__} whose str() raises>"
 
 
-def _pack(reply: Reply) -> bytes:
+def _pack(reply: WorkerReply) -> bytes:
     return pickle.dumps(reply, 5)
 
 
-def _left_children() -> bool:
-    """Whether the call has left a process behind; those that have ended are buried here."""
+def _has_left_children() -> bool:
+    """Whether the call has left a process behind. Reaps those that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
@@ -208,8 +204,8 @@ def _import_main(how: str, name: str) -> None:
 
 
 def _limit_cpu(cpu_s: float | None) -> None:
-    """The limit counts from the start of the process; only the soft one is set, so that the next
-    call can have its own.
+    """Limit the CPU time of one call. The kernel counts from the start of the process. Only the
+    soft limit is set, so that the next call can have its own.
     """
     if cpu_s is None:
         return
@@ -220,7 +216,7 @@ def _limit_cpu(cpu_s: float | None) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + cpu_s) + 1, hard))
 
 
-def _die_with_the_host(lifeline: int) -> None:
+def _die_with_host(lifeline: int) -> None:
     """Have the kernel kill the group when the host's end of this pipe is closed, by whatever kind
     of death.
 

@@ -14,18 +14,17 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Literal
 
 from edictum.core.decide import describe
+from edictum.core.decision import Failed
 from edictum.core.jsonable import show
 from edictum.core.redaction import shorten
 from edictum.execution.portal import PORTAL
-from edictum.execution.tasks import caught
-from edictum.execution.threads import POOL
+from edictum.execution.waiting import await_until, call_in_thread, capture_until
 from edictum.guard import Edictum
 from edictum.harness.artifact_reader import READER, make_reader
 from edictum.harness.canonical import canonical
@@ -50,7 +49,6 @@ from edictum.outcomes import (
     outcome_is_error,
     outcome_to_model_content,
 )
-from edictum.runtime.bounded import within
 
 logger = logging.getLogger("edictum")
 
@@ -217,7 +215,7 @@ class _Loop:
     async def _ask(self, tools: tuple[ToolSpec, ...], timeout_s: float) -> ModelReply:
         """One model call, bounded. Its answer is added to the messages."""
         try:
-            reply: ModelReply | Exception = await within(self._call_model(tools), timeout_s)
+            reply: ModelReply | Exception = await await_until(self._call_model(tools), timeout_s)
         except TimeoutError:  # of the turn: what the model raises comes as a value
             raise _Late from None
         if isinstance(reply, Exception):
@@ -235,7 +233,7 @@ class _Loop:
         asked = partial(self._model, list(self._messages), tools)
         blocks = getattr(self._model, "blocks", not _is_asynchronous(self._model))
         try:
-            answer = await _in_thread(asked) if blocks else asked()
+            answer = await call_in_thread(asked) if blocks else asked()
             return as_reply(await answer if isawaitable(answer) else answer)
         except KeyboardInterrupt:
             raise
@@ -343,7 +341,8 @@ class _Loop:
                     self._budget.tool_time_s(self._budget.timeout_s),
                     min(LISTEN_S, self._budget.remaining_s() / 2),
                 )
-                _, error = await within(caught(heard), left_s)
+                result = await capture_until(heard, left_s)
+                error = result.error if isinstance(result, Failed) else None
         except Exception as exc:
             error = exc
         if isinstance(error, KeyboardInterrupt):
@@ -405,31 +404,6 @@ def _lost_text(outcome: ToolOutcome) -> str:
 
 def _is_asynchronous(model: Any) -> bool:
     return iscoroutinefunction(model) or iscoroutinefunction(type(model).__call__)
-
-
-async def _in_thread(function: Callable[[], Any]) -> Any:
-    """A model that blocks gets a thread, so that the turn's clock goes on; one that does not come
-    back is left behind.
-    """
-    running = POOL.submit(partial(copy_context().run, _caught, function))
-    try:
-        value, error = await asyncio.wrap_future(running)
-    except asyncio.CancelledError:
-        POOL.abandon(running)
-        raise
-    if error is not None:
-        raise error
-    return value
-
-
-def _caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """What a function ends with, as a value: no future takes a StopIteration, and whoever waits for
-    it would wait for ever.
-    """
-    try:
-        return function(), None
-    except BaseException as exc:
-        return None, exc
 
 
 def _as_error(error: BaseException) -> Exception:

@@ -48,7 +48,7 @@ from edictum.core.turn import (
     UncheckedReplay,
 )
 from edictum.errors import EdictumConfigError, EdictumInputError
-from edictum.execution.body import PLAIN, needs_await
+from edictum.execution.body import NOT_AWAITABLE, needs_await
 from edictum.harness.arg_validator import (
     MAX_REPAIR_ATTEMPTS,
     Invalid,
@@ -771,7 +771,7 @@ def _reporting(
             if state.fail_trace(trace_id):
                 _wrote_late(state, spec, args)
             raise
-        if (type(value) in PLAIN or not needs_await(value)) and not state.complete_trace(
+        if (type(value) in NOT_AWAITABLE or not needs_await(value)) and not state.complete_trace(
             trace_id, value
         ):
             _wrote_late(state, spec, args)

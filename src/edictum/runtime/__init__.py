@@ -1,0 +1,1 @@
+"""Private: drivers, effect handlers, tickets and lease renewal between the core and the guard."""

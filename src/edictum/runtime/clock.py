@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 import uuid
 from collections.abc import Callable
 from typing import Protocol
+
+from edictum.execution.forks import call_in_child
 
 
 class Clock(Protocol):
@@ -19,13 +20,13 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's time. Ids are a random part per process and a number: unique, ordered, and 20
+    """The machine's time. An id is a random part per process and a number: unique, ordered, and 20
     times cheaper than a uuid4.
     """
 
     def __init__(self) -> None:
         self._renew()
-        os.register_at_fork(after_in_child=self._renew)
+        call_in_child(self._renew)
 
     def _renew(self) -> None:
         prefix, number = uuid.uuid4().hex[:20], itertools.count(1).__next__

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from edictum.core.config import FailureFlag, Flow, LifecycleConfig
-from edictum.core.effects import Ran, RunTool, ran_to_end
+from edictum.core.config import FailureFlag, LifecycleConfig
+from edictum.core.effects import Ran, RunTool
 from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED
-from edictum.core.freeze import FlatDict, thaw_args
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.admission import Admission, Admitting, admit_answered
 from edictum.core.lifecycle.verdict import find_verdict
 from edictum.core.limits import Counters
 from edictum.core.policy import Plan
-from edictum.execution.body import PLAIN, clock, ended_by, needs_await
+from edictum.execution.body import Running, runs_inline, start_inline
 from edictum.outcomes import ToolOutcome, execution_result
 from edictum.runtime.clock import SYSTEM
-from edictum.runtime.drive import Rest, walk_on
-from edictum.runtime.perform import Ports
+from edictum.runtime.drive import CallDriver, Suspended, suspend_or_end
+from edictum.runtime.handlers import EffectHandlers
 from edictum.sessions.memory import MemoryLedger, ReservationTemplate, reservation_template
 from edictum.success import SUCCEEDED_BY_DEFAULT, error_key
 
@@ -31,80 +30,61 @@ MEMO: Final = "fast path"
 NEVER: Final = "never"  # every call of the tool takes the lifecycle
 
 
-def make_fast_path(config: LifecycleConfig, ports: Ports) -> FastPath | None:
+def make_fast_path(config: LifecycleConfig, handlers: EffectHandlers) -> FastPath | None:
     """Return the fast path of a guard, or None when its ports do not all live in this process."""
-    wiring, ledger = ports.wiring, ports.wiring.ledger
+    wiring, ledger = handlers.wiring, handlers.wiring.ledger
     if type(ledger) is not MemoryLedger or ledger.default_lease_s is not None:
         return None
     if wiring.sinks or wiring.clock is not SYSTEM or config.on_allow is not None:
         return None
-    return FastPath(config, ports, ledger)
+    return FastPath(config, handlers, ledger)
 
 
 class FastPath:
     """Governs the usual calls of one guard."""
 
-    def __init__(self, config: LifecycleConfig, ports: Ports, ledger: MemoryLedger) -> None:
-        self._config, self._ports, self._ledger = config, ports, ledger
+    def __init__(
+        self, config: LifecycleConfig, handlers: EffectHandlers, ledger: MemoryLedger
+    ) -> None:
+        self._config, self._handlers, self._ledger = config, handlers, ledger
         self._resolves = config.principal_resolver is not None
         self._now = SYSTEM.now
-        self._append = ports.wiring.local_sink.append
-        self._append_last = ports.wiring.local_sink.take
+        self._append = handlers.wiring.local_sink.append
+        self._append_last = handlers.wiring.local_sink.take
 
     def govern(
         self, run: RunTool, plan: Plan, failure_flag: FailureFlag | None
-    ) -> ToolOutcome | Rest | None:
+    ) -> ToolOutcome | Suspended | None:
         """Govern a call as far as it needs no waiting. None: nothing was done."""
         template = plan.memo.get(MEMO) or _prepare(plan)
-        if template is NEVER or run.timeout_s is not None or run.run_in != "inline":
+        if template is NEVER or not runs_inline(run) or (self._resolves and not run.identified):
             return None
-        if self._resolves and not run.identified:
-            return None
-        call, config = run.call, self._config
+        call, driver, counted, started = run.call, None, (0, 0), False
         try:
             answers = plan.ask_before(call)
-            counted = None if answers else self._ledger.try_reserve(call.run_id, run.key, template)
-            if counted is not None:
-                return self._run(run, plan, failure_flag, template, counted)
-        except BaseException as exc:
-            flow = lifecycle(run, plan, config, failure_flag, None, _interrupt(exc))
-            return Rest(flow, self._ports, flow.send(None))
-        admitting = admit_answered(run, plan, config, answers)
-        return walk_on(lifecycle(run, plan, config, failure_flag, None, admitting), self._ports)
-
-    def _run(
-        self,
-        run: RunTool,
-        plan: Plan,
-        failure_flag: FailureFlag | None,
-        template: ReservationTemplate,
-        counted: tuple[int, int],
-    ) -> ToolOutcome | Rest:
-        call, started, ran = run.call, None, None
-        try:
-            context = self._config.context
-            self._append((self._now(), context, CALL_ALLOWED, call, plan.passed, *counted))
-            args, started = call.args, clock()
-            try:
-                value = run.body(**(args if type(args) is FlatDict else thaw_args(args)))  # type: ignore[misc]  # what runs has a body
-                waits = type(value) not in PLAIN and needs_await(value)
-            except BaseException as exc:
-                ran = ended_by(exc, clock() - started)
+            reserved = None if answers else self._ledger.try_reserve(call.run_id, run.key, template)
+            if reserved is None:
+                admitting = admit_answered(run, plan, self._config, answers)
+                driver = self._driver(run, plan, failure_flag, admitting)
+                step = driver.advance()
             else:
-                if waits:
-                    flow = self._flow_at_tool(run, plan, failure_flag, counted)
-                    return Rest(flow, self._ports, run, running=value, started=started)
-                ran = ran_to_end(value, None, clock() - started)
-                outcome = self._conclude(run, plan, failure_flag, template, ran)
+                counted, context = reserved, self._config.context
+                self._append((self._now(), context, CALL_ALLOWED, call, plan.passed, *counted))
+                started = True
+                ended = start_inline(run)
+                outcome = self._conclude(run, plan, failure_flag, template, ended)
                 if outcome is not None:
                     return outcome
-            flow = self._flow_at_tool(run, plan, failure_flag, counted)
-            return Rest(flow, self._ports, run, ran)
-        except BaseException as exc:
-            if started is None:  # ``govern`` sees to it
-                raise
-            flow = self._flow_at_tool(run, plan, failure_flag, counted)
-            return Rest(flow, self._ports, flow.throw(exc))
+                driver = self._driver_at_tool(run, plan, failure_flag, counted)
+                step = driver.take_result(ended) if isinstance(ended, Ran) else ended
+        except BaseException as exc:  # such as KeyboardInterrupt in a contract
+            if not started and driver is None:
+                driver = self._driver(run, plan, failure_flag, _interrupt(exc))
+                step = driver.advance()
+            else:
+                driver = driver or self._driver_at_tool(run, plan, failure_flag, counted)
+                step = driver.abort(exc)
+        return suspend_or_end(driver, step)
 
     def _conclude(
         self,
@@ -112,10 +92,10 @@ class FastPath:
         plan: Plan,
         failure_flag: FailureFlag | None,
         template: ReservationTemplate,
-        ran: Ran,
+        ran: Ran | Running,
     ) -> ToolOutcome | None:
         """Commit and record a success. None: the call is still to be concluded."""
-        if plan.after or plan.hooks_after or plan.success_rules:
+        if isinstance(ran, Running) or plan.after or plan.hooks_after or plan.success_rules:
             return None
         if failure_flag is not None and failure_flag is not error_key:
             return None  # the lifecycle asks it, once
@@ -134,18 +114,24 @@ class FastPath:
         self._append_last(event)
         return outcome
 
-    def _flow_at_tool(
+    def _driver(
+        self, run: RunTool, plan: Plan, failure_flag: FailureFlag | None, admitting: Admitting
+    ) -> CallDriver:
+        flow = lifecycle(run, plan, self._config, failure_flag, None, admitting)
+        return CallDriver(flow, self._handlers)
+
+    def _driver_at_tool(
         self,
         run: RunTool,
         plan: Plan,
         failure_flag: FailureFlag | None,
         counted: tuple[int, int],
-    ) -> Flow:
-        """Return the lifecycle of an admitted call, waiting for what its tool does."""
+    ) -> CallDriver:
+        """Return the driver of an admitted call, which waits for how its tool ends."""
         admission = Admission(run, plan.passed, Counters(*counted), holds=True)
         flow = lifecycle(run, plan, self._config, failure_flag, None, _admitted(admission))
         flow.send(None)
-        return flow
+        return CallDriver(flow, self._handlers)
 
 
 def _prepare(plan: Plan) -> Any:

@@ -1,36 +1,34 @@
-"""Renewals: the leases of calls under way are kept alive, for as long as their process lives.
+"""Renewals: keep the leases of calls under way, for as long as their process lives.
 
-A lease is held from its grant until it is settled: contracts, sinks and callbacks before and after
-the tool may take long as well. One thread per guard, which exists only while calls are under way
-that have a lease. A call that ends within a third of its lease is never renewed, so a short call
-costs the ledger nothing.
+A lease is held from its grant until it is settled, since contracts, sinks and callbacks before and
+after the tool may take long as well. There is one thread per guard, which exists only while calls
+with a lease are under way. A call that ends within a third of its lease is never renewed, so a
+short call costs the ledger nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 import weakref
 from typing import Any
 
-from edictum.core.config import Flow
 from edictum.core.decide import describe
-from edictum.core.effects import Effect, Within
+from edictum.core.effects import Effect
 from edictum.core.limits import Grant, Reservation, Settlement
 from edictum.execution.body import needs_await
 from edictum.execution.failures import NotStarted
-from edictum.execution.forks import protect
+from edictum.execution.forks import call_in_child, protect
 from edictum.execution.portal import PORTAL
-from edictum.execution.threads import begin
+from edictum.execution.threads import start_thread
 
 logger = logging.getLogger("edictum")
 
 
 class Held:
-    """A call whose lease is renewed until it is let go."""
+    """A call whose lease is renewed until it is let go, or this object is dropped."""
 
     __slots__ = ("__weakref__", "key", "session_id", "settling", "since")
 
@@ -38,31 +36,26 @@ class Held:
         self.session_id = session_id
         self.key = key
         self.since = time.monotonic()
-        self.settling = (
-            False  # its end is on its way: the lease may be gone before the answer is here
-        )
+        self.settling = False  # its end is on its way, so a lease that is gone is not reported
 
 
 class Renewals:
-    """Renews leases of one ledger. Who holds a ``Held`` keeps its lease alive; dropping it, or
-    forgetting it, lets it run out.
-    """
+    """Renews the leases of one ledger, for each ``Held`` that is referenced."""
 
     def __init__(self, ledger: Any, lease_s: float) -> None:
         self._ledger = ledger
         self.lease_s = lease_s
-        self._forget()
+        self._reset()
         protect(self)
+        call_in_child(self._reset)
 
-    def _forget(self) -> None:
-        self._pid = os.getpid()
+    def _reset(self) -> None:
+        """Start anew: in a forked child these calls are the parent's."""
         self._lock = threading.Lock()
         self._held: weakref.WeakSet[Held] = weakref.WeakSet()
         self._thread: threading.Thread | None = None
 
     def hold(self, session_id: str, key: str) -> Held:
-        if self._pid != os.getpid():  # a fork: these calls are the parent's
-            self._forget()
         held = Held(session_id, key)
         with self._lock:
             self._held.add(held)
@@ -71,12 +64,12 @@ class Renewals:
         return held
 
     def _new_thread(self) -> threading.Thread | None:
-        """None when the machine has no thread left: the next call tries again, and a lease that
-        runs out is told of.
+        """Return None when the machine has no thread left: the next call tries again, and a lease
+        that runs out is reported.
         """
         thread = threading.Thread(target=self._serve, name="edictum-renewals", daemon=True)
         try:
-            begin(thread)
+            start_thread(thread)
         except NotStarted as exc:
             logger.warning("The leases of running calls are not renewed: %s", describe(exc))
             return None
@@ -96,7 +89,7 @@ class Renewals:
                 young = time.monotonic() - self.lease_s / 3
                 due = [held for held in self._held if held.since <= young]
             PORTAL.run(self._renew(due))
-            del due  # it would keep forgotten calls alive
+            del due  # it would keep the leases of dropped calls
 
     async def _renew(self, due: list[Held]) -> None:
         await asyncio.gather(*(self._renew_one(held) for held in due))
@@ -121,54 +114,33 @@ class Renewals:
                 )
 
 
-class LeasedFlow:
-    """A walk that keeps its leases alive. They are its own: a walk that is thrown away lets them
-    run out.
+class CallLeases:
+    """The leases of one call. They are its own: a call that is dropped lets them run out."""
 
-    ``asked`` is the effect at which the walk stands, if it has begun.
-    """
+    __slots__ = ("_held", "_renewals")
 
-    __slots__ = ("_asked", "_flow", "_held", "_renewals")
-
-    def __init__(self, flow: Flow, renewals: Renewals, asked: Effect | None = None) -> None:
-        self._flow = flow
+    def __init__(self, renewals: Renewals) -> None:
         self._renewals = renewals
         self._held: dict[tuple[str, str], Held] = {}
-        self._asked: Effect | None = None
-        if asked is not None:
-            self._asks(asked)
 
-    def send(self, answer: Any) -> Effect:
-        self._answered(answer)
-        return self._asks(self._flow.send(answer))
-
-    def throw(self, exc: BaseException) -> Effect:
-        return self._asks(self._flow.throw(exc))
-
-    def _asks(self, effect: Effect) -> Effect:
-        self._asked = wanted = effect.effect if type(effect) is Within else effect
-        if (
-            type(wanted) is Settlement
-            and (held := self._held.get((wanted.session_id, wanted.call_id))) is not None
-        ):
+    def mark_settling(self, settlement: Settlement) -> None:
+        """Note that a settlement is about to be sent."""
+        held = self._held.get((settlement.session_id, settlement.call_id))
+        if held is not None:
             held.settling = True
-        return effect
 
-    def _answered(self, answer: Any) -> None:
-        asked, self._asked = self._asked, None
-        if type(asked) is Settlement:
+    def take_answer(self, asked: Effect, answer: Any) -> None:
+        """Hold a lease that was granted; let go of one whose settlement was answered."""
+        if isinstance(asked, Settlement):
             held = self._held.pop((asked.session_id, asked.call_id), None)
             if held is not None:
                 self._renewals.let_go(held)
-        elif type(asked) is Reservation and self._must_be_held(asked, answer):
-            self._held[asked.session_id, asked.call_id] = self._renewals.hold(
-                asked.session_id, asked.call_id
-            )
+        elif isinstance(asked, Reservation) and self._must_be_held(asked, answer):
+            key = (asked.session_id, asked.call_id)
+            self._held[key] = self._renewals.hold(*key)
 
     def _must_be_held(self, asked: Reservation, answer: Any) -> bool:
-        """Who asked for a lease of another length has chosen it to last for as long as is
-        needed.
-        """
+        """A lease of another length than the ledger's was chosen to last as long as is needed."""
         return (
             asked.hold
             and asked.lease_s == self._renewals.lease_s
@@ -178,6 +150,6 @@ class LeasedFlow:
 
 
 def renewals_for(ledger: Any) -> Renewals | None:
-    """The renewals of a ledger; None when its leases do not run out."""
+    """Return the renewals of a ledger, or None when its leases do not run out."""
     lease_s: float | None = getattr(ledger, "default_lease_s", None)
     return None if lease_s is None else Renewals(ledger, lease_s)

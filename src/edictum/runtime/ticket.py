@@ -4,9 +4,9 @@ it.
 The host opens a ticket before the tool, runs the tool itself with ``ticket.args``, and finishes the
 ticket with what happened. Between the two the call holds its slots. A ticket must be finished
 exactly once. One that its framework may forget belongs in a TicketTable, which closes it as
-cancelled when its time is over, so that its slots come back. One that is simply dropped keeps them
-until its lease runs out, and for good where leases do not: nothing can be counted while Python
-collects garbage.
+cancelled when its time is over, so that its slots come back. One that is dropped keeps them until
+its lease runs out, and for good where leases do not: nothing can be counted while Python collects
+garbage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edictum.core.effects import Declined, Pause, Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.errors import EdictumInputError, TicketError
 from edictum.outcomes import ToolDenied, ToolOutcome
-from edictum.runtime.drive import Walk, settle_async, settle_sync
+from edictum.runtime.drive import CallDriver, advance_to_tool, advance_to_tool_sync
 
 MAX_OPEN = 10_000
 MAX_AGE_S = 3_600.0
@@ -32,22 +32,20 @@ MAX_AGE_S = 3_600.0
 class Ticket:
     """One call between its before- and its after-hook."""
 
-    __slots__ = ("_lock", "_opened", "_outcome", "_walk", "call", "rewritten")
+    __slots__ = ("_driver", "_lock", "_opened", "_outcome", "call", "rewritten")
 
-    def __init__(self, call: ToolCall, walk: Walk, step: RunTool | ToolOutcome) -> None:
-        self._walk = walk
+    def __init__(self, call: ToolCall, driver: CallDriver, step: RunTool | ToolOutcome) -> None:
+        self._driver: CallDriver | None = driver
         self._lock = threading.Lock()
         self._opened = time.perf_counter()
         self.call = step.call if isinstance(step, RunTool) else call
-        self.rewritten = (
-            self.call.args is not call.args
-        )  # by a hook: ``args`` are not those that the host began with
+        self.rewritten = self.call.args is not call.args  # by a hook
         self._outcome: ToolOutcome | None = None if isinstance(step, RunTool) else step
 
     @property
     def allowed(self) -> bool:
         """Whether the host may run the tool."""
-        return self._outcome is None and self._walk is not None
+        return self._outcome is None and self._driver is not None
 
     @property
     def denied(self) -> ToolDenied | None:
@@ -83,8 +81,8 @@ class Ticket:
         return await self._close(self._cancelled())
 
     async def pause(self, signal: BaseException) -> ToolOutcome:
-        """The framework put the call off and will begin it again: its slots are given back, nothing
-        is counted.
+        """The framework deferred the call and will begin it again: its slots are given back and
+        nothing is counted.
         """
         return await self._close(Failed(Pause(signal)))
 
@@ -120,33 +118,33 @@ class Ticket:
             cancelled=True,
         )
 
-    def _take(self) -> Walk:
+    def _take_driver(self) -> CallDriver:
         with self._lock:
-            walk = self._walk
-            if walk is None or self._outcome is not None:
+            driver, self._driver = self._driver, None
+            if driver is None or self._outcome is not None:
                 raise TicketError(
                     f"The ticket of call {self.call.call_id} ({self.call.tool_name}) is closed"
                     " already.",
                     hint="Finish a ticket once, and only when it was allowed.",
                 )
-            self._walk = None  # type: ignore[assignment]
-            return walk
+            return driver
 
     async def _close(self, ran: Ran | Failed) -> ToolOutcome:
-        walk = self._take()
-        self._outcome = await settle_async(walk, walk.step(ran))  # type: ignore[assignment]
-        return walk.ended(self._outcome)  # type: ignore[arg-type]
+        driver = self._take_driver()
+        return self._end(driver, await advance_to_tool(driver, driver.advance(ran)))
 
     def _close_sync(self, ran: Ran | Failed) -> ToolOutcome:
-        walk = self._take()
-        self._outcome = settle_sync(walk, walk.step(ran))  # type: ignore[assignment]
-        return walk.ended(self._outcome)  # type: ignore[arg-type]
+        driver = self._take_driver()
+        return self._end(driver, advance_to_tool_sync(driver, driver.advance(ran)))
+
+    def _end(self, driver: CallDriver, outcome: RunTool | ToolOutcome) -> ToolOutcome:
+        assert not isinstance(outcome, RunTool)  # a ticket's tool runs once
+        self._outcome = outcome
+        return driver.end(outcome)
 
 
 class TicketTable:
-    """Open tickets by the framework's call id; bounded, and swept of tickets that nobody
-    finished.
-    """
+    """Open tickets by the framework's call id; bounded, and swept of those that are overdue."""
 
     def __init__(self, max_open: int = MAX_OPEN, max_age_s: float = MAX_AGE_S) -> None:
         self._max_open = max_open
@@ -158,15 +156,16 @@ class TicketTable:
         return len(self._open)
 
     def put(self, call_id: str, ticket: Ticket) -> None:
-        """Keep a ticket until its after-hook comes. A second open ticket under one id would mix up
-        two calls, and is refused.
+        """Keep a ticket until its after-hook comes.
+
+        Raises EdictumInputError for a second open ticket under one id: it would mix up two calls.
         """
         with self._lock:
             duplicate = call_id in self._open
             if not duplicate:
                 self._open[call_id] = ticket
-        for stale in self._overdue():
-            with suppress(TicketError):  # somebody has finished it, and left it here
+        for stale in self._pop_overdue():
+            with suppress(TicketError):  # it was finished, and left here
                 stale.cancel_sync()
         if duplicate:
             problem = EdictumInputError(
@@ -181,7 +180,7 @@ class TicketTable:
         with self._lock:
             return self._open.pop(call_id, None)
 
-    def _overdue(self) -> list[Ticket]:
+    def _pop_overdue(self) -> list[Ticket]:
         overdue: list[Ticket] = []
         with self._lock:
             while self._open:

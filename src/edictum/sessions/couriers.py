@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-import os
 import queue
 import threading
 import weakref
@@ -29,6 +28,7 @@ from typing import Any, TypeAlias
 from edictum.core.decide import describe
 from edictum.core.limits import Grant, Reservation, Settlement
 from edictum.errors import BackendError, EdictumConfigError
+from edictum.execution.forks import call_in_child
 from edictum.execution.portal import serves_threads
 from edictum.sessions.operations import (
     Batch,
@@ -445,7 +445,7 @@ class Couriers:
         self._asked: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, int] = (
             weakref.WeakKeyDictionary()
         )
-        _all_couriers.add(self)
+        call_in_child(self.renew_after_fork)
 
     def renew_after_fork(self) -> None:
         self._inherited.append(
@@ -521,13 +521,3 @@ def _end(courier: LoopCourier, wait_s: float) -> Future[None] | None:
 
 
 _ending: set[asyncio.Task[None]] = set()
-
-_all_couriers: weakref.WeakSet[Couriers] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for couriers in _all_couriers:
-        couriers.renew_after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edictum.execution.processes import descendants
+from edictum.execution.worker_process import descendants
 
 HERE = Path(__file__).parent
 

@@ -28,8 +28,8 @@ from edictum.core.effects import Ran, RunTool
 from edictum.execution import body as body_module
 from edictum.execution.engines import as_run_in
 from edictum.execution.processes import PROCESSES
-from edictum.execution.tasks import ABANDONED
 from edictum.execution.threads import DaemonPool
+from edictum.execution.waiting import DETACHED
 
 SHORT = 0.05
 
@@ -70,7 +70,7 @@ async def test_a_coroutine_whose_finally_hangs_is_left_after_a_short_grace(sync:
     """It is kept referenced, its late result is dropped, and nobody complains about it."""
     release, before = (
         threading.Event(),
-        set(ABANDONED),
+        set(DETACHED),
     )  # other tests may have left some whose loops are gone
 
     async def tool() -> str:
@@ -92,9 +92,9 @@ async def test_a_coroutine_whose_finally_hangs_is_left_after_a_short_grace(sync:
         outcome
     )
     gc.collect()
-    assert len(ABANDONED - before) == 1
+    assert len(DETACHED - before) == 1
     release.set()
-    await asyncio.to_thread(eventually, lambda: not ABANDONED - before)
+    await asyncio.to_thread(eventually, lambda: not DETACHED - before)
     assert counted(guard) == (1, 0, 1, 0)
 
 

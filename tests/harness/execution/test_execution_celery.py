@@ -329,7 +329,7 @@ async def test_a_call_that_is_found_when_its_claim_is_forgotten_is_not_begun(
     valkey: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Claims are kept for a day. A call that lies in its queue for longer has expired by then."""
-    monkeypatch.setattr(celery, "LATE_S", 0)
+    monkeypatch.setattr(celery, "EXPIRES_LATE_S", 0)
     engine = CeleryEngine(valkey, queue="late")
     guard, path = Edictum(execution=engine, tools=TOOLS), tmp_path / "done"
     outcome = await guard.dispatch(

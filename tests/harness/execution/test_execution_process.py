@@ -22,7 +22,8 @@ from execution_helpers import eventually, gone, pids_in
 
 from edictum import Edictum, ToolExecutionResult, ToolFailure, ToolTimeout, outcome_to_model_content
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError, RemoteTraceback
-from edictum.execution.processes import ProcessPool, descendants
+from edictum.execution.processes import ProcessPool
+from edictum.execution.worker_process import descendants
 
 HERE = Path(__file__).parent
 SHORT = 1.0  # enough for a warm worker to have begun, on a busy machine too

@@ -1,7 +1,7 @@
 """From effect to port: one handler per effect.
 
 A handler returns the answer or an awaitable of it; an exception becomes ``Failed``. What a failing
-port means for a call is decided by the lifecycle, and written down in one table, which the
+port means for a call is decided by the lifecycle, and written down in ``PORT_FAILURES``, which the
 documentation prints.
 """
 
@@ -12,12 +12,11 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
-from functools import partial
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable
 from typing import Any
 
 from edictum.core.decide import describe
-from edictum.core.decision import USER_ERRORS
+from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import (
     Ask,
     Await,
@@ -25,19 +24,18 @@ from edictum.core.effects import (
     AwaitDuplicate,
     CallUserCode,
     Delay,
+    Effect,
     NoApprovalBackend,
     Notify,
     Renew,
     Rewritten,
     StoreArtifact,
     Withdraw,
-    Within,
 )
 from edictum.core.events import Entry
 from edictum.core.limits import Grant, Reservation, Settlement
 from edictum.errors import BackendError
-from edictum.execution.body import needs_await
-from edictum.runtime.bounded import Around, close, consulted, seen_through, within
+from edictum.execution.waiting import call_until, close, wait_done
 from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
 
@@ -74,21 +72,22 @@ PORT_FAILURES: dict[str, str] = {
 }
 
 Handler = Callable[[Any], Any]
-# What has been sent is seen through, also when the turn does not wait for it any more: nobody could
-# know how far it had come.
-SEEN_THROUGH = frozenset({Reservation, Settlement, Entry})
 
 
-class Ports:
-    """The handlers for one wiring, and which of them may answer with an awaitable."""
+class EffectHandlers:
+    """The handlers for one wiring.
+
+    ``by_kind`` performs an effect. ``in_turn`` performs the effects that call user code directly
+    otherwise: in a turn they run in a thread, with a timeout, so that they can be left behind.
+    """
 
     __slots__ = (
         "_approval",
         "_local",
         "_now",
         "_sinks",
-        "handlers",
-        "may_wait",
+        "by_kind",
+        "in_turn",
         "renewals",
         "wiring",
     )
@@ -101,64 +100,46 @@ class Ports:
         self._approval = wiring.approval_backend
         ledger = wiring.ledger
         self.renewals = renewals_for(ledger)
-        self.handlers: dict[type[Any], Handler] = {
+        self.by_kind: dict[type[Any], Handler] = {
             Reservation: ledger.reserve,
             Settlement: ledger.settle,
             Renew: lambda effect: ledger.renew(effect.session_id, effect.call_id, effect.lease_s),
             Entry: self._record if self._sinks else _local_recorder(wiring),
             Await: lambda effect: effect.awaitable,
-            CallUserCode: lambda effect: consulted(effect.function, effect.args, None),
+            CallUserCode: lambda effect: call_until(effect.function, effect.args, None),
             Rewritten: lambda effect: effect.problem,
-            Within: self._within,
-            AwaitDuplicate: lambda effect: outcome_of(effect.outcome, effect.timeout_s),
+            AwaitDuplicate: lambda effect: _outcome_of(effect.outcome, effect.timeout_s),
             Delay: lambda effect: asyncio.sleep(effect.seconds),
             StoreArtifact: _store_artifact,
             Ask: self._ask,
             AwaitDecision: self._await_decision,
             Withdraw: self._withdraw,
-            Notify: self._notify,
+            Notify: lambda effect: effect.callback(*effect.args),
         }
-        self.may_wait: frozenset[type[Any]] = frozenset(
-            {
-                Await,
-                CallUserCode,
-                NoApprovalBackend,
-                Within,
-                Ask,
-                AwaitDecision,
-                Withdraw,
-                Notify,
-                AwaitDuplicate,
-                Delay,
-                StoreArtifact,
-            }
-            | (
-                {Reservation, Settlement, Renew}
-                if iscoroutinefunction(ledger.reserve) or not _is_plain(ledger)
-                else set()
-            )
-            | ({Entry} if self._sinks else set())
-        )
+        self.in_turn: dict[type[Any], Callable[[Any, float], Awaitable[Any]]] = {
+            CallUserCode: lambda effect, timeout_s: call_until(
+                effect.function, effect.args, timeout_s
+            ),
+            Notify: lambda effect, timeout_s: call_until(effect.callback, effect.args, timeout_s),
+        }
 
     def _record(self, entry: Entry) -> Awaitable[None] | None:
-        """Every sink is tried; what failed is raised together, unless the sink says that it is not
-        required.
-        """
+        """Try every sink, then raise what failed together, but for sinks that are not required."""
         entry.at = self._now()
         self._local.take(entry)
         event = entry.event()
-        sent = _Sent()
+        emission = _Emission()
         for sink in self._sinks:
             try:
                 emitted = sink.emit(event)
             except USER_ERRORS as exc:
-                sent.failures.append((sink, exc))
+                emission.failures.append((sink, exc))
             else:
-                if isawaitable(emitted):
-                    sent.waiting.append((sink, emitted))
-        if sent.waiting:
-            return sent
-        _report(sent.failures)
+                if emitted is not None and isawaitable(emitted):
+                    emission.waiting.append((sink, emitted))
+        if emission.waiting:
+            return emission
+        _raise_required(emission.failures)
         return None
 
     def _ask(self, effect: Ask) -> Any:
@@ -177,7 +158,8 @@ class Ports:
         )
 
     def _await_decision(self, effect: AwaitDecision) -> Any:
-        return self._approval.wait_for_decision(  # type: ignore[union-attr]
+        assert self._approval is not None
+        return self._approval.wait_for_decision(
             approval_id=effect.request.approval_id, timeout=effect.timeout
         )
 
@@ -185,44 +167,15 @@ class Ports:
         withdraw = getattr(self._approval, "withdraw", None)
         return withdraw(effect.request.approval_id) if withdraw is not None else None
 
-    def _within(self, effect: Within) -> Any:
-        """An effect that is not waited for longer than that."""
-        wanted, timeout_s = effect.effect, effect.timeout_s
-        kind = type(wanted)
-        if kind is CallUserCode:
-            return consulted(wanted.function, wanted.args, timeout_s)
-        if kind is Notify:
-            return Around(
-                partial(_listen, what=wanted.what),
-                consulted(wanted.callback, wanted.args, timeout_s),
-            )
-        value = self.handlers[kind](wanted)
-        if kind not in self.may_wait or not needs_await(value):
-            return value
-        if kind not in SEEN_THROUGH:
-            return Around(partial(within, timeout_s=timeout_s), value)
-        return Around(
-            partial(seen_through, timeout_s=timeout_s, later=partial(self._late, wanted)), value
-        )
+    def take_late_answer(self, sent: Effect, result: Any) -> Any:
+        """Handle an answer that came after its caller had stopped waiting.
 
-    def _late(
-        self, sent: Reservation | Settlement | Entry, value: Any, error: BaseException | None
-    ) -> Any:
-        """What was sent has been answered when nobody waited for it any more: a slot that nobody
-        will use is given back.
+        A failure is logged. A slot that was granted is given back: returns the settlement's answer.
         """
-        if error is not None:
-            logger.error(
-                "%s was not answered in time, and then failed: %s",
-                type(sent).__name__,
-                describe(error),
-            )
-        elif (
-            isinstance(sent, Reservation)
-            and sent.hold
-            and isinstance(value, Grant)
-            and value.granted
-        ):
+        if type(result) is Failed:
+            what, why = type(sent).__name__, describe(result.error)
+            logger.error("%s was not answered in time, and then failed: %s", what, why)
+        elif type(sent) is Reservation and sent.hold and type(result) is Grant and result.granted:
             return self.wiring.ledger.settle(
                 Settlement(
                     sent.session_id,
@@ -235,37 +188,21 @@ class Ports:
             )
         return None
 
-    def _notify(self, effect: Notify) -> Any:
-        try:
-            told = effect.callback(*effect.args)
-        except USER_ERRORS:
-            logger.exception("%s raised; the call goes on", effect.what)
-            return None
-        return Around(partial(_listen, what=effect.what), told) if isawaitable(told) else None
+
+async def _outcome_of(running: Future[Any], timeout_s: float) -> Any:
+    """Return how a call in another task or thread ended; None if it has not in time."""
+    return running.result() if await wait_done(running, max(0.0, timeout_s)) else None
 
 
-async def outcome_of(running: Future[Any], timeout_s: float) -> Any:
-    """What a call elsewhere, perhaps in another thread, ended as; None when it has not ended in
-    time.
-    """
-    waiting = asyncio.wrap_future(running)
-    try:
-        done, _ = await asyncio.wait({waiting}, timeout=max(0.0, timeout_s))
-        return waiting.result() if done else None
-    finally:
-        waiting.cancel()  # lets go of this loop; the call itself is not cancelled
-
-
-async def _store_artifact(effect: StoreArtifact) -> Any:
-    """Stores write to disks and networks, so a thread does it."""
-    return await consulted(
-        effect.store.store, (effect.session_id, effect.content, effect.tool_name), None
-    )
+def _store_artifact(effect: StoreArtifact) -> Awaitable[Any]:
+    """Store in a thread: stores write to disks and networks."""
+    args = (effect.session_id, effect.content, effect.tool_name)
+    return call_until(effect.store.store, args, None)
 
 
 def _local_recorder(wiring: Wiring) -> Handler:
-    """The handler when the in-memory sink is the only one: two calls per governed call, so it is
-    kept flat.
+    """Return the handler for when the in-memory sink is the only one: two calls per governed call,
+    so it is kept flat.
     """
     now, take = wiring.clock.now, wiring.local_sink.take
 
@@ -276,24 +213,8 @@ def _local_recorder(wiring: Wiring) -> Handler:
     return record
 
 
-def _is_plain(ledger: Any) -> bool:
-    """Whether the ledger is known to answer at once."""
-    return not any(
-        iscoroutinefunction(getattr(ledger, verb)) for verb in ("reserve", "settle", "snapshot")
-    )
-
-
-async def _listen(told: Awaitable[Any], what: str) -> None:
-    try:
-        await told
-    except USER_ERRORS:
-        logger.exception("%s raised; the call goes on", what)
-
-
-class _Sent:
-    """An event on its way to sinks that write in their own time. Whatever becomes of one, the next
-    gets it too.
-    """
+class _Emission:
+    """An event on its way to asynchronous sinks. One that fails does not keep it from the next."""
 
     __slots__ = ("failures", "waiting")
 
@@ -302,9 +223,9 @@ class _Sent:
         self.waiting: deque[tuple[Any, Awaitable[None]]] = deque()
 
     def __await__(self) -> Generator[Any, Any, None]:
-        return self._see_to_all().__await__()
+        return self._await_all().__await__()
 
-    async def _see_to_all(self) -> None:
+    async def _await_all(self) -> None:
         try:
             while self.waiting:
                 sink, emitted = self.waiting.popleft()
@@ -314,17 +235,17 @@ class _Sent:
                     self.failures.append((sink, exc))
         finally:
             self.close()
-        _report(self.failures)
+        _raise_required(self.failures)
 
     def close(self) -> None:
         while self.waiting:
             close(self.waiting.popleft()[1])
 
 
-def _report(failures: list[tuple[Any, BaseException]]) -> None:
+def _raise_required(failures: list[tuple[Any, BaseException]]) -> None:
     for sink, exc in failures:
         logger.error("audit sink %s failed: %s", type(sink).__name__, describe(exc))
     required = [(sink, exc) for sink, exc in failures if getattr(sink, "required", True)]
     if required:
-        named = "; ".join(f"{type(sink).__name__}: {describe(exc)}" for sink, exc in required)
-        raise BackendError(named) from required[0][1]
+        text = "; ".join(f"{type(sink).__name__}: {describe(exc)}" for sink, exc in required)
+        raise BackendError(text) from required[0][1]

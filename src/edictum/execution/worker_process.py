@@ -1,0 +1,232 @@
+"""One worker process, seen from its host: starting it, talking to it, killing it with everything
+that its tools have started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+
+from edictum.execution import worker as protocol
+from edictum.execution.threads import DaemonPool
+
+MAX_FRAME_BYTES = 1 << 40
+CHUNK = 1 << 16
+DEATH_S = 0.1  # for a killed process to be gone; after that it is waited for in the background
+
+BOOT = (
+    "import runpy, sys; given = sys.argv[1:]; sys.argv[1:] = []; sys.path[:] = given[4:]; "
+    "runpy.run_path(given[0])['serve'](*map(int, given[1:4]))"
+)
+WORKER_FILE = str(Path(protocol.__file__))
+
+# For killing, reaping and replacing workers, none of which may block an event loop.
+PROCESS_HELPERS = DaemonPool("edictum-workers")
+
+
+class WorkerDied(Exception):
+    """The worker's socket was closed."""
+
+
+class NotSent(Exception):
+    """The worker was dead before it had the request."""
+
+
+class Worker:
+    """A process and the socket to it."""
+
+    def __init__(self, lifeline: int, memory: int) -> None:
+        self.ready = False
+        self.socket, theirs = socket.socketpair()
+        numbers = (theirs.fileno(), lifeline, memory)
+        command = [sys.executable, "-c", BOOT, WORKER_FILE, *map(str, numbers), *sys.path]
+        try:
+            self.process = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), lifeline),
+                start_new_session=True,
+            )
+        except BaseException:
+            self.socket.close()
+            raise
+        finally:
+            theirs.close()
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    async def exchange(self, request: bytes) -> bytes:
+        """Send a request and return the reply. Raises NotSent or WorkerDied."""
+        loop = asyncio.get_running_loop()
+        self.socket.setblocking(False)
+        try:
+            await loop.sock_sendall(self.socket, request)
+        except OSError as exc:
+            raise NotSent from exc
+        reader = _Reader(self.ready)
+        try:
+            while reader.missing:
+                self._feed(reader, await loop.sock_recv(self.socket, reader.missing))
+        except ConnectionError as exc:
+            raise WorkerDied from exc
+        return bytes(reader.data)
+
+    def exchange_sync(self, request: bytes, deadline: float | None) -> bytes:
+        """As ``exchange``, from a thread that may block. Raises TimeoutError at the deadline."""
+        try:
+            self._set_timeout(deadline)
+            self.socket.sendall(request)
+        except TimeoutError:
+            raise
+        except OSError as exc:
+            raise NotSent from exc
+        reader = _Reader(self.ready)
+        try:
+            while reader.missing:
+                self._set_timeout(deadline)
+                self._feed(reader, self.socket.recv(reader.missing))
+        except ConnectionError as exc:
+            raise WorkerDied from exc
+        return bytes(reader.data)
+
+    def _set_timeout(self, deadline: float | None) -> None:
+        if deadline is not None and deadline <= perf_counter():
+            raise TimeoutError
+        self.socket.settimeout(None if deadline is None else deadline - perf_counter())
+
+    def _feed(self, reader: _Reader, data: bytes) -> None:
+        if not data:
+            raise WorkerDied
+        reader.feed(data)
+        self.ready = self.ready or reader.ready
+
+    def kill(self) -> bool:
+        """Kill the worker with all it has started. Return whether it may have begun a request."""
+        if self.process.returncode is None:  # else its number may belong to another process by now
+            kill_tree(self.process.pid)
+            self._reap()
+        may_have_begun = self.ready or self._has_sent_ready()
+        self.socket.close()
+        return may_have_begun
+
+    def _reap(self) -> None:
+        try:
+            self.process.wait(DEATH_S)
+        except subprocess.TimeoutExpired:
+            PROCESS_HELPERS.submit(self.process.wait)
+
+    def _has_sent_ready(self) -> bool:
+        self.socket.setblocking(False)
+        try:
+            return bool(self.socket.recv(1))
+        except OSError:
+            return False
+
+    def exit_reason(self) -> str:
+        """Return how the worker died, now that its socket is closed. Kill what it has started."""
+        if not self._has_ended():
+            return "its worker closed the connection to the host"
+        kill_tree(self.process.pid)
+        status = self.process.wait()
+        if status >= 0:
+            return f"its worker process ended with exit code {status}"
+        name = signal.Signals(-status).name
+        why = {
+            "SIGXCPU": ": it used up its CPU time",
+            "SIGKILL": ", perhaps because the machine ran out of memory",
+        }.get(name, "")
+        return f"its worker process was killed by signal {-status} ({name}){why}"
+
+    def _has_ended(self) -> bool:
+        """Whether the process ends within DEATH_S. It is not reaped, so that its number, and those
+        of its group, remain its own.
+        """
+        until, flags = perf_counter() + DEATH_S, os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with suppress(ChildProcessError):  # other code in this process has reaped it
+            while os.waitid(os.P_PID, self.process.pid, flags) is None:
+                if perf_counter() > until:
+                    return False
+                time.sleep(0.001)
+        return True
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's worker without touching it."""
+        self.socket.close()
+        self.process.returncode = 0  # it is not this process's child
+
+
+class _Reader:
+    """Puts a reply together. ``missing`` is how many bytes to ask for next, 0 at the end."""
+
+    def __init__(self, ready: bool) -> None:
+        self.ready = ready
+        self.data = bytearray()
+        self.missing = CHUNK
+        self._length: int | None = None
+
+    def feed(self, data: bytes) -> None:
+        if not self.ready:
+            self.ready, data = True, data[len(protocol.READY) :]
+        self.data += data
+        if self._length is None:
+            if len(self.data) < protocol.LENGTH:
+                return
+            self._length = int.from_bytes(self.data[: protocol.LENGTH], "big")
+            del self.data[: protocol.LENGTH]
+        left = self._length - len(self.data)
+        if not 0 <= left < MAX_FRAME_BYTES:
+            raise WorkerDied
+        self.missing = min(left, CHUNK * 16)
+
+
+# --- Killing --------------------------------------------------------------------------------------
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a worker's process group, and the descendants that have left it.
+
+    The worker is stopped first and killed last: as long as it exists, whatever its descendants
+    start stays below it.
+    """
+    _send_signal(os.kill, pid, signal.SIGSTOP)
+    killed: set[int] = set()
+    while found := descendants(pid) - killed:
+        for descendant in found:
+            _send_signal(os.kill, descendant, signal.SIGKILL)
+        killed |= found
+    _send_signal(os.killpg, pid, signal.SIGKILL)
+
+
+def _send_signal(send: Callable[[int, int], None], pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # gone already, or of another user
+        send(pid, number)
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the children of a process, and theirs; none where there is no /proc."""
+    found: set[int] = set()
+    queue = [pid]
+    while queue:
+        for child in _children(queue.pop()) - found:
+            found.add(child)
+            queue.append(child)
+    return found
+
+
+def _children(pid: int) -> set[int]:
+    children: set[int] = set()
+    with suppress(OSError, ValueError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                children.update(map(int, file.read().split()))
+    return children
