@@ -21,6 +21,21 @@ settings.register_profile(
 settings.load_profile("edictum")
 
 
+FAST_PATH = "edictum.runtime.fast_path"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-fast-path", action="store_true", help="run with the fast path made unimportable"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--no-fast-path"):
+        assert "edictum.guard" not in sys.modules, "the guard has imported the fast path already"
+        sys.modules[FAST_PATH] = None  # type: ignore[assignment]  # so that importing it fails
+
+
 @pytest.fixture(autouse=True)
 def _library_logs() -> None:
     """The library's logger as a program finds it: a server or framework that another test started

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from edictum.core.config import LifecycleConfig
 from edictum.core.effects import Effect, RunTool, Within
 from edictum.runtime.handlers import EffectHandlers
 
@@ -162,6 +163,31 @@ def test_only_the_contracts_read_yaml() -> None:
         part(path) for path in FILES if any(name.split(".")[0] == "yaml" for name in imports(path))
     }
     assert importers <= {"contracts"}
+
+
+PORT_METHODS = {
+    *("reserve", "settle", "renew", "snapshot", "reset"),  # Ledger
+    *("emit", "take", "append_last"),  # AuditSink, and the sink in memory
+    *("request_approval", "wait_for_decision", "withdraw"),  # ApprovalBackend
+    *("now", "new_id"),  # Clock
+    *("try_reserve", "try_commit"),
+}
+
+
+def test_the_core_calls_no_port() -> None:
+    """It yields effects; drivers ask the ledger, the sinks, the approval backend and the clock."""
+    called = {
+        f"{path.relative_to(SOURCE)}:{node.lineno} .{node.func.attr}()"
+        for path in FILES
+        if part(path) == "core"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in PORT_METHODS
+    }
+    assert called == set()
+    config = LifecycleConfig.__slots__  # type: ignore[attr-defined]  # made by ``record``
+    assert not {"ledger", "sinks", "local_sink", "clock", "approval_backend"} & set(config)
 
 
 # --- Who may construct what -----------------------------------------------------------------------
