@@ -30,7 +30,7 @@ from timing import both_clocks
 from venvs import answer
 
 from edictum import Edictum, OperationLimits
-from edictum.testing.adapter import AdapterConformance, Call, Script, no_forbidden
+from edictum.testing.adapter import AdapterConformance, ModelScript, ScriptedCall, no_forbidden
 
 TESTS = Path(__file__).resolve().parents[1] / "tests" / "adapters"
 LEAST_ROUNDS = 8
@@ -45,17 +45,23 @@ Figures = dict[
 ]  # "bare", "empty hook" or "governed" -> "turn" or "call" -> one figure per round
 
 
-def calls(*numbers: int) -> list[Call]:
+def calls(*numbers: int) -> list[ScriptedCall]:
     """One turn. The keys differ, since CrewAI ends a run that asks for the same thing again and
     again.
     """
-    return [Call("look", {"key": f"key {number}"}, f"call_{number}") for number in numbers]
+    return [ScriptedCall("look", {"key": f"key {number}"}, f"call_{number}") for number in numbers]
 
 
 # Semantic Kernel lets a model ask five times in a row. Fresh agents are slower in their first call,
 # which is not counted.
 FURTHER = 12  # calls in the wide turn, beyond the one that every turn has
-SCRIPT: Script = [calls(0), calls(1), calls(2), calls(*range(3, 4 + FURTHER)), calls(4 + FURTHER)]
+SCRIPT: ModelScript = [
+    calls(0),
+    calls(1),
+    calls(2),
+    calls(*range(3, 4 + FURTHER)),
+    calls(4 + FURTHER),
+]
 ENTRIES = sum(len(turn) for turn in SCRIPT)
 
 

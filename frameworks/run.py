@@ -38,27 +38,25 @@ WARNINGS = (
 )
 
 
-def sh(*command: object, **env: str) -> int:
-    """Run a command. uv trusts the certificates that the machine trusts, as pip does: a registry
-    may stand behind a company's own.
-    """
+def run_command(*command: object, **env: str) -> int:
+    """Run a command. uv trusts the machine's certificates: a registry may have a company's own."""
     env = {"UV_SYSTEM_CERTS": "1", **os.environ, **env}
     return subprocess.run(
         [str(part) for part in command], cwd=ROOT, env=env, check=False
     ).returncode
 
 
-def must(*command: object) -> None:
-    if code := sh(*command):
+def run_or_exit(*command: object) -> None:
+    if code := run_command(*command):
         sys.exit(f"frameworks: {' '.join(str(part) for part in command)} ended with {code}")
 
 
-def uv() -> Path:
-    """uv in a venv of its own: it is a tool of the build, not a dependency."""
+def find_uv() -> Path:
+    """Return uv, from a venv of its own: it is a tool of the build, not a dependency."""
     tools = VENVS / "tools"
     if not (tools / "bin" / "uv").exists():
         venv.create(tools, with_pip=True)
-        must(
+        run_or_exit(
             tools / "bin" / "python",
             "-m",
             "pip",
@@ -71,7 +69,7 @@ def uv() -> Path:
 
 
 def modules() -> dict[str, str]:
-    """Test module -> the venv it belongs to."""
+    """Return the venv of each test module."""
     found = {
         path.stem.removeprefix("test_"): MARK.search(path.read_text(encoding="utf-8"))
         for path in sorted(TESTS.glob("test_*.py"))
@@ -82,10 +80,8 @@ def modules() -> dict[str, str]:
 # --- What is installed ----------------------------------------------------------------------------
 
 
-def supported() -> dict[str, str]:
-    """Distribution -> the first version that an adapter says it supports; for the light
-    frameworks.
-    """
+def read_first_versions() -> dict[str, str]:
+    """Return the first version that an adapter supports, by distribution, of light frameworks."""
     sys.path.insert(0, str(ROOT / "src"))
     adapters = importlib.import_module("edictum.adapters")
     classes = [
@@ -98,8 +94,8 @@ def supported() -> dict[str, str]:
     }
 
 
-def pinned(path: Path) -> dict[str, str]:
-    """Distribution -> version, of a lock file."""
+def read_lock(path: Path) -> dict[str, str]:
+    """Return the versions in a lock file by distribution."""
     return dict(
         line.split("==", 1)
         for line in path.read_text(encoding="utf-8").splitlines()
@@ -107,29 +103,32 @@ def pinned(path: Path) -> dict[str, str]:
     )
 
 
-def asked_for(name: str) -> list[str]:
-    """The distributions that a venv is made for."""
+def read_requirements(name: str) -> list[str]:
+    """Return the distributions that a venv is made for."""
     return [
         re.split(r"[<>=]", line)[0]
         for line in (HERE / f"{name}.in").read_text(encoding="utf-8").splitlines()
     ]
 
 
-def lowest_of(name: str) -> str:
-    """The requirements of a venv with the first supported versions; what only the tests need stays
-    as it is locked.
-    """
-    usual = pinned(HERE / f"{name}.txt")
-    tools = [f"{part}=={usual[part]}" for part in asked_for(name) if part in TEST_TOOLS]
+def make_lowest(name: str) -> str:
+    """Return requirements with the first supported versions; what tests need stays locked."""
+    usual = read_lock(HERE / f"{name}.txt")
+    tools = [f"{part}=={usual[part]}" for part in read_requirements(name) if part in TEST_TOOLS]
     return "\n".join(
-        [*(f"{part}>={version}" for part, version in supported().items()), *tools, "mcp>=2", ""]
+        [
+            *(f"{part}>={version}" for part, version in read_first_versions().items()),
+            *tools,
+            "mcp>=2",
+            "",
+        ]
     )
 
 
-def compiled(path: Path, source: Path, *options: str) -> Path:
+def compile_lock(path: Path, source: Path, *options: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    must(
-        uv(),
+    run_or_exit(
+        find_uv(),
         "pip",
         "compile",
         "-q",
@@ -145,30 +144,28 @@ def compiled(path: Path, source: Path, *options: str) -> Path:
     return path
 
 
-def lock(name: str, kind: str) -> Path:
-    """The lock file of a venv. Only that of the usual run is kept in the repository; the others are
-    resolved anew each time.
-    """
+def find_lock(name: str, kind: str) -> Path:
+    """Return the lock file of a venv. Only that of the usual run is kept in the repository."""
     usual, own, wanted = (
         HERE / f"{name}.txt",
         BUILT / f"{name}-{kind}.txt",
         BUILT / f"{name}-{kind}.in",
     )
     if kind == "latest":
-        return compiled(own, HERE / f"{name}.in", "--upgrade")
+        return compile_lock(own, HERE / f"{name}.in", "--upgrade")
     if kind == "lowest":
         BUILT.mkdir(parents=True, exist_ok=True)
-        wanted.write_text(lowest_of(name), encoding="utf-8")
-        return compiled(own, wanted, "--upgrade", "--resolution", "lowest-direct")
-    return usual if usual.exists() else compiled(usual, HERE / f"{name}.in")
+        wanted.write_text(make_lowest(name), encoding="utf-8")
+        return compile_lock(own, wanted, "--upgrade", "--resolution", "lowest-direct")
+    return usual if usual.exists() else compile_lock(usual, HERE / f"{name}.in")
 
 
-def tell_differences(name: str, kind: str, found: dict[str, str]) -> None:
-    """In which versions of the frameworks this run differs from the usual one."""
-    usual = pinned(HERE / f"{name}.txt")
+def print_differences(name: str, kind: str, found: dict[str, str]) -> None:
+    """Print in which versions of the frameworks this run differs from the usual one."""
+    usual = read_lock(HERE / f"{name}.txt")
     parts = [
         part
-        for part in dict.fromkeys([*supported(), *asked_for(name)])
+        for part in dict.fromkeys([*read_first_versions(), *read_requirements(name)])
         if part in found and found[part] != usual.get(part)
     ]
     lines = [f"{part} {found[part]} (locked: {usual.get(part, 'none')})" for part in parts]
@@ -176,17 +173,17 @@ def tell_differences(name: str, kind: str, found: dict[str, str]) -> None:
 
 
 def build(name: str, kind: str) -> Path:
-    """The venv, made anew only when what it holds is not what its lock file says."""
-    locked, home = lock(name, kind), VENVS / (f"{name}-{kind}" if kind else name)
+    """Make a venv, unless it holds what its lock file says; return its interpreter."""
+    locked, home = find_lock(name, kind), VENVS / (f"{name}-{kind}" if kind else name)
     stamp, wanted = home / ".built", locked.read_text(encoding="utf-8")
     if kind:
-        tell_differences(name, kind, pinned(locked))
+        print_differences(name, kind, read_lock(locked))
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
         print(f"== installing {locked.relative_to(ROOT)} into {home.relative_to(ROOT)}", flush=True)
-        must(uv(), "venv", "-q", "--allow-existing", "--python", sys.executable, home)
-        must(uv(), "pip", "sync", "-q", "--python", home / "bin" / "python", locked)
-        must(
-            uv(),
+        run_or_exit(find_uv(), "venv", "-q", "--allow-existing", "--python", sys.executable, home)
+        run_or_exit(find_uv(), "pip", "sync", "-q", "--python", home / "bin" / "python", locked)
+        run_or_exit(
+            find_uv(),
             "pip",
             "install",
             "-q",
@@ -203,16 +200,16 @@ def build(name: str, kind: str) -> Path:
 # --- What is run ----------------------------------------------------------------------------------
 
 
-def results(kind: str) -> Path:
+def get_results_dir(kind: str) -> Path:
     return ROOT / ".build" / (f"conformance-{kind}" if kind else "conformance")
 
 
-def test(name: str, chosen: list[str], kind: str) -> int:
+def run_tests(name: str, chosen: list[str], kind: str) -> int:
     python = build(name, kind)
     print(f"== {name}: {', '.join(chosen)}", flush=True)
     paths = [TESTS / f"test_{module}.py" for module in chosen]
     filters = "filterwarnings=" + "\n".join(WARNINGS)
-    return sh(
+    return run_command(
         python,
         "-m",
         "pytest",
@@ -220,11 +217,11 @@ def test(name: str, chosen: list[str], kind: str) -> int:
         filters,
         *paths,
         EDICTUM_VENV=name,
-        EDICTUM_RESULTS=str(results(kind)),
+        EDICTUM_RESULTS=str(get_results_dir(kind)),
     )
 
 
-def options() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -236,7 +233,7 @@ def options() -> argparse.Namespace:
 
 
 def main() -> int:
-    asked, known = options(), modules()
+    asked, known = parse_options(), modules()
     if asked.kind == "lowest":
         known = {name: venv_name for name, venv_name in known.items() if name in LIGHT}
     if unknown := set(asked.only) - set(known):
@@ -246,10 +243,17 @@ def main() -> int:
     wanted = asked.only or [name for name in known if not asked.light or name in LIGHT]
     failed = 0
     for name in sorted({known[module] for module in wanted}):
-        failed |= test(name, [module for module in wanted if known[module] == name], asked.kind)
-    sh(sys.executable, HERE / "matrix.py", "print", EDICTUM_RESULTS=str(results(asked.kind)))
+        failed |= run_tests(
+            name, [module for module in wanted if known[module] == name], asked.kind
+        )
+    run_command(
+        sys.executable,
+        HERE / "matrix.py",
+        "print",
+        EDICTUM_RESULTS=str(get_results_dir(asked.kind)),
+    )
     whole = not (asked.kind or asked.only or asked.light)
-    return 1 if failed else sh(sys.executable, HERE / "matrix.py", "check") if whole else 0
+    return 1 if failed else run_command(sys.executable, HERE / "matrix.py", "check") if whole else 0
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         found = {
             "framework": framework,
             "version": version,
-            "points": suite.points(),
+            "points": suite.list_points(),
             "results": results,
         }
         name = re.sub(r"[^a-z0-9]+", "_", framework.lower())

@@ -8,32 +8,33 @@ from typing import Any
 
 import pytest
 
-from edictum.adapters._base import Adapter, Reply
-from edictum.testing.adapter import AdapterConformance, failures
+from edictum.adapters._base import Adapter
+from edictum.adapters._reply import ToolReply
+from edictum.testing.adapter import AdapterConformance, find_failures
 
 
 def wrong_denial(adapter: type[Adapter]) -> type[Adapter]:
     """The denial is replaced by a value that looks like a result."""
 
     class Faulty(adapter):  # type: ignore[misc, valid-type]
-        def reply(self, outcome: Any, on_warn: Any = None) -> Reply:
+        def reply(self, outcome: Any, on_warn: Any = None) -> ToolReply:
             return _approved(super().reply(outcome, on_warn))
 
-        async def areply(self, outcome: Any, on_warn: Any = None) -> Reply:
+        async def areply(self, outcome: Any, on_warn: Any = None) -> ToolReply:
             return _approved(await super().areply(outcome, on_warn))
 
     return Faulty
 
 
-def _approved(reply: Reply) -> Reply:
-    return Reply(reply.outcome, value="ok") if reply.denied else reply
+def _approved(reply: ToolReply) -> ToolReply:
+    return ToolReply(reply.outcome, value="ok") if reply.denied else reply
 
 
 def swallowed_exception(adapter: type[Adapter]) -> type[Adapter]:
     """A tool's exception becomes a text before the guard hears of it."""
 
     class Faulty(adapter):  # type: ignore[misc, valid-type]
-        def call(self, name: str, args: Any, body: Any, **options: Any) -> Reply:
+        def call(self, name: str, args: Any, body: Any, **options: Any) -> ToolReply:
             def swallow(given: Any) -> Any:
                 try:
                     return body(given)
@@ -42,7 +43,7 @@ def swallowed_exception(adapter: type[Adapter]) -> type[Adapter]:
 
             return super().call(name, args, swallow, **options)
 
-        async def acall(self, name: str, args: Any, body: Any, **options: Any) -> Reply:
+        async def acall(self, name: str, args: Any, body: Any, **options: Any) -> ToolReply:
             async def swallow(given: Any) -> Any:
                 try:
                     return await body(given)
@@ -53,12 +54,12 @@ def swallowed_exception(adapter: type[Adapter]) -> type[Adapter]:
 
         def after(
             self, key: str, value: Any = None, error: Any = None, **options: Any
-        ) -> Reply | None:
+        ) -> ToolReply | None:
             return super().after(key, value if error is None else str(error), **options)
 
         async def aafter(
             self, key: str, value: Any = None, error: Any = None, **options: Any
-        ) -> Reply | None:
+        ) -> ToolReply | None:
             return await super().aafter(key, value if error is None else str(error), **options)
 
     return Faulty
@@ -68,7 +69,7 @@ def shared_slot(adapter: type[Adapter]) -> type[Adapter]:
     """The current call is kept in one place, which the next call overwrites."""
 
     class Faulty(adapter):  # type: ignore[misc, valid-type]
-        def call(self, name: str, args: Any, body: Any, **options: Any) -> Reply:
+        def call(self, name: str, args: Any, body: Any, **options: Any) -> ToolReply:
             def run(given: Any) -> Any:
                 self.slot = body(given)
                 return self.slot
@@ -76,7 +77,7 @@ def shared_slot(adapter: type[Adapter]) -> type[Adapter]:
             reply = super().call(name, args, run, **self._mine(options))
             return _from_slot(self, reply)
 
-        async def acall(self, name: str, args: Any, body: Any, **options: Any) -> Reply:
+        async def acall(self, name: str, args: Any, body: Any, **options: Any) -> ToolReply:
             return await super().acall(name, args, body, **self._mine(options))
 
         def before(self, key: str, name: str, args: Any, **options: Any) -> Any:
@@ -87,10 +88,10 @@ def shared_slot(adapter: type[Adapter]) -> type[Adapter]:
             self._tickets.take("slot")
             return await super().abefore("slot", name, args, **options)
 
-        def after(self, key: str, *result: Any, **options: Any) -> Reply | None:
+        def after(self, key: str, *result: Any, **options: Any) -> ToolReply | None:
             return super().after("slot", *result, **options)
 
-        async def aafter(self, key: str, *result: Any, **options: Any) -> Reply | None:
+        async def aafter(self, key: str, *result: Any, **options: Any) -> ToolReply | None:
             return await super().aafter("slot", *result, **options)
 
         def _mine(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -100,9 +101,9 @@ def shared_slot(adapter: type[Adapter]) -> type[Adapter]:
     return Faulty
 
 
-def _from_slot(adapter: Any, reply: Reply) -> Reply:
+def _from_slot(adapter: Any, reply: ToolReply) -> ToolReply:
     return (
-        Reply(reply.outcome, value=adapter.slot)
+        ToolReply(reply.outcome, value=adapter.slot)
         if reply.text is None and reply.error is None
         else reply
     )
@@ -136,4 +137,6 @@ class PlantedFaults:
             def make_adapter(self, guard: Any, **options: Any) -> Any:
                 return faulty(guard, **options)
 
-        assert set(failures(Driver(), sorted(points))) & points, f"{plant.__name__} was not caught"
+        assert set(find_failures(Driver(), sorted(points))) & points, (
+            f"{plant.__name__} was not caught"
+        )

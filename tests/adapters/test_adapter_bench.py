@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_hooks import Loop, TestHooks
+from hook_loop import HookLoopConformance, Loop
 
 import edictum.adapters
 
 ROOT = Path(__file__).resolve().parents[2]
-HOOKS = TestHooks  # under its own name it would be collected here once more
-del TestHooks
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +51,7 @@ def test_a_run_in_which_a_call_was_left_out_is_no_measurement() -> None:
 
 @pytest.mark.parametrize("way", ["async", "sync"])
 def test_every_round_has_a_run_of_each_and_all_governed_calls_are_counted(way: str) -> None:
-    with closing(of("adapter_runs").Bench(HOOKS(), way)) as bench:
+    with closing(of("adapter_runs").Bench(HookLoopConformance(), way)) as bench:
         for _ in range(2):
             played = {who: sorted(kinds) for who, kinds in bench.play_round().items()}
             assert played == {"bare": ["call", "turn"], "governed": ["call", "turn"]}
@@ -61,7 +59,7 @@ def test_every_round_has_a_run_of_each_and_all_governed_calls_are_counted(way: s
 
 
 def test_an_adapter_that_is_not_wired_is_no_measurement() -> None:
-    class Forgetful(HOOKS):
+    class Forgetful(HookLoopConformance):
         def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Any:
             return Loop(tools, script)
 

@@ -25,9 +25,9 @@ from edictum.adapters import AgnoAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
-    Answer,
-    Call,
     ControlFlow,
+    ScriptedCall,
+    ToolAnswer,
     no_forbidden,
     no_secret,
     without_secret,
@@ -125,9 +125,9 @@ class TestAgno(AdapterConformance):
 
         return asyncio.run(collect())
 
-    def replies(self, agent: Agent) -> list[Answer]:
+    def replies(self, agent: Agent) -> list[ToolAnswer]:
         return [
-            Answer(m.tool_call_id, text_of(m.content), bool(m.tool_call_error))
+            ToolAnswer(m.tool_call_id, text_of(m.content), bool(m.tool_call_error))
             for m in read(agent.model)
         ]
 
@@ -207,7 +207,7 @@ def test_a_tool_result_keeps_its_kind_and_both_of_its_parts_are_redacted(how: st
 
     agent = agent_of(
         [made],
-        [[Call("made", {"key": "a"}, "c1")]],
+        [[ScriptedCall("made", {"key": "a"}, "c1")]],
         tool_hooks=[watch, AgnoAdapter(strict()).as_tool_hook()],
     )
     (message,) = play(agent, how)
@@ -230,7 +230,7 @@ def test_all_pieces_of_a_generator_are_judged_before_one_is_read(how: str) -> No
 
     made = Function(name="pieces", entrypoint=apieces if how == "async tool" else pieces)
     guard = strict()
-    calls = [Call("pieces", {"key": key}, f"c_{key}") for key in ("a", "forbidden")]
+    calls = [ScriptedCall("pieces", {"key": key}, f"c_{key}") for key in ("a", "forbidden")]
     messages = play(agent_of([made], [calls], tool_hooks=[AgnoAdapter(guard).as_tool_hook()]), how)
     assert [message.content for message in messages] == [
         "[GONE] a",
@@ -247,7 +247,7 @@ def test_a_redacted_retry_drops_the_messages_that_it_carries() -> None:
 
     agent = agent_of(
         [again],
-        [[Call("again", {"key": "a"}, "c1")]],
+        [[ScriptedCall("again", {"key": "a"}, "c1")]],
         tool_hooks=[AgnoAdapter(strict()).as_tool_hook()],
     )
     agent.run("go")
@@ -260,12 +260,14 @@ def test_a_team_and_its_members_are_governed() -> None:
     adapter = AgnoAdapter(guard)
     member = agent_of(
         [look],
-        [[Call("look", {"key": "forbidden"}, "c2")]],
+        [[ScriptedCall("look", {"key": "forbidden"}, "c2")]],
         name="reader",
         id="reader",
         tool_hooks=[adapter.as_tool_hook()],
     )
-    script = [[Call("delegate_task_to_member", {"member_id": "reader", "task": "go"}, "c1")]]
+    script = [
+        [ScriptedCall("delegate_task_to_member", {"member_id": "reader", "task": "go"}, "c1")]
+    ]
     team = Team(
         members=[member],
         model=ScriptedModel(script=script),
@@ -289,7 +291,7 @@ def test_a_team_and_its_members_are_governed() -> None:
 def test_a_hook_on_single_tools_is_enough_if_every_tool_has_it() -> None:
     adapter = AgnoAdapter(strict())
     governed = tool(name="look", tool_hooks=[adapter.as_tool_hook()])(look)
-    agent = agent_of([governed], [[Call("look", {"key": "forbidden"}, "c1")]])
+    agent = agent_of([governed], [[ScriptedCall("look", {"key": "forbidden"}, "c1")]])
     assert adapter.self_test(agent) == "governed"
     assert [message.content for message in play(agent, "sync")] == ["DENIED: The key is forbidden."]
     with pytest.raises(EdictumConfigError, match="does not govern"):
@@ -319,7 +321,7 @@ def test_asynchronous_tools_run_in_their_own_loop_and_side_by_side() -> None:
         await all_here.wait()
         return key
 
-    calls = [Call("wait", {"key": str(number)}, f"c{number}") for number in range(3)]
+    calls = [ScriptedCall("wait", {"key": str(number)}, f"c{number}") for number in range(3)]
     agent = agent_of([wait], [calls], tool_hooks=[AgnoAdapter(Edictum()).as_tool_hook()])
 
     async def run() -> Any:
@@ -338,13 +340,16 @@ def test_a_call_counts_once_however_often_the_hook_is_wired(how: str) -> None:
         """Let another agent do the same."""
         ran.append(key)
         if len(ran) == 1:
-            play(agent_of([again], [[Call("again", {"key": "a"}, "c1")]], tool_hooks=hooks), "sync")
+            play(
+                agent_of([again], [[ScriptedCall("again", {"key": "a"}, "c1")]], tool_hooks=hooks),
+                "sync",
+            )
         return key
 
     guard = Edictum()
     adapter = AgnoAdapter(guard)
     hooks = [adapter.as_tool_hook(), adapter.as_tool_hook()]
-    play(agent_of([again], [[Call("again", {"key": "a"}, "c1")]], tool_hooks=hooks), how)
+    play(agent_of([again], [[ScriptedCall("again", {"key": "a"}, "c1")]], tool_hooks=hooks), how)
     assert ran == ["a", "a"]
     assert guard.session(adapter.session_id).attempts == 2, (
         "the same call once; another call, by the same name and id, too"

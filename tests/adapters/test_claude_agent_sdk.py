@@ -30,8 +30,8 @@ from edictum.adapters import ClaudeAgentSDKAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
-    Answer,
-    Call,
+    ScriptedCall,
+    ToolAnswer,
     no_forbidden,
     no_secret,
     without_secret,
@@ -117,9 +117,11 @@ class TestClaudeAgentSDK(AdapterConformance):
         asyncio.run(agent.run())
         return str(agent.messages)
 
-    def replies(self, agent: Agent) -> list[Answer]:
+    def replies(self, agent: Agent) -> list[ToolAnswer]:
         return [
-            Answer(block["tool_use_id"], text_of(block["content"]), block.get("is_error", False))
+            ToolAnswer(
+                block["tool_use_id"], text_of(block["content"]), block.get("is_error", False)
+            )
             for block in agent.cli.read
         ]
 
@@ -154,7 +156,7 @@ def straight(adapter: ClaudeAgentSDKAdapter) -> Any:
     return {event: [HookMatcher(hooks=[calls[name]])] for event, name in names.items()}
 
 
-def play(hooks: Any, *calls: Call, tools: Any = (), builtin: Any = None) -> ScriptedCLI:
+def play(hooks: Any, *calls: ScriptedCall, tools: Any = (), builtin: Any = None) -> ScriptedCLI:
     agent = Agent([as_tool(tool) for tool in tools], [list(calls)], hooks, builtin)
     asyncio.run(agent.run())
     return agent.cli
@@ -176,9 +178,9 @@ def test_the_callables_work_when_they_are_put_straight_into_matchers() -> None:
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
     adapter = ClaudeAgentSDKAdapter(guard)
     calls = [
-        Call("leak", {"key": "forbidden"}, "c1"),
-        Call("leak", {"key": "a"}, "c2"),
-        Call("leak", {"wrong": 1}, "c3"),
+        ScriptedCall("leak", {"key": "forbidden"}, "c1"),
+        ScriptedCall("leak", {"key": "a"}, "c2"),
+        ScriptedCall("leak", {"wrong": 1}, "c3"),
     ]
     denied, shown, failed = play(straight(adapter), *calls, tools=[leak]).read
     assert (denied["is_error"], denied["content"]) == (
@@ -230,7 +232,10 @@ async def test_a_request_that_cannot_be_read_is_denied(asked: Any) -> None:
 def test_the_output_of_a_built_in_tool_keeps_its_form_or_ends_the_run() -> None:
     """The CLI shows the raw output if the other one does not have the tool's own form."""
     tools = {"Bash": bash, "Read": read}
-    calls = [Call("Bash", {"command": "a"}, "c1"), Call("Read", {"path": "b"}, "c2")]
+    calls = [
+        ScriptedCall("Bash", {"command": "a"}, "c1"),
+        ScriptedCall("Read", {"path": "b"}, "c2"),
+    ]
     redacting = ClaudeAgentSDKAdapter(
         Edictum(contracts=[no_secret("redact", redact=without_secret)])
     )
@@ -253,7 +258,7 @@ def test_an_interrupted_tool_is_a_failure() -> None:
     guard = Edictum()
     play(
         ClaudeAgentSDKAdapter(guard).to_sdk_hooks(),
-        Call("Bash", {"command": "stop"}, "c1"),
+        ScriptedCall("Bash", {"command": "stop"}, "c1"),
         builtin={"Bash": bash},
     )
     assert (guard.local_sink.last().action, guard.local_sink.last().success_source) == (

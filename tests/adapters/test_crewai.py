@@ -34,14 +34,15 @@ from pydantic import PrivateAttr
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import CrewAIAdapter
-from edictum.adapters._crewai_ids import note, noted
+from edictum.adapters._call_ids import get_call_id
+from edictum.adapters._crewai_hooks import note_crewai_id
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
-    Answer,
-    Call,
-    actions,
-    last,
+    ScriptedCall,
+    ToolAnswer,
+    get_last_event,
+    list_actions,
     no_forbidden,
     no_secret,
     without_secret,
@@ -87,7 +88,7 @@ class ScriptedModel(BaseLLM):
         return self.call(messages)
 
 
-def as_call(call: Call) -> dict[str, Any]:
+def as_call(call: ScriptedCall) -> dict[str, Any]:
     return {
         "id": call.id,
         "type": "function",
@@ -98,7 +99,7 @@ def as_call(call: Call) -> dict[str, Any]:
 def as_text(asked: Any) -> str:
     """A turn for a model that writes its calls as text, one at a time."""
     if isinstance(asked, str):
-        return f"Thought: done\nFinal Answer: {asked}"
+        return f"Thought: done\nFinal ToolAnswer: {asked}"
     return f"Thought: go\nAction: {asked[0].tool}\nAction Input: {json.dumps(asked[0].args)}\n"
 
 
@@ -169,10 +170,11 @@ class TestCrewAI(AdapterConformance):
         streamed = agent.crew.kickoff()
         return str([chunk.model_dump() for chunk in streamed]) + str(streamed.result)
 
-    def replies(self, agent: Run) -> list[Answer]:
+    def replies(self, agent: Run) -> list[ToolAnswer]:
         found = [message for message in agent.model._seen[-1] if message["role"] == "tool"]
         return [
-            Answer(message["tool_call_id"], read_as_json(message["content"])) for message in found
+            ToolAnswer(message["tool_call_id"], read_as_json(message["content"]))
+            for message in found
         ]
 
     def failing_tool(self) -> Any:
@@ -250,7 +252,10 @@ def test_a_tool_that_is_a_class_is_governed(how: str, native: bool) -> None:
     lookup, name = Lookup(ran=[]), "look_up_things"
     run = Run(
         [lookup],
-        [[Call(name, {"key": "forbidden"}, "c1")], [Call(name, {"key": "a"}, "c2")]],
+        [
+            [ScriptedCall(name, {"key": "forbidden"}, "c1")],
+            [ScriptedCall(name, {"key": "a"}, "c2")],
+        ],
         native,
     )
     adapter = CrewAIAdapter(guard)
@@ -259,7 +264,7 @@ def test_a_tool_that_is_a_class_is_governed(how: str, native: bool) -> None:
     assert lookup.ran == ["a"]
     assert "DENIED: The key is forbidden." in texts(run)
     assert "value of a, [GONE]" in texts(run)
-    assert actions(guard) == [
+    assert list_actions(guard) == [
         "call_denied",
         "call_allowed",
         "postcondition_warning",
@@ -278,13 +283,16 @@ async def test_calls_as_text_are_governed_in_asynchronous_runs() -> None:
 
     run = Run(
         [alook],
-        [[Call("alook", {"key": "forbidden"}, "c1")], [Call("alook", {"key": "a"}, "c2")]],
+        [
+            [ScriptedCall("alook", {"key": "forbidden"}, "c1")],
+            [ScriptedCall("alook", {"key": "a"}, "c2")],
+        ],
         native=False,
     )
     CrewAIAdapter(guard).wrap_tools(run.crew)
     await run.crew.akickoff()
     assert "DENIED: The key is forbidden." in texts(run)
-    assert actions(guard) == ["call_denied", "call_allowed", "call_executed"]
+    assert list_actions(guard) == ["call_denied", "call_allowed", "call_executed"]
 
 
 @pytest.mark.parametrize("how", ["wrap_tools", "register"])
@@ -296,11 +304,11 @@ def test_tools_that_crewai_makes_itself_are_governed(how: str) -> None:
     lookup = Lookup(ran=[])
     worker = agent_with(
         [lookup],
-        ScriptedModel([[Call("look_up_things", {"key": "forbidden"}, "c2")]]),
+        ScriptedModel([[ScriptedCall("look_up_things", {"key": "forbidden"}, "c2")]]),
         role="worker",
     )
     ask = {"task": "look", "context": "none", "coworker": "worker"}
-    manager = ScriptedModel([[Call("delegate_work_to_coworker", ask, "c1")]])
+    manager = ScriptedModel([[ScriptedCall("delegate_work_to_coworker", ask, "c1")]])
     task = Task(description="d", expected_output="e")
     crew = Crew(
         agents=[worker],
@@ -329,8 +337,11 @@ def test_two_calls_that_are_the_same_keep_their_own_ids(how: str) -> None:
     run = Run(
         adapter.wrap_tools([lookup]) if how == "tools" else [lookup],
         [
-            [Call("look_up_things", same, "c1"), Call("look_up_things", same, "c2")],
-            [Call("look_up_things", same, "c3")],
+            [
+                ScriptedCall("look_up_things", same, "c1"),
+                ScriptedCall("look_up_things", same, "c2"),
+            ],
+            [ScriptedCall("look_up_things", same, "c3")],
         ],
     )
     if how != "tools":
@@ -349,7 +360,7 @@ def test_a_call_that_crewai_does_not_make_has_no_id_of_crewai_s() -> None:
     adapter = CrewAIAdapter(guard)
     inner = Run(
         adapter.wrap_tools([Lookup(ran=[])]),
-        [[Call("look_up_things", {"key": "a"}, "c2")]],
+        [[ScriptedCall("look_up_things", {"key": "a"}, "c2")]],
         native=False,
     )
 
@@ -358,7 +369,7 @@ def test_a_call_that_crewai_does_not_make_has_no_id_of_crewai_s() -> None:
         """Ask another crew."""
         return str(inner.crew.kickoff())
 
-    run = Run(adapter.wrap_tools([ask]), [[Call("ask", {"key": "a"}, "c1")]])
+    run = Run(adapter.wrap_tools([ask]), [[ScriptedCall("ask", {"key": "a"}, "c1")]])
     run.crew.kickoff()
     run.agent.tools[0].run(key="a")
     found = [
@@ -371,8 +382,8 @@ def test_a_call_that_crewai_does_not_make_has_no_id_of_crewai_s() -> None:
 
 def run_before_tool_call_hooks(call_id: Any) -> str | None:
     """As if CrewAI kept something else under that name, or nothing at all."""
-    note(SimpleNamespace(tool_name="look"))
-    return noted("look")
+    note_crewai_id(SimpleNamespace(tool_name="look"))
+    return get_call_id("look")
 
 
 def test_where_there_is_no_id_none_is_noted() -> None:
@@ -382,8 +393,8 @@ def test_where_there_is_no_id_none_is_noted() -> None:
     assert run_before_tool_call_hooks("mine") is None
     del call_id
     assert run_before_tool_call_hooks("mine") is None
-    note(SimpleNamespace(tool_name="look"))
-    assert noted("look") is None
+    note_crewai_id(SimpleNamespace(tool_name="look"))
+    assert get_call_id("look") is None
 
 
 @pytest.mark.parametrize("how", ["wrap_tools", "register"])
@@ -393,15 +404,15 @@ def test_an_answer_from_crewai_s_cache_is_not_given_around_the_guard(how: str) -
     run = Run(
         [lookup],
         [
-            [Call("look_up_things", {"key": "a"}, "c1")],
-            [Call("look_up_things", {"key": "a"}, "c2")],
+            [ScriptedCall("look_up_things", {"key": "a"}, "c1")],
+            [ScriptedCall("look_up_things", {"key": "a"}, "c2")],
         ],
     )
     run.crew.cache = run.agent.cache = True
     adapter = CrewAIAdapter(guard)
     adapter.register() if how == "register" else adapter.wrap_tools(run.crew)
     run.crew.kickoff()
-    assert actions(guard) == ["call_allowed", "call_executed", "call_denied"]
+    assert list_actions(guard) == ["call_allowed", "call_executed", "call_denied"]
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "as text"])
@@ -417,7 +428,7 @@ def test_what_a_plain_agent_left_in_the_cache_does_not_answer_a_governed_one(
         ran.append(key)
         return f"value of {key}, {SECRET}"
 
-    asked = [Call("look", {"key": key}, key) for key in ("forbidden", "a")]
+    asked = [ScriptedCall("look", {"key": key}, key) for key in ("forbidden", "a")]
     models = [ScriptedModel([[call] for call in asked], native) for _ in range(2)]
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
     adapter = CrewAIAdapter(guard)
@@ -439,7 +450,7 @@ def test_what_a_plain_agent_left_in_the_cache_does_not_answer_a_governed_one(
         "a",
         "a",
     ], "the governed agent may not run the first, and must run the second"
-    assert actions(guard) == [
+    assert list_actions(guard) == [
         "call_denied",
         "call_allowed",
         "postcondition_warning",
@@ -453,8 +464,8 @@ def test_an_agent_that_is_not_governed_keeps_its_cache() -> None:
     run = Run(
         [lookup],
         [
-            [Call("look_up_things", {"key": "a"}, "c1")],
-            [Call("look_up_things", {"key": "a"}, "c2")],
+            [ScriptedCall("look_up_things", {"key": "a"}, "c1")],
+            [ScriptedCall("look_up_things", {"key": "a"}, "c2")],
         ],
     )
     run.crew.cache = run.agent.cache = True
@@ -464,7 +475,7 @@ def test_an_agent_that_is_not_governed_keeps_its_cache() -> None:
 
 
 def test_a_denial_is_among_the_failures_of_the_task() -> None:
-    run = Run([Lookup(ran=[])], [[Call("look_up_things", {"key": "forbidden"}, "c1")]])
+    run = Run([Lookup(ran=[])], [[ScriptedCall("look_up_things", {"key": "forbidden"}, "c1")]])
     CrewAIAdapter(Edictum(contracts=[no_forbidden])).wrap_tools(run.crew)
     (output,) = run.crew.kickoff().tasks_output
     assert [record.message for record in output.tool_failures] == ["DENIED: The key is forbidden."]
@@ -483,23 +494,26 @@ def test_a_tool_failure_stays_one_when_its_text_must_not_be_read(effect: str) ->
         else {}
     )
     guard = Edictum(contracts=[no_secret(effect, **options)])
-    run = Run([report], [[Call("report", {"key": "a"}, "c1")]])
+    run = Run([report], [[ScriptedCall("report", {"key": "a"}, "c1")]])
     CrewAIAdapter(guard).wrap_tools(run.crew)
     (output,) = run.crew.kickoff().tasks_output
     (record,) = output.tool_failures
     assert ("[GONE]" if effect == "redact" else "SUPPRESSED") in record.failure.message
     assert SECRET not in texts(run) + str(output)
-    assert (last(guard).action, last(guard).success_source) == ("call_failed", "framework")
+    assert (get_last_event(guard).action, get_last_event(guard).success_source) == (
+        "call_failed",
+        "framework",
+    )
 
 
 def test_the_copies_that_crewai_makes_of_a_crew_are_governed() -> None:
     guard = Edictum(contracts=[no_forbidden])
     lookup = Lookup(ran=[])
-    run = Run([lookup], [[Call("look_up_things", {"key": "forbidden"}, "c1")]])
+    run = Run([lookup], [[ScriptedCall("look_up_things", {"key": "forbidden"}, "c1")]])
     CrewAIAdapter(guard).wrap_tools(run.crew)
     run.crew.kickoff_for_each(inputs=[{}, {}])
     assert lookup.ran == []
-    assert set(actions(guard)) == {"call_denied"}
+    assert set(list_actions(guard)) == {"call_denied"}
 
 
 def test_tools_alone_can_be_wrapped_and_the_originals_stay_as_they_are() -> None:
@@ -521,24 +535,24 @@ def test_a_tool_is_governed_once_however_often_it_is_wrapped() -> None:
     run = Run(
         [Lookup(ran=[])],
         [
-            [Call("look_up_things", {"key": "a"}, "c1")],
-            [Call("look_up_things", {"key": "b"}, "c2")],
+            [ScriptedCall("look_up_things", {"key": "a"}, "c1")],
+            [ScriptedCall("look_up_things", {"key": "b"}, "c2")],
         ],
     )
     adapter = CrewAIAdapter(guard)
     adapter.register()
     adapter.wrap_tools(adapter.wrap_tools(run.crew))
     run.crew.kickoff()
-    assert actions(guard) == ["call_allowed", "call_executed"] * 2
+    assert list_actions(guard) == ["call_allowed", "call_executed"] * 2
 
 
 def test_a_tool_that_cannot_be_governed_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """CrewAI swallows an exception of a hook and runs the tool; only False blocks."""
     lookup = Lookup(ran=[])
-    run = Run([lookup], [[Call("look_up_things", {"key": "a"}, "c1")]])
+    run = Run([lookup], [[ScriptedCall("look_up_things", {"key": "a"}, "c1")]])
     adapter = CrewAIAdapter(Edictum())
     adapter.register()
-    monkeypatch.setattr(CrewAIAdapter, "_governed", lambda *_: 1 / 0)
+    monkeypatch.setattr(CrewAIAdapter, "_wrap", lambda *_: 1 / 0)
     run.crew.kickoff()
     assert lookup.ran == []
     assert "Tool execution blocked by hook" in texts(run)

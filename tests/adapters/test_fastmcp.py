@@ -28,9 +28,9 @@ from edictum.adapters import FastMCPAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
-    Answer,
-    Call,
     ControlFlow,
+    ScriptedCall,
+    ToolAnswer,
     no_forbidden,
     no_secret,
     without_secret,
@@ -54,7 +54,7 @@ class Agent:
             for calls in self.script:
                 self.read += await asyncio.gather(*(self.ask(client, call) for call in calls))
 
-    async def ask(self, client: Any, call: Call) -> tuple[str, Any]:
+    async def ask(self, client: Any, call: ScriptedCall) -> tuple[str, Any]:
         REQUEST_ID.set(call.id)
         return call.id, await client.session.call_tool(
             call.tool, call.args, allow_input_required=True
@@ -109,11 +109,13 @@ class TestFastMCP(AdapterConformance):
     async def arun(self, agent: Agent) -> None:
         await agent.run()
 
-    def replies(self, agent: Agent) -> list[Answer]:
+    def replies(self, agent: Agent) -> list[ToolAnswer]:
         assert all(isinstance(result, mcp_types.CallToolResult) for _, result in agent.read), (
             agent.read
         )
-        return [Answer(call_id, text_of(result), result.is_error) for call_id, result in agent.read]
+        return [
+            ToolAnswer(call_id, text_of(result), result.is_error) for call_id, result in agent.read
+        ]
 
     def failing_tool(self) -> Any:
         def report(key: str) -> ToolResult:
@@ -305,7 +307,9 @@ def test_clients_with_the_same_request_ids_share_the_limit_and_nothing_else() ->
 
     adapter = FastMCPAdapter(Edictum(limits=OperationLimits(max_tool_calls=3)))
     server = server_of([look], [adapter.as_middleware()])
-    agents = [Agent(server, [[Call("look", {"key": str(number)}, "same")]]) for number in range(5)]
+    agents = [
+        Agent(server, [[ScriptedCall("look", {"key": str(number)}, "same")]]) for number in range(5)
+    ]
 
     async def go() -> None:
         await asyncio.gather(*(agent.run() for agent in agents))

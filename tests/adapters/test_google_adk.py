@@ -24,9 +24,9 @@ from edictum.adapters import GoogleADKAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
-    Answer,
-    Call,
     ControlFlow,
+    ScriptedCall,
+    ToolAnswer,
     no_forbidden,
     no_secret,
     without_secret,
@@ -123,9 +123,9 @@ class TestGoogleADK(AdapterConformance):
         asyncio.run(agent.play())
         return str(agent.events)
 
-    def replies(self, agent: Run) -> list[Answer]:
+    def replies(self, agent: Run) -> list[ToolAnswer]:
         return [
-            Answer(call_id, json.dumps(response), "error" in response)
+            ToolAnswer(call_id, json.dumps(response), "error" in response)
             for call_id, response in answers(agent.agent.model)
         ]
 
@@ -196,7 +196,7 @@ def look(key: str) -> dict[str, Any]:
     return {"found": f"value of {key}", "number": SECRET}
 
 
-def actions(guard: Edictum) -> list[str]:
+def list_actions(guard: Edictum) -> list[str]:
     return [f"{event.action} {event.tool_name}" for event in guard.local_sink.events]
 
 
@@ -209,7 +209,13 @@ def played(agent: LlmAgent, *plugins: Any) -> Run:
 def test_a_result_keeps_its_keys_and_a_denial_is_an_error() -> None:
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
     agent = agent_of(
-        [look], [[Call("look", {"key": "a"}, "c1"), Call("look", {"key": "forbidden"}, "c2")]]
+        [look],
+        [
+            [
+                ScriptedCall("look", {"key": "a"}, "c1"),
+                ScriptedCall("look", {"key": "forbidden"}, "c2"),
+            ]
+        ],
     )
     played(agent, GoogleADKAdapter(guard).as_plugin())
     assert dict(answers(agent.model)) == {
@@ -223,19 +229,21 @@ def test_a_plugin_governs_the_other_agents_of_a_runner(how: str) -> None:
     guard = Edictum(contracts=[no_forbidden])
     other = agent_of(
         [look],
-        [[Call("look", {"key": "forbidden"}, "c2")]],
+        [[ScriptedCall("look", {"key": "forbidden"}, "c2")]],
         name="other",
         description="Knows more.",
     )
     if how == "sub-agent":
         agent = agent_of(
-            [], [[Call("transfer_to_agent", {"agent_name": "other"}, "c1")]], sub_agents=[other]
+            [],
+            [[ScriptedCall("transfer_to_agent", {"agent_name": "other"}, "c1")]],
+            sub_agents=[other],
         )
     else:
-        agent = agent_of([AgentTool(other)], [[Call("other", {"request": "go"}, "c1")]])
+        agent = agent_of([AgentTool(other)], [[ScriptedCall("other", {"request": "go"}, "c1")]])
     played(agent, GoogleADKAdapter(guard).as_plugin())
     assert ("c2", {"error": "DENIED: The key is forbidden."}) in answers(other.model)
-    assert "call_denied look" in actions(guard)
+    assert "call_denied look" in list_actions(guard)
 
 
 @pytest.mark.parametrize(
@@ -254,10 +262,10 @@ def test_what_tools_of_google_and_of_mcp_call_a_failure_is_one(value: Any, actio
 
     guard = Edictum()
     played(
-        agent_of([report], [[Call("report", {"key": "a"}, "c1")]]),
+        agent_of([report], [[ScriptedCall("report", {"key": "a"}, "c1")]]),
         GoogleADKAdapter(guard).as_plugin(),
     )
-    assert actions(guard)[-1] == f"{action} report"
+    assert list_actions(guard)[-1] == f"{action} report"
     assert guard.local_sink.last().success_source == (
         "framework" if action == "call_failed" else "default"
     )
@@ -265,10 +273,10 @@ def test_what_tools_of_google_and_of_mcp_call_a_failure_is_one(value: Any, actio
 
 def test_missing_arguments_are_adk_s_to_answer_and_a_failure() -> None:
     guard = Edictum()
-    agent = agent_of([look], [[Call("look", {}, "c1")]])
+    agent = agent_of([look], [[ScriptedCall("look", {}, "c1")]])
     played(agent, GoogleADKAdapter(guard).as_plugin())
     assert "mandatory input parameters" in answers(agent.model)[0][1]["error"]
-    assert actions(guard) == ["call_allowed look", "call_failed look"]
+    assert list_actions(guard) == ["call_allowed look", "call_failed look"]
 
 
 def test_the_first_of_the_three_callbacks_does_all_of_the_work() -> None:
@@ -279,8 +287,12 @@ def test_the_first_of_the_three_callbacks_does_all_of_the_work() -> None:
     guard = Edictum(contracts=[no_forbidden])
     before, _, _ = GoogleADKAdapter(guard).as_agent_callbacks()
     with pytest.raises(ValueError, match="no luck"):
-        played(agent_of([fall], [[Call("fall", {"key": "a"}, "c1")]], before_tool_callback=before))
-    assert actions(guard) == ["call_allowed fall", "call_failed fall"]
+        played(
+            agent_of(
+                [fall], [[ScriptedCall("fall", {"key": "a"}, "c1")]], before_tool_callback=before
+            )
+        )
+    assert list_actions(guard) == ["call_allowed fall", "call_failed fall"]
 
 
 def test_what_a_later_callback_puts_into_the_arguments_is_checked() -> None:
@@ -290,7 +302,7 @@ def test_what_a_later_callback_puts_into_the_arguments_is_checked() -> None:
     guard = Edictum(contracts=[no_forbidden])
     before, _, _ = GoogleADKAdapter(guard).as_agent_callbacks()
     agent = agent_of(
-        [look], [[Call("look", {"key": "a"}, "c1")]], before_tool_callback=[before, change]
+        [look], [[ScriptedCall("look", {"key": "a"}, "c1")]], before_tool_callback=[before, change]
     )
     played(agent)
     assert dict(answers(agent.model)) == {"c1": {"error": "DENIED: The key is forbidden."}}
@@ -298,7 +310,9 @@ def test_what_a_later_callback_puts_into_the_arguments_is_checked() -> None:
 
 def test_a_tool_that_another_agent_uses_without_a_guard_is_not_governed_there() -> None:
     shared, guard = FunctionTool(look), Edictum(contracts=[no_forbidden])
-    agents = [agent_of([shared], [[Call("look", {"key": "forbidden"}, "c1")]]) for _ in range(2)]
+    agents = [
+        agent_of([shared], [[ScriptedCall("look", {"key": "forbidden"}, "c1")]]) for _ in range(2)
+    ]
     played(agents[0], GoogleADKAdapter(guard).as_plugin())
     played(agents[1])
     assert [next(iter(answers(agent.model)[0][1])) for agent in agents] == ["error", "found"]
@@ -320,7 +334,9 @@ def test_a_call_that_waited_for_a_person_is_counted_once(how: str) -> None:
         if how == "the tool asks"
         else FunctionTool(confirmed, require_confirmation=True)
     )
-    run = Run(agent_of([made], [[Call(made.name, {"key": "a"}, "c1")]]), [adapter.as_plugin()])
+    run = Run(
+        agent_of([made], [[ScriptedCall(made.name, {"key": "a"}, "c1")]]), [adapter.as_plugin()]
+    )
 
     async def both() -> None:
         await run.play()
@@ -340,7 +356,11 @@ def test_a_call_that_waited_for_a_person_is_counted_once(how: str) -> None:
     paused = (
         [f"call_allowed {made.name}", f"call_paused {made.name}"] if how == "the tool asks" else []
     )
-    assert actions(guard) == [*paused, f"call_allowed {made.name}", f"call_executed {made.name}"]
+    assert list_actions(guard) == [
+        *paused,
+        f"call_allowed {made.name}",
+        f"call_executed {made.name}",
+    ]
     assert guard.session(adapter.session_id).executions == 1
 
 
@@ -348,10 +368,10 @@ def test_two_guards_around_one_tool_both_decide() -> None:
     strict, lax = Edictum(contracts=[no_forbidden]), Edictum()
     before, _, _ = GoogleADKAdapter(strict).as_agent_callbacks()
     agent = agent_of(
-        [look], [[Call("look", {"key": "forbidden"}, "c1")]], before_tool_callback=before
+        [look], [[ScriptedCall("look", {"key": "forbidden"}, "c1")]], before_tool_callback=before
     )
     played(agent, GoogleADKAdapter(lax).as_plugin())
-    assert actions(strict) == ["call_denied look"]
+    assert list_actions(strict) == ["call_denied look"]
     assert dict(answers(agent.model)) == {"c1": {"error": "DENIED: The key is forbidden."}}
 
 
@@ -364,7 +384,7 @@ def test_a_tool_stays_of_its_kind() -> None:
             return type(self).__name__
 
     made = Mine(name="mine", description="Mine.")
-    agent = agent_of([made], [[Call("mine", {}, "c1")]])
+    agent = agent_of([made], [[ScriptedCall("mine", {}, "c1")]])
     played(agent, GoogleADKAdapter(Edictum()).as_plugin())
     assert isinstance(made, Mine)
     assert dict(answers(agent.model)) == {"c1": {"result": "Mine"}}
@@ -382,10 +402,10 @@ def test_a_sub_agent_without_callbacks_is_noticed() -> None:
 
 def test_two_plugins_with_two_guards_both_decide() -> None:
     guards = Edictum(), Edictum(contracts=[no_forbidden])
-    agent = agent_of([look], [[Call("look", {"key": "forbidden"}, "c1")]])
+    agent = agent_of([look], [[ScriptedCall("look", {"key": "forbidden"}, "c1")]])
     played(agent, *(GoogleADKAdapter(guard).as_plugin() for guard in guards))
     assert "DENIED: The key is forbidden." in str(answers(agent.model))
-    assert actions(guards[1]) == ["call_denied look"]
+    assert list_actions(guards[1]) == ["call_denied look"]
 
 
 class TestExample(ExampleAndPage):

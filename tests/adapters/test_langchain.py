@@ -25,9 +25,9 @@ from edictum.adapters import LangChainAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
-    Answer,
-    Call,
     ControlFlow,
+    ScriptedCall,
+    ToolAnswer,
     no_forbidden,
     no_secret,
     without_secret,
@@ -125,7 +125,7 @@ class TestLangChain(AdapterConformance):
 
         return asyncio.run(collect())
 
-    def replies(self, agent: Agent) -> list[Answer]:
+    def replies(self, agent: Agent) -> list[ToolAnswer]:
         read = agent.model.seen[-1]
         assert all(message.type in ("human", "ai", "tool") for message in read)
         found = [message for message in read[1:] if message.type != "ai"]
@@ -133,7 +133,7 @@ class TestLangChain(AdapterConformance):
             f"not a ToolMessage: {found}"
         )
         return [
-            Answer(m.tool_call_id, f"{m.text} {m.artifact or ''}", m.status == "error")
+            ToolAnswer(m.tool_call_id, f"{m.text} {m.artifact or ''}", m.status == "error")
             for m in found
         ]
 
@@ -171,7 +171,7 @@ class TestFaults(PlantedFaults):
 # --- What is LangChain's own ----------------------------------------------------------------------
 
 
-def ask_node(node: Any, *calls: Call, how: str = "sync") -> list[Any]:
+def ask_node(node: Any, *calls: ScriptedCall, how: str = "sync") -> list[Any]:
     """What a tool node answers, in a graph of its own."""
     graph = StateGraph(MessagesState).add_node("tools", node).add_edge(START, "tools").compile()
     start: Any = {"messages": [turn(calls)]}
@@ -206,7 +206,10 @@ def move(key: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[
 def test_a_tool_node_is_governed(how: str) -> None:
     node = LangChainAdapter(Edictum(contracts=[no_forbidden])).as_tool_node([look])
     denied, allowed = ask_node(
-        node, Call("look", {"key": "forbidden"}, "c1"), Call("look", {"key": "a"}, "c2"), how=how
+        node,
+        ScriptedCall("look", {"key": "forbidden"}, "c1"),
+        ScriptedCall("look", {"key": "a"}, "c2"),
+        how=how,
     )
     assert (denied.status, denied.content, denied.tool_call_id) == (
         "error",
@@ -221,7 +224,7 @@ def test_content_and_artifact_are_both_redacted(how: str) -> None:
     guard = Edictum(contracts=[no_secret("redact", redact=without_secret)])
     (message,) = ask_node(
         LangChainAdapter(guard).as_tool_node([look_twice]),
-        Call("look_twice", {"key": "a"}, "c1"),
+        ScriptedCall("look_twice", {"key": "a"}, "c1"),
         how=how,
     )
     assert (message.content, message.artifact) == ("value of a, [GONE]", {"raw": "[GONE]"})
@@ -235,7 +238,9 @@ def test_the_message_in_a_command_is_redacted_and_the_command_stays_one() -> Non
 
     node = LangChainAdapter(guard).as_tool_node([move])
     graph = StateGraph(State).add_node("tools", node).add_edge(START, "tools").compile()
-    state = graph.invoke({"messages": [turn([Call("move", {"key": "home"}, "c1")])], "place": ""})
+    state = graph.invoke(
+        {"messages": [turn([ScriptedCall("move", {"key": "home"}, "c1")])], "place": ""}
+    )
     assert (state["messages"][-1].content, state["place"]) == ("moved to [GONE]", "home")
 
 
@@ -305,7 +310,10 @@ def state_after(made: Any, contract: Any, how: str) -> tuple[dict[str, Any], lis
         .add_edge(START, "tools")
     )
     start = {
-        "messages": [HumanMessage("go", id="first"), turn([Call(made.name, {"key": "a"}, "c1")])],
+        "messages": [
+            HumanMessage("go", id="first"),
+            turn([ScriptedCall(made.name, {"key": "a"}, "c1")]),
+        ],
         "notes": "",
     }
     compiled = graph.compile()
@@ -381,7 +389,7 @@ def test_two_middlewares_with_two_guards_both_decide() -> None:
     guards = Edictum(), Edictum(contracts=[no_forbidden])
     agent = Agent(
         [look],
-        [[Call("look", {"key": "forbidden"}, "c1")]],
+        [[ScriptedCall("look", {"key": "forbidden"}, "c1")]],
         [LangChainAdapter(guard).as_middleware() for guard in guards],
     )
     TestLangChain().run(agent)
@@ -394,7 +402,7 @@ def test_a_name_that_no_tool_can_have_is_recorded_and_counted(how: str) -> None:
     guard = Edictum(limits=OperationLimits(max_attempts=1))
     adapter = LangChainAdapter(guard)
     (message,) = ask_node(
-        adapter.as_tool_node([look]), Call("functions/look", {"key": "a"}, "c1"), how=how
+        adapter.as_tool_node([look]), ScriptedCall("functions/look", {"key": "a"}, "c1"), how=how
     )
     assert (
         message.status,
@@ -403,17 +411,19 @@ def test_a_name_that_no_tool_can_have_is_recorded_and_counted(how: str) -> None:
     assert [
         (str(event.action), event.tool_name, event.call_id) for event in guard.local_sink.events
     ] == [("call_denied", "invalid_tool_name", "c1")]
-    (message,) = ask_node(adapter.as_tool_node([look]), Call("look", {"key": "a"}, "c2"), how=how)
+    (message,) = ask_node(
+        adapter.as_tool_node([look]), ScriptedCall("look", {"key": "a"}, "c2"), how=how
+    )
     assert "DENIED: Attempt limit" in message.content
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
 @pytest.mark.parametrize(
     "call",
-    [Call("nosuch", {}, "c1"), Call("look", {"wrong": 1}, "c1")],
+    [ScriptedCall("nosuch", {}, "c1"), ScriptedCall("look", {"wrong": 1}, "c1")],
     ids=["unknown tool", "bad arguments"],
 )
-def test_what_langchain_itself_refuses_is_a_failure(call: Call, how: str) -> None:
+def test_what_langchain_itself_refuses_is_a_failure(call: ScriptedCall, how: str) -> None:
     guard = Edictum()
     (message,) = ask_node(LangChainAdapter(guard).as_tool_node([look]), call, how=how)
     assert message.status == "error"
@@ -429,7 +439,7 @@ def test_a_call_that_waited_for_a_person_is_counted_once() -> None:
     adapter = LangChainAdapter(guard)
     driver = TestLangChain()
     agent = driver.build(
-        adapter, [driver.control_flow()[0].tool], [[Call("steer", {"key": "a"}, "c1")]]
+        adapter, [driver.control_flow()[0].tool], [[ScriptedCall("steer", {"key": "a"}, "c1")]]
     )
     driver.run(agent)
     agent.state = agent.graph.invoke(Command(resume="yes"), agent.config)
@@ -459,7 +469,8 @@ def test_a_governed_tool_is_inspected_once_as_a_bare_one_is() -> None:
     noted = Noted.from_function(look.func, name="look", description="A tool.")
     node = LangChainAdapter(Edictum()).as_tool_node([noted])
     messages = [
-        ask_node(node, Call("look", {"key": str(number)}, "c1"))[0].content for number in range(3)
+        ask_node(node, ScriptedCall("look", {"key": str(number)}, "c1"))[0].content
+        for number in range(3)
     ]
     assert messages == [f"value of {number}, {SECRET}" for number in range(3)]
     assert looked == [True]

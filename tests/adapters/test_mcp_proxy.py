@@ -34,8 +34,8 @@ from edictum.cli._mcp_relay import Relay
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
-    Answer,
     ControlFlow,
+    ToolAnswer,
     no_forbidden,
     no_secret,
     without_secret,
@@ -147,11 +147,13 @@ class TestMCPProxy(AdapterConformance):
     async def arun(self, agent: Behind) -> None:
         await agent.run()
 
-    def replies(self, agent: Behind) -> list[Answer]:
+    def replies(self, agent: Behind) -> list[ToolAnswer]:
         assert all(isinstance(result, mcp_types.CallToolResult) for _, result in agent.read), (
             agent.read
         )
-        return [Answer(call_id, text_of(result), result.is_error) for call_id, result in agent.read]
+        return [
+            ToolAnswer(call_id, text_of(result), result.is_error) for call_id, result in agent.read
+        ]
 
     def failing_tool(self) -> Any:
         def report(key: str) -> str:

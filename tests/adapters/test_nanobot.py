@@ -33,10 +33,10 @@ from edictum.adapters import NanobotAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
-    Answer,
-    Call,
-    actions,
-    last,
+    ScriptedCall,
+    ToolAnswer,
+    get_last_event,
+    list_actions,
     no_forbidden,
     no_secret,
     without_secret,
@@ -171,9 +171,9 @@ class TestNanobot(AdapterConformance):
 
         return asyncio.run(collect())
 
-    def replies(self, agent: Run) -> list[Answer]:
+    def replies(self, agent: Run) -> list[ToolAnswer]:
         return [
-            Answer(message["tool_call_id"], read(message["content"]))
+            ToolAnswer(message["tool_call_id"], read(message["content"]))
             for message in agent.model.seen[-1]
         ]
 
@@ -262,11 +262,11 @@ async def test_sub_agents_are_governed_and_count_in_the_same_session(how: str) -
     """A sub-agent has a registry of its own, which nanobot makes when it starts."""
     guard = Edictum(limits=OperationLimits(max_tool_calls=2))
     adapter = NanobotAdapter(guard)
-    listed = Call("list_dir", {"path": "."}, "c2")
+    listed = ScriptedCall("list_dir", {"path": "."}, "c2")
     script = [
-        [Call("spawn", {"task": "look", "wait": True}, "c1")],
+        [ScriptedCall("spawn", {"task": "look", "wait": True}, "c1")],
         [listed],
-        [Call("list_dir", {"path": "."}, "c3")],
+        [ScriptedCall("list_dir", {"path": "."}, "c3")],
     ]
     run = wired(how, adapter, ToolRegistry(), script)
     await run.loop.process_direct("go")
@@ -287,15 +287,18 @@ async def test_a_session_with_fewer_tools_is_governed_once(how: str) -> None:
     """Nanobot copies the tools that are left into a plain registry."""
     guard = Edictum()
     run = wired(
-        how, NanobotAdapter(guard), registry_of([Lookup()]), [[Call("lookup", {"key": "a"}, "c1")]]
+        how,
+        NanobotAdapter(guard),
+        registry_of([Lookup()]),
+        [[ScriptedCall("lookup", {"key": "a"}, "c1")]],
     )
     session = run.loop.sessions.get_or_create("cli:direct")
     session.policy = type(session.policy)(
         **{**vars_of(session.policy), "disabled_tools": frozenset({"exec"})}
     )
     await run.loop.process_direct("go", session_key="cli:direct")
-    assert actions(guard) == ["call_allowed", "call_executed"]
-    assert last(guard).call_id == "c1"
+    assert list_actions(guard) == ["call_allowed", "call_executed"]
+    assert get_last_event(guard).call_id == "c1"
 
 
 def vars_of(policy: Any) -> dict[str, Any]:
@@ -309,7 +312,7 @@ async def test_a_turn_with_tools_of_its_own_is_governed() -> None:
         "govern",
         NanobotAdapter(guard),
         ToolRegistry(),
-        [[Call("lookup", {"key": "forbidden"}, "c1")]],
+        [[ScriptedCall("lookup", {"key": "forbidden"}, "c1")]],
     )
     await run.loop.process_direct("go", tools=registry_of([lookup]), ephemeral=True)
     assert lookup.ran == []
@@ -327,7 +330,7 @@ async def test_what_a_tool_calls_itself_is_another_call() -> None:
         return await registry.execute("lookup", {"key": key})
 
     registry.register(as_tool(outer))
-    run = Run(registry, [[Call("outer", {"key": "a"}, "c1")]], [adapter.as_hook()])
+    run = Run(registry, [[ScriptedCall("outer", {"key": "a"}, "c1")]], [adapter.as_hook()])
     await run.loop.process_direct("go")
     ids = [event.call_id for event in guard.local_sink.events]
     assert (ids[0], ids[-1]) == ("c1", "c1")
@@ -339,7 +342,10 @@ async def test_two_guards_can_govern_the_same_tool() -> None:
     registry = registry_of([lookup])
     for guard in (strict, lax):
         await NanobotAdapter(guard).wrap_registry(registry).execute("lookup", {"key": "forbidden"})
-    assert (actions(strict), actions(lax)) == (["call_denied"], ["call_allowed", "call_executed"])
+    assert (list_actions(strict), list_actions(lax)) == (
+        ["call_denied"],
+        ["call_allowed", "call_executed"],
+    )
     both = NanobotAdapter(strict).wrap_registry(NanobotAdapter(lax).wrap_registry(registry))
     assert "DENIED" in await both.execute("lookup", {"key": "forbidden"})
 
@@ -374,9 +380,11 @@ async def test_the_sender_of_a_message_is_the_principal() -> None:
             current_request_context()
         ),
     )
-    run = wired("govern", adapter, registry_of([Lookup()]), [[Call("lookup", {"key": "a"}, "c1")]])
+    run = wired(
+        "govern", adapter, registry_of([Lookup()]), [[ScriptedCall("lookup", {"key": "a"}, "c1")]]
+    )
     await run.loop.process_direct("go", channel="slack", chat_id="9", sender_id="ada")
-    assert (last(guard).principal or {})["user_id"] == "slack:ada"
+    assert (get_last_event(guard).principal or {})["user_id"] == "slack:ada"
 
 
 def test_a_registry_can_be_asked_whether_it_is_governed() -> None:

@@ -37,9 +37,9 @@ from edictum.adapters import OpenAIAgentsAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
-    Answer,
-    Call,
     ControlFlow,
+    ScriptedCall,
+    ToolAnswer,
     no_forbidden,
     no_secret,
     without_secret,
@@ -116,8 +116,10 @@ class TestOpenAIAgents(AdapterConformance):
 
         return asyncio.run(collect())
 
-    def replies(self, agent: Run) -> list[Answer]:
-        return [Answer(call_id, text_of(output)) for call_id, output in outputs(agent.agent.model)]
+    def replies(self, agent: Run) -> list[ToolAnswer]:
+        return [
+            ToolAnswer(call_id, text_of(output)) for call_id, output in outputs(agent.agent.model)
+        ]
 
     def failing_tool(self) -> Any:
         def report(key: str) -> str:
@@ -134,7 +136,7 @@ class TestOpenAIAgents(AdapterConformance):
 
         inner = Agent(
             name="inner",
-            model=model(*([Call("ask", {}, f"inner_{n}")] for n in range(9))),
+            model=model(*([ScriptedCall("ask", {}, f"inner_{n}")] for n in range(9))),
             tools=[ask],
         )
         steer = inner.as_tool("steer", "Ask another agent.", parameters=Params)
@@ -181,7 +183,7 @@ def play(agent: Any, **options: Any) -> Any:
     )
 
 
-def actions(guard: Edictum) -> list[str]:
+def list_actions(guard: Edictum) -> list[str]:
     return [f"{event.action} {event.tool_name}" for event in guard.local_sink.events]
 
 
@@ -229,7 +231,9 @@ def look(key: str) -> str:
 
 def test_mcp_tools_are_governed_and_their_error_flag_is_seen() -> None:
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
-    calls = [Call("remote", {"key": key}, f"c_{key}") for key in ("fine", "bad", "forbidden")]
+    calls = [
+        ScriptedCall("remote", {"key": key}, f"c_{key}") for key in ("fine", "bad", "forbidden")
+    ]
     agent = OpenAIAgentsAdapter(guard).govern(
         Agent(name="a", model=model(calls), mcp_servers=[Server()])
     )
@@ -252,11 +256,13 @@ def test_a_handoff_leads_to_a_governed_agent() -> None:
     for wire in (lambda agent: agent, handoff):
         guard = Edictum(contracts=[no_forbidden])
         second = Agent(
-            name="second", model=model([Call("look", {"key": "forbidden"}, "c2")]), tools=[look]
+            name="second",
+            model=model([ScriptedCall("look", {"key": "forbidden"}, "c2")]),
+            tools=[look],
         )
         first = Agent(
             name="first",
-            model=model([Call("transfer_to_second", {}, "c1")]),
+            model=model([ScriptedCall("transfer_to_second", {}, "c1")]),
             handoffs=[wire(second)],
         )
         result = play(OpenAIAgentsAdapter(guard).govern(first))
@@ -265,7 +271,7 @@ def test_a_handoff_leads_to_a_governed_agent() -> None:
             "c1": '{"assistant": "second"}',
             "c2": "DENIED: The key is forbidden.",
         }
-        assert actions(guard) == [
+        assert list_actions(guard) == [
             "call_allowed transfer_to_second",
             "call_executed transfer_to_second",
             "call_denied look",
@@ -276,7 +282,7 @@ def test_a_denied_handoff_stays_with_its_agent_and_says_why() -> None:
     guard = Edictum(limits=OperationLimits(max_calls_per_tool={"transfer_to_second": 0}))
     second = Agent(name="second", model=model(), tools=[look])
     first = Agent(
-        name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[second]
+        name="first", model=model([ScriptedCall("transfer_to_second", {}, "c1")]), handoffs=[second]
     )
     result = play(OpenAIAgentsAdapter(guard).govern(first))
     assert (result.last_agent.name, len(second.model.calls)) == ("first", 0)
@@ -289,7 +295,9 @@ def test_the_filter_of_a_handoff_is_for_those_that_happen() -> None:
         second = Agent(name="second", model=model())
         hand = handoff(second, input_filter=remove_all_tools)
         first = Agent(
-            name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[hand]
+            name="first",
+            model=model([ScriptedCall("transfer_to_second", {}, "c1")]),
+            handoffs=[hand],
         )
         play(OpenAIAgentsAdapter(guard).govern(first))
         read = dict(outputs(second.model if allowed else first.model))
@@ -301,7 +309,7 @@ def test_a_clone_that_is_denied_a_handoff_goes_on_itself() -> None:
     first = OpenAIAgentsAdapter(guard).govern(
         Agent(name="first", model=model(), handoffs=[Agent(name="second", model=model())])
     )
-    clone = first.clone(model=model([Call("transfer_to_second", {}, "c1")]))
+    clone = first.clone(model=model([ScriptedCall("transfer_to_second", {}, "c1")]))
     play(clone)
     assert (len(clone.model.calls), len(first.model.calls)) == (2, 0)
 
@@ -311,26 +319,33 @@ def test_a_handoff_is_one_call_whatever_is_added_and_whoever_was_governed_before
     adapter = OpenAIAgentsAdapter(guard)
     second = adapter.govern(Agent(name="second", model=model()))
     first = adapter.govern(
-        Agent(name="first", model=model([Call("transfer_to_second", {}, "c1")]), handoffs=[second])
+        Agent(
+            name="first",
+            model=model([ScriptedCall("transfer_to_second", {}, "c1")]),
+            handoffs=[second],
+        )
     )
     first.handoffs.append(Agent(name="third"))
     play(first)
-    assert actions(guard) == ["call_allowed transfer_to_second", "call_executed transfer_to_second"]
+    assert list_actions(guard) == [
+        "call_allowed transfer_to_second",
+        "call_executed transfer_to_second",
+    ]
 
 
 def test_an_agent_as_a_tool_is_governed_inside_too() -> None:
     guard = Edictum(contracts=[no_forbidden])
     inner = Agent(
-        name="inner", model=model([Call("look", {"key": "forbidden"}, "c2")]), tools=[look]
+        name="inner", model=model([ScriptedCall("look", {"key": "forbidden"}, "c2")]), tools=[look]
     )
     agent = Agent(
         name="outer",
-        model=model([Call("inner", {"input": "go"}, "c1")]),
+        model=model([ScriptedCall("inner", {"input": "go"}, "c1")]),
         tools=[inner.as_tool("inner", "Ask it.")],
     )
     play(OpenAIAgentsAdapter(guard).govern(agent))
     assert dict(outputs(inner.model)) == {"c2": "DENIED: The key is forbidden."}
-    assert actions(guard) == ["call_allowed inner", "call_denied look", "call_executed inner"]
+    assert list_actions(guard) == ["call_allowed inner", "call_denied look", "call_executed inner"]
 
 
 def test_clones_and_tools_that_come_later_are_governed_and_the_original_tool_is_left_alone() -> (
@@ -338,7 +353,9 @@ def test_clones_and_tools_that_come_later_are_governed_and_the_original_tool_is_
 ):
     guard = Edictum(contracts=[no_forbidden])
     agent = OpenAIAgentsAdapter(guard).govern(Agent(name="a", tools=[]))
-    clone = agent.clone(model=model([Call("look", {"key": "forbidden"}, "c1")]), tools=[look])
+    clone = agent.clone(
+        model=model([ScriptedCall("look", {"key": "forbidden"}, "c1")]), tools=[look]
+    )
     play(clone)
     assert dict(outputs(clone.model)) == {"c1": "DENIED: The key is forbidden."}
     assert not hasattr(look, "governors")
@@ -364,7 +381,7 @@ def test_arguments_that_are_no_json_run_nothing_and_are_a_failure() -> None:
             [[function_call("look", broken, call_id="c1")], [assistant_message("done")]]
         )
         play(OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=script, tools=[look])))
-        assert actions(guard) == ["call_allowed look", "call_failed look"]
+        assert list_actions(guard) == ["call_allowed look", "call_failed look"]
         script = ScriptedModel([[function_call("lenient", broken, call_id="c1")]])
         with pytest.raises(ModelBehaviorError, match="Invalid JSON"):
             play(OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=script, tools=[made])))
@@ -384,7 +401,10 @@ def test_a_function_tool_made_by_hand_is_governed() -> None:
         timeout_seconds=5,
     )
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
-    calls = [Call("hand", {"key": "a"}, "c1"), Call("hand", {"key": "forbidden"}, "c2")]
+    calls = [
+        ScriptedCall("hand", {"key": "a"}, "c1"),
+        ScriptedCall("hand", {"key": "forbidden"}, "c2"),
+    ]
     agent = OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=model(calls), tools=[made]))
     play(agent)
     assert dict(outputs(agent.model)) == {
@@ -411,7 +431,7 @@ def test_a_call_that_waited_for_a_person_is_counted_once(wire: str) -> None:
         strict_mode=False,
         **rails,
     )
-    agent = Agent(name="a", model=model([Call("ask", {"key": "a"}, "c1")]), tools=[made])
+    agent = Agent(name="a", model=model([ScriptedCall("ask", {"key": "a"}, "c1")]), tools=[made])
     config = RunConfig(
         tracing_disabled=True,
         tool_execution=ToolExecutionConfig(pre_approval_tool_input_guardrails=True),
@@ -427,13 +447,15 @@ def test_a_call_that_waited_for_a_person_is_counted_once(wire: str) -> None:
 
     asyncio.run(run())
     assert dict(outputs(agent.model)) == {"c1": "value of a"}
-    assert actions(guard) == ["call_allowed ask", "call_executed ask"]
+    assert list_actions(guard) == ["call_allowed ask", "call_executed ask"]
 
 
 def test_guardrails_on_what_they_cannot_govern_stop_the_run() -> None:
     before, after = OpenAIAgentsAdapter(Edictum()).as_guardrails()
     server = Server(tool_input_guardrails=[before], tool_output_guardrails=[after])
-    agent = Agent(name="a", model=model([Call("remote", {"key": "a"}, "c1")]), mcp_servers=[server])
+    agent = Agent(
+        name="a", model=model([ScriptedCall("remote", {"key": "a"}, "c1")]), mcp_servers=[server]
+    )
     with pytest.raises(UserError, match=r"'remote' is not in the tools of 'a'.*govern\(agent\)"):
         play(agent)
 
@@ -441,7 +463,7 @@ def test_guardrails_on_what_they_cannot_govern_stop_the_run() -> None:
 def test_an_output_guardrail_alone_withholds_the_result() -> None:
     _, after = OpenAIAgentsAdapter(Edictum()).as_guardrails()
     made = function_tool(lambda: "raw", name_override="raw", tool_output_guardrails=[after])
-    agent = Agent(name="a", model=model([Call("raw", {}, "c1")]), tools=[made])
+    agent = Agent(name="a", model=model([ScriptedCall("raw", {}, "c1")]), tools=[made])
     play(agent)
     assert dict(outputs(agent.model)) == {
         "c1": "DENIED: The tool lacks the guard's input guardrail."
@@ -469,7 +491,10 @@ def test_a_denial_need_not_fit_the_schema_of_the_output() -> None:
         return Params(key=key)
 
     guard = Edictum(contracts=[no_forbidden])
-    calls = [Call("find", {"key": "a"}, "c1"), Call("find", {"key": "forbidden"}, "c2")]
+    calls = [
+        ScriptedCall("find", {"key": "a"}, "c1"),
+        ScriptedCall("find", {"key": "forbidden"}, "c2"),
+    ]
     agent = Agent(name="a", model=model(calls), tools=[function_tool(find, output_type=Params)])
     play(OpenAIAgentsAdapter(guard).govern(agent))
     assert dict(outputs(agent.model)) == {
@@ -485,7 +510,7 @@ def test_a_failure_function_still_words_failures_and_none_still_raises() -> None
     def governed(**options: Any) -> Any:
         made = function_tool(fall, **options)
         return OpenAIAgentsAdapter(Edictum()).govern(
-            Agent(name="a", model=model([Call("fall", {}, "c1")]), tools=[made])
+            Agent(name="a", model=model([ScriptedCall("fall", {}, "c1")]), tools=[made])
         )
 
     agent = governed(failure_error_function=lambda ctx, error: f"sorry: {error}")
@@ -506,11 +531,11 @@ def test_a_tool_that_two_threads_use_first_is_governed_once() -> None:
     wrapped, second_asks = list[str](), threading.Event()
 
     class Slow(OpenAIAgentsAdapter):
-        def _invoker(self, *args: Any) -> Any:
+        def _wrap_invoke(self, *args: Any) -> Any:
             wrapped.append(threading.current_thread().name)
             second_asks.wait(10)
             time.sleep(0.05)  # time enough for the second thread, if nothing keeps it away
-            return super()._invoker(*args)
+            return super()._wrap_invoke(*args)
 
     first, second = Slow(Edictum()).as_guardrails()
     made = function_tool(tool_input_guardrails=[first], tool_output_guardrails=[second])(
@@ -528,7 +553,8 @@ def test_a_tool_that_two_threads_use_first_is_governed_once() -> None:
     threads = [threading.Thread(target=use, args=(last,)) for last in (False, True)]
     for thread in threads:
         thread.start()
-        while not wrapped:
+        deadline = time.monotonic() + 60
+        while not wrapped and time.monotonic() < deadline:
             time.sleep(0.001)
     for thread in threads:
         thread.join(30)

@@ -33,9 +33,9 @@ from edictum.adapters import PydanticAIAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
-    Answer,
-    Call,
     ControlFlow,
+    ScriptedCall,
+    ToolAnswer,
     no_secret,
     without_secret,
 )
@@ -105,7 +105,7 @@ class TestPydanticAI(AdapterConformance):
 
         return asyncio.run(collect())
 
-    def replies(self, agent: Scripted) -> list[Answer]:
+    def replies(self, agent: Scripted) -> list[ToolAnswer]:
         parts = [
             part
             for message in agent.seen[-1]
@@ -114,7 +114,7 @@ class TestPydanticAI(AdapterConformance):
         ]
         assert all(isinstance(part, ToolReturnPart) for part in parts), parts
         return [
-            Answer(
+            ToolAnswer(
                 part.tool_call_id,
                 part.model_response_str(),
                 None if part.outcome == "success" else True,
@@ -165,7 +165,7 @@ def played(tool: Any, guard: Edictum, *others: Any) -> Scripted:
     """
     agent = Scripted(
         [tool],
-        [[Call(tool.__name__, {"key": "a"}, "c1")]],
+        [[ScriptedCall(tool.__name__, {"key": "a"}, "c1")]],
         [PydanticAIAdapter(guard).as_capability(), *others],
     )
     TestPydanticAI().run(agent)
@@ -264,7 +264,7 @@ def test_a_call_that_waited_for_an_approval_is_counted_once() -> None:
             raise ApprovalRequired
         return f"paid {key}"
 
-    agent = Scripted([pay], [[Call("pay", {"key": "a"}, "c1")]], [adapter.as_capability()])
+    agent = Scripted([pay], [[ScriptedCall("pay", {"key": "a"}, "c1")]], [adapter.as_capability()])
     first = agent.agent.run_sync("go")
     agent.agent.run_sync(
         message_history=first.all_messages(),
@@ -289,7 +289,7 @@ def test_a_call_counts_once_however_often_the_capability_is_wired() -> None:
             await Scripted([again], script, wired).agent.run("go")
         return key
 
-    guard, script = Edictum(), [[Call("again", {"key": "a"}, "c1")]]
+    guard, script = Edictum(), [[ScriptedCall("again", {"key": "a"}, "c1")]]
     adapter = PydanticAIAdapter(guard)
     wired = [adapter.as_capability(), adapter.as_capability()]
     asyncio.run(Scripted([again], script, wired).agent.run("go"))

@@ -32,10 +32,10 @@ from edictum.adapters import SemanticKernelAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
-    Answer,
-    Call,
-    actions,
-    last,
+    ScriptedCall,
+    ToolAnswer,
+    get_last_event,
+    list_actions,
     no_forbidden,
     no_secret,
     without_secret,
@@ -155,9 +155,9 @@ class TestSemanticKernel(AdapterConformance):
 
         return asyncio.run(collect())
 
-    def replies(self, agent: Run) -> list[Answer]:
+    def replies(self, agent: Run) -> list[ToolAnswer]:
         return [
-            Answer(item.id, read(item), "error" in item.metadata or None)
+            ToolAnswer(item.id, read(item), "error" in item.metadata or None)
             for item in agent.model.seen[-1]
         ]
 
@@ -205,7 +205,7 @@ def fall(key: str) -> str:
     raise ValueError("no luck")
 
 
-def governed(guard: Edictum, tools: Any, *calls: Call, **options: Any) -> Run:
+def governed(guard: Edictum, tools: Any, *calls: ScriptedCall, **options: Any) -> Run:
     run = Run(tools, [calls])
     SemanticKernelAdapter(guard, **options).register(run.kernel)
     return run
@@ -221,7 +221,13 @@ async def test_an_agent_with_plugins_of_its_own_is_governed() -> None:
     """The agent makes a copy of the kernel, which keeps the filters."""
     guard = Edictum(contracts=[no_forbidden, no_secret("redact", redact=without_secret)])
     run = Run(
-        [], [[Call("look_up", {"key": "forbidden"}, "c1"), Call("look_up", {"key": "a"}, "c2")]]
+        [],
+        [
+            [
+                ScriptedCall("look_up", {"key": "forbidden"}, "c1"),
+                ScriptedCall("look_up", {"key": "a"}, "c2"),
+            ]
+        ],
     )
     adapter = SemanticKernelAdapter(guard)
     adapter.register(run.kernel)
@@ -244,13 +250,16 @@ async def test_an_agent_with_plugins_of_its_own_is_governed() -> None:
 async def test_a_denial_can_end_the_run() -> None:
     guard = Edictum(contracts=[no_forbidden])
     run = governed(
-        guard, [look_up], Call("look_up", {"key": "forbidden"}, "c1"), terminate_on_deny=True
+        guard,
+        [look_up],
+        ScriptedCall("look_up", {"key": "forbidden"}, "c1"),
+        terminate_on_deny=True,
     )
     answer = await ask(run)
     assert len(run.model.seen) == 1, "the model was asked again"
     assert "DENIED" in str(answer.items[0].result)
     go_on = governed(
-        Edictum(), [look_up], Call("look_up", {"key": "a"}, "c1"), terminate_on_deny=True
+        Edictum(), [look_up], ScriptedCall("look_up", {"key": "a"}, "c1"), terminate_on_deny=True
     )
     await ask(go_on)
     assert len(go_on.model.seen) == 2
@@ -261,7 +270,7 @@ async def test_a_failure_that_a_function_deals_with_is_its_own_business() -> Non
     exception is not the outer one's.
     """
     guard = Edictum()
-    run = Run([], [[Call("outer", {"key": "a"}, "c1")]])
+    run = Run([], [[ScriptedCall("outer", {"key": "a"}, "c1")]])
 
     async def outer(key: str) -> str:
         try:
@@ -277,8 +286,8 @@ async def test_a_failure_that_a_function_deals_with_is_its_own_business() -> Non
     SemanticKernelAdapter(guard).register(run.kernel)
     await ask(run)
     assert run.model.seen[-1][0].result == "dealt with"
-    assert actions(guard) == ["call_allowed", "call_executed"]
-    assert last(guard).tool_args == {"key": "a"}
+    assert list_actions(guard) == ["call_allowed", "call_executed"]
+    assert get_last_event(guard).tool_args == {"key": "a"}
 
 
 @pytest.mark.parametrize(
@@ -294,7 +303,7 @@ async def test_what_another_filter_raises_goes_where_it_went_and_is_a_failure(
 
     ends, guard = [], Edictum()
     for adapter in (None, SemanticKernelAdapter(guard)):
-        run = Run([look_up], [[Call("look_up", {"key": "a"}, "c1")]])
+        run = Run([look_up], [[ScriptedCall("look_up", {"key": "a"}, "c1")]])
         if first:
             run.kernel.add_filter(kind, broken)
         if adapter is not None:
@@ -310,7 +319,7 @@ async def test_what_another_filter_raises_goes_where_it_went_and_is_a_failure(
     expected = (
         "call_executed" if first and kind is FilterTypes.AUTO_FUNCTION_INVOCATION else "call_failed"
     )
-    assert last(guard).action == expected
+    assert get_last_event(guard).action == expected
 
 
 @pytest.mark.parametrize("deadline", [None, 5])
@@ -331,27 +340,27 @@ async def test_a_plain_function_runs_in_a_thread_only_under_a_deadline(
         return key
 
     guard = Edictum(tools={"where": {"timeout_s": deadline}} if deadline else {})
-    await ask(governed(guard, [where], Call("where", {"key": "a"}, "c1")))
+    await ask(governed(guard, [where], ScriptedCall("where", {"key": "a"}, "c1")))
     assert places == [deadline is None]
 
 
 async def test_contracts_see_the_arguments_of_the_function_only() -> None:
     guard = Edictum()
-    run = governed(guard, [look_up], Call("look_up", {"key": "a"}, "c1"))
+    run = governed(guard, [look_up], ScriptedCall("look_up", {"key": "a"}, "c1"))
     await ask(run, arguments=KernelArguments(request="what else the run carries"))
-    assert last(guard).tool_args == {"key": "a"}
+    assert get_last_event(guard).tool_args == {"key": "a"}
 
 
 @pytest.mark.parametrize(
     "call",
-    [Call("nosuch", {}, "c1"), Call("look_up", {"wrong": 1}, "c1")],
+    [ScriptedCall("nosuch", {}, "c1"), ScriptedCall("look_up", {"wrong": 1}, "c1")],
     ids=["unknown tool", "bad arguments"],
 )
-async def test_what_semantic_kernel_itself_refuses_is_nobody_s_call(call: Call) -> None:
+async def test_what_semantic_kernel_itself_refuses_is_nobody_s_call(call: ScriptedCall) -> None:
     guard = Edictum()
     run = governed(guard, [look_up], call)
     await ask(run)
-    assert actions(guard) == []
+    assert list_actions(guard) == []
     assert run.model.seen[-1][0].id == "c1"
 
 
@@ -370,9 +379,9 @@ async def test_a_call_counts_once_however_often_the_filter_is_registered() -> No
         [look_up, fall],
         [
             [
-                Call("look_up", {"key": "a"}, "c1"),
-                Call("look_up", {"key": "forbidden"}, "c2"),
-                Call("fall", {"key": "a"}, "c3"),
+                ScriptedCall("look_up", {"key": "a"}, "c1"),
+                ScriptedCall("look_up", {"key": "forbidden"}, "c2"),
+                ScriptedCall("fall", {"key": "a"}, "c3"),
             ]
         ],
     )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from edictum import EdictumConfigError
-from edictum.cli._mcp_port import address_of, addresses, listen
+from edictum.cli._mcp_port import list_addresses, listen, parse_address
 
 BUNDLE = """\
 apiVersion: edictum/v1
@@ -100,15 +100,15 @@ def test_the_module_is_the_command(arguments: list[str]) -> None:
         (
             ["--header", "Bad Name: v"],
             ANY_URL,
-            "--header 'Bad Name' is no name of a header. Write it as 'Name: value'",
+            "--header 'Bad Name' is not a valid header name. Write it as 'Name: value'",
         ),
-        (["--header", ": v"], ANY_URL, "--header '' is no name of a header."),
-        (["--header", "X-Näme: v"], ANY_URL, "--header 'X-Näme' is no name of a header."),
+        (["--header", ": v"], ANY_URL, "--header '' is not a valid header name."),
+        (["--header", "X-Näme: v"], ANY_URL, "--header 'X-Näme' is not a valid header name."),
         (["--header", "Name: välue"], ANY_URL, "The value of --header 'Name' cannot be sent."),
         (["--header", "Name: a\nb"], ANY_URL, "The value of --header 'Name' cannot be sent."),
         (["--header", "Name: v"], "true", "--header needs a server with a url."),
-        (["--session", ""], "true", "--session '' is no name."),
-        (["--session", " "], ANY_URL, "--session ' ' is no name."),
+        (["--session", ""], "true", "--session '' is empty."),
+        (["--session", " "], ANY_URL, "--session ' ' is empty."),
     ],
 )
 def test_a_wrong_option_is_one_line_and_exit_code_2(
@@ -152,7 +152,7 @@ def test_an_audit_file_of_the_bundle_is_opened_at_the_start_as_well(rules: Path)
     ],
 )
 def test_a_port_may_stand_alone(text: str, address: tuple[str, int]) -> None:
-    assert address_of(text) == address
+    assert parse_address(text) == address
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_port_may_stand_alone(text: str, address: tuple[str, int]) -> None:
 )
 def test_what_is_no_port_is_refused(text: str) -> None:
     with pytest.raises(EdictumConfigError, match="has no valid port"):
-        address_of(text)
+        parse_address(text)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -192,7 +192,9 @@ def test_a_host_that_is_not_ours_is_named(host: str) -> None:
 
 def test_clients_reach_the_addresses_that_are_announced() -> None:
     sockets = listen("localhost", 0)
-    for announced, listening in zip(addresses(sockets, "/mcp").split(", "), sockets, strict=True):
+    for announced, listening in zip(
+        list_addresses(sockets, "/mcp").split(", "), sockets, strict=True
+    ):
         host, port = listening.getsockname()[:2]
         assert announced == (
             f"http://[{host}]:{port}/mcp"

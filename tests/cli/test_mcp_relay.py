@@ -17,7 +17,13 @@ import pytest
 from edictum import Edictum
 from edictum.adapters.mcp import MCPAdapter
 from edictum.cli._mcp_relay import Relay
-from edictum.cli._mcp_wire import id_of_unread, is_answer, key_of, lines, read
+from edictum.cli._mcp_wire import (
+    find_unread_id,
+    is_answer,
+    iter_lines,
+    normalize_id,
+    parse_json,
+)
 from edictum.testing.adapter import SECRET, no_secret, without_secret
 
 CALL = {
@@ -121,7 +127,7 @@ async def test_when_the_server_is_lost_everything_that_waits_for_it_has_failed()
     await wire.relay.from_client({"jsonrpc": "2.0", "id": 3, "method": "ping"})
     wire.asked.clear()
     await wire.call()
-    await wire.relay.lost("It is gone.")
+    await wire.relay.fail_all("It is gone.")
     assert {message["id"]: message["error"]["message"] for message in wire.client} == {
         3: "It is gone.",
         7: "It is gone.",
@@ -225,11 +231,11 @@ def test_an_odd_result_that_nobody_objects_to_passes_as_it_is(result: Any) -> No
 
 
 def test_ids_are_compared_loosely_and_other_things_are_not_ids() -> None:
-    assert key_of(7) == key_of("7") == key_of(7.0) == key_of("07")
+    assert normalize_id(7) == normalize_id("7") == normalize_id(7.0) == normalize_id("07")
     assert (
         len(
             {
-                key_of(each)
+                normalize_id(each)
                 for each in (1, True, None, "None", "x", [1], {"a": 1}, float("nan"), float("inf"))
             }
         )
@@ -247,7 +253,7 @@ def test_ids_are_compared_loosely_and_other_things_are_not_ids() -> None:
 )
 def test_what_cannot_be_read_is_one_kind_of_error(text: Any) -> None:
     with pytest.raises(ValueError, match="not JSON, or too deep"):
-        read(text)
+        parse_json(text)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +268,7 @@ def test_what_cannot_be_read_is_one_kind_of_error(text: Any) -> None:
     ],
 )
 def test_the_id_of_what_could_not_be_read_is_known_at_its_ends(line: bytes, found: Any) -> None:
-    assert id_of_unread(line) == found
+    assert find_unread_id(line) == found
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
@@ -275,7 +281,7 @@ async def test_event_streams_have_three_kinds_of_line_ends_and_no_others(size: i
             yield data[start : start + size]
             yield b""
 
-    assert [line async for line in lines(parts())] == [
+    assert [line async for line in iter_lines(parts())] == [
         "a\u2028b\u0085c\x0cd",
         "",
         "e",
@@ -354,7 +360,7 @@ def test_a_line_that_cannot_be_read_fails_its_call_and_is_not_repeated(tmp_path:
         "The server's answer cannot be read.",
         0,
     )
-    assert "123-45-6789" not in said and said.count("cannot be read as JSON") == 2
+    assert "123-45-6789" not in said and said.count("is not valid JSON") == 2
 
 
 def test_letters_that_are_no_utf8_are_replaced(tmp_path: Path) -> None:
@@ -371,8 +377,8 @@ def test_a_server_that_dies_fails_its_calls_and_it_is_said(tmp_path: Path) -> No
     )
     assert (
         said
-        == "edictum mcp-proxy: ended, because the server did or cannot be reached (its exit code is"
-        " 3)\n"
+        == "edictum mcp-proxy: stopped, because the server has ended or cannot be reached (its exit"
+        " code is 3)\n"
     )
 
 

@@ -38,7 +38,7 @@ from edictum.harness.artifact_backends import (
     default_directory,
     open_backend,
 )
-from edictum.harness.artifact_reader import make_reader, resolve
+from edictum.harness.artifact_reader import make_reader, resolve_pointer
 from edictum.harness.artifact_store import DEFAULT_TTL_S, ArtifactError, ArtifactStore
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 
@@ -608,7 +608,7 @@ def test_json_pointers(store: ArtifactStore, read: Callable[..., dict[str, Any]]
     ):
         assert "error" in read(artifact, pointer=wrong)
     with pytest.raises(LookupError, match="looks into a int"):
-        resolve(1, "/x")
+        resolve_pointer(1, "/x")
 
 
 def test_what_cannot_be_read_is_said(

@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turns import FakeTimer, block, hang, new_guard, search
+from turns import (
+    USER,
+    FakeTimer,
+    Script,
+    assert_answered,
+    block,
+    calls,
+    hang,
+    new_guard,
+    notes,
+    search,
+)
 
 from edictum import EdictumInputError
 from edictum.harness import (
@@ -20,53 +31,12 @@ from edictum.harness import (
     ToolCallRequest,
     TurnBudget,
     TurnState,
-    Usage,
     run_turn,
     run_turn_sync,
     tool,
 )
-from edictum.harness.messages import as_reply
+from edictum.harness.messages import to_reply
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolTimeout
-
-USER = [{"role": "user", "content": "Do it."}]
-
-
-class Script:
-    """A model that says what it was told to say, and keeps what it was asked."""
-
-    def __init__(self, *replies: Any) -> None:
-        self._replies = list(replies)
-        self.asked: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = []
-
-    async def __call__(self, messages: list[dict[str, Any]], tools: Any) -> Any:
-        self.asked.append((messages, tuple(spec.name for spec in tools)))
-        reply = self._replies.pop(0) if self._replies else "nothing more to say"
-        if isinstance(reply, BaseException):
-            raise reply
-        return reply(messages) if callable(reply) else reply
-
-
-def calls(*requests: Any, text: str = "") -> ModelReply:
-    made = [
-        ToolCallRequest(f"c{number}", name, arguments)
-        for number, (name, arguments) in enumerate(requests)
-    ]
-    return ModelReply(text, tuple(made), Usage(10, 5))
-
-
-def notes(messages: Any) -> list[str]:
-    return [message["content"] for message in messages if message["role"] == "system"]
-
-
-def assert_answered(messages: Any) -> None:
-    """Every call that an assistant message asks for is followed by its tool message, in order."""
-    messages = list(messages)
-    for place, message in enumerate(messages):
-        asked = [call["id"] for call in message.get("tool_calls", ())]
-        answers = [
-            each.get("tool_call_id") for each in messages[place + 1 : place + 1 + len(asked)]
-        ]
-        assert answers == asked
 
 
 async def test_a_turn_from_question_to_answer() -> None:
@@ -337,15 +307,15 @@ async def test_a_turn_without_time_answers_without_being_asked() -> None:
     ],
 )
 def test_what_a_model_may_return(answer: Any) -> None:
-    assert as_reply(answer) == ModelReply("text", (ToolCallRequest("a", "search", {"query": "x"}),))
+    assert to_reply(answer) == ModelReply("text", (ToolCallRequest("a", "search", {"query": "x"}),))
 
 
 def test_what_else_a_model_may_return() -> None:
-    assert as_reply(None) == as_reply("") == ModelReply()
-    assert as_reply(("", [{"name": "a"}])).tool_calls[0].id == "call_0"
+    assert to_reply(None) == to_reply("") == ModelReply()
+    assert to_reply(("", [{"name": "a"}])).tool_calls[0].id == "call_0"
     for wrong in (3, ("a", "b", "c"), ("a", [3])):
         with pytest.raises(EdictumInputError):
-            as_reply(wrong)
+            to_reply(wrong)
 
 
 # --- The synchronous face -------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 import typed_tools
-from pydantic import AfterValidator, BaseModel, Field, PositiveInt
+from pydantic import AfterValidator, BaseModel, Field, PositiveInt, StringConstraints, TypeAdapter
 from turns import Bench, new_guard
 from typed_tools import ORDER, READ, Colour, Item, Order, told
 from typing_extensions import TypedDict
@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 from edictum import Verdict, precondition
 from edictum.core._records import replace
 from edictum.harness import DeadlineToken, ToolArgValidator, Turn, tool
-from edictum.harness.typed_arguments import is_plain
+from edictum.harness._typed_arguments import PLAIN_NODES, has_only_nodes
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure
 
 NUMBER = "12345678-1234-5678-1234-567812345678"
@@ -122,7 +122,6 @@ async def test_the_body_gets_what_its_hint_names(hint: Any, sent: Any, wanted: A
     ],
 )
 def test_plain_json_is_not_read_again(hint: Any) -> None:
-    assert is_plain(hint)
     spec, _ = taking(hint)
     assert spec.body is spec.function
 
@@ -136,10 +135,13 @@ def test_plain_json_is_not_read_again(hint: Any) -> None:
         Item,
         Trip,
         Annotated[str, AfterValidator(str.upper)],
+        Annotated[str, StringConstraints(strip_whitespace=True)],
     ],
 )
 def test_what_json_writes_otherwise_is_read(hint: Any) -> None:
-    assert not is_plain(hint)
+    assert not has_only_nodes(TypeAdapter(hint), PLAIN_NODES)
+    spec, _ = taking(hint)
+    assert spec.body is not spec.function
 
 
 # --- Who sees what --------------------------------------------------------------------------------

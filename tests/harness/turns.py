@@ -6,10 +6,20 @@ import asyncio
 import time
 from typing import Any
 
-from edictum import Edictum, OperationLimits
-from edictum.harness import BoundedToolExecutor, ToolCallRequest, TurnBudget, TurnState, tool
-from edictum.outcomes import ToolOutcome
+from edictum import Edictum, InMemoryApprovalBackend, OperationLimits, Verdict, precondition
+from edictum.harness import (
+    BoundedToolExecutor,
+    ModelReply,
+    ToolCallRequest,
+    ToolSpec,
+    TurnBudget,
+    TurnState,
+    Usage,
+    tool,
+)
+from edictum.outcomes import ToolExecutionResult, ToolOutcome
 
+USER = [{"role": "user", "content": "Do it."}]
 UNLIMITED = OperationLimits(max_attempts=None, max_tool_calls=None)
 
 
@@ -36,6 +46,80 @@ def new_state(timeout_s: float = 30, max_steps: int = 100, **budget: Any) -> Tur
 
 def new_guard(**settings: Any) -> Edictum:
     return Edictum(limits=UNLIMITED, **settings)
+
+
+def expect_result(outcome: ToolOutcome) -> ToolExecutionResult:
+    assert isinstance(outcome, ToolExecutionResult), outcome
+    return outcome
+
+
+def make_counting_tool(**settings: Any) -> tuple[ToolSpec, list[int]]:
+    """Return the tool ``work``, and the keys of the calls that ran."""
+    ran: list[int] = []
+
+    async def work(key: int = 0, fail: bool = False) -> dict[str, int]:
+        ran.append(key)
+        await asyncio.sleep(0.02)
+        if fail:
+            raise ValueError("broken")
+        return {"ran": len(ran)}
+
+    return tool(name="work", **{"side_effect": "read", "idempotent": True, **settings})(work), ran
+
+
+@precondition("*", effect="approve")
+def ask_first(call: Any) -> Verdict:
+    return Verdict.fail("a person must agree")
+
+
+class Clerk:
+    """Approves, and keeps what he was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.backend = InMemoryApprovalBackend(self._decide)
+
+    def _decide(self, request: Any) -> bool:
+        self.asked.append(dict(request.tool_args))
+        return True
+
+
+class Script:
+    """A model that says what it was told to say, and keeps what it was asked."""
+
+    def __init__(self, *replies: Any) -> None:
+        self._replies = list(replies)
+        self.asked: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = []
+
+    async def __call__(self, messages: list[dict[str, Any]], tools: Any) -> Any:
+        self.asked.append((messages, tuple(spec.name for spec in tools)))
+        reply = self._replies.pop(0) if self._replies else "nothing more to say"
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply(messages) if callable(reply) else reply
+
+
+def calls(*requests: Any, text: str = "") -> ModelReply:
+    made = [
+        ToolCallRequest(f"c{number}", name, arguments)
+        for number, (name, arguments) in enumerate(requests)
+    ]
+    return ModelReply(text, tuple(made), Usage(10, 5))
+
+
+def notes(messages: Any) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "system"]
+
+
+def assert_answered(messages: Any) -> None:
+    """Every call that an assistant message asks for is followed by its tool message, in order."""
+    messages = list(messages)
+    for place, message in enumerate(messages):
+        asked = [call["id"] for call in message.get("tool_calls", ())]
+        answers = [
+            each.get("tool_call_id") for each in messages[place + 1 : place + 1 + len(asked)]
+        ]
+        assert answers == asked
 
 
 class Bench:

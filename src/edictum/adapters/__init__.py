@@ -10,16 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edictum.adapters.agno import AgnoAdapter
-    from edictum.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter
-    from edictum.adapters.crewai import CrewAIAdapter
-    from edictum.adapters.fastmcp import FastMCPAdapter
-    from edictum.adapters.google_adk import GoogleADKAdapter
-    from edictum.adapters.langchain import LangChainAdapter
-    from edictum.adapters.nanobot import NanobotAdapter
-    from edictum.adapters.openai_agents import OpenAIAgentsAdapter
-    from edictum.adapters.pydantic_ai import PydanticAIAdapter
-    from edictum.adapters.semantic_kernel import SemanticKernelAdapter
+    from edictum.adapters.agno import AgnoAdapter as AgnoAdapter
+    from edictum.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter as ClaudeAgentSDKAdapter
+    from edictum.adapters.crewai import CrewAIAdapter as CrewAIAdapter
+    from edictum.adapters.fastmcp import FastMCPAdapter as FastMCPAdapter
+    from edictum.adapters.google_adk import GoogleADKAdapter as GoogleADKAdapter
+    from edictum.adapters.langchain import LangChainAdapter as LangChainAdapter
+    from edictum.adapters.nanobot import NanobotAdapter as NanobotAdapter
+    from edictum.adapters.openai_agents import OpenAIAgentsAdapter as OpenAIAgentsAdapter
+    from edictum.adapters.pydantic_ai import PydanticAIAdapter as PydanticAIAdapter
+    from edictum.adapters.semantic_kernel import SemanticKernelAdapter as SemanticKernelAdapter
 
 ADAPTERS = {
     "AgnoAdapter": "agno",
@@ -34,18 +34,7 @@ ADAPTERS = {
     "SemanticKernelAdapter": "semantic_kernel",
 }
 
-__all__ = [
-    "AgnoAdapter",
-    "ClaudeAgentSDKAdapter",
-    "CrewAIAdapter",
-    "FastMCPAdapter",
-    "GoogleADKAdapter",
-    "LangChainAdapter",
-    "NanobotAdapter",
-    "OpenAIAgentsAdapter",
-    "PydanticAIAdapter",
-    "SemanticKernelAdapter",
-]
+__all__ = list(ADAPTERS)
 
 
 if not TYPE_CHECKING:  # with it, type checkers would believe that every name exists

@@ -1,25 +1,107 @@
-"""The FunctionCall of Agno behind a hook: what Agno gives a hook to go on with was made by it."""
+"""A call in Agno's terms: what stands behind a hook, and what the tool returned."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from inspect import isgenerator
 from typing import Any
 
-from edictum.adapters._wire import enclosed, same
+from edictum.adapters._reply import OnWarn, ToolReply, to_text
+from edictum.adapters._wire import same
+from edictum.core._records import record
+
+TEXT_EVENTS = ("RunContent", "TeamRunContent", "WorkflowCompleted")
 
 
-def called(following: Any) -> Any:
-    return enclosed(enclosed(following, "inner_func"), "self")
+@record
+class Pieces:
+    """What a generator yielded, read to its end so that all of it is judged before any is shown."""
+
+    items: list[Any]
+    asynchronous: bool = False
+
+    def join(self) -> str:
+        return "".join(map(_piece_text, self.items))
+
+    def replay(self, items: list[Any] | None = None) -> Any:
+        """Return a generator of the same kind, over the same items or over others."""
+        chosen = self.items if items is None else items
+        return _ayield(chosen) if self.asynchronous else (item for item in chosen)
 
 
-def hand_on(following: Any, args: dict[str, Any], checked: dict[str, Any]) -> Any:
-    """Agno runs the tool with the arguments of its FunctionCall, whatever a hook goes on with."""
-    if not same(checked, args):
-        called(following).arguments = checked
-    return following
+async def _ayield(items: list[Any]) -> AsyncIterator[Any]:
+    for item in items:
+        yield item
 
 
-def call_id(following: Any) -> str | None:
-    """Agno does not tell hooks the call id. What it gives them to go on with was made by the
-    FunctionCall, which knows it.
-    """
-    return getattr(called(following), "call_id", None)
+def _piece_text(item: Any) -> str:
+    """Return what Agno puts into the tool's message for a piece: only some events carry output."""
+    event = getattr(item, "event", "CustomEvent")
+    if event == "CustomEvent":
+        return str(item)
+    return str(item.content or "") if event in TEXT_EVENTS else ""
+
+
+class AgnoExchange:
+    """One tool call: what Agno gave a hook to go on with, and what came back."""
+
+    def __init__(
+        self, name: str, following: Callable[..., Any], args: dict[str, Any], on_warn: OnWarn
+    ) -> None:
+        self.name, self.args, self._following = name, args, following
+        # Agno made ``following``; the FunctionCall that made it knows the call id.
+        self.made_by = _get_enclosed(_get_enclosed(following, "inner_func"), "self")
+        self._returned: Any = None
+        self.details: dict[str, Any] = {
+            "call_id": getattr(self.made_by, "call_id", None),
+            "flag": _find_mcp_error,
+            "on_warn": on_warn,
+        }
+
+    def run(self, checked: dict[str, Any]) -> Any:
+        """Agno runs the tool with the arguments of its FunctionCall, whatever a hook passes on."""
+        if not same(checked, self.args):
+            self.made_by.arguments = checked
+        return self._following(**checked)
+
+    def take(self, returned: Any) -> Any:
+        """Return what the guard judges: all that the model will read."""
+        self._returned = Pieces(list(returned)) if isgenerator(returned) else returned
+        if isinstance(self._returned, Pieces):
+            return self._returned.join()
+        if not _is_tool_result(returned) or returned.metadata is None:
+            return returned.content if _is_tool_result(returned) else returned
+        return {"content": returned.content, "metadata": returned.metadata}
+
+    def answer(self, reply: ToolReply) -> Any:
+        """Return the tool's result, with its parts replaced where the guard changed something."""
+        value, returned = reply.get(), self._returned
+        if isinstance(returned, Pieces):
+            return returned.replay(None if value == returned.join() else [value])
+        if reply.text is not None or not _is_tool_result(returned):
+            return value
+        parts = {"content": to_text(value), "metadata": None}
+        if (
+            returned.metadata is not None
+            and isinstance(value, dict)
+            and value.keys() == parts.keys()
+        ):
+            parts = value
+        return returned.model_copy(update=parts)
+
+
+def _get_enclosed(function: Any, name: str) -> Any:
+    """Return what a function refers to in the function around it by this name, or None."""
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    return function.__closure__[names.index(name)].cell_contents if name in names else None
+
+
+def _is_tool_result(value: Any) -> bool:
+    return type(value).__name__ == "ToolResult" and hasattr(value, "model_copy")
+
+
+def _find_mcp_error(value: Any) -> str | None:
+    """Agno writes the failure flag of an MCP result into the text."""
+    text = value.get("content") if isinstance(value, dict) else value
+    is_error = isinstance(text, str) and text.startswith("Error from MCP tool '")
+    return "isError is set" if is_error else None

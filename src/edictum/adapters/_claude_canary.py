@@ -1,6 +1,4 @@
-"""Stands in for the claude CLI, for one call: asks the hooks that are wired, as the CLI would, and
-tells what they said.
-"""
+"""Stands in for the claude CLI, for one call: asks the hooks that are wired, as the CLI would."""
 
 from __future__ import annotations
 
@@ -10,16 +8,18 @@ import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
+from edictum.adapters._canary import CANARY
+
+NEEDED_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 
 
-async def ask_hooks(sdk: Any, hooks: Any, name: str, tool: Callable[[], str]) -> str:
-    """What the model would read of a call of ``name``, if these hooks were in its way."""
-    said: asyncio.Queue[Any] = asyncio.Queue()  # what we say to the SDK
-    heard: asyncio.Queue[Any] = asyncio.Queue()  # what the hooks answered
+async def ask_claude_hooks(sdk: Any, hooks: Any, tool: Callable[[], str]) -> str:
+    """Return what the model would read of the canary, if these hooks were in its way."""
+    to_sdk: asyncio.Queue[Any] = asyncio.Queue()
+    from_hooks: asyncio.Queue[Any] = asyncio.Queue()
     wired: dict[str, Any] = {}
 
-    class CanaryCLI(sdk.Transport):  # type: ignore[misc]
+    class CanaryCLI(sdk.Transport):  # type: ignore[misc]  # the base is known at run time only
         async def connect(self) -> None:
             pass
 
@@ -30,58 +30,54 @@ async def ask_hooks(sdk: Any, hooks: Any, name: str, tool: Callable[[], str]) ->
             pass
 
         async def close(self) -> None:
-            said.put_nowait(None)
+            to_sdk.put_nowait(None)
 
         async def write(self, data: str) -> None:
             message = json.loads(data)
             if message["type"] == "control_response":
-                heard.put_nowait(message["response"])
+                from_hooks.put_nowait(message["response"])
                 return
             wired.update(message["request"].get("hooks") or {})
-            answer = {
-                "subtype": "success",
-                "request_id": message["request_id"],
-                "response": {"hook_on_failure_supported": True},
-            }
-            said.put_nowait({"type": "control_response", "response": answer})
+            able = {"hook_on_failure_supported": True}
+            about = {"request_id": message["request_id"], "response": able}
+            answer = {"type": "control_response", "response": {"subtype": "success", **about}}
+            to_sdk.put_nowait(answer)
 
         async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-            while (message := await said.get()) is not None:
+            while (message := await to_sdk.get()) is not None:
                 yield message
 
-    async with sdk.ClaudeSDKClient(
-        options=sdk.ClaudeAgentOptions(hooks=hooks), transport=CanaryCLI()
-    ):
-        callbacks = {event: _callbacks(wired.get(event) or [], name) for event in EVENTS}
-        if missing := [event for event in EVENTS if not callbacks[event]]:
+    options = sdk.ClaudeAgentOptions(hooks=hooks)
+    async with sdk.ClaudeSDKClient(options=options, transport=CanaryCLI()):
+        callbacks = {event: _find_callbacks(wired.get(event) or []) for event in NEEDED_EVENTS}
+        if missing := [event for event in NEEDED_EVENTS if not callbacks[event]]:
             return f"no hook for {' and '.join(missing)}"
         for callback in callbacks["PreToolUse"]:
-            asked = {
-                "hook_event_name": "PreToolUse",
-                "tool_name": name,
-                "tool_input": {},
-                "tool_use_id": name,
-            }
-            request = {
-                "subtype": "hook_callback",
-                "callback_id": callback,
-                "tool_use_id": name,
-                "input": asked,
-            }
-            said.put_nowait(
-                {"type": "control_request", "request_id": f"canary {callback}", "request": request}
-            )
-            answer = ((await heard.get()).get("response") or {}).get("hookSpecificOutput") or {}
-            if answer.get("permissionDecision") == "deny":
-                return str(answer.get("permissionDecisionReason"))
+            to_sdk.put_nowait(_make_request(callback))
+            answer = (await from_hooks.get()).get("response") or {}
+            output = answer.get("hookSpecificOutput") or {}
+            if output.get("permissionDecision") == "deny":
+                return str(output.get("permissionDecisionReason"))
         return tool()
 
 
-def _callbacks(matchers: list[dict[str, Any]], name: str) -> list[str]:
-    """The callbacks that the CLI would ask about a tool of this name."""
-    fitting = [
-        one
+def _make_request(callback: str) -> dict[str, Any]:
+    use = {"tool_name": CANARY, "tool_input": {}, "tool_use_id": CANARY}
+    request = {
+        "subtype": "hook_callback",
+        "callback_id": callback,
+        "tool_use_id": CANARY,
+        "input": {"hook_event_name": "PreToolUse", **use},
+    }
+    return {"type": "control_request", "request_id": f"canary {callback}", "request": request}
+
+
+def _find_callbacks(matchers: list[dict[str, Any]]) -> list[str]:
+    """Return the callbacks that the CLI would ask about the canary."""
+    every = (None, "", "*")
+    return [
+        callback
         for one in matchers
-        if one.get("matcher") in (None, "", "*") or re.fullmatch(one["matcher"], name)
+        if one.get("matcher") in every or re.fullmatch(one["matcher"], CANARY)
+        for callback in one["hookCallbackIds"]
     ]
-    return [callback for one in fitting for callback in one["hookCallbackIds"]]

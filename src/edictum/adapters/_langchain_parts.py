@@ -1,8 +1,8 @@
 """What a tool of LangChain wrote: a message, a Command with messages and other state, or a list of
 these.
 
-All of it is read by somebody, so all of it is judged: by itself if it is one piece, else as a list
-of the pieces in their order.
+All of it is read by a model or a program, so all of it is judged: by itself if it is one piece,
+else as a list of the pieces in their order.
 """
 
 from __future__ import annotations
@@ -12,64 +12,50 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from edictum.adapters._base import as_text
+from edictum.adapters._reply import to_text
 
 LEFT_OUT = object()
-LABELS = {
-    "type",
-    "id",
-    "name",
-    "tool_call_id",
-    "status",
-}  # of a tool's message: LangChain's, not what the tool found out
-Change = Callable[[Any], Any]
+COMMAND_FIELDS = {"update", "resume", "goto"}
+# Of a tool's message: LangChain's, not what the tool found out.
+LABELS = {"type", "id", "name", "tool_call_id", "status"}
+PieceChange = Callable[[Any], Any]
 
 
-def each(result: Any, change: Change) -> Any:
-    """The result with a change made to every piece of it; lists and Commands around the pieces stay
-    what they are.
-    """
+def change_each(result: Any, change: PieceChange) -> Any:
+    """Return the result with every piece changed; the lists and Commands around them stay."""
     if isinstance(result, list):
-        return _kept(each(item, change) for item in result)
-    if not getattr(result, "__dataclass_fields__", {}).keys() >= {
-        "update",
-        "resume",
-        "goto",
-    }:  # a Command has these
+        return _keep(change_each(item, change) for item in result)
+    if not getattr(result, "__dataclass_fields__", {}).keys() >= COMMAND_FIELDS:
         return change(result)
-    return replace(result, update=_update(result.update, change), goto=_goto(result.goto, change))
+    update, goto = _change_update(result.update, change), _change_goto(result.goto, change)
+    return replace(result, update=update, goto=goto)
 
 
-def _update(update: Any, change: Change) -> Any:
-    """LangGraph takes the new state as a dict, as pairs, as a list of messages, or as an object of
-    the state's class.
-    """
+def _change_update(update: Any, change: PieceChange) -> Any:
+    """LangGraph takes a dict, pairs, a list of messages, or an object of the state's class."""
     if update is None or isinstance(update, dict):
-        return update and dict(_pairs(update.items(), change))
-    if isinstance(update, (list, tuple)) and all(
-        isinstance(item, tuple) and len(item) == 2 for item in update
-    ):
-        return _pairs(update, change)
-    new = each(list(update) if isinstance(update, tuple) else update, change)
+        return update and dict(_change_pairs(update.items(), change))
+    is_list = isinstance(update, (list, tuple))
+    if is_list and all(isinstance(item, tuple) and len(item) == 2 for item in update):
+        return _change_pairs(update, change)
+    new = change_each(list(update) if isinstance(update, tuple) else update, change)
     return None if new is LEFT_OUT else new
 
 
-def _pairs(pairs: Iterable[tuple[str, Any]], change: Change) -> list[tuple[str, Any]]:
-    return [(key, new) for key, value in pairs if (new := each(value, change)) is not LEFT_OUT]
+def _change_pairs(pairs: Iterable[tuple[str, Any]], change: PieceChange) -> list[tuple[str, Any]]:
+    changed = [(key, change_each(value, change)) for key, value in pairs]
+    return [(key, new) for key, new in changed if new is not LEFT_OUT]
 
 
-def _goto(goto: Any, change: Change) -> Any:
+def _change_goto(goto: Any, change: PieceChange) -> Any:
     """Where to go next: names of nodes, or a Send, which brings something along."""
-    return (
-        goto
-        if isinstance(goto, str)
-        else _kept(
-            _sent(item, change) for item in (goto if isinstance(goto, (list, tuple)) else [goto])
-        )
-    )
+    if isinstance(goto, str):
+        return goto
+    targets = goto if isinstance(goto, (list, tuple)) else [goto]
+    return _keep(_change_send(item, change) for item in targets)
 
 
-def _sent(item: Any, change: Change) -> Any:
+def _change_send(item: Any, change: PieceChange) -> Any:
     if isinstance(item, str):
         return item
     arg = change(item.arg)
@@ -80,82 +66,61 @@ def _sent(item: Any, change: Change) -> Any:
     return sent
 
 
-def _kept(items: Iterable[Any]) -> list[Any]:
+def _keep(items: Iterable[Any]) -> list[Any]:
     return [item for item in items if item is not LEFT_OUT]
 
 
-def pieces(result: Any) -> list[Any]:
+def list_pieces(result: Any) -> list[Any]:
     found: list[Any] = []
-    each(result, found.append)
+    change_each(result, found.append)
     return found
-
-
-def written(piece: Any) -> Any:
-    """A piece as the guard judges it. Of a message: its content, or all that it holds if there is
-    more.
-    """
-    if not is_message(piece):
-        return piece
-    fields = {**vars(piece), **(piece.model_extra or {})}
-    found = {
-        name: value
-        for name, value in fields.items()
-        if value and (name not in LABELS or (name == "name" and piece.type != "tool"))
-    }
-    return piece.content if found.keys() <= {"content"} else {"content": piece.content, **found}
-
-
-def rewritten(piece: Any, value: Any, **labels: Any) -> Any:
-    """The piece with what the guard made of it. A message whose parts are not told apart any more
-    keeps nothing but its labels.
-    """
-    if not is_message(piece):
-        return value
-    before = written(piece)
-    parts = (
-        value
-        if isinstance(before, dict) and isinstance(value, dict) and value.keys() == before.keys()
-        else {"content": value}
-    )
-    if isinstance(before, dict) and parts is not value:
-        piece = type(piece)(
-            **{
-                name: getattr(piece, name)
-                for name in type(piece).model_fields
-                if name in LABELS | {"content"}
-            }
-        )
-    blocks = isinstance(parts["content"], list) and isinstance(piece.content, list)
-    return piece.model_copy(
-        update={
-            **parts,
-            "content": parts["content"] if blocks else as_text(parts["content"]),
-            **labels,
-        }
-    )
 
 
 def is_message(piece: Any) -> bool:
     return getattr(type(piece), "model_fields", {}).keys() >= {"content", "additional_kwargs"}
 
 
-def judged(result: Any) -> Any:
-    """What the guard judges of a result that the tool put together itself."""
-    found = [written(piece) for piece in pieces(result)]
+def _read(piece: Any) -> Any:
+    """Return what is judged: of a message its content, or all that it holds if there is more."""
+    if not is_message(piece):
+        return piece
+    fields = {**vars(piece), **(piece.model_extra or {})}
+    labels = LABELS if piece.type == "tool" else LABELS - {"name"}
+    found = {name: value for name, value in fields.items() if value and name not in labels}
+    return piece.content if found.keys() <= {"content"} else {"content": piece.content, **found}
+
+
+def to_judge(result: Any) -> Any:
+    """Return what the guard judges of a result that the tool put together itself."""
+    found = [_read(piece) for piece in list_pieces(result)]
     return found if len(found) > 1 else found[0] if found else result
 
 
-def answered(result: Any, message: Any, value: Any, **labels: Any) -> Any:
-    """The result with what the guard made of it. One value in place of several pieces goes into the
-    message; the rest is left out.
-    """
-    count = len(pieces(result))
-    if count == 1 or (isinstance(value, list) and len(value) == count):
-        values = iter([value] if count == 1 else value)
-        return each(
-            result,
-            lambda piece: rewritten(piece, next(values), **(labels if piece is message else {})),
+def rewrite(piece: Any, value: Any, **labels: Any) -> Any:
+    """Return the piece with a new value. A message without its parts keeps only its labels."""
+    if not is_message(piece):
+        return value
+    before, parts = _read(piece), {"content": value}
+    if isinstance(before, dict):
+        if isinstance(value, dict) and value.keys() == before.keys():
+            parts = value
+        else:
+            kept = type(piece).model_fields.keys() & (LABELS | {"content"})
+            piece = type(piece)(**{name: getattr(piece, name) for name in kept})
+    content = parts["content"]
+    if not (isinstance(content, list) and isinstance(piece.content, list)):
+        content = to_text(content)
+    return piece.model_copy(update={**parts, "content": content, **labels})
+
+
+def put_back(result: Any, message: Any, value: Any, **labels: Any) -> Any:
+    """Return the result with a new value; one value for several pieces is left in the message."""
+    count = len(list_pieces(result))
+    if count != 1 and not (isinstance(value, list) and len(value) == count):
+        return change_each(
+            result, lambda piece: rewrite(piece, value, **labels) if piece is message else LEFT_OUT
         )
-    return each(
-        result, lambda piece: rewritten(piece, value, **labels) if piece is message else LEFT_OUT
+    values = iter([value] if count == 1 else value)
+    return change_each(
+        result, lambda piece: rewrite(piece, next(values), **(labels if piece is message else {}))
     )

@@ -1,144 +1,120 @@
-"""Results of MCP tools in the form in which they go over the wire, for all who see them there."""
+"""Results of MCP tools in the form in which they go over the wire."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from edictum.adapters._base import Reply, as_text
+from edictum.adapters._reply import ToolReply, to_text
 
-KNOWN = {"content", "structuredContent", "isError", "resultType", "_meta"}
+KNOWN_KEYS = {"content", "structuredContent", "isError", "resultType", "_meta"}
 # What the protocol says about the connection; a tool has no part in it.
 OWN_META = {
     f"io.modelcontextprotocol/{key}" for key in ("protocolVersion", "serverInfo", "subscriptionId")
 }
 
 
-class Asked(Exception):
-    """A tool asked its client for input instead of giving a result; the client will send the same
-    call again, with the answer.
-    """
+class InputRequired(Exception):
+    """A tool asked its client for input; the client will send the same call with the answer."""
 
 
 class WireResult:
-    """One result: the blocks that a model reads, and the same as a structure, or something else as
-    a structure.
-    """
+    """One result: the blocks that a model reads, and the same or something else as a structure."""
 
     def __init__(self) -> None:
         self.result: dict[str, Any] | None = None
-        self._shown: Any = None  # what the guard judged
-        self._whole = False  # whether that was all parts of the result
-        self._wrapped = (
-            False  # whether the value stands in {"result": value}: a structure has to be an object
-        )
+        self._judged: Any = None
+        self._is_whole = False  # whether all parts of the result were judged, not one value
+        # Whether the value stands in {"result": value}: a structure has to be an object.
+        self._is_wrapped = False
 
     def take(self, result: dict[str, Any]) -> Any:
-        """What the guard judges: the tool's value, or all parts of the result where they do not say
-        the same.
-        """
-        blocks, structure = result.get("content") or [], result.get("structuredContent")
-        meta = {
-            key: value
-            for key, value in (result.get("_meta") or {}).items()
-            if not is_own(key, value)
-        }
-        other = {key: value for key, value in result.items() if key not in KNOWN}
-        self._wrapped = (
-            isinstance(structure, dict)
-            and structure.keys() == {"result"}
-            and _same(blocks, structure["result"])
-        )
-        value = (
-            _plain(blocks)
-            if structure is None
-            else structure["result"]
-            if self._wrapped
-            else structure
-        )
-        self._whole = bool(meta or other) or not (
-            structure is None or self._wrapped or _same(blocks, value)
-        )
-        parts = {"content": blocks, "structured_content": structure, "meta": meta} | (
-            {"other": other} if other else {}
-        )
-        self._shown = parts if self._whole else value
+        """Return what is judged: the value, or all parts of the result where they differ."""
         self.result = result
-        return self._shown
+        blocks, structure = result.get("content") or [], result.get("structuredContent")
+        self._is_wrapped = _is_wrapped(blocks, structure)
+        value = _read_blocks(blocks) if structure is None else structure
+        value = value["result"] if self._is_wrapped else value
+        repeats = structure is None or self._is_wrapped or _repeats(blocks, value)
+        _, meta = _split_meta(result)
+        other = {key: item for key, item in result.items() if key not in KNOWN_KEYS}
+        self._is_whole = bool(meta or other) or not repeats
+        parts = {"content": blocks, "structured_content": structure, "meta": meta}
+        parts |= {"other": other} if other else {}
+        self._judged = parts if self._is_whole else value
+        return self._judged
 
     def flag(self, value: Any) -> str | None:
-        return (
-            "isError is set"
-            if self.result is not None and self.result.get("isError") is True
-            else None
-        )
+        failed = self.result is not None and self.result.get("isError") is True
+        return "isError is set" if failed else None
 
-    def answer(self, reply: Reply, *, failed: bool = False) -> dict[str, Any]:
-        """The same result if the guard changed nothing, else a new one; a tool's exception is
-        raised.
-        """
-        value, failed = reply.get(), reply.failed or failed
-        if (
-            self.result is not None
-            and value is self._shown
-            and failed == bool(self.result.get("isError"))
-        ):
-            return self.result
-        parts = {"content": [_text(reply.text)]} if reply.text is not None else self._parts(value)
-        return {**parts, "isError": failed}
+    def answer(self, reply: ToolReply) -> dict[str, Any]:
+        """Return the same result if nothing was changed, else a new one; raise an exception."""
+        value, result = reply.get(), self.result
+        is_same = result is not None and value is self._judged
+        if result is not None and is_same and reply.failed == bool(result.get("isError")):
+            return result
+        if reply.text is not None:
+            return {"content": [make_text(reply.text)], "isError": reply.failed}
+        return {**self._make_parts(value), "isError": reply.failed}
 
-    def _parts(self, value: Any) -> dict[str, Any]:
-        """The value as the parts of a result, in the form that it had."""
-        said = (self.result or {}).get("_meta") or {}
-        meta = {key: kept for key, kept in said.items() if is_own(key, kept)}
-        if self._whole and isinstance(value, dict) and value.keys() == self._shown.keys():
+    def _make_parts(self, value: Any) -> dict[str, Any]:
+        """Return the value as the parts of a result, in the form that it had."""
+        meta, _ = _split_meta(self.result or {})
+        found: dict[str, Any]
+        if self._is_whole and isinstance(value, dict) and value.keys() == self._judged.keys():
             meta |= value["meta"]
-            found = {
-                **value.get("other", {}),
-                "content": value["content"],
-                "structuredContent": value["structured_content"],
-            }
-        elif isinstance(self._shown, list) and isinstance(value, list) and not self._wrapped:
+            found = {**value.get("other", {}), "content": value["content"]}
+            found["structuredContent"] = value["structured_content"]
+        elif isinstance(self._judged, list) and isinstance(value, list) and not self._is_wrapped:
             found = {"content": value}
         else:
-            found = {
-                "content": [] if value is None else [_text(as_text(value))],
-                "structuredContent": self._structure(value),
-            }
-        return {
-            key: part for key, part in {**found, "_meta": meta or None}.items() if part is not None
-        }
+            found = {"content": [] if value is None else [make_text(to_text(value))]}
+            found["structuredContent"] = self._make_structure(value)
+        found["_meta"] = meta or None
+        return {key: part for key, part in found.items() if part is not None}
 
-    def _structure(self, value: Any) -> dict[str, Any] | None:
-        if self._wrapped:
+    def _make_structure(self, value: Any) -> dict[str, Any] | None:
+        if self._is_wrapped:
             return {"result": value}
         return value if isinstance(value, dict) else None
 
 
 def is_own(key: str, value: Any) -> bool:
-    """Whether metadata is no word of the tool: the protocol's, and the mark of FastMCP on a
-    structure that it made.
-    """
-    return key in OWN_META or (
-        key == "fastmcp" and value in ({"wrap_result": True}, {"wrap_result": False})
-    )
+    """Whether metadata is the protocol's, or FastMCP's mark on a structure that it made."""
+    marks = ({"wrap_result": True}, {"wrap_result": False})
+    return key in OWN_META or (key == "fastmcp" and value in marks)
 
 
-def _text(text: str) -> dict[str, str]:
+def make_text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _plain(blocks: list[Any]) -> Any:
-    """The value behind blocks without a structure: nothing, one text, or the blocks themselves."""
+def _split_meta(result: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the protocol's metadata, and the tool's."""
+    own: dict[str, Any] = {}
+    tools: dict[str, Any] = {}
+    for key, value in (result.get("_meta") or {}).items():
+        (own if is_own(key, value) else tools)[key] = value
+    return own, tools
+
+
+def _read_blocks(blocks: list[Any]) -> Any:
+    """Return the value behind blocks without a structure: None, one text, or the blocks."""
     if not blocks:
         return None
     text = blocks[0].get("text") if isinstance(blocks[0], dict) else None
-    return text if isinstance(text, str) and blocks == [_text(text)] else blocks
+    return text if isinstance(text, str) and blocks == [make_text(text)] else blocks
 
 
-def _same(blocks: list[Any], value: Any) -> bool:
+def _is_wrapped(blocks: list[Any], structure: Any) -> bool:
+    wrapped = isinstance(structure, dict) and structure.keys() == {"result"}
+    return wrapped and _repeats(blocks, structure["result"])
+
+
+def _repeats(blocks: list[Any], value: Any) -> bool:
     """Whether the blocks only repeat the value, as a text or as JSON."""
-    text = _plain(blocks)
+    text = _read_blocks(blocks)
     try:
         return bool(text == value or (isinstance(text, str) and json.loads(text) == value))
     except ValueError:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import isasyncgen, iscoroutinefunction, isgenerator
+from inspect import isasyncgen, iscoroutinefunction
 from typing import Any, ClassVar
 
-from edictum.adapters._agno_call import call_id, called, hand_on
-from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply, as_text
-from edictum.adapters._wire import Pieces
+from edictum.adapters._agno_call import AgnoExchange, Pieces
+from edictum.adapters._base import Adapter
+from edictum.adapters._canary import CANARY
+from edictum.adapters._reply import OnWarn, ToolReply
 from edictum.execution.portal import PORTAL
 
-CARRIED = (
-    "user_message",
-    "agent_message",
-    "messages",
-)  # what an AgentRunException brings to the model beside its text
+# what an AgentRunException brings to the model beside its text
+CARRIED = ("user_message", "agent_message", "messages")
 
 
 class AgnoAdapter(Adapter):
@@ -29,134 +27,82 @@ class AgnoAdapter(Adapter):
 
     requires: ClassVar = {"agno": ("3.1", "4")}
 
-    def retold(self, error: BaseException, text: str) -> BaseException:
-        for name in (name for name in CARRIED if getattr(error, name, None) is not None):
-            setattr(error, name, None)  # written by the same tool, and read by the same model
-        return super().retold(error, text)
+    def with_redacted_text(self, error: BaseException, text: str) -> BaseException:
+        for name in CARRIED:
+            if getattr(error, name, None) is not None:
+                setattr(error, name, None)  # written by the same tool, and read by the same model
+        return super().with_redacted_text(error, text)
 
-    def as_tool_hook(self, on_postcondition_warn: OnWarn | None = None) -> Callable[..., Any]:
-        """For ``tool_hooks=[...]``; put it first. It is no coroutine function: Agno leaves those
-        out of synchronous runs.
-        """
+    def as_tool_hook(self, on_postcondition_warn: OnWarn = None) -> Callable[..., Any]:
+        """For ``tool_hooks=[...]``; put it first. Agno would leave out a coroutine in ``run``."""
         self.load("agno")
 
         def edictum_hook(
             function_name: str, function_call: Callable[..., Any], arguments: dict[str, Any]
         ) -> Any:
             args = arguments or {}
-            if self.is_around(called(function_call), args):
+            call = AgnoExchange(function_name, function_call, args, on_postcondition_warn)
+            if self.is_around(call.made_by, args):
                 return function_call(**args)
-            run = self._ahook if iscoroutinefunction(function_call) else self._hook
-            return run(function_name, function_call, args, on_postcondition_warn)
+            return self._arun(call) if iscoroutinefunction(function_call) else self._run(call)
 
         return edictum_hook
 
-    def _hook(
-        self, name: str, following: Callable[..., Any], args: dict[str, Any], on_warn: OnWarn | None
-    ) -> Any:
-        returned: Any = None
-
+    def _run(self, call: AgnoExchange) -> Any:
         def body(checked: dict[str, Any]) -> Any:
-            nonlocal returned
-            with self.around(called(following), checked):
-                returned = hand_on(following, args, checked)(**checked)
-            returned = Pieces(list(returned)) if isgenerator(returned) else returned
-            return _shown(returned)
+            with self.around(call.made_by, checked):
+                returned = call.run(checked)
+            return call.take(returned)
 
-        reply = self.call(name, args, body, call_id=call_id(following), flag=_flag, on_warn=on_warn)
-        return self._answer(returned, reply)
+        return self._answer(call, self.call(call.name, call.args, body, **call.details))
 
-    async def _ahook(
-        self, name: str, following: Callable[..., Any], args: dict[str, Any], on_warn: OnWarn | None
-    ) -> Any:
-        returned: Any = None
-
+    async def _arun(self, call: AgnoExchange) -> Any:
         async def body(checked: dict[str, Any]) -> Any:
-            nonlocal returned
-            with self.around(called(following), checked):
-                returned = await hand_on(following, args, checked)(**checked)
-            returned = Pieces(list(returned)) if isgenerator(returned) else returned
-            returned = (
-                Pieces([piece async for piece in returned], asynchronous=True)
-                if isasyncgen(returned)
-                else returned
-            )
-            return _shown(returned)
+            with self.around(call.made_by, checked):
+                returned = await call.run(checked)
+            if isasyncgen(returned):
+                returned = Pieces([piece async for piece in returned], asynchronous=True)
+            return call.take(returned)
 
-        reply = await self.acall(
-            name, args, body, call_id=call_id(following), flag=_flag, on_warn=on_warn
-        )
-        return self._answer(returned, reply)
+        return self._answer(call, await self.acall(call.name, call.args, body, **call.details))
 
-    def _answer(self, returned: Any, reply: Reply) -> Any:
-        """The result as the tool gave it, with its parts exchanged where the guard changed
-        something.
-
-        A refusal is raised, so that Agno marks it as an error; as this exception, because all
-        others end in the log with a traceback.
-        """
+    def _answer(self, call: AgnoExchange, reply: ToolReply) -> Any:
+        """Raise a denial as the one exception that Agno does not log with a traceback."""
         if reply.text is not None and reply.failed:
             raise self.load("agno.exceptions").AgentRunException(reply.text)
-        value = reply.get()
-        if isinstance(returned, Pieces):
-            return returned.again() if value == returned.text(_text) else returned.again([value])
-        if reply.text is not None or not _is_tool_result(returned):
-            return value
-        whole = (
-            returned.metadata is not None
-            and isinstance(value, dict)
-            and value.keys() == {"content", "metadata"}
-        )
-        return returned.model_copy(
-            update=value if whole else {"content": as_text(value), "metadata": None}
-        )
+        return call.answer(reply)
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:
-        """The hooks of the agent, or of each of its tools, and of each member of a team;
-        synchronous and asynchronous.
-        """
+        """Ask the hooks of the agent, or of each of its tools, and of each member of a team."""
         found = (
             [[self.as_tool_hook()]]
             if target is None
-            else [hooks for agent in _tree(target) for hooks in _hooks(agent)]
+            else [hooks for agent in _list_agents(target) for hooks in _list_hooks(agent)]
         )
-        texts = [
-            read
-            for hooks in found
-            for read in (self._ask(tool, hooks, "run"), self._ask(tool, hooks, "arun"))
-        ]
-        return min(texts, key=lambda text: self._canary_text in text, default="no tool was found")
+        ways = ("run", "arun")
+        return self._find_worst(self._ask(tool, hooks, way) for hooks in found for way in ways)
 
     def _ask(self, tool: Callable[[], str], hooks: Any, way: str) -> str:
-        models, response, read = (
-            self.load("agno.models.base"),
-            self.load("agno.models.response").ModelResponse,
-            list[str](),
-        )
+        models = self.load("agno.models.base")
+        response = self.load("agno.models.response").ModelResponse
+        function = {"name": CANARY, "arguments": "{}"}
+        asked = [{"id": CANARY, "type": "function", "function": function}]
+        read: list[str] = []
 
-        def turn(messages: Any) -> Any:
+        def play(messages: Any) -> Any:
             read.append(str([message.content for message in messages if message.role == "tool"]))
-            call = {
-                "id": CANARY,
-                "type": "function",
-                "function": {"name": CANARY, "arguments": "{}"},
-            }
-            return (
-                response(role="assistant", tool_calls=[call])
-                if len(read) == 1
-                else response(role="assistant", content="done")
-            )
+            said = {"tool_calls": asked} if len(read) == 1 else {"content": "done"}
+            return response(role="assistant", **said)
 
-        class CanaryModel(models.Model):  # type: ignore[misc, name-defined]
+        class CanaryModel(models.Model):  # type: ignore[misc, name-defined]  # known at run time
             def invoke(self, messages: Any, *_: Any, **__: Any) -> Any:
-                return turn(messages)
+                return play(messages)
 
             async def ainvoke(self, messages: Any, *_: Any, **__: Any) -> Any:
-                return turn(messages)
+                return play(messages)
 
-            invoke_stream = ainvoke_stream = _parse_provider_response = (
-                _parse_provider_response_delta
-            ) = invoke
+            invoke_stream = ainvoke_stream = invoke
+            _parse_provider_response = _parse_provider_response_delta = invoke
 
         made = self.load("agno.tools.function").Function(name=CANARY, entrypoint=tool)
         agent = self.load("agno.agent").Agent(
@@ -166,56 +112,13 @@ class AgnoAdapter(Adapter):
         return read[-1]
 
 
-def _text(item: Any) -> str:
-    """What Agno puts into the tool's message for a piece: of the events, only those that carry
-    output.
-    """
-    event = getattr(item, "event", "CustomEvent")
-    if event == "CustomEvent":
-        return str(item)
-    return (
-        str(item.content or "")
-        if event in ("RunContent", "TeamRunContent", "WorkflowCompleted")
-        else ""
-    )
-
-
-def _shown(returned: Any) -> Any:
-    """What the guard judges: all that the model will read. A ToolResult may hold structured content
-    beside its text.
-    """
-    if not _is_tool_result(returned):
-        return returned.text(_text) if isinstance(returned, Pieces) else returned
-    return (
-        returned.content
-        if returned.metadata is None
-        else {"content": returned.content, "metadata": returned.metadata}
-    )
-
-
-def _is_tool_result(value: Any) -> bool:
-    return type(value).__name__ == "ToolResult" and hasattr(value, "model_copy")
-
-
-def _flag(value: Any) -> str | None:
-    """Agno writes the failure flag of an MCP result into the text."""
-    text = value.get("content") if isinstance(value, dict) else value
-    return (
-        "isError is set"
-        if isinstance(text, str) and text.startswith("Error from MCP tool '")
-        else None
-    )
-
-
-def _tree(agent: Any) -> list[Any]:
+def _list_agents(agent: Any) -> list[Any]:
     members = getattr(agent, "members", None) or ()
-    return [agent, *(inner for member in members for inner in _tree(member))]
+    return [agent, *(inner for member in members for inner in _list_agents(member))]
 
 
-def _hooks(agent: Any) -> list[Any]:
-    """The agent's hooks go before those of its tools; without any, each tool has its own."""
-    return (
-        [agent.tool_hooks]
-        if agent.tool_hooks is not None
-        else [getattr(tool, "tool_hooks", None) for tool in agent.tools or ()]
-    )
+def _list_hooks(agent: Any) -> list[Any]:
+    """Return the agent's hooks, which replace those of its tools, or else those of each tool."""
+    if agent.tool_hooks is not None:
+        return [agent.tool_hooks]
+    return [getattr(tool, "tool_hooks", None) for tool in agent.tools or ()]

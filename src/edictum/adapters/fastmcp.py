@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from edictum.adapters._base import CANARY, Adapter, OnWarn
-from edictum.adapters._mcp import Asked, WireResult
+from edictum.adapters._base import Adapter
+from edictum.adapters._canary import CANARY
+from edictum.adapters._mcp import InputRequired, WireResult
+from edictum.adapters._reply import OnWarn
 from edictum.execution.portal import PORTAL
-
-if TYPE_CHECKING:
-    from edictum.call_options import CallOptions
 
 
 class FastMCPAdapter(Adapter):
@@ -22,25 +21,21 @@ class FastMCPAdapter(Adapter):
     requires: ClassVar = {"fastmcp": ("4.1", "5")}
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
-        return (Asked,)
+        return (InputRequired,)
 
-    def retold(self, error: BaseException, text: str) -> BaseException:
-        """What is no error of FastMCP would reach the client as an error of the protocol, with
-        another text.
-        """
+    def with_redacted_text(self, error: BaseException, text: str) -> BaseException:
+        """Only FastMCP's own exceptions reach the client with their text."""
         exceptions = self.load("fastmcp.exceptions")
-        raised: BaseException = (
-            error if isinstance(error, exceptions.FastMCPError) else exceptions.ToolError(text)
-        )
-        return super().retold(raised, text)
+        if not isinstance(error, exceptions.FastMCPError):
+            error = exceptions.ToolError(text)
+        return super().with_redacted_text(error, text)
 
-    def as_middleware(self, on_postcondition_warn: OnWarn | None = None) -> Any:
-        """For ``server.add_middleware(...)`` or ``FastMCP(middleware=[...])``: all transports,
-        mounted servers and proxies too.
-        """
+    def as_middleware(self, on_postcondition_warn: OnWarn = None) -> Any:
+        """For ``server.add_middleware(...)``: all transports, mounted servers and proxies too."""
         adapter = self
+        base: Any = self.load("fastmcp.server.middleware").Middleware
 
-        class EdictumMiddleware(self.load("fastmcp.server.middleware").Middleware):  # type: ignore[misc]
+        class EdictumMiddleware(base):  # type: ignore[misc]  # the base is known at run time only
             async def on_call_tool(self, context: Any, call_next: Any) -> Any:
                 return await adapter._govern(context, call_next, on_postcondition_warn)
 
@@ -50,61 +45,52 @@ class FastMCPAdapter(Adapter):
     def _tools(self) -> Any:
         return self.load("fastmcp.tools.base")
 
-    async def _govern(self, context: Any, call_next: Any, on_warn: OnWarn | None) -> Any:
-        asked, made, tools, returned = context.message, WireResult(), self._tools, None
-        if self.is_around(asked, asked.arguments or {}):
+    async def _govern(self, context: Any, call_next: Any, on_warn: OnWarn) -> Any:
+        asked, wire, tools, returned = context.message, WireResult(), self._tools, None
+        args = asked.arguments or {}
+        if self.is_around(asked, args):
             return await call_next(context)
 
-        async def body(args: dict[str, Any]) -> Any:
+        async def body(checked: dict[str, Any]) -> Any:
             nonlocal returned
-            handed_on = asked.model_copy(update={"arguments": args})
-            with self.around(handed_on, args):
-                returned = await call_next(context.copy(message=handed_on))
+            passed_on = asked.model_copy(update={"arguments": checked})
+            with self.around(passed_on, checked):
+                returned = await call_next(context.copy(message=passed_on))
             if isinstance(returned, tools.InputRequiredToolResult):
-                raise Asked
-            return (
-                made.take(_wire(returned)) if isinstance(returned, tools.ToolResult) else returned
-            )
+                raise InputRequired
+            is_result = isinstance(returned, tools.ToolResult)
+            return wire.take(_to_wire(returned)) if is_result else returned
 
+        call_id = _find_call_id(context)
         try:
             reply = await self.acall(
-                asked.name,
-                asked.arguments or {},
-                body,
-                flag=made.flag,
-                on_warn=on_warn,
-                **_call_id(context),
+                asked.name, args, body, call_id=call_id, flag=wire.flag, on_warn=on_warn
             )
-        except Asked:
+        except InputRequired:
             return returned
-        if reply.error is None and made.result is None and reply.get() is returned:
+        if reply.error is None and wire.result is None and reply.get() is returned:
             return returned  # an extension of FastMCP answered in a form of its own
-        answer = made.answer(reply)
-        if answer is made.result:
-            return returned
+        answer = wire.answer(reply)
+        return returned if answer is wire.result else await self._make_result(context, answer)
+
+    async def _make_result(self, context: Any, answer: dict[str, Any]) -> Any:
+        """Return a new result: a copy of the tool's would keep the raw one inside."""
         if not answer["isError"] and not await self._fits(context, answer.get("structuredContent")):
             answer["isError"] = True
-        # Not a copy of what the tool returned: that would keep the raw result inside.
-        return tools.ToolResult.from_mcp_result(
-            self.load("mcp_types").CallToolResult.model_validate(answer)
-        )
+        result = self.load("mcp_types").CallToolResult.model_validate(answer)
+        return self._tools.ToolResult.from_mcp_result(result)
 
     async def _fits(self, context: Any, structure: Any) -> bool:
-        """Whether a client takes the structure that we made: what is not as the tool declared it is
-        refused, unless it is an error.
-        """
+        """Whether the structure is as the tool declared: clients refuse others, except errors."""
         tool = await context.fastmcp_context.fastmcp.get_tool(context.message.name)
         schema = None if tool is None else tool.output_schema
         if schema is None:
             return True
-        nothing_else = self.load(
-            "referencing"
-        ).Registry()  # by default a $ref to another place would be fetched from there
+        # without a registry of our own, a $ref to another place would be fetched from there
+        registry = self.load("referencing").Registry()
         try:
-            judge = self.load("jsonschema.validators").validator_for(schema)(
-                schema, registry=nothing_else
-            )
-            return structure is not None and judge.is_valid(structure)
+            kind = self.load("jsonschema.validators").validator_for(schema)
+            return structure is not None and kind(schema, registry=registry).is_valid(structure)
         except Exception:
             return False
 
@@ -121,20 +107,17 @@ class FastMCPAdapter(Adapter):
         return PORTAL.run(ask())
 
 
-def _call_id(context: Any) -> CallOptions:
-    """The id of the client's request. A call that the server's own code makes has none."""
+def _find_call_id(context: Any) -> str | None:
+    """Return the id of the client's request. A call that the server's own code makes has none."""
     inside = context.fastmcp_context
-    return (
-        {} if inside is None or inside.request_context is None else {"call_id": inside.request_id}
-    )
+    has_request = inside is not None and inside.request_context is not None
+    return inside.request_id if has_request else None
 
 
-def _wire(result: Any) -> dict[str, Any]:
-    blocks = [
-        block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content
-    ]
+def _to_wire(result: Any) -> dict[str, Any]:
+    dumped = {"mode": "json", "by_alias": True, "exclude_none": True}
     return {
-        "content": blocks,
+        "content": [block.model_dump(**dumped) for block in result.content],
         "structuredContent": result.structured_content,
         "_meta": result.meta,
         "isError": result.is_error,

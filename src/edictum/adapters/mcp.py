@@ -7,142 +7,155 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from edictum.adapters._base import CANARY, Adapter, OnWarn, as_text
-from edictum.adapters._mcp import Asked, WireResult, alike, is_own
+from edictum.adapters._base import Adapter
+from edictum.adapters._canary import CANARY
+from edictum.adapters._mcp import InputRequired, WireResult, alike, is_own, make_text
+from edictum.adapters._reply import OnWarn, ToolReply, to_text
 from edictum.adapters._wire import same
 from edictum.execution.portal import PORTAL
 
-VERSION_KEY = (  # only requests of the newer protocol carry their version
-    "io.modelcontextprotocol/protocolVersion"
-)
+# only requests of the newer protocol carry their version
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 INVALID_PARAMS = -32602
-Message = dict[str, Any]
-QUESTION = ("resultType", "inputRequests", "requestState")
-UNKNOWN: Message = {"code": -32603, "message": "The server gave no result that can be judged."}
+QUESTION_KEYS = ("resultType", "inputRequests", "requestState")
+MCPMessage = dict[str, Any]
+Forward = Callable[[MCPMessage], Awaitable[MCPMessage]]
+UNREADABLE_RESULT: MCPMessage = {
+    "code": -32603,
+    "message": "The server gave no result that can be judged.",
+}
 
 
 class ServerError(Exception):
     """The server answered with an error of the protocol."""
 
-    def __init__(self, error: Message) -> None:
+    def __init__(self, error: MCPMessage) -> None:
         data, code = error.get("data"), error.get("code")
-        self.error = {
-            "code": code if type(code) is int else UNKNOWN["code"],
-            "message": as_text(error.get("message", "")),
-        }
-        self.error |= {} if data is None else {"data": data}
-        self.said = f"{self.error['message']}{'' if data is None else ' ' + as_text(data)}"
-        super().__init__(self.said)
+        message = to_text(error.get("message", ""))
+        self.code = code if type(code) is int else UNREADABLE_RESULT["code"]
+        self._error = {"code": self.code, "message": message}
+        self._error |= {} if data is None else {"data": data}
+        self._text = message if data is None else f"{message} {to_text(data)}"
+        super().__init__(self._text)
+
+    def render(self) -> MCPMessage:
+        """Return the error as the server gave it, or only its text if that was redacted."""
+        if str(self) == self._text:
+            return self._error
+        return {"code": self.code, "message": str(self)}
 
 
 class MCPAdapter(Adapter):
-    """Governs calls that are on their way to a server: ``await adapter.answer(request,
-    forward)``.
-    """
+    """Governs calls on their way to a server: ``await adapter.answer(request, forward)``."""
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
-        return (Asked,)
+        return (InputRequired,)
 
     async def answer(
-        self,
-        request: Message,
-        forward: Callable[[Message], Awaitable[Message]],
-        on_postcondition_warn: OnWarn | None = None,
-    ) -> Message:
-        """The answer to a ``tools/call`` request. ``forward`` sends a request to the server and
-        gives its answer.
-        """
-        params, made, answered = request.get("params"), WireResult(), None
-        if (wrong := _malformed(params)) is not None:
-            return _message(request, error={"code": INVALID_PARAMS, "message": wrong})
+        self, request: MCPMessage, forward: Forward, on_postcondition_warn: OnWarn = None
+    ) -> MCPMessage:
+        """Answer a ``tools/call`` request. ``forward`` sends one to the server for its answer."""
+        params = request.get("params")
+        if (problem := _find_problem(params)) is not None:
+            return _make_message(request, error={"code": INVALID_PARAMS, "message": problem})
         assert isinstance(params, dict)
-
-        async def body(args: dict[str, Any]) -> Any:
-            nonlocal answered
-            answered = await forward(
-                request
-                if same(args, params.get("arguments", {}))
-                else {**request, "params": {**params, "arguments": args}}
-            )
-            return made.take(_result(answered))
-
-        options: dict[str, Any] = {
-            "call_id": str(request["id"]),
-            "flag": made.flag,
-            "on_warn": on_postcondition_warn,
-        }
+        call = MCPExchange(request, params, forward)
         try:
-            reply = await self.acall(params["name"], params.get("arguments") or {}, body, **options)
-        except Asked:
-            return _message(request, result=_question(answered))
-        if isinstance(error := reply.error, ServerError):
-            return _message(
-                request,
-                error=(
-                    error.error
-                    if str(error) == error.said
-                    else {"code": error.error["code"], "message": str(error)}
-                ),
+            reply = await self.acall(
+                params["name"],
+                params.get("arguments") or {},
+                call.run,
+                call_id=str(request["id"]),
+                flag=call.wire.flag,
+                on_warn=on_postcondition_warn,
             )
-        if error is not None:
-            return _message(request, error={**UNKNOWN, "message": str(error)})
-        result = made.answer(reply)
-        if result is made.result:
-            return _message(
-                request, result=result
-            )  # not the server's own message: what else is in it nobody judged
-        if made.result is not None and not alike(
-            made.result.get("structuredContent"), result.get("structuredContent")
-        ):
-            result["isError"] = True
-        return _message(request, result=_modern(params, result))
+        except InputRequired:
+            return call.make_question()
+        return call.answer(reply)
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
-        """``target`` is a function that sends a request as a client of the proxy would, and gives
-        the answer.
-        """
-        request: Message = {
-            "jsonrpc": "2.0",
-            "id": CANARY,
-            "method": "tools/call",
-            "params": {"name": CANARY, "arguments": {}},
-        }
+        """``target`` sends a request as a client of the proxy would, and returns the answer."""
+        params = {"name": CANARY, "arguments": {}}
+        request = {"jsonrpc": "2.0", "id": CANARY, "method": "tools/call", "params": params}
 
-        async def forward(asked: Message) -> Message:
-            return _message(asked, result={"content": [{"type": "text", "text": tool()}]})
+        async def forward(asked: MCPMessage) -> MCPMessage:
+            return _make_message(asked, result={"content": [make_text(tool())]})
 
-        return as_text(
-            PORTAL.run(self.answer(request, forward) if target is None else target(request))
-        )
+        answer = self.answer(request, forward) if target is None else target(request)
+        return to_text(PORTAL.run(answer))
 
 
-def _malformed(params: Any) -> str | None:
-    """Why such a call cannot be checked; it goes no further."""
+class MCPExchange:
+    """One ``tools/call`` request and its answer."""
+
+    def __init__(self, request: MCPMessage, params: MCPMessage, forward: Forward) -> None:
+        self._request, self._params, self._forward = request, params, forward
+        self._answer: MCPMessage = {}  # the server's
+        self.wire = WireResult()
+
+    async def run(self, args: dict[str, Any]) -> Any:
+        request = self._request
+        if not same(args, self._params.get("arguments", {})):
+            request = {**request, "params": {**self._params, "arguments": args}}
+        self._answer = await self._forward(request)
+        return self.wire.take(_read_result(self._answer))
+
+    def make_question(self) -> MCPMessage:
+        """Return the server's question to its client, without what does not belong to one."""
+        asked = self._answer.get("result") or {}
+        question = {key: asked[key] for key in QUESTION_KEYS if key in asked}
+        meta = asked.get("_meta")
+        if isinstance(meta, dict):
+            own = {key: value for key, value in meta.items() if is_own(key, value)}
+            question |= {"_meta": own} if own else {}
+        return _make_message(self._request, result=question)
+
+    def answer(self, reply: ToolReply) -> MCPMessage:
+        """Return a new message, not the server's own: what else is in that was not judged."""
+        error, judged = reply.error, self.wire.result
+        if isinstance(error, ServerError):
+            return _make_message(self._request, error=error.render())
+        if error is not None:
+            unreadable = {**UNREADABLE_RESULT, "message": str(error)}
+            return _make_message(self._request, error=unreadable)
+        result = self.wire.answer(reply)
+        if result is not judged:
+            structure = result.get("structuredContent")
+            if judged is not None and not alike(judged.get("structuredContent"), structure):
+                result["isError"] = True
+            result |= {"resultType": "complete"} if self._is_modern() else {}
+        return _make_message(self._request, result=result)
+
+    def _is_modern(self) -> bool:
+        meta = self._params.get("_meta")
+        return isinstance(meta, dict) and VERSION_KEY in meta
+
+
+def _find_problem(params: Any) -> str | None:
+    """Return why such a call cannot be checked, if it cannot; it goes no further."""
     if not isinstance(params, dict) or not isinstance(params.get("name"), str):
         return "A call needs the name of a tool."
     if not isinstance(params.get("arguments") or {}, dict):
         return "The arguments are not an object."
-    return (
-        "A call that runs as a task cannot be governed: its result would come later."
-        if params.get("task") is not None
-        else None
-    )
+    if params.get("task") is not None:
+        return "A call that runs as a task cannot be governed: its result would come later."
+    return None
 
 
-def _result(answer: Message) -> Message:
+def _read_result(answer: MCPMessage) -> MCPMessage:
     result, error = answer.get("result"), answer.get("error")
     if "result" not in answer and isinstance(error, dict):
         raise ServerError(error)
     if not isinstance(result, dict) or error is not None:
-        raise ServerError(UNKNOWN)
+        raise ServerError(UNREADABLE_RESULT)
     if result.get("resultType") == "input_required":
-        raise Asked
+        raise InputRequired
     if not _is_tool_result(result):
-        raise ServerError(UNKNOWN)
+        raise ServerError(UNREADABLE_RESULT)
     return result
 
 
-def _is_tool_result(result: Message) -> bool:
+def _is_tool_result(result: MCPMessage) -> bool:
     return (
         isinstance(result.get("content") or [], list)
         and isinstance(result.get("_meta") or {}, dict)
@@ -152,26 +165,5 @@ def _is_tool_result(result: Message) -> bool:
     )
 
 
-def _question(answer: Message | None) -> Message:
-    """The server's question to its client, without what is no part of one."""
-    asked = (answer or {}).get("result") or {}
-    meta = asked.get("_meta")
-    own = (
-        {key: value for key, value in meta.items() if is_own(key, value)}
-        if isinstance(meta, dict)
-        else {}
-    )
-    return {key: asked[key] for key in QUESTION if key in asked} | ({"_meta": own} if own else {})
-
-
-def _message(request: Message, **said: Any) -> Message:
+def _make_message(request: MCPMessage, **said: Any) -> MCPMessage:
     return {"jsonrpc": "2.0", "id": request["id"], **said}
-
-
-def _modern(params: Message, result: Message) -> Message:
-    meta = params.get("_meta")
-    return (
-        {**result, "resultType": "complete"}
-        if isinstance(meta, dict) and VERSION_KEY in meta
-        else result
-    )

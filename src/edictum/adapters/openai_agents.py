@@ -1,6 +1,4 @@
-"""OpenAI Agents SDK: ``govern(agent)`` for everything that an agent can call, or guardrails for
-single function tools.
-"""
+"""OpenAI Agents SDK: ``govern(agent)`` for all that it can call, or guardrails for single tools."""
 
 from __future__ import annotations
 
@@ -9,16 +7,16 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from edictum.adapters._base import CANARY, Adapter, OnWarn, logger
-from edictum.adapters._handoff import governed_handoff, governors_of
-from edictum.adapters._wire import MCP_ERRORS, json_args, noting_errors, same
+from edictum.adapters._base import Adapter
+from edictum.adapters._openai_canary import ask_openai_agent
+from edictum.adapters._openai_handoffs import get_governors, govern_handoff
+from edictum.adapters._reply import OnWarn, logger
+from edictum.adapters._wire import MCP_ERRORS, note_mcp_errors, parse_json_args, same
 from edictum.core.jsonable import dumps
 from edictum.errors import EdictumConfigError
-from edictum.execution.portal import PORTAL
 
-WRAPPING = (
-    threading.RLock()
-)  # guardrails put the guard into a tool that other threads may be about to use, too
+# Guardrails put the guard into a tool that other threads may be about to use.
+WRAPPING_GUARDRAIL = threading.RLock()
 
 
 class NestedApproval(Exception):
@@ -33,91 +31,78 @@ class OpenAIAgentsAdapter(Adapter):
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (NestedApproval,)
 
-    def govern(self, agent: Any, on_postcondition_warn: OnWarn | None = None) -> Any:
-        """Govern this agent itself, not a copy: function tools, MCP tools, handoffs, the agents
-        behind them and agents as tools.
-        """
-        if self in governors_of(agent):
+    def govern(self, agent: Any, on_postcondition_warn: OnWarn = None) -> Any:
+        """Govern this agent itself, its tools and handoffs, and the agents behind them."""
+        if self in get_governors(agent):
             return agent
-        adapter, kind = self, type(agent)
+        adapter = self
+        kind: Any = type(agent)
 
-        class GovernedAgent(kind):  # type: ignore[misc, valid-type]
-            """A class, because the SDK and its users clone agents: a clone has the class of its
-            original, and is governed as well.
-            """
+        class GovernedAgent(kind):  # type: ignore[misc]  # the base is known at run time only
+            """A class, because the SDK and its users clone agents: a clone keeps the class."""
 
-            governors = (adapter, *governors_of(agent))
+            governors = (adapter, *get_governors(agent))
 
             async def get_all_tools(self, run_context: Any) -> list[Any]:
-                adapter._dress(self, on_postcondition_warn)  # again, for what was added since
-                return [
-                    adapter._around(tool, on_postcondition_warn)
-                    for tool in await super().get_all_tools(run_context)
-                ]
+                adapter._wrap_tools(self, on_postcondition_warn)  # again, for what was added since
+                tools = await super().get_all_tools(run_context)
+                return [adapter._wrap_tool(tool, on_postcondition_warn) for tool in tools]
 
         agent.__class__ = GovernedAgent
-        self._dress(agent, on_postcondition_warn)
+        self._wrap_tools(agent, on_postcondition_warn)
         return agent
 
-    def as_guardrails(self, on_postcondition_warn: OnWarn | None = None) -> tuple[Any, Any]:
+    def as_guardrails(self, on_postcondition_warn: OnWarn = None) -> tuple[Any, Any]:
         """For ``@function_tool(tool_input_guardrails=[first], tool_output_guardrails=[second])``.
 
-        Guardrails hear of no exception and cannot end a tool that takes too long. So the first one
-        puts the guard around the tool that it is asked about, before that runs; the second one lets
-        no result through that did not come from a governed tool.
+        Guardrails see no exception and cannot end a tool that takes too long. So the first one puts
+        the guard around the tool that it is asked about, before that runs; the second one rejects a
+        result that did not come from a governed tool.
         """
         rails = self.load("agents.tool_guardrails")
+        output = rails.ToolGuardrailFunctionOutput
+
+        def find_tools(data: Any) -> list[Any]:
+            return [tool for tool in data.agent.tools if tool.name == data.context.tool_name]
 
         def check(data: Any) -> Any:
-            named = [tool for tool in data.agent.tools if tool.name == data.context.tool_name]
             found = [
                 tool
-                for tool in named
+                for tool in find_tools(data)
                 if before in (getattr(tool, "tool_input_guardrails", None) or ())
             ]
-            for tool in found:
-                with WRAPPING:
-                    self._around(tool, on_postcondition_warn, tool)
             if not found:
-                what = (
-                    f"{data.context.tool_name!r} is not in the tools of {data.agent.name!r}; its"
-                    " guardrail cannot govern it."
-                )
                 raise EdictumConfigError(
-                    what, hint="Use OpenAIAgentsAdapter.govern(agent), which covers MCP tools too."
+                    f"{data.context.tool_name!r} is not in the tools of {data.agent.name!r}; its"
+                    " guardrail cannot govern it.",
+                    hint="Use OpenAIAgentsAdapter.govern(agent), which covers MCP tools too.",
                 )
-            return rails.ToolGuardrailFunctionOutput.allow()
+            with WRAPPING_GUARDRAIL:
+                for tool in found:
+                    self._wrap_tool(tool, on_postcondition_warn, tool)
+            return output.allow()
 
         def confirm(data: Any) -> Any:
-            if any(
-                tool.name == data.context.tool_name and self in governors_of(tool)
-                for tool in data.agent.tools
-            ):
-                return rails.ToolGuardrailFunctionOutput.allow()
-            return rails.ToolGuardrailFunctionOutput.reject_content(
-                "DENIED: The tool lacks the guard's input guardrail."
-            )
+            if any(self in get_governors(tool) for tool in find_tools(data)):
+                return output.allow()
+            return output.reject_content("DENIED: The tool lacks the guard's input guardrail.")
 
         before = rails.ToolInputGuardrail(check, name="edictum_input_guardrail")
         return before, rails.ToolOutputGuardrail(confirm, name="edictum_output_guardrail")
 
-    def _dress(self, agent: Any, on_warn: OnWarn | None) -> None:
-        """Put the guard around what the agent has now. The lists stay the same objects where there
-        is nothing to do.
-        """
+    def _wrap_tools(self, agent: Any, on_warn: OnWarn) -> None:
+        """Govern what the agent has now. A list in which nothing changes stays the same object."""
         for server in agent.mcp_servers:
-            server.call_tool = noting_errors(server.call_tool)
-        if any(self not in governors_of(tool) for tool in agent.tools):
-            agent.tools = [self._around(tool, on_warn) for tool in agent.tools]
-        handoffs = [governed_handoff(self, item, agent, on_warn) for item in agent.handoffs]
+            server.call_tool = note_mcp_errors(server.call_tool)
+        if any(self not in get_governors(tool) for tool in agent.tools):
+            agent.tools = [self._wrap_tool(tool, on_warn) for tool in agent.tools]
+        handoffs = [govern_handoff(self, item, agent, on_warn) for item in agent.handoffs]
         if any(new is not old for new, old in zip(handoffs, agent.handoffs, strict=True)):
             agent.handoffs = handoffs
 
-    def _around(self, tool: Any, on_warn: OnWarn | None, into: Any = None) -> Any:
-        """The tool with the guard inside of its failure handling, so that the guard sees exceptions
-        and the SDK still words them.
-        """
-        if self in governors_of(tool):
+    def _wrap_tool(self, tool: Any, on_warn: OnWarn, into: Any = None) -> Any:
+        """Return the tool with the guard inside of its failure handling: it must see exceptions."""
+        if self in get_governors(tool):
             return tool
         made, plain = into or copy.copy(tool), copy.copy(tool)
         if not hasattr(tool, "params_json_schema"):
@@ -125,96 +110,62 @@ class OpenAIAgentsAdapter(Adapter):
                 "%r is not a function tool: its calls do not pass through the guard", tool.name
             )
         elif hasattr(made.on_invoke_tool, "_invoke_tool_impl"):
-            made.on_invoke_tool._invoke_tool_impl = self._invoker(
-                made.on_invoke_tool._invoke_tool_impl, on_warn
-            )
+            inner = made.on_invoke_tool._invoke_tool_impl
+            made.on_invoke_tool._invoke_tool_impl = self._wrap_invoke(inner, on_warn)
         else:
-            plain.timeout_seconds, invoke = (
-                None,
-                self.load("agents.tool").invoke_function_tool,
-            )  # the SDK's timeout stays outside
-            made.on_invoke_tool = self._invoker(
+            plain.timeout_seconds = None  # the SDK's timeout stays outside
+            invoke = self.load("agents.tool").invoke_function_tool
+            made.on_invoke_tool = self._wrap_invoke(
                 lambda ctx, text: invoke(function_tool=plain, context=ctx, arguments=text), on_warn
             )
         if getattr(tool, "_agent_instance", None) is not None:
             self.govern(tool._agent_instance, on_warn)
-        made.governors = (self, *governors_of(tool))
+        made.governors = (self, *get_governors(tool))
         return made
 
-    def _invoker(
-        self, inner: Callable[[Any, str], Any], on_warn: OnWarn | None
+    def _wrap_invoke(
+        self, inner: Callable[[Any, str], Any], on_warn: OnWarn
     ) -> Callable[[Any, str], Any]:
         state, invalid = (
             self.load("agents.agent_tool_state"),
             self.load("agents").ModelBehaviorError,
         )
-        ours = (
-            self.load("agents.tool")._DEFAULT_FAILURE_HANDLED_ATTR
-        )  # tells the SDK not to hold a text of ours to the output's schema
+        # tells the SDK not to hold a text of ours to the output's schema
+        handled_mark = self.load("agents.tool")._DEFAULT_FAILURE_HANDLED_ATTR
 
         async def invoke(ctx: Any, text: str) -> Any:
-            args, errors = json_args(text), list[str]()
+            args, errors = parse_json_args(text), list[str]()
+            asked = {"arguments": text} if args is None else args
 
             async def body(checked: dict[str, Any]) -> Any:
-                if (
-                    args is None
-                ):  # rules would see no arguments, while a lenient tool might find some
+                if args is None:  # rules saw no arguments, but a lenient tool might find some
                     raise invalid(f"Invalid JSON input for tool {ctx.tool_name}")
                 MCP_ERRORS.set(errors)
                 value = await inner(ctx, text if same(checked, args) else dumps(checked))
-                nested = state.peek_agent_tool_run_result(
-                    ctx.tool_call, scope_id=state.get_agent_tool_state_scope(ctx)
-                )
+                scope = state.get_agent_tool_state_scope(ctx)
+                nested = state.peek_agent_tool_run_result(ctx.tool_call, scope_id=scope)
                 if getattr(nested, "interruptions", None):
                     raise NestedApproval(value)
                 return value
 
-            asked = {"arguments": text} if args is None else args
-            options: dict[str, Any] = {
-                "call_id": ctx.tool_call_id,
-                "flag": lambda _: errors[0] if errors else None,
-            }
             try:
-                reply = await self.acall(ctx.tool_name, asked, body, on_warn=on_warn, **options)
+                reply = await self.acall(
+                    ctx.tool_name,
+                    asked,
+                    body,
+                    call_id=ctx.tool_call_id,
+                    flag=lambda _: errors[0] if errors else None,
+                    on_warn=on_warn,
+                )
             except NestedApproval as waiting:
                 return waiting.args[0]
-            setattr(ctx, ours, reply.text is not None)
+            setattr(ctx, handled_mark, reply.text is not None)
             return reply.get()
 
-        vars(invoke).update(
-            vars(inner)
-        )  # the SDK's marks: how arguments are prepared, which function is behind the tool
+        # the SDK's marks: how arguments are prepared, which function is behind the tool
+        vars(invoke).update(vars(inner))
         return invoke
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:
-        """The canary takes the place of each tool and of each MCP server in turn, with their
-        guardrails; the worst answer counts.
-        """
-        agents, testing, texts = self.load("agents"), self.load("agents.testing"), []
-        agent = self.govern(agents.Agent(name="canary")) if target is None else target
-        blank: dict[str, Any] = {
-            key: [] for key in ("handoffs", "mcp_servers", "input_guardrails", "output_guardrails")
-        }
-        blank |= dict.fromkeys(("instructions", "prompt", "hooks", "output_type")) | {
-            "tool_use_behavior": "run_llm_again"
-        }
-        for item in [*agent.tools, *agent.mcp_servers] or [None]:
-            rails = {
-                key: getattr(item, key, None)
-                for key in ("tool_input_guardrails", "tool_output_guardrails")
-            }
-            canary = agents.function_tool(tool, name_override=CANARY, **rails)
-            model = testing.ScriptedModel(
-                [
-                    [testing.function_call(CANARY, {}, call_id=CANARY)],
-                    [testing.assistant_message("done")],
-                ]
-            )
-            alone = agent.clone(**blank, model=model, tools=[canary])
-            PORTAL.run(
-                agents.Runner.run(
-                    alone, "canary", run_config=agents.RunConfig(tracing_disabled=True)
-                )
-            )
-            texts.append(str(model.calls[-1].input))
-        return min(texts, key=lambda text: self._canary_text in text)
+        agent = self.govern(self.load("agents").Agent(name="canary")) if target is None else target
+        return self._find_worst(ask_openai_agent(self.load, agent, tool))

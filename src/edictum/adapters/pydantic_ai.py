@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from edictum.adapters._base import CANARY, Adapter, OnWarn, Reply
+from edictum.adapters._base import Adapter
+from edictum.adapters._canary import CANARY
+from edictum.adapters._reply import OnWarn, ToolReply
 from edictum.execution.portal import PORTAL
 
-BESIDE = (
-    "content",
-    "metadata",
-)  # what a ToolReturn may hold beside its value: more for the model, and what the application reads
+# What a ToolReturn may hold beside its value: more for the model, and what the application reads.
+BESIDE = ("content", "metadata")
 
 
 class PydanticAIAdapter(Adapter):
@@ -24,16 +24,14 @@ class PydanticAIAdapter(Adapter):
     requires: ClassVar = {"pydantic-ai-slim": ("2.60", "3")}
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
-        """A deferred call has no result yet. ModelRetry and ToolFailed are not here: by them a tool
-        says that it failed.
-        """
+        """ModelRetry and ToolFailed are not here: by them a tool says that it failed."""
         return self._exceptions.CallDeferred, self._exceptions.ApprovalRequired
 
     @cached_property
     def _exceptions(self) -> Any:
         return self.load("pydantic_ai.exceptions")
 
-    def retold(self, error: BaseException, text: str) -> BaseException:
+    def with_redacted_text(self, error: BaseException, text: str) -> BaseException:
         """The model reads the first two from the part that they carry, not from their text."""
         exceptions = self._exceptions
         kinds = {
@@ -41,15 +39,14 @@ class PydanticAIAdapter(Adapter):
             exceptions.ToolFailedError: exceptions.ToolFailed,
         }
         kind: Callable[[str], BaseException] | None = kinds.get(type(error))
-        return super().retold(error, text) if kind is None else kind(text)
+        return super().with_redacted_text(error, text) if kind is None else kind(text)
 
-    def as_capability(self, on_postcondition_warn: OnWarn | None = None) -> Any:
-        """For ``Agent(capabilities=[...])``: function tools, toolsets and MCP servers, in run,
-        run_sync and streaming runs.
-        """
+    def as_capability(self, on_postcondition_warn: OnWarn = None) -> Any:
+        """For ``Agent(capabilities=[...])``: all tools, toolsets and MCP servers, in all runs."""
         adapter = self
+        base: Any = self.load("pydantic_ai.capabilities").AbstractCapability
 
-        class EdictumCapability(self.load("pydantic_ai.capabilities").AbstractCapability):  # type: ignore[misc]
+        class EdictumCapability(base):  # type: ignore[misc]  # the base is known at run time only
             async def wrap_tool_execute(
                 self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
             ) -> Any:
@@ -57,12 +54,9 @@ class PydanticAIAdapter(Adapter):
 
         return EdictumCapability()
 
-    async def _govern(
-        self, call: Any, args: dict[str, Any], handler: Any, on_warn: OnWarn | None
-    ) -> Any:
+    async def _govern(self, call: Any, args: dict[str, Any], handler: Any, on_warn: OnWarn) -> Any:
         if self.is_around(call, args):
             return await handler(args)
-        exceptions = self._exceptions
         returned: Any = None
         shown: Any = None
 
@@ -71,18 +65,16 @@ class PydanticAIAdapter(Adapter):
             try:
                 with self.around(call, checked):
                     returned = await handler(checked)
-            except (
-                exceptions.SkipToolExecution
-            ) as skip:  # another capability put a result in the tool's place: it is judged too
-                returned = skip.result
-            shown = _shown(returned)
+            except self._exceptions.SkipToolExecution as skip:
+                returned = skip.result  # another capability's, in place of the tool's
+            shown = _to_judge(returned)
             return shown
 
         reply = await self.acall(
             call.tool_name, args, body, call_id=call.tool_call_id, on_warn=on_warn
         )
         if reply.text is not None and reply.failed:
-            raise exceptions.ToolFailed(reply.text)
+            raise self._exceptions.ToolFailed(reply.text)
         return _answer(returned, reply, shown)
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
@@ -91,53 +83,44 @@ class PydanticAIAdapter(Adapter):
         )
         read: list[str] = []
 
-        def model(history: list[Any], info: Any) -> Any:
-            if len(history) == 1:
-                return messages.ModelResponse(
-                    parts=[messages.ToolCallPart(CANARY, {}, tool_call_id=CANARY)]
-                )
-            read.append(str(history[-1].parts))
-            return messages.ModelResponse(parts=[messages.TextPart("done")])
+        def play(history: list[Any], info: Any) -> Any:
+            part = messages.ToolCallPart(CANARY, {}, tool_call_id=CANARY)
+            if len(history) > 1:
+                read.append(str(history[-1].parts))
+                part = messages.TextPart("done")
+            return messages.ModelResponse(parts=[part])
 
         def canary() -> Any:
             """Must not run."""
             return tool()
 
         agent = agents.Agent(capabilities=[self.as_capability()]) if target is None else target
-        extra = agents.FunctionToolset([agents.Tool(canary, name=CANARY)])
-        PORTAL.run(
-            agent.run(
-                "canary", model=models.FunctionModel(model), toolsets=[extra], output_type=str
-            )
-        )
+        tools = [agents.FunctionToolset([agents.Tool(canary, name=CANARY)])]
+        model = models.FunctionModel(play)
+        PORTAL.run(agent.run("canary", model=model, toolsets=tools, output_type=str))
         return "".join(read)
 
 
-def _shown(returned: Any) -> Any:
-    """What the guard judges: all that the tool gave. A ToolReturn may hold content and metadata
-    beside its value.
-    """
+def _to_judge(returned: Any) -> Any:
+    """Return what the guard judges: all that the tool gave, even beside its value."""
     if getattr(returned, "kind", None) != "tool-return" or not hasattr(returned, "return_value"):
         return returned
-    beside = {
+    parts = {"return_value": returned.return_value} | {
         name: getattr(returned, name) for name in BESIDE if getattr(returned, name) is not None
     }
-    return {"return_value": returned.return_value, **beside} if beside else returned.return_value
+    return parts if len(parts) > 1 else returned.return_value
 
 
-def _answer(returned: Any, reply: Reply, shown: Any) -> Any:
-    """The result as the tool gave it, with its parts exchanged where the guard changed
-    something.
-    """
+def _answer(returned: Any, reply: ToolReply, shown: Any) -> Any:
+    """Return the tool's result, with its parts replaced where the guard changed something."""
     value = reply.get()
     if shown is returned or reply.text is not None:
         return value
     if value is shown:
         return returned
-    parted = any(getattr(returned, name) is not None for name in BESIDE)
-    whole = (
-        parted and isinstance(value, dict) and value.keys() == shown.keys()
-    )  # a suppressed result has no parts any more
-    return replace(
-        returned, **{**dict.fromkeys(BESIDE), **(value if whole else {"return_value": value})}
-    )
+    has_parts = any(getattr(returned, name) is not None for name in BESIDE)
+    if has_parts and isinstance(value, dict) and value.keys() == shown.keys():
+        parts = value
+    else:  # a suppressed result has no parts any more
+        parts = {"return_value": value}
+    return replace(returned, **{**dict.fromkeys(BESIDE), **parts})

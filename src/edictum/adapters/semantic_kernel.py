@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Unpack
 
-from edictum.adapters._base import CANARY, Adapter, AdapterOptions, OnWarn
-from edictum.adapters._kernel_call import Invocation, note_exceptions
+from edictum.adapters._base import Adapter, AdapterOptions
+from edictum.adapters._canary import CANARY
+from edictum.adapters._reply import OnWarn
+from edictum.adapters._semantic_kernel_call import KernelCall, note_exceptions
 from edictum.execution.portal import PORTAL
 
 
@@ -24,25 +26,19 @@ class SemanticKernelAdapter(Adapter):
     def __init__(
         self, *args: Any, terminate_on_deny: bool = False, **options: Unpack[AdapterOptions]
     ) -> None:
-        """``terminate_on_deny`` ends the run at a denial: the model is not asked again, and never
-        reads the reason.
-        """
+        """``terminate_on_deny``: end the run at a denial; the model never reads the reason."""
         super().__init__(*args, **options)
         self._terminate_on_deny = terminate_on_deny
 
-    def register(self, kernel: Any, on_postcondition_warn: OnWarn | None = None) -> None:
-        """Register before other filters: the first one is the outermost, and copies of the kernel
-        keep them all.
-        """
-        types, result = (
-            self.load("semantic_kernel.filters").FilterTypes,
-            self.load("semantic_kernel.functions").FunctionResult,
-        )
+    def register(self, kernel: Any, on_postcondition_warn: OnWarn = None) -> None:
+        """Register before other filters: the first is the outermost. Copies of a kernel keep it."""
+        types = self.load("semantic_kernel.filters").FilterTypes
+        result_class = self.load("semantic_kernel.functions").FunctionResult
 
         # Both are functions: a kernel that is cloned makes deep copies of its filters, so of
         # everything that a method is bound to.
         async def govern(context: Any, next: Any) -> None:
-            call = Invocation(context, result)
+            call = KernelCall(context, result_class)
             if self.is_around(context, call.args):
                 await next(context)
                 return
@@ -68,23 +64,17 @@ class SemanticKernelAdapter(Adapter):
             kernel.add_filter(types.FUNCTION_INVOCATION, note_exceptions)
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:
-        """A copy of the kernel, to which the canary is added, is asked to call it; an agent is
-        asked through its kernel.
-        """
-        contents, functions = (
-            self.load("semantic_kernel.contents"),
-            self.load("semantic_kernel.functions"),
-        )
+        """Ask a copy of the kernel, to which the canary is added, to call it."""
+        contents = self.load("semantic_kernel.contents")
         kernel = getattr(target, "kernel", target)
         if kernel is None:
             kernel = self.load("semantic_kernel").Kernel()
             self.register(kernel)
-        asked, history = kernel.clone(), contents.ChatHistory()
-        asked.add_function(
-            "edictum", functions.kernel_function(name=CANARY, description="Must not run.")(tool)
-        )
-        call = contents.FunctionCallContent(
-            id=CANARY, plugin_name="edictum", function_name=CANARY, arguments="{}"
-        )
-        PORTAL.run(asked.invoke_function_call(call, history))
+        copy, history = kernel.clone(), contents.ChatHistory()
+        decorate = self.load("semantic_kernel.functions").kernel_function
+        canary = decorate(name=CANARY, description="Must not run.")(tool)
+        copy.add_function("edictum", canary)
+        asked = {"plugin_name": "edictum", "function_name": CANARY, "arguments": "{}"}
+        call = contents.FunctionCallContent(id=CANARY, **asked)
+        PORTAL.run(copy.invoke_function_call(call, history))
         return str(history.messages[-1].items[0].result)

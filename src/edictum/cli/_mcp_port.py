@@ -1,6 +1,4 @@
-"""The port of ``--http``: read, opened and named before anything is served, so that what is wrong
-with it is said at the start.
-"""
+"""The port of ``--http``, opened before anything is served, so that errors show at the start."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ MAX_PORT = 65_535
 ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
-def address_of(text: str) -> tuple[str, int]:
-    """Host and port; without a host it is this machine alone."""
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port; without a host it is this machine alone."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MAX_PORT):
         hint = (
@@ -29,40 +27,39 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Sockets on all addresses of the host."""
+    """Return sockets on all addresses of the host."""
     sockets: list[socket.socket] = []
-    absent: OSError | None = None
     try:
-        for family, _, _, _, address in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            try:
-                sockets.append(socket.create_server(address, family=family))
-            except OSError as exc:
-                if exc.errno not in ABSENT:
-                    raise
-                absent = exc
-        if not sockets and absent is not None:
-            raise absent
+        _open_all(sockets, host, port)
     except (OSError, UnicodeError) as exc:  # a host name that cannot be encoded is a UnicodeError
         for opened in sockets:
             opened.close()
-        raise _cannot(host, port, exc) from exc
+        why = getattr(exc, "strerror", None) or exc
+        raise EdictumConfigError(
+            f"--http cannot listen on {_join(host, port)}: {why}.",
+            hint="Give a host of this machine and a free port.",
+        ) from exc
     return sockets
 
 
-def _cannot(host: str, port: int, exc: Exception) -> EdictumConfigError:
-    why = getattr(exc, "strerror", None) or exc
-    return EdictumConfigError(
-        f"--http cannot listen on {_joined(host, port)}: {why}.",
-        hint="Give a host of this machine and a free port.",
-    )
+def _open_all(sockets: list[socket.socket], host: str, port: int) -> None:
+    absent: OSError | None = None
+    kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
+    for family, _, _, _, address in socket.getaddrinfo(host, port, type=kind, flags=flags):
+        try:
+            sockets.append(socket.create_server(address, family=family))
+        except OSError as exc:
+            if exc.errno not in ABSENT:
+                raise
+            absent = exc
+    if not sockets and absent is not None:
+        raise absent
 
 
-def addresses(sockets: Sequence[socket.socket], path: str) -> str:
-    """What clients may be given as the server's URL."""
-    return ", ".join(f"http://{_joined(*each.getsockname()[:2])}{path}" for each in sockets)
+def list_addresses(sockets: Sequence[socket.socket], path: str) -> str:
+    """Return what clients may be given as the server's URL."""
+    return ", ".join(f"http://{_join(*each.getsockname()[:2])}{path}" for each in sockets)
 
 
-def _joined(host: str, port: int) -> str:
+def _join(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

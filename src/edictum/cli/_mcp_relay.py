@@ -2,7 +2,7 @@
 their answers.
 
 An answer passes only if it belongs to an open request. All others are dropped: they could be a
-tool's result that nobody judged.
+tool's result that was not judged.
 """
 
 from __future__ import annotations
@@ -13,86 +13,86 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from edictum.adapters.mcp import MCPAdapter, Message
+from edictum.adapters.mcp import Forward, MCPAdapter, MCPMessage
 from edictum.cli._mcp_wire import (
-    Key,
-    failure,
-    inside,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    MessageKey,
+    as_list,
+    get_object,
     is_answer,
     is_call,
     is_request,
-    key_of,
-    unpacked,
+    list_messages,
+    make_failure,
+    normalize_id,
 )
 
 logger = logging.getLogger("edictum")
-Send = Callable[[Message], Awaitable[None]]
-INVALID, BROKEN = -32600, -32603
-LAST_WORDS_S = 5.0  # how long calls may take to end once the server is gone
+SendMessage = Callable[[MCPMessage], Awaitable[None]]
+CANCELLED = "notifications/cancelled"
+UNWRITABLE = "The server's answer cannot be passed on."
+CLOSING_TIMEOUT_S = 5.0  # how long calls may take to end once the server is gone
 
 
-async def governed(
-    adapter: MCPAdapter, request: Message, forward: Callable[[Message], Awaitable[Message]]
-) -> Message:
-    """The answer to a call; always one."""
+async def answer_call(adapter: MCPAdapter, request: MCPMessage, forward: Forward) -> MCPMessage:
+    """Return the answer to a call; there is always one."""
     try:
         return await adapter.answer(request, forward)
     except Exception as exc:
         logger.error("a call could not be answered: %s", type(exc).__name__)
-        return failure(request["id"], "The answer to this call could not be made.", BROKEN)
+        reason = "The answer to this call could not be made."
+        return make_failure(request["id"], reason, INTERNAL_ERROR)
 
 
 class Relay:
-    """Give it what the client and the server say; it says the rest with ``to_client`` and
-    ``to_server``.
-    """
+    """Takes what client and server say, and passes it on with ``to_client`` and ``to_server``."""
 
-    def __init__(self, adapter: MCPAdapter, to_client: Send, to_server: Send) -> None:
+    def __init__(self, adapter: MCPAdapter, to_client: SendMessage, to_server: SendMessage) -> None:
         self._adapter, self._to_client, self._to_server = adapter, to_client, to_server
         # Calls that the server has been asked. One that was given up stays, so that its late answer
         # is not taken for another's.
-        self._asked: dict[Key, asyncio.Future[Message]] = {}
-        self._calls: dict[Key, asyncio.Task[None]] = {}
-        self._open: dict[
-            Key, Any
-        ] = {}  # other requests of the client, with their ids as the client wrote them
+        self._asked: dict[MessageKey, asyncio.Future[MCPMessage]] = {}
+        self._calls: dict[MessageKey, asyncio.Task[None]] = {}
+        # Other requests of the client, with their ids as the client wrote them.
+        self._open: dict[MessageKey, Any] = {}
 
-    async def from_client(self, said: Any) -> None:
-        for message in said if isinstance(said, list) else [said]:
+    async def from_client(self, parsed: Any) -> None:
+        for message in as_list(parsed):
             try:
-                await self._take(message)
+                await self._pass_to_server(message)
             except OSError:
                 raise  # one of both sides is gone
             except Exception as exc:
-                await self._not_passed(message, exc)
+                await self._report_unsent(message, exc)
 
-    async def from_server(self, said: Any) -> None:
-        for message in unpacked(said):
+    async def from_server(self, parsed: Any) -> None:
+        for message in list_messages(parsed):
             if not is_answer(message):
-                await self._tell(message)
+                await self._pass_to_client(message)
                 continue
-            key = key_of(message.get("id"))
+            key = normalize_id(message.get("id"))
             waiting = self._asked.pop(key, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
             elif waiting is None and key in self._open:
-                await self._tell({**message, "id": self._open.pop(key)})
+                await self._pass_to_client({**message, "id": self._open.pop(key)})
             elif waiting is None:
                 logger.warning("an answer of the server was dropped: no open request waits for it")
 
-    async def lost(self, why: str) -> None:
-        """The server has gone: everything that waits for it has failed."""
+    async def fail_all(self, reason: str) -> None:
+        """Answer everything that waits for the server with an error: it has gone."""
         for waiting in self._asked.values():
             if not waiting.done():
-                waiting.set_result(failure(None, why))
+                waiting.set_result(make_failure(None, reason))
         with contextlib.suppress(OSError):  # the client may be gone as well
             while self._open:
-                await self._to_client(failure(self._open.popitem()[1], why))
+                await self._to_client(make_failure(self._open.popitem()[1], reason))
         if self._calls:
-            await asyncio.wait(self._calls.values(), timeout=LAST_WORDS_S)
+            await asyncio.wait(self._calls.values(), timeout=CLOSING_TIMEOUT_S)
 
     async def close(self) -> None:
-        """The client or the server has gone: open calls are recorded as cancelled."""
+        """Cancel open calls, which records them: the client or the server has gone."""
         open_calls = list(self._calls.values())
         for task in open_calls:
             task.cancel()
@@ -100,58 +100,55 @@ class Relay:
 
     # --- From the client --------------------------------------------------------------------------
 
-    async def _take(self, message: Any) -> None:
+    async def _pass_to_server(self, message: Any) -> None:
         if not isinstance(message, dict):
-            await self._to_client(failure(None, "A message is an object.", INVALID))
+            failure = make_failure(None, "A message is an object.", INVALID_REQUEST)
+            await self._to_client(failure)
         elif is_call(message) and "id" not in message:
-            # It wants no answer, and could be neither counted nor redacted: it goes nowhere.
+            # It wants no answer, and could be neither counted nor redacted.
             logger.warning("a tools/call without an id was dropped")
-        elif is_request(message) and self._in_use(key_of(message["id"])):
-            await self._to_client(
-                failure(message["id"], "The id of this request is in use.", INVALID)
-            )
+        elif is_request(message) and self._is_in_use(normalize_id(message["id"])):
+            reason = "The id of this request is in use."
+            await self._to_client(make_failure(message["id"], reason, INVALID_REQUEST))
         elif is_call(message):
-            self._start(message)
-        elif not self._cancelled(message):
+            self._start_call(message)
+        elif not self._cancel_call(message):
             if is_request(message):
-                self._open[key_of(message["id"])] = message["id"]
+                self._open[normalize_id(message["id"])] = message["id"]
             await self._to_server(message)
 
-    def _in_use(self, key: Key) -> bool:
+    def _is_in_use(self, key: MessageKey) -> bool:
         return key in self._calls or key in self._asked or key in self._open
 
-    async def _not_passed(self, message: Any, exc: Exception) -> None:
+    async def _report_unsent(self, message: Any, exc: Exception) -> None:
         logger.warning("a message of the client could not be passed on: %s", type(exc).__name__)
         if is_request(message):
-            self._open.pop(key_of(message["id"]), None)
-            await self._to_client(
-                failure(message["id"], "This message could not be passed on.", INVALID)
-            )
+            self._open.pop(normalize_id(message["id"]), None)
+            reason = "This message could not be passed on."
+            await self._to_client(make_failure(message["id"], reason, INVALID_REQUEST))
 
-    def _cancelled(self, message: Message) -> bool:
-        """Whether the client gave up one of our calls; the server hears of it when it was asked
-        already.
-        """
-        if message.get("method") != "notifications/cancelled":
+    def _cancel_call(self, message: MCPMessage) -> bool:
+        """Cancel the call that the client gives up, if it is one of ours."""
+        if message.get("method") != CANCELLED:
             return False
-        task = self._calls.get(key_of(inside(message, "params").get("requestId")))
+        task = self._calls.get(normalize_id(get_object(message, "params").get("requestId")))
         return task is not None and task.cancel()
 
     # --- Calls ------------------------------------------------------------------------------------
 
-    def _start(self, message: Message) -> None:
-        key = key_of(message["id"])
+    def _start_call(self, message: MCPMessage) -> None:
+        key = normalize_id(message["id"])
         self._calls[key] = task = asyncio.create_task(self._govern(message))
         task.add_done_callback(lambda _: self._calls.pop(key, None))
 
-    async def _govern(self, message: Message) -> None:
-        answer = await governed(self._adapter, message, self._ask)
-        with contextlib.suppress(OSError):  # the client is gone; whoever reads from it will notice
-            await self._tell(answer)
+    async def _govern(self, message: MCPMessage) -> None:
+        answer = await answer_call(self._adapter, message, self._ask_server)
+        with contextlib.suppress(OSError):  # the client is gone, which its reader will notice
+            await self._pass_to_client(answer)
 
-    async def _ask(self, message: Message) -> Message:
-        key = key_of(message["id"])
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    async def _ask_server(self, message: MCPMessage) -> MCPMessage:
+        key = normalize_id(message["id"])
+        answer: asyncio.Future[MCPMessage] = asyncio.get_running_loop().create_future()
         self._asked[key] = answer
         try:
             await self._to_server(message)
@@ -159,23 +156,18 @@ class Relay:
         except asyncio.CancelledError:
             params = {"requestId": message["id"], "reason": "The call was given up."}
             with contextlib.suppress(Exception):  # the server may be gone
-                await self._to_server(
-                    {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-                )
+                await self._to_server({"jsonrpc": "2.0", "method": CANCELLED, "params": params})
             raise
         except Exception:
             self._asked.pop(key, None)  # it never got there
             raise
 
-    async def _tell(self, message: Message) -> None:
-        """To the client; what cannot be written, such as a structure that is too deep, is an error
-        for who waits for it.
-        """
+    async def _pass_to_client(self, message: MCPMessage) -> None:
+        """Send a message; an answer that cannot be written, as one too deep, becomes an error."""
         try:
             await self._to_client(message)
         except (RecursionError, ValueError, TypeError) as exc:
             logger.warning("a message of the server could not be passed on: %s", type(exc).__name__)
             if is_answer(message):
-                await self._to_client(
-                    failure(message.get("id"), "The server's answer cannot be passed on.", BROKEN)
-                )
+                failure = make_failure(message.get("id"), UNWRITABLE, INTERNAL_ERROR)
+                await self._to_client(failure)

@@ -1,6 +1,4 @@
-"""Messages of MCP as they come over a wire: read from lines and event streams, told apart, and kept
-apart by their ids.
-"""
+"""Messages of MCP as they come over a wire: parsed from lines and event streams, and told apart."""
 
 from __future__ import annotations
 
@@ -10,21 +8,17 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from edictum.adapters.mcp import Message
+from edictum.adapters.mcp import MCPMessage
 
-Key = int | str
-JSON, EVENTS = "application/json", "text/event-stream"
-LINE_END = re.compile(
-    rb"\r\n|\n|\r"
-)  # those of event streams; str.splitlines knows more, which are ordinary characters of JSON
+MessageKey = int | str
+JSON_TYPE, EVENTS_TYPE = "application/json", "text/event-stream"
+INVALID_REQUEST, INTERNAL_ERROR, PARSE_ERROR, SERVER_ERROR = -32600, -32603, -32700, -32000
+# Those of event streams; str.splitlines knows more, which are ordinary characters of JSON.
+LINE_END = re.compile(rb"\r\n|\n|\r")
 SIMPLE_ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*'
-ID_AT_AN_END = re.compile(
-    rb'\A\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
-    + SIMPLE_ID
-    + rb"[,}]|"
-    + SIMPLE_ID
-    + rb"\}\s*\Z"
-)
+FIRST_ID = rb'\A\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + SIMPLE_ID + rb"[,}]"
+LAST_ID = SIMPLE_ID + rb"\}\s*\Z"
+ID_AT_AN_END = re.compile(FIRST_ID + rb"|" + LAST_ID)
 
 
 # --- Telling messages apart -----------------------------------------------------------------------
@@ -39,18 +33,14 @@ def is_request(message: Any) -> bool:
 
 
 def is_answer(message: Any) -> bool:
-    """Whether a client may take it for the answer to a request: also if it has a method as well, or
-    no id.
-    """
-    return isinstance(message, dict) and (
-        "method" not in message or "result" in message or "error" in message
-    )
+    """Whether a client may take it for an answer, even if it also has a method, or has no id."""
+    if not isinstance(message, dict):
+        return False
+    return "method" not in message or "result" in message or "error" in message
 
 
-def key_of(message_id: Any) -> Key:
-    """7, 7.0 and "7" are one id: there are servers that repeat ids in another form, and clients
-    that accept it.
-    """
+def normalize_id(message_id: Any) -> MessageKey:
+    """Return one key for 7, 7.0 and "7": some servers repeat ids in another form."""
     if isinstance(message_id, (str, int, float)) and not isinstance(message_id, bool):
         try:
             return int(message_id)
@@ -59,32 +49,31 @@ def key_of(message_id: Any) -> Key:
     return repr(message_id)
 
 
-def inside(message: Message, key: str) -> Message:
-    """An object inside of another; empty if something else is there."""
+def get_object(message: MCPMessage, key: str) -> MCPMessage:
+    """Return an object inside of another; an empty one if something else is there."""
     found = message.get(key)
     return found if isinstance(found, dict) else {}
 
 
-def unpacked(said: Any) -> list[Message]:
-    """One message, or those of a batch. What is no object is no message."""
-    return [
-        message
-        for message in (said if isinstance(said, list) else [said])
-        if isinstance(message, dict)
-    ]
+def as_list(parsed: Any) -> list[Any]:
+    """Return the parts of a batch, or the one message in a list."""
+    return parsed if isinstance(parsed, list) else [parsed]
 
 
-def failure(message_id: Any, why: str, code: int = -32000) -> Message:
-    return {"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": why}}
+def list_messages(parsed: Any) -> list[MCPMessage]:
+    """Return one message, or those of a batch. What is not an object is not a message."""
+    return [message for message in as_list(parsed) if isinstance(message, dict)]
 
 
-# --- Reading --------------------------------------------------------------------------------------
+def make_failure(message_id: Any, reason: str, code: int = SERVER_ERROR) -> MCPMessage:
+    return {"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": reason}}
 
 
-def read(data: bytes | str) -> Any:
-    """What a text says. Whatever Python cannot read is a ValueError, and its text repeats nothing
-    of it.
-    """
+# --- Parsing --------------------------------------------------------------------------------------
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Parse a text; raise a ValueError that repeats nothing of it."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as exc:
@@ -93,20 +82,16 @@ def read(data: bytes | str) -> Any:
         ) from exc
 
 
-def id_of_unread(line: bytes) -> Any:
-    """The id of a message that could not be read, if it stands where senders write it: first, or
-    last. Otherwise None.
-    """
+def find_unread_id(line: bytes) -> Any:
+    """Return the id of a message that cannot be parsed, if it stands first or last in it."""
     found = ID_AT_AN_END.search(line)
-    return (
-        None
-        if found is None
-        else json.loads((found.group(1) or found.group(2)).decode(errors="replace"))
-    )
+    if found is None:
+        return None
+    return json.loads((found.group(1) or found.group(2)).decode(errors="replace"))
 
 
-async def lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
-    """The lines of an event stream. One that is not ended is no line."""
+async def iter_lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
+    """Yield the lines of an event stream. One that is not ended is not a line."""
     begun: list[bytes] = []
     after_return = False
     async for given in parts:
@@ -119,32 +104,29 @@ async def lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
             begun = [other]
 
 
-async def events(response: Any) -> AsyncIterator[Message]:
-    """The messages of an event stream."""
+async def iter_events(response: Any) -> AsyncIterator[MCPMessage]:
+    """Yield the messages of an event stream."""
     data: list[str] = []
-    async with (
-        aclosing(response.aiter_bytes()) as parts,
-        aclosing(lines(parts)) as found,
-    ):  # closed here and now, not by the collector
-        async for line in found:
+    # closed here and now, not by the garbage collector
+    async with aclosing(response.aiter_bytes()) as parts, aclosing(iter_lines(parts)) as lines:
+        async for line in lines:
             if line.startswith("data:"):
                 data.append(line[5:].removeprefix(" "))
             elif not line and data:
                 text, data = "\n".join(data), []
-                for message in unpacked(read(text)) if text.strip() else []:
+                for message in list_messages(parse_json(text)) if text.strip() else []:
                     yield message
 
 
-def kind_of(response: Any) -> str:
-    """The media type of an answer; its case means nothing."""
+def get_media_type(response: Any) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
-async def messages(response: Any) -> AsyncIterator[Message]:
-    """The messages of an answer, whatever form the server chose."""
-    if kind_of(response) == EVENTS:
-        async for message in events(response):
+async def iter_messages(response: Any) -> AsyncIterator[MCPMessage]:
+    """Yield the messages of an answer, whatever form the server chose."""
+    if get_media_type(response) == EVENTS_TYPE:
+        async for message in iter_events(response):
             yield message
-    elif kind_of(response) == JSON and (body := await response.aread()):
-        for message in unpacked(read(body)):
+    elif get_media_type(response) == JSON_TYPE and (body := await response.aread()):
+        for message in list_messages(parse_json(body)):
             yield message

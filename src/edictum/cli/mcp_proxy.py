@@ -2,7 +2,7 @@
 MCP server.
 
 A client starts it in the place of the server, over stdio; with ``--http`` it listens on a port, for
-a server that has a URL. What it was given is checked before it serves anybody.
+a server that has a URL. What it was given is checked before it serves a client.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 
 from edictum.adapters.mcp import MCPAdapter
 from edictum.audit import FileAuditSink
-from edictum.cli._mcp_http import serve_port, serve_url
-from edictum.cli._mcp_port import address_of
+from edictum.cli._mcp_gateway import serve_port
+from edictum.cli._mcp_http import serve_url
+from edictum.cli._mcp_port import parse_address
 from edictum.cli._mcp_stdio import serve_process
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
@@ -33,49 +34,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "stdout belongs to the protocol: events of a bundle with 'observability: {stdout: true}'"
         " are written to stderr."
     )
-    parser.add_argument(
-        "--contracts",
-        nargs="+",
-        required=True,
-        metavar="FILE",
-        help="contract bundles, later ones above earlier ones",
-    )
-    parser.add_argument(
-        "--http",
-        metavar="[HOST:]PORT",
-        help="listen here instead of on stdin (for a server with a url)",
-    )
-    parser.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        metavar="'NAME: VALUE'",
-        help="sent to the url with every request",
-    )
-    parser.add_argument(
-        "--mode",
-        choices=["enforce", "observe"],
-        help="in place of the mode that the contracts state",
-    )
-    parser.add_argument(
-        "--audit", metavar="FILE", help="where events are written, one JSON object per line"
-    )
-    parser.add_argument("--session", metavar="ID", help="the session in which calls are counted")
+    add = parser.add_argument
+    bundles = "contract bundles, later ones above earlier ones"
+    add("--contracts", nargs="+", required=True, metavar="FILE", help=bundles)
+    add("--http", metavar="[HOST:]PORT", help="listen here, not on stdin (for a server with a url)")
+    sent = "sent to the url with every request"
+    add("--header", action="append", default=[], metavar="'NAME: VALUE'", help=sent)
+    mode = "in place of the mode that the contracts state"
+    add("--mode", choices=["enforce", "observe"], help=mode)
+    add("--audit", metavar="FILE", help="where events are written, one JSON object per line")
+    add("--session", metavar="ID", help="the session in which calls are counted")
 
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
     out = sys.stdout.buffer
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="edictum mcp-proxy: %(message)s"
-    )
-    with redirect_stdout(
-        sys.stderr
-    ):  # whatever is printed, events included, must not stand between the messages of the protocol
+    form = "edictum mcp-proxy: %(message)s"
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=form)
+    # what is printed, events included, must not stand between the messages of the protocol
+    with redirect_stdout(sys.stderr):
         return _serve(options, rest, out)
 
 
 def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
-    url = _url(rest)
+    url = _find_url(rest)
+    _check(options, url)
+    port = parse_address(options.http) if options.http is not None else None
+    headers = dict(_parse_header(text) for text in options.header)
+    adapter = MCPAdapter(_make_guard(options), session_id=options.session)
+    adapter.self_test()
+    if url is None:
+        return asyncio.run(serve_process(adapter, rest, out))
+    if port is None:
+        return asyncio.run(serve_url(adapter, url, headers, out))
+    return asyncio.run(serve_port(adapter, url, headers, *port))
+
+
+def _check(options: argparse.Namespace, url: str | None) -> None:
     if options.http is not None and url is None:
         raise EdictumConfigError(
             "--http needs a server with a url.",
@@ -88,26 +82,16 @@ def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
         )
     if options.session is not None and not options.session.strip():
         raise EdictumConfigError(
-            f"--session {options.session!r} is no name.",
+            f"--session {options.session!r} is empty.",
             hint="Leave it out for a session of its own at every start.",
         )
-    port = address_of(options.http) if options.http is not None else None
-    headers = dict(_header(text) for text in options.header)
-    adapter = MCPAdapter(_guard(options), session_id=options.session)
-    adapter.self_test()
-    if url is None:
-        return asyncio.run(serve_process(adapter, rest, out))
-    if port is None:
-        return asyncio.run(serve_url(adapter, url, headers, out))
-    return asyncio.run(serve_port(adapter, url, headers, *port))
 
 
-def _url(rest: list[str]) -> str | None:
-    """The url of the server; None for one that is a command."""
+def _find_url(rest: list[str]) -> str | None:
+    """Return the url of the server; None for one that is a command."""
     if not rest:
-        raise EdictumConfigError(
-            "No server was given.", hint="Put its command or its url after --."
-        )
+        hint = "Put its command or its url after --."
+        raise EdictumConfigError("No server was given.", hint=hint)
     if not rest[0].lower().startswith(("http://", "https://")):
         return None
     if len(rest) > 1:
@@ -117,10 +101,10 @@ def _url(rest: list[str]) -> str | None:
         )
     try:
         parts = urlsplit(rest[0])
-        named = bool(parts.hostname) and parts.port != 0  # .port raises for what is no port
+        is_valid = bool(parts.hostname) and parts.port != 0  # .port raises if it is not a number
     except ValueError:
-        named = False
-    if not named:
+        is_valid = False
+    if not is_valid:
         raise EdictumConfigError(
             f"The url {rest[0]!r} has no valid host and port.",
             hint="Write it as https://example.com/mcp.",
@@ -128,7 +112,7 @@ def _url(rest: list[str]) -> str | None:
     return rest[0]
 
 
-def _guard(options: argparse.Namespace) -> Edictum:
+def _make_guard(options: argparse.Namespace) -> Edictum:
     given: dict[str, Any] = {}
     if options.audit is not None:
         given["audit_sink"] = FileAuditSink(options.audit)
@@ -141,19 +125,17 @@ def _guard(options: argparse.Namespace) -> Edictum:
     return guard
 
 
-def _header(text: str) -> tuple[str, str]:
+def _parse_header(text: str) -> tuple[str, str]:
     name, colon, value = (part.strip() for part in text.partition(":"))
     if not colon:
-        raise EdictumConfigError(
-            f"--header {text!r} has no colon.", hint="Write it as 'Name: value'."
-        )
+        hint = "Write it as 'Name: value'."
+        raise EdictumConfigError(f"--header {text!r} has no colon.", hint=hint)
     if not HEADER_NAME.fullmatch(name):
         raise EdictumConfigError(
-            f"--header {name!r} is no name of a header.",
+            f"--header {name!r} is not a valid header name.",
             hint="Write it as 'Name: value', the name without spaces.",
         )
     if not (value.isascii() and (value.isprintable() or not value)):
-        raise EdictumConfigError(
-            f"The value of --header {name!r} cannot be sent.", hint="Write it in printable ASCII."
-        )
+        hint = "Write it in printable ASCII."
+        raise EdictumConfigError(f"The value of --header {name!r} cannot be sent.", hint=hint)
     return name, value

@@ -1,39 +1,38 @@
-"""ToolArgValidator: arguments are what the tool's schema says, or the call is refused with what to
-do about it.
+"""ToolArgValidator: validate a model's arguments against the tool's schema, and repair mistakes.
 
-A model's arguments are validated first. Only the fields that fail are repaired, by a fixed table,
-and only for tools that may be repaired for; every repair is listed. What is valid is never touched,
-and nothing is guessed: text that is not a number stays text.
+Only fields that fail are repaired, only for tools that allow it, and every repair is listed. Valid
+values are never touched and nothing is guessed: text that is not a number stays text.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
+from math import isfinite
 from typing import Any, TypeAlias
 
 from edictum.core._records import record
 from edictum.core.freeze import thaw
 from edictum.core.jsonable import jsonable, show
 from edictum.core.redaction import shorten
-from edictum.errors import EdictumConfigError
-from edictum.harness.schema import defaults_of, validator_for
+from edictum.harness._schemas import compile_schema, find_defaults
 from edictum.harness.tool_spec import ToolSpec
 
-MAX_REPAIR_ATTEMPTS = 3  # a text that becomes an object may have fields that need repair as well
-MAX_PROBLEMS = 8
+MAX_REPAIR_ATTEMPTS = 3  # an object parsed from text may have fields that need repair as well
+MAX_ARGUMENT_PROBLEMS = 8
+MAX_LISTED_ERRORS = 32
 MAX_JSON_CHARS = 1_000_000
-INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-UNIONS = ("anyOf", "oneOf")
-NOTHING: Any = object()
+_UNIONS = ("anyOf", "oneOf")
+_MISSING: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """The arguments fit. ``repairs`` says what had to be changed."""
+    """Arguments that fit the schema. ``repairs`` lists what was changed."""
 
     arguments: Mapping[str, Any]
     repairs: tuple[str, ...] = ()
@@ -41,7 +40,7 @@ class Valid:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """The arguments do not fit. ``signature`` is the same for the same kind of mistake."""
+    """Arguments that do not fit. ``signature`` is the same for the same kind of mistake."""
 
     details: str
     signature: str
@@ -49,7 +48,7 @@ class Invalid:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """What was sent is not a set of named arguments at all."""
+    """What was sent is not a set of named arguments."""
 
     details: str
 
@@ -58,125 +57,94 @@ Validation: TypeAlias = Valid | Invalid
 
 
 class ToolArgValidator:
-    """Validates and repairs arguments. It keeps nothing; one serves all turns."""
+    """Validates and repairs arguments. It has no state; one serves all turns."""
 
     def __init__(self, *, coerce: bool = True) -> None:
         self._coerce = coerce
 
     def fits(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
-        """Whether nothing is wrong with the arguments: the usual case, and a quick one."""
+        """Return whether the arguments are valid as they are."""
         try:
-            return known_of(spec).fits(arguments)
+            return get_argument_schema(spec).fits(arguments)
         except ValueError:  # a value that JSON does not know
             return False
 
     def validate(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> Validation:
-        """The arguments as the tool will get them, or what is wrong with them. Never raises for
-        what a model sent.
-        """
+        """Return the arguments as the tool will get them, or what is wrong with them."""
+        schema = get_argument_schema(spec)
         if self.fits(spec, arguments):
-            return Valid(known_of(spec).filled(arguments))
-        known, plain = known_of(spec), thaw(arguments)
+            return Valid(schema.fill_defaults(arguments))
+        plain = thaw(arguments)
         try:
-            if known.validator.is_valid(plain):
-                return known.read(plain)
+            if schema.validator.is_valid(plain):
+                return schema.check_types(plain)
         except ValueError:
             plain = jsonable(plain)
-        return self._repaired(known, plain)
-
-    def _repaired(self, known: KnownSchema, arguments: dict[str, Any]) -> Validation:
-        spec, validator = known.spec, known.validator
         repairs: list[str] = []
         for _ in range(MAX_REPAIR_ATTEMPTS if self._coerce and spec.may_coerce else 0):
-            made = [
-                text
-                for error in _errors(validator, arguments)
-                if (text := _repair(error, arguments, spec)) is not None
-            ]
+            made = _repair_all(schema.validator, plain)
             repairs += made
-            if _is_valid(validator, arguments):
-                return known.read(arguments, tuple(repairs))
+            if _is_valid(schema.validator, plain):
+                return schema.check_types(plain, tuple(repairs))
             if not made:
                 break
-        return _invalid(spec, _errors(validator, arguments), arguments)
+        return _explain_all(spec, _list_errors(schema.validator, plain), plain)
 
 
 @record
-class KnownSchema:
-    """The schema of a tool's arguments, worked out."""
+class ArgumentSchema:
+    """The compiled schema of a tool's arguments."""
 
     spec: ToolSpec
-    validator: Any  # compiled
+    validator: Any
     defaults: dict[str, Any]
-    fits: Callable[
-        [Mapping[str, Any]], bool
-    ]  # whether nothing is wrong with arguments; ValueError: JSON does not know them
+    fits: Callable[[Mapping[str, Any]], bool]  # raises ValueError for what is not JSON
 
-    def read(self, arguments: dict[str, Any], repairs: tuple[str, ...] = ()) -> Validation:
-        """Arguments that fit the schema. A text that should be a date may still be none."""
-        filled = self.filled(arguments)
+    def check_types(self, arguments: dict[str, Any], repairs: tuple[str, ...] = ()) -> Validation:
+        """Check arguments that fit the schema against the hints: not every text is a date."""
+        filled = self.fill_defaults(arguments)
         problems = [] if self.spec.typed is None else self.spec.typed.problems(filled)
         if not problems:
             return Valid(filled, repairs)
-        said = shorten("; ".join(f"{where}: {what}" for where, what, _ in problems), 1_500)
-        return Invalid(
-            f"{said}.", "|".join(sorted(f"{where}:{kind}" for where, _, kind in problems))
-        )
+        details = shorten("; ".join(f"{each.path}: {each.message}" for each in problems), 1_500)
+        kinds = sorted(f"{each.path}:{each.kind}" for each in problems)
+        return Invalid(f"{details}.", "|".join(kinds))
 
-    def filled(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments with those that were left out: a contract must see what the tool will do,
-        not what the model has said of it.
-        """
+    def fill_defaults(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments with defaults, so that contracts see what the tool will do."""
         for name in self.defaults:
             if name not in arguments:
-                return {
-                    **arguments,
-                    **self.defaults,
-                    **arguments,
-                }  # in this order, and what was said counts
+                return {**arguments, **self.defaults, **arguments}  # keeps the model's order
         return arguments
 
 
-def known_of(spec: ToolSpec) -> KnownSchema:
-    """Kept by the identity of the spec: looking it up is part of every call."""
-    known = _SCHEMAS.get(id(spec))
-    if known is None or known.spec is not spec:
-        if len(_SCHEMAS) >= 4096:
-            _SCHEMAS.clear()
-        validator = validator_for(_without_token(spec))
-        known = KnownSchema(
-            spec,
-            validator,
-            defaults_of(spec.parameters, spec.function),
-            _fitting(spec, validator.is_valid),
-        )
-        _SCHEMAS[id(spec)] = known
-    return known
+def get_argument_schema(spec: ToolSpec) -> ArgumentSchema:
+    """Return the compiled schema, which is kept on the spec: every call needs it."""
+    schema = spec.argument_schema
+    if schema is None:
+        schema = _compile_arguments(spec)
+        object.__setattr__(spec, "argument_schema", schema)
+    return schema  # type: ignore[no-any-return]  # ToolSpec cannot name this class
 
 
-def _fitting(
-    spec: ToolSpec, is_valid: Callable[[Any], bool]
-) -> Callable[[Mapping[str, Any]], bool]:
-    """The validator itself where it says all: this is asked at every call."""
-    if (typed := spec.typed) is None:
-        return is_valid
-    return lambda arguments: is_valid(arguments) and typed.fits(arguments)
-
-
-def _without_token(spec: ToolSpec) -> Mapping[str, Any]:
-    """The schema, in which no argument is called like the parameter that gets the deadline: a model
-    must not set that.
-    """
-    if spec.token_parameter is None or spec.parameters.get("additionalProperties") is False:
-        return spec.parameters
-    return {**spec.parameters, "properties": {**_properties(spec), spec.token_parameter: False}}
-
-
-_SCHEMAS: dict[int, KnownSchema] = {}
+def _compile_arguments(spec: ToolSpec) -> ArgumentSchema:
+    parameters, typed = spec.parameters, spec.typed
+    token = spec.token_parameter
+    if token is not None and parameters.get("additionalProperties") is not False:
+        # a model must not set the parameter that gets the deadline
+        parameters = {**parameters, "properties": {**_properties(spec), token: False}}
+    validator = compile_schema(parameters)
+    is_valid: Callable[[Any], bool] = validator.is_valid
+    return ArgumentSchema(
+        spec,
+        validator,
+        find_defaults(spec.parameters, spec.function),
+        is_valid if typed is None else lambda given: is_valid(given) and typed.fits(given),
+    )
 
 
 def parse_arguments(raw: Any) -> Mapping[str, Any] | Malformed:
-    """What a model sent as arguments: an object, the JSON text of one, or nothing at all."""
+    """Read what a model sent as arguments: an object, the JSON text of one, or nothing."""
     if isinstance(raw, (str, bytes)):
         if not raw.strip():
             return {}
@@ -204,210 +172,166 @@ def parse_arguments(raw: Any) -> Mapping[str, Any] | Malformed:
 # --- Repairs --------------------------------------------------------------------------------------
 
 
-def _errors(validator: Any, arguments: Any) -> list[Any]:
-    try:
-        return list(validator.iter_errors(arguments))[: MAX_PROBLEMS * 4]
-    except ValueError:
-        pass
-    # half a character, which the validator cannot read, or cannot tell of: it can read how that is
-    # written
-    try:
-        return list(validator.iter_errors(_spelled_out(arguments)))[: MAX_PROBLEMS * 4]
-    except ValueError:
-        return []
+def _list_errors(validator: Any, arguments: Any) -> list[Any]:
+    with suppress(ValueError):
+        return list(islice(validator.iter_errors(arguments), MAX_LISTED_ERRORS))
+    with suppress(ValueError):  # replace lone surrogates, which the validator cannot read
+        text = json.dumps(arguments, ensure_ascii=False).encode("utf-8", "replace")
+        return list(islice(validator.iter_errors(json.loads(text)), MAX_LISTED_ERRORS))
+    return []
 
 
 def _is_valid(validator: Any, arguments: Any) -> bool:
-    try:
+    with suppress(ValueError):  # for a value that JSON does not know
         return bool(validator.is_valid(arguments))
-    except ValueError:  # as above: no JSON
-        return False
+    return False
 
 
-def _spelled_out(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {_spelled_out(str(name)): _spelled_out(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_spelled_out(item) for item in value]
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+def _repair_all(validator: Any, arguments: dict[str, Any]) -> list[str]:
+    """Repair in place what can be repaired in one way only. Return what was done."""
+    errors = _list_errors(validator, arguments)
+    made = (_repair(error, arguments, validator) for error in errors if error.instance_path)
+    return [text for text in made if text is not None]
 
 
-def _repair(error: Any, arguments: dict[str, Any], spec: ToolSpec) -> str | None:
-    """Repair one failing field in place. Returns what was done, or None when there is nothing safe
-    to do.
-    """
+def _repair(error: Any, arguments: dict[str, Any], validator: Any) -> str | None:
     path = list(error.instance_path)
-    holder = _at(arguments, path[:-1]) if path else NOTHING
-    if not isinstance(holder, (dict, list)):
-        return None
-    keyword, wanted = error.schema_path[-1], _at(spec.parameters, list(error.schema_path))
-    value = _at(holder, path[-1:])
-    if value is NOTHING:  # another error of the same field has led to its being left out
-        return None
+    holder, key = _look_up(arguments, path[:-1]), path[-1]
+    value = _look_up(holder, [key])
+    if value is _MISSING or not isinstance(holder, (dict, list)):
+        return None  # left out by the repair of another error
     where = ".".join(map(str, path))
-    if value is None and isinstance(holder, dict) and not _required(error, spec):
-        del holder[path[-1]]
+    if value is None and _leave_out(path, holder, arguments, validator):
         return f"{where}: null left out"
-    new = (
-        _as_one_of(value, wanted, spec)
-        if keyword in UNIONS
-        else _as_wanted(value, {keyword: wanted})
-    )
-    if new is NOTHING:
+    readings = _list_readings(error, value)
+    if error.kind.name in _UNIONS:
+        readings = _keep_fitting(readings, path, holder, arguments, validator)
+    if not readings:
         return None
-    holder[path[-1]] = new
-    return f"{where}: {_brief(value)} read as {_brief(new)}"
+    holder[key] = readings[0]
+    return f"{where}: {_brief(value)} read as {_brief(readings[0])}"
 
 
-def _at(root: Any, path: list[Any]) -> Any:
-    """What stands at a path, or NOTHING: schema paths go through references, which are not
-    followed.
-    """
+def _leave_out(path: list[Any], holder: Any, arguments: Any, validator: Any) -> bool:
+    """Remove a null from an object, unless the object must have the field."""
+    if not isinstance(holder, dict):
+        return False
+    del holder[path[-1]]
+    if _has_error_at(path, arguments, validator):
+        holder[path[-1]] = None
+        return False
+    return True
+
+
+def _keep_fitting(
+    readings: list[Any], path: list[Any], holder: Any, arguments: Any, validator: Any
+) -> list[Any]:
+    """Return the one reading that fits the union; none if two do."""
+    before, fitting = holder[path[-1]], []
+    for reading in readings:
+        holder[path[-1]] = reading
+        if not _has_error_at(path, arguments, validator):
+            fitting.append(reading)
+    holder[path[-1]] = before
+    return fitting if len(fitting) == 1 else []
+
+
+def _has_error_at(path: list[Any], arguments: Any, validator: Any) -> bool:
+    """Return whether a field, or something in it, is wrong or missing."""
+    for error in _list_errors(validator, arguments):
+        missing = [error.kind.value] if error.kind.name == "required" else []
+        if [*error.instance_path, *missing][: len(path)] == path:
+            return True
+    return False
+
+
+def _list_readings(error: Any, value: Any) -> list[Any]:
+    """List the values that this one can be read as."""
+    kind = error.kind
+    match kind.name:
+        case "type":
+            readings = (_read_as(value, name) for name in kind.value)
+            return [each for each in readings if each is not _MISSING][:1]
+        case "enum":
+            return _match_case(value, kind.value)
+        case "const":
+            return _match_case(value, [kind.value])
+        case "anyOf" | "oneOf":
+            return _list_union_readings(error, value)
+    return []
+
+
+def _list_union_readings(error: Any, value: Any) -> list[Any]:
+    found: list[Any] = []
+    for inner in (each for branch in error.kind.context for each in branch):
+        if inner.instance_path == error.instance_path:
+            found += [each for each in _list_readings(inner, value) if each not in found]
+    return found
+
+
+def _match_case(value: Any, options: Sequence[Any]) -> list[str]:
+    if not isinstance(value, str):
+        return []
+    folded = value.strip().casefold()
+    same = [each for each in options if isinstance(each, str) and each.casefold() == folded]
+    return same if len(same) == 1 else []
+
+
+_PYTHON_TYPES: dict[str, Any] = {
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+}
+
+
+def _read_as(value: Any, kind: str) -> Any:
+    """Read JSON text as a value of this kind; read a single value as a list of one."""
+    found = _parse_json(value)
+    if isinstance(found, _PYTHON_TYPES.get(kind, ())) and (
+        kind == "boolean" or not isinstance(found, bool)
+    ):
+        return found
+    return [value] if kind == "array" else _MISSING
+
+
+def _parse_json(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) > MAX_JSON_CHARS:
+        return _MISSING
+    lower = value.strip().lower()
+    try:
+        found = json.loads(lower if lower in ("true", "false") else value)
+    except (ValueError, RecursionError):
+        return _MISSING
+    return _MISSING if isinstance(found, float) and not isfinite(found) else found
+
+
+def _look_up(root: Any, path: Sequence[Any]) -> Any:
     for step in path:
         try:
             root = root[step]
         except (KeyError, IndexError, TypeError):
-            return NOTHING
+            return _MISSING
     return root
-
-
-def _required(error: Any, spec: ToolSpec) -> bool:
-    """Whether the object that holds this field demands it. Not to know counts as yes."""
-    holder = _at(spec.parameters, list(error.schema_path)[:-3])  # .../properties/<name>/<keyword>
-    return not isinstance(holder, Mapping) or error.instance_path[-1] in holder.get("required", ())
-
-
-def _as_one_of(value: Any, branches: Any, spec: ToolSpec) -> Any:
-    """The value as the one branch of a union that it can be read for; if it can be read in two
-    ways, it is not read at all.
-    """
-    readings: list[Any] = []
-    for branch in branches if isinstance(branches, list) else ():
-        new = _as_wanted(value, _followed(branch, spec))
-        if new is not NOTHING and _fits(new, branch, spec) and new not in readings:
-            readings.append(new)
-    return readings[0] if len(readings) == 1 else NOTHING
-
-
-def _as_wanted(value: Any, wanted: Mapping[str, Any]) -> Any:
-    if "enum" in wanted or "const" in wanted:
-        return _matching_case(value, wanted["enum"] if "enum" in wanted else [wanted["const"]])
-    return _as_type(value, wanted["type"]) if "type" in wanted else NOTHING
-
-
-def _followed(branch: Any, spec: ToolSpec) -> Mapping[str, Any]:
-    """A branch of a union, or what it refers to in the same schema."""
-    reference = branch.get("$ref") if isinstance(branch, Mapping) else None
-    found = (
-        _at(spec.parameters, reference.split("/")[1:])
-        if isinstance(reference, str) and reference.startswith("#/")
-        else branch
-    )
-    return found if isinstance(found, Mapping) else {}
-
-
-def _fits(value: Any, branch: Mapping[str, Any], spec: ToolSpec) -> bool:
-    """Whether a value fits one branch, which may refer to definitions of the whole schema."""
-    known = {
-        name: spec.parameters[name] for name in ("$defs", "definitions") if name in spec.parameters
-    }
-    try:
-        return bool(validator_for({**known, **branch}).is_valid(value))
-    except (EdictumConfigError, ValueError):  # it refers to another place, or the value is no JSON
-        return False
-
-
-def _matching_case(value: Any, options: Any) -> Any:
-    if not isinstance(value, str) or not isinstance(options, list):
-        return NOTHING
-    same = [
-        option
-        for option in options
-        if isinstance(option, str) and option.casefold() == value.strip().casefold()
-    ]
-    return same[0] if len(same) == 1 else NOTHING
-
-
-def _as_type(value: Any, wanted: Any) -> Any:
-    names = wanted if isinstance(wanted, list) else [wanted]
-    return next(
-        (new for name in names if name in READERS and (new := READERS[name](value)) is not NOTHING),
-        NOTHING,
-    )
-
-
-def _integer(value: Any) -> Any:
-    found = INTEGER.fullmatch(value.strip()) if isinstance(value, str) else None
-    return NOTHING if found is None else int(found[0])
-
-
-def _float(value: Any) -> Any:
-    if (whole := _integer(value)) is not NOTHING:
-        return whole
-    try:
-        number = float(value) if isinstance(value, str) and len(value) < 40 else float("nan")
-    except ValueError:
-        return NOTHING
-    return number if number - number == 0 else NOTHING  # neither NaN nor infinite
-
-
-def _boolean(value: Any) -> Any:
-    return (
-        {"true": True, "false": False}.get(value.strip().lower(), NOTHING)
-        if isinstance(value, str)
-        else NOTHING
-    )
-
-
-def _object(value: Any) -> Any:
-    found = _parsed(value)
-    return found if isinstance(found, dict) else NOTHING
-
-
-def _array(value: Any) -> Any:
-    """The JSON text of a list, or one value where a list is wanted."""
-    found = _parsed(value)
-    return found if isinstance(found, list) else [value]
-
-
-def _parsed(value: Any) -> Any:
-    if not isinstance(value, str) or len(value) > MAX_JSON_CHARS:
-        return NOTHING
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return NOTHING
-
-
-READERS: dict[Any, Callable[[Any], Any]] = {
-    "integer": _integer,
-    "number": _float,
-    "boolean": _boolean,
-    "object": _object,
-    "array": _array,
-}
 
 
 # --- What the model is told -----------------------------------------------------------------------
 
 
-def _invalid(spec: ToolSpec, errors: list[Any], arguments: Any) -> Invalid:
+def _explain_all(spec: ToolSpec, errors: list[Any], arguments: Any) -> Invalid:
     names = list(_properties(spec))
-    problems = [_explain(error, spec, arguments) for error in errors[:MAX_PROBLEMS]] or [
-        "The arguments contain values that JSON does not know"
-    ]
+    problems = [_explain(error, names, arguments) for error in errors[:MAX_ARGUMENT_PROBLEMS]]
+    text = shorten("; ".join(problems), 1_500) or "The arguments contain values that are not JSON"
     valid = (
         f" Valid properties of {spec.name}: {', '.join(names)}."
         if names
         else f" {spec.name} takes no arguments."
     )
-    kinds = sorted(
-        f"{'.'.join(map(str, error.instance_path))}:{error.schema_path[-1]}" for error in errors
-    )
-    said = shorten("; ".join(problems), 1_500)
+    kinds = sorted(f"{'.'.join(map(str, each.instance_path))}:{each.kind.name}" for each in errors)
     return Invalid(
-        f"{said if said.endswith('?') else said + '.'}{shorten(valid, 1_000)}",
-        "|".join(kinds[:MAX_PROBLEMS]),
+        f"{text if text.endswith('?') else text + '.'}{shorten(valid, 1_000)}",
+        "|".join(kinds[:MAX_ARGUMENT_PROBLEMS]),
     )
 
 
@@ -416,42 +340,39 @@ def _properties(spec: ToolSpec) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _explain(error: Any, spec: ToolSpec, arguments: Any) -> str:
+def _explain(error: Any, names: list[str], arguments: Any) -> str:
     where = ".".join(map(str, error.instance_path))
-    keyword = error.schema_path[-1]
-    wanted = _at(spec.parameters, list(error.schema_path))
-    if kinds := _kinds(keyword, wanted, spec):
-        return (
-            f"{where or 'the arguments'}: expected {kinds}, received {_received(error, arguments)}"
-        )
-    if keyword == "additionalProperties" and isinstance(error.instance, Mapping):
-        return "; ".join(
-            _unknown_name(name, spec) for name in error.instance if name not in _properties(spec)
-        ) or str(error.message)
-    return f"{where}: {shorten(error.message, 300)}" if where else shorten(error.message, 300)
+    if types := _expected_types(error):
+        expected, received = " or ".join(types), _describe_received(error, arguments)
+        return f"{where or 'the arguments'}: expected {expected}, received {received}"
+    if error.kind.name == "additionalProperties":
+        return "; ".join(_explain_unknown(name, names) for name in error.kind.value)
+    message = shorten(error.message, 300)
+    return f"{where}: {message}" if where else message
 
 
-def _kinds(keyword: str, wanted: Any, spec: ToolSpec) -> str:
-    """The types that would do, where types are all that is asked for."""
-    if keyword == "type":
-        return " or ".join(wanted) if isinstance(wanted, list) else str(wanted)
-    branches = wanted if keyword in UNIONS and isinstance(wanted, list) else ()
-    kinds = [
-        found["type"] for branch in branches if set(found := _followed(branch, spec)) == {"type"}
-    ]
-    return " or ".join(map(str, kinds)) if len(kinds) == len(branches) else ""
+def _expected_types(error: Any) -> list[str]:
+    """Return the types that would do, if the type is all that is wrong."""
+    if error.kind.name == "type":
+        return list(error.kind.value)
+    if error.kind.name not in _UNIONS:
+        return []
+    wrong = [(error.instance_path, "type")]  # for every branch of the union
+    branches = error.kind.context
+    if any([(each.instance_path, each.kind.name) for each in part] != wrong for part in branches):
+        return []
+    return [name for (inner,) in branches for name in inner.kind.value]
 
 
-def _unknown_name(name: str, spec: ToolSpec) -> str:
-    close = get_close_matches(name, list(_properties(spec)), n=1, cutoff=0.5)
+def _explain_unknown(name: str, names: list[str]) -> str:
+    close = get_close_matches(name, names, n=1, cutoff=0.5)
     return f"unknown property {_brief(name)}" + (f", did you mean {close[0]!r}?" if close else "")
 
 
-def _received(error: Any, arguments: Any) -> str:
-    """What was sent. The validator takes what JSON has no number for as null."""
-    value = _at(arguments, list(error.instance_path))
-    if isinstance(value, float) and value - value != 0:
-        return f"{value}, which is no number that JSON knows"
+def _describe_received(error: Any, arguments: Any) -> str:
+    value = _look_up(arguments, error.instance_path)
+    if isinstance(value, float) and not isfinite(value):  # the validator takes it as null
+        return f"{value}, which is not a JSON number"
     return f"{_type_name(error.instance)} {_brief(error.instance)}"
 
 
@@ -459,13 +380,9 @@ def _type_name(value: Any) -> str:
     names = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
     if type(value) in names:
         return names[type(value)]
-    return (
-        "object"
-        if isinstance(value, Mapping)
-        else "array"
-        if isinstance(value, (list, tuple))
-        else type(value).__name__
-    )
+    if isinstance(value, Mapping):
+        return "object"
+    return "array" if isinstance(value, (list, tuple)) else type(value).__name__
 
 
 def _brief(value: Any) -> str:

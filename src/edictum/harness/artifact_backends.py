@@ -1,7 +1,7 @@
-"""Where artifacts are kept: a private directory, Redis, PostgreSQL, or whatever fsspec can reach.
+"""Where artifacts are kept: a private directory, Redis, PostgreSQL, or what fsspec can reach.
 
-A backend keeps bytes under keys of the form ``<session>/<artifact>``, both parts made by the store
-of letters and digits only. It knows nothing of sessions, time or secrets.
+A backend keeps bytes under keys ``<session>/<artifact>``, which the store makes of letters and
+digits only. It knows nothing about sessions, time or secrets.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,30 +23,28 @@ from edictum.errors import EdictumConfigError
 PRIVATE_DIRECTORY = 0o700
 PRIVATE_FILE = 0o600
 TEMPORARY = ".tmp-"
-FOR_GOOD_S = 1e10  # three hundred years; servers take no larger number
+NEVER_S = 1e10  # three hundred years; servers do not accept larger numbers
 
 
 @runtime_checkable
 class ArtifactBackend(Protocol):
-    """Keeps bytes. ``put`` is all or nothing: nobody ever reads half a value."""
+    """Keeps bytes. ``put`` is atomic: no reader ever sees half a value."""
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
-        """Keep the data, for at least ``ttl_s`` seconds; infinity is for good."""
+        """Keep the data for at least ``ttl_s`` seconds, which may be infinity."""
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
-        """The data, or its first ``limit`` bytes; None if there is none."""
+        """Return the data, or its first ``limit`` bytes; None if there is none."""
 
     def delete(self, key: str) -> None:
-        """Remove the data; one that is not there is no error."""
+        """Remove the data, if it is there."""
 
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
-        """All keys that begin so, with the size of their data."""
+        """Return all keys with this prefix, each with the size of its data."""
 
 
 def open_backend(location: str | os.PathLike[str] | ArtifactBackend | None) -> ArtifactBackend:
-    """A backend from None (a private directory below the temporary one), a path, a URL, or a
-    backend.
-    """
+    """Return a backend for None (a private temporary directory), a path, a URL, or a backend."""
     if location is None:
         return DirectoryBackend(default_directory())
     if isinstance(location, os.PathLike):
@@ -70,11 +69,10 @@ def default_directory() -> Path:
 
 
 class DirectoryBackend:
-    """Files in a directory that nobody else can look into.
+    """Files in a directory that only this user can read.
 
-    Every step goes by an open directory and follows no symbolic link, so a link that somebody
-    plants leads nowhere. A directory that belongs to somebody else is refused. What lies there
-    under the name of an artifact and is no file counts as not there.
+    Every path is opened relative to an open directory without following symbolic links. A directory
+    of another user is refused. An entry that is not a regular file is treated as missing.
     """
 
     def __init__(self, base: Path) -> None:
@@ -85,37 +83,30 @@ class DirectoryBackend:
             os.fchmod(directory, PRIVATE_DIRECTORY)
             self._sweep(directory)
 
-    @contextlib.contextmanager
-    def _open_base(self) -> Iterator[int]:
-        with _opened(str(self._base), None) as directory:
-            yield directory
+    def _open_base(self) -> contextlib.AbstractContextManager[int]:
+        return _open_directory(str(self._base), None)
 
     @contextlib.contextmanager
-    def _session(self, key: str) -> Iterator[tuple[int, str]]:
+    def _open_session(self, key: str) -> Iterator[tuple[int, str]]:
         session, name = key.split("/")
-        with self._open_base() as base, _opened(session, base) as directory:
+        with self._open_base() as base, _open_directory(session, base) as directory:
             yield directory, name
 
     @staticmethod
     def _sweep(base: int) -> None:
-        """Remove what a writer that died has left. A young one may belong to a writer at work in
-        another process.
-        """
+        """Remove temporary files of dead writers; a new one may be another process's."""
         too_old = time.time() - 3_600
-        for session in _names(base):
-            with contextlib.suppress(OSError), _opened(session, base) as directory:
-                for name in _names(directory):
-                    if (
-                        name.startswith(TEMPORARY)
-                        and os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
-                        < too_old
-                    ):
+        for session in os.listdir(base):
+            with contextlib.suppress(OSError), _open_directory(session, base) as directory:
+                for name in filter(_is_temporary, os.listdir(directory)):
+                    about = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                    if about.st_mtime < too_old:
                         os.unlink(name, dir_fd=directory)
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
         with self._open_base() as base, contextlib.suppress(FileExistsError):
             os.mkdir(key.split("/")[0], PRIVATE_DIRECTORY, dir_fd=base)
-        with self._session(key) as (directory, name):
+        with self._open_session(key) as (directory, name):
             temporary = TEMPORARY + secrets.token_hex(8)
             try:
                 _write_new(temporary, data, directory)
@@ -129,14 +120,14 @@ class DirectoryBackend:
         session, name = key.split("/")
         with self._open_base() as base:
             try:
-                with _opened(session, base) as directory:
-                    return _read(name, directory, limit)
+                with _open_directory(session, base) as directory:
+                    return _read_file(name, directory, limit)
             except (FileNotFoundError, PermissionError):
                 return None
 
     def delete(self, key: str) -> None:
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-            with self._session(key) as (directory, name):
+            with self._open_session(key) as (directory, name):
                 os.unlink(name, dir_fd=directory)
             with self._open_base() as base, contextlib.suppress(OSError):  # not empty yet
                 os.rmdir(key.split("/")[0], dir_fd=base)
@@ -144,28 +135,29 @@ class DirectoryBackend:
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
         found = []
         with self._open_base() as base:
-            for session in _names(base):
+            for session in os.listdir(base):
                 if f"{session}/".startswith(prefix) or prefix.startswith(f"{session}/"):
-                    found += [
-                        (key, size)
-                        for key, size in self._files(base, session)
-                        if key.startswith(prefix)
-                    ]
+                    files = self._list_files(base, session)
+                    found += [(key, size) for key, size in files if key.startswith(prefix)]
         return found
 
     @staticmethod
-    def _files(base: int, session: str) -> Iterator[tuple[str, int]]:
-        with contextlib.suppress(OSError), _opened(session, base) as directory:
-            for name in _names(directory):
+    def _list_files(base: int, session: str) -> Iterator[tuple[str, int]]:
+        with contextlib.suppress(OSError), _open_directory(session, base) as directory:
+            for name in os.listdir(directory):
                 with contextlib.suppress(FileNotFoundError):
                     about = os.stat(name, dir_fd=directory, follow_symlinks=False)
-                    if not name.startswith(TEMPORARY) and not stat.S_ISDIR(about.st_mode):
+                    if not _is_temporary(name) and not stat.S_ISDIR(about.st_mode):
                         yield f"{session}/{name}", about.st_size
 
 
+def _is_temporary(name: str) -> bool:
+    return name.startswith(TEMPORARY)
+
+
 @contextlib.contextmanager
-def _opened(path: str, parent: int | None) -> Iterator[int]:
-    """An open directory that is a directory, not a link to one, and ours."""
+def _open_directory(path: str, parent: int | None) -> Iterator[int]:
+    """Open a directory that belongs to this user and is not a symbolic link."""
     try:
         directory = os.open(
             path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent
@@ -187,18 +179,11 @@ def _opened(path: str, parent: int | None) -> Iterator[int]:
         os.close(directory)
 
 
-def _names(directory: int) -> list[str]:
-    return os.listdir(directory)
-
-
-def _read(name: str, directory: int, limit: int | None) -> bytes | None:
-    """What is in a file; None for a link, a directory or a pipe, which is opened so that nobody
-    waits for its other end.
-    """
+def _read_file(name: str, directory: int, limit: int | None) -> bytes | None:
+    """Return the contents of a regular file; None for a link, a directory or a pipe."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not block
     try:
-        file = os.open(
-            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory
-        )
+        file = os.open(name, flags, dir_fd=directory)
     except OSError as exc:
         if exc.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
             raise
@@ -223,15 +208,10 @@ def _write_new(name: str, data: bytes, directory: int) -> None:
 
 
 class RedisBackend:
-    """Redis or Valkey. A hash beside the values keeps their sizes, because looking through all keys
-    of a server is slow.
-    """
+    """Redis or Valkey. A hash keeps the sizes, because scanning all keys of a server is slow."""
 
     def __init__(self, url: str, name: str = "edictum:artifacts") -> None:
-        try:
-            import redis
-        except ImportError as exc:
-            raise _not_installed("redis", "redis") from exc
+        redis = _import("redis", extra="redis")
         scheme, _, rest = url.partition("://")
         scheme = {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme)
         self._redis: Any = redis.Redis.from_url(f"{scheme}://{rest}")
@@ -241,10 +221,9 @@ class RedisBackend:
         return f"{self._name}:{key}"
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
+        expiry_ms = max(1, int(ttl_s * 1000)) if ttl_s < NEVER_S else None
         with self._redis.pipeline(transaction=True) as pipe:
-            pipe.set(
-                self._key(key), data, px=max(1, int(ttl_s * 1000)) if ttl_s < FOR_GOOD_S else None
-            )
+            pipe.set(self._key(key), data, px=expiry_ms)
             pipe.hset(self._name, key, len(data))
             pipe.execute()
 
@@ -276,13 +255,10 @@ class RedisBackend:
 
 
 class PostgresBackend:
-    """One table. asyncpg is asynchronous, so its connection lives in the portal's loop."""
+    """One table. asyncpg is asynchronous, so its pool lives in the portal's loop."""
 
     def __init__(self, url: str, table: str = "edictum_artifacts") -> None:
-        try:
-            import asyncpg
-        except ImportError as exc:
-            raise _not_installed("asyncpg", "postgres") from exc
+        asyncpg = _import("asyncpg", extra="postgres")
         if not table.isidentifier():
             raise EdictumConfigError(
                 f"{table!r} is not the name of a table.",
@@ -291,9 +267,9 @@ class PostgresBackend:
         self._connect, self._url, self._table = asyncpg.create_pool, url, table
         self._pool: Any = None
         columns = "key text PRIMARY KEY, data bytea NOT NULL"
-        self._do("execute", f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+        self._call("execute", f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
 
-    def _do(self, verb: str, *arguments: Any) -> Any:
+    def _call(self, verb: str, *arguments: Any) -> Any:
         from edictum.execution.portal import PORTAL
 
         async def work() -> Any:
@@ -305,37 +281,35 @@ class PostgresBackend:
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
         values = "(key, data) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET data = $2"
-        self._do("execute", f"INSERT INTO {self._table} {values}", key, data)
+        self._call("execute", f"INSERT INTO {self._table} {values}", key, data)
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
         what = "data" if limit is None else f"substring(data from 1 for {int(limit)})"
-        query = f"SELECT {what} FROM {self._table} WHERE key = $1"  # noqa: S608  # our own names
-        found: bytes | None = self._do("fetchval", query, key)
+        query = f"SELECT {what} FROM {self._table} WHERE key = $1"  # noqa: S608  # no user input
+        found: bytes | None = self._call("fetchval", query, key)
         return found
 
     def delete(self, key: str) -> None:
-        self._do("execute", f"DELETE FROM {self._table} WHERE key = $1", key)  # noqa: S608
+        self._call("execute", f"DELETE FROM {self._table} WHERE key = $1", key)  # noqa: S608
 
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
         query = f"SELECT key, length(data) AS size FROM {self._table} WHERE starts_with(key, $1)"  # noqa: S608
-        return [(row["key"], row["size"]) for row in self._do("fetch", query, prefix)]
+        return [(row["key"], row["size"]) for row in self._call("fetch", query, prefix)]
 
     def close(self) -> None:
         if self._pool is not None:
-            self._do("close")
+            self._call("close")
             self._pool = None
 
 
 class FsspecBackend:
-    """Any file system that fsspec knows: ``s3://bucket/artifacts``, ``gs://``, ``memory://``. Who
-    may read there is set up there.
+    """Any file system that fsspec knows: ``s3://bucket/artifacts``, ``gs://``, ``memory://``.
+
+    Who may read there must be configured there.
     """
 
     def __init__(self, url: str) -> None:
-        try:
-            import fsspec
-        except ImportError as exc:
-            raise _not_installed("fsspec", "artifacts") from exc
+        fsspec = _import("fsspec", extra="artifacts")
         try:
             self._files, self._base = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as exc:
@@ -347,12 +321,11 @@ class FsspecBackend:
         return f"{self._base.rstrip('/')}/{key}"
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
-        """Buckets show an object when it is complete; for file systems that show it earlier, it is
-        written beside and moved.
-        """
+        """Write to a temporary name and rename, for file systems that show incomplete files."""
         path = self._path(key)
-        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        temporary = f"{path.rpartition('/')[0]}/{TEMPORARY}{secrets.token_hex(8)}"
+        folder = path.rpartition("/")[0]
+        self._files.makedirs(folder, exist_ok=True)
+        temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}"
         try:
             self._files.pipe_file(temporary, data)
             self._files.mv(temporary, path)
@@ -377,16 +350,19 @@ class FsspecBackend:
             found = self._files.find(self._base, detail=True)
         except FileNotFoundError:
             return []
-        keys = (
-            (path[len(self._base) :].strip("/"), about["size"]) for path, about in found.items()
-        )
+        sizes = {path[len(self._base) :].strip("/"): each["size"] for path, each in found.items()}
         return [
-            (key, size) for key, size in keys if key.startswith(prefix) and TEMPORARY not in key
+            (key, size)
+            for key, size in sizes.items()
+            if key.startswith(prefix) and TEMPORARY not in key
         ]
 
 
-def _not_installed(package: str, extra: str) -> EdictumConfigError:
-    return EdictumConfigError(
-        f"Keeping artifacts there needs the package {package}.",
-        hint=f"pip install 'edictum[{extra}]'",
-    )
+def _import(package: str, *, extra: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError as exc:
+        raise EdictumConfigError(
+            f"This artifact store needs the package {package}.",
+            hint=f"pip install 'edictum[{extra}]'",
+        ) from exc

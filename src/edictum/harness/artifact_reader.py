@@ -1,9 +1,8 @@
-"""``read_artifact``: the tool by which a model reads parts of a stored output.
+"""``read_artifact``: the tool with which a model reads parts of a stored output.
 
-Every answer fits a message, so reading never makes another artifact. What cannot be answered is
-said, not raised: an unknown id, a pattern that is no pattern, a pointer to nothing. A reader sees
-the artifacts of its own session only. Patterns run in time linear in the text (RE2); where RE2 is
-not installed they are plain text.
+Every answer fits a message, so reading never makes another artifact. Unknown ids, invalid patterns
+and pointers to nothing are answered, not raised. A reader sees only the artifacts of its session.
+Patterns run in linear time (RE2); without RE2 they are plain text.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ ANSWER_CHARS = TOOL_MESSAGE_MAX_CHARS * 2 // 3
 DEFAULT_LIMIT = 4_000
 MAX_MATCHES = 50
 MATCH_CHARS = 300
-ERROR_CHARS = 600  # as ANSWER_CHARS if every character is escaped, which takes up to twelve
+ERROR_CHARS = 600  # fits ANSWER_CHARS even if every character is escaped, as up to twelve
 KEYS_CHARS = ANSWER_CHARS // 4
 
-INDEX = re.compile(r"[0-9]{1,18}")
 Matcher = Callable[[str], bool]
+_INDEX = re.compile(r"[0-9]{1,18}")
 READER = "read_artifact"  # the name of the tool, as the model knows it
 
 
 def make_reader(store: ArtifactStore, session_id: str) -> Callable[..., dict[str, Any]]:
-    """The tool ``read_artifact`` for one session."""
+    """Return the tool ``read_artifact`` for one session."""
 
     def read_artifact(
         artifact_id: str,
@@ -55,14 +54,14 @@ def make_reader(store: ArtifactStore, session_id: str) -> Callable[..., dict[str
                 " Call the tool again."
             )
         if pointer is not None:
-            return _pointed(text, pointer)
+            return _read_pointer(text, pointer)
         if grep is not None:
-            return _grepped(text, grep)
+            return _grep(text, grep)
         if head is not None:
-            return _lines(text, head, from_end=False)
+            return _read_lines(text, head, from_end=False)
         if tail is not None:
-            return _lines(text, tail, from_end=True)
-        return _slice(text, min(max(0, offset), len(text)), max(0, limit))
+            return _read_lines(text, tail, from_end=True)
+        return _read_slice(text, min(max(0, offset), len(text)), max(0, limit))
 
     return read_artifact
 
@@ -72,14 +71,14 @@ def _error(text: str) -> dict[str, Any]:
 
 
 def _brief(value: Any) -> str:
-    """What a model sent, as far as it needs to be told: it may be of any length."""
+    """Return the start of what a model sent, which may be of any length."""
     return shorten(show(value), 80)
 
 
 def _fit(
     text: str, answer: Callable[[str], dict[str, Any]], from_end: bool = False
 ) -> dict[str, Any]:
-    """The answer with as much of the text as a message takes, in its escaped form."""
+    """Return the answer with as much of the text as a message takes, in its escaped form."""
     part = text[-ANSWER_CHARS:] if from_end else text[:ANSWER_CHARS]
     while part and len(dumps(answer(part))) > ANSWER_CHARS:
         keep = len(part) * 3 // 4
@@ -87,7 +86,7 @@ def _fit(
     return answer(part)
 
 
-def _slice(text: str, offset: int, limit: int) -> dict[str, Any]:
+def _read_slice(text: str, offset: int, limit: int) -> dict[str, Any]:
     def answer(part: str) -> dict[str, Any]:
         end = offset + len(part)
         more = {"next_offset": end} if end < len(text) else {}
@@ -96,7 +95,7 @@ def _slice(text: str, offset: int, limit: int) -> dict[str, Any]:
     return _fit(text[offset : offset + limit], answer)
 
 
-def _lines(text: str, count: int, *, from_end: bool) -> dict[str, Any]:
+def _read_lines(text: str, count: int, *, from_end: bool) -> dict[str, Any]:
     lines = text.splitlines()
     skipped = max(0, len(lines) - max(0, count)) if from_end else 0
     chosen = "\n".join(lines[skipped : skipped + max(0, count)])
@@ -108,8 +107,8 @@ def _lines(text: str, count: int, *, from_end: bool) -> dict[str, Any]:
     return _fit(chosen, answer, from_end=from_end)
 
 
-def _matcher(pattern: str) -> tuple[Matcher | None, str]:
-    """A test for lines, and what kind it is; None with the reason why there is none."""
+def _make_matcher(pattern: str) -> tuple[Matcher | None, str]:
+    """Return a test for lines and its kind; None and the reason if the pattern is invalid."""
     try:
         from edictum.contracts.regex import PatternError, compiled
     except EdictumConfigError:
@@ -119,12 +118,12 @@ def _matcher(pattern: str) -> tuple[Matcher | None, str]:
     except PatternError as exc:
         return None, f"{exc} {exc.hint}".strip()
     except UnicodeEncodeError:
-        return None, "the pattern contains half a character (a lone surrogate)"
+        return None, "the pattern contains a lone surrogate"
     return (lambda line: bool(found.search(line))), "pattern"
 
 
-def _grepped(text: str, pattern: str) -> dict[str, Any]:
-    matches, how = _matcher(pattern)
+def _grep(text: str, pattern: str) -> dict[str, Any]:
+    matches, how = _make_matcher(pattern)
     if matches is None:
         return _error(f"grep: {how}")
     found: list[dict[str, Any]] = []
@@ -133,14 +132,9 @@ def _grepped(text: str, pattern: str) -> dict[str, Any]:
         if matches(line.rstrip("\r\n")):
             total += 1
             if len(found) < MAX_MATCHES:
-                start = _where(line, matches)
-                found.append(
-                    {
-                        "line": number,
-                        "offset": offset + start,
-                        "text": line[start : start + MATCH_CHARS].rstrip("\r\n"),
-                    }
-                )
+                start = _find_window(line, matches)
+                part = line[start : start + MATCH_CHARS].rstrip("\r\n")
+                found.append({"line": number, "offset": offset + start, "text": part})
         offset += len(line)
     answer = {"matches": found, "total_matches": total, "matched_as": how}
     while found and len(dumps(answer)) > ANSWER_CHARS:
@@ -148,15 +142,15 @@ def _grepped(text: str, pattern: str) -> dict[str, Any]:
     return answer
 
 
-def _where(line: str, matches: Matcher) -> int:
-    """Where in a line the match is, roughly: a window that shows it, or the start of the line."""
+def _find_window(line: str, matches: Matcher) -> int:
+    """Return where a part of the line begins that shows the match; 0 if no part does."""
     starts = range(0, max(1, len(line) - MATCH_CHARS // 2), MATCH_CHARS // 2)
     return next((start for start in starts if matches(line[start : start + MATCH_CHARS])), 0)
 
 
-def _pointed(text: str, pointer: str) -> dict[str, Any]:
+def _read_pointer(text: str, pointer: str) -> dict[str, Any]:
     try:
-        return _shown(resolve(json.loads(text), pointer), shorten(pointer, 200))
+        return _show_value(resolve_pointer(json.loads(text), pointer), shorten(pointer, 200))
     except LookupError as exc:
         return _error(f"pointer {_brief(pointer)}: {exc.args[0]}")
     except (ValueError, RecursionError):
@@ -166,34 +160,27 @@ def _pointed(text: str, pointer: str) -> dict[str, Any]:
         )
 
 
-def _shown(value: Any, pointer: str) -> dict[str, Any]:
+def _show_value(value: Any, pointer: str) -> dict[str, Any]:
     answer = {"pointer": pointer, "value": value}
     if len(dumps(answer)) <= ANSWER_CHARS:
         return answer
-    about = _outline(value)
-    shown = json.dumps(value, ensure_ascii=False)
-    return _fit(
-        shown, lambda part: {"pointer": pointer, "truncated": True, **about, "content": part}
-    )
+    about = {"pointer": pointer, "truncated": True, **_describe_shape(value)}
+    return _fit(json.dumps(value, ensure_ascii=False), lambda part: {**about, "content": part})
 
 
-def _outline(value: Any) -> dict[str, Any]:
+def _describe_shape(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         keys = [shorten(key, 60) for key in list(value)[:40]]
         while len(dumps(keys)) > KEYS_CHARS:
             keys.pop()
         return {"type": "object", "keys": keys, "total_keys": len(value)}
-    return (
-        {"type": "list", "total_items": len(value)}
-        if isinstance(value, list)
-        else {"type": type(value).__name__}
-    )
+    if isinstance(value, list):
+        return {"type": "list", "total_items": len(value)}
+    return {"type": type(value).__name__}
 
 
-def resolve(value: Any, pointer: str) -> Any:
-    """The value that a JSON pointer (RFC 6901) names. Raises LookupError with a text that says
-    where it ends.
-    """
+def resolve_pointer(value: Any, pointer: str) -> Any:
+    """Return what a JSON pointer (RFC 6901) names, or raise LookupError saying where it ends."""
     if pointer and not pointer.startswith("/"):
         raise LookupError("a JSON pointer begins with a slash, or is empty for the whole")
     for token in pointer.split("/")[1:]:
@@ -209,7 +196,7 @@ def _step(value: Any, token: str) -> Any:
             )
         return value[token]
     if isinstance(value, list):
-        if not INDEX.fullmatch(token) or int(token) >= len(value):
-            raise LookupError(f"{_brief(token)} is no index of a list of {len(value)} items")
+        if not _INDEX.fullmatch(token) or int(token) >= len(value):
+            raise LookupError(f"{_brief(token)} is not an index of a list of {len(value)} items")
         return value[int(token)]
     raise LookupError(f"{_brief(token)} looks into a {type(value).__name__}")

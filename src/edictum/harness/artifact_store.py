@@ -1,14 +1,14 @@
-"""Outputs that are too large for a message.
+"""ArtifactStore: keep outputs that are too large for a message.
 
-``store`` keeps the text and gives back an ``ArtifactRef``, whose id and summary go to the model;
-the model reads parts of it with ``read_artifact`` (see ``artifact_reader``). A write that fails
-raises ``ArtifactError``, so that nobody ever holds a reference to nothing: the harness then shows
-both ends of the output in line.
+``store`` returns an ``ArtifactRef``, whose id and summary go to the model; the model reads parts of
+the text with ``read_artifact`` (see ``artifact_reader``). A write that fails raises
+``ArtifactError``, so that no reference leads nowhere: the harness then shows both ends of the
+output inline.
 
-What is written has its secrets redacted. An artifact belongs to a session, expires, and counts
-against two quotas. Ids are not paths, and a session id never becomes one: it is hashed. One value
-holds both an artifact and what is known about it, so they cannot be separated by a crash, and a
-store keeps nothing in memory: several processes can use the same one.
+Secrets are redacted before writing. An artifact belongs to a session, expires, and counts against
+two quotas. Ids are not paths, and session ids are hashed before they become part of one. One value
+holds both the artifact and its header, so a crash cannot separate them, and a store keeps nothing
+in memory: several processes can use the same one.
 """
 
 from __future__ import annotations
@@ -36,18 +36,16 @@ logger = logging.getLogger("edictum")
 DEFAULT_TTL_S = 3_600.0
 MAX_SESSION_BYTES = 64 << 20
 MAX_TOTAL_BYTES = 512 << 20
-SUMMARY_CHARS = 200
+MAX_SUMMARY_CHARS = 200
 PREVIEW_CHARS = 500
 NAME_CHARS = 256
-HEADER_BYTES = (
-    16_384  # enough for the longest: two previews, a summary and two names, every character escaped
-)
+HEADER_BYTES = 16_384  # enough for two previews, a summary and two names, all escaped
 _ID = re.compile(r"art_[0-9a-f]{16}")
 _KEY = re.compile(r"[0-9a-f]{32}/art_[0-9a-f]{16}")
 
 
 class ArtifactError(EdictumError):
-    """An artifact could not be kept: a quota is full, or the store failed. Nothing was kept."""
+    """An artifact could not be stored: a quota is full, or the store failed. Nothing was kept."""
 
     code = "artifact_error"
 
@@ -78,7 +76,7 @@ class ArtifactRef:
         return now >= self.created_at + self.ttl_s
 
     def to_model_hint(self) -> dict[str, Any]:
-        """What the model needs to go on: the id, what is in it, and how to read it."""
+        """Return what the model needs to go on: the id, the contents, and how to read them."""
         hint = (
             "The output is too large for a message. Read parts of it with read_artifact:"
             " offset/limit, head, tail, grep or pointer."
@@ -121,21 +119,18 @@ class ArtifactStore:
     def store(
         self, session_id: str, content: Any, tool_name: str, ttl_s: float | None = DEFAULT_TTL_S
     ) -> ArtifactRef:
-        """Keep a content: text, JSON text, or any value. Raises ArtifactError if it could not be
-        kept.
+        """Store a text, JSON text, or any value; raise ArtifactError if that fails.
 
         It expires after ``ttl_s`` seconds: None is the default, infinity is never.
         """
-        ttl_s = _seconds(ttl_s)
-        text, kind = readable(content, self._redaction)
-        ref = describe(
-            f"art_{secrets.token_hex(8)}", session_id, text, kind, tool_name, self._now(), ttl_s
-        )
-        data = _encoded(json.dumps(asdict(ref), ensure_ascii=False)) + b"\n" + _encoded(text)
+        ttl_s = _check_ttl(ttl_s)
+        text, kind = _to_readable_text(content, self._redaction)
+        ref = _make_ref(session_id, text, kind, tool_name, self._now(), ttl_s)
+        data = _encode(json.dumps(asdict(ref), ensure_ascii=False)) + b"\n" + _encode(text)
         with self._lock:
             try:
-                self._make_room(_folder(session_id), len(data))
-                self._backend.put(f"{_folder(session_id)}/{ref.artifact_id}", data, ttl_s)
+                self._make_room(_hash_session(session_id), len(data))
+                self._backend.put(f"{_hash_session(session_id)}/{ref.artifact_id}", data, ttl_s)
             except ArtifactError:
                 raise
             except Exception as exc:
@@ -145,9 +140,7 @@ class ArtifactStore:
         return ref
 
     def retrieve(self, artifact_id: str, session_id: str | None = None) -> str | None:
-        """The whole text; None if it is unknown, expired, or of another session than the one
-        given.
-        """
+        """Return the whole text; None if it is unknown, expired, or of another session."""
         found = self._read(artifact_id, session_id, None)
         return None if found is None else found[1].decode("utf-8", "replace")
 
@@ -156,128 +149,108 @@ class ArtifactStore:
         return None if found is None else found[0]
 
     def cleanup_session(self, session_id: str) -> int:
-        """Remove all artifacts of a session. Returns how many there were."""
-        keys = [key for key, _ in self._list(f"{_folder(session_id)}/")]
+        """Remove all artifacts of a session. Return how many there were."""
+        keys = [key for key, _ in self._list(f"{_hash_session(session_id)}/")]
         for key in keys:
             self._backend.delete(key)
         return len(keys)
 
     def cleanup_expired(self) -> int:
-        """Remove what has expired, and what cannot be read. Returns how many there were."""
+        """Remove what has expired, and what cannot be read. Return how many there were."""
         removed = 0
         for key, _ in self._list():
-            found = self._header(key, HEADER_BYTES)
+            found = self._read_key(key, HEADER_BYTES)
             if found is None or found[0].expired_at(self._now()):
                 self._backend.delete(key)
                 removed += 1
         return removed
 
     def _make_room(self, folder: str, size: int) -> None:
-        """What has expired is removed when room is needed; what is still referred to never is."""
-        if (full := self._full(folder, size)) and self.cleanup_expired():
-            full = self._full(folder, size)
+        """Remove what has expired if a quota is full; raise if that does not suffice."""
+        if (full := self._find_full_quota(folder, size)) and self.cleanup_expired():
+            full = self._find_full_quota(folder, size)
         if full:
             raise ArtifactError(f"The output could not be stored: {full}.")
 
-    def _full(self, folder: str, size: int) -> str:
+    def _find_full_quota(self, folder: str, size: int) -> str:
         sizes = self._list()
-        session = sum(used for key, used in sizes if key.startswith(f"{folder}/"))
-        if session + size > self._max_session:
-            return (
-                f"the session's artifacts would take {session + size} of {self._max_session} bytes"
-            )
-        total = sum(used for _, used in sizes)
-        return (
-            f"all artifacts would take {total + size} of {self._max_total} bytes"
-            if total + size > self._max_total
-            else ""
-        )
+        session = size + sum(used for key, used in sizes if key.startswith(f"{folder}/"))
+        if session > self._max_session:
+            return f"the session's artifacts would take {session} of {self._max_session} bytes"
+        total = size + sum(used for _, used in sizes)
+        if total > self._max_total:
+            return f"all artifacts would take {total} of {self._max_total} bytes"
+        return ""
 
     def _read(
         self, artifact_id: str, session_id: str | None, limit: int | None
     ) -> tuple[ArtifactRef, bytes] | None:
         if not isinstance(artifact_id, str) or not _ID.fullmatch(artifact_id):
             return None
-        found = self._header(self._key(artifact_id, session_id), limit)
+        found = self._read_key(self._find_key(artifact_id, session_id), limit)
         return None if found is None or found[0].expired_at(self._now()) else found
 
-    def _key(self, artifact_id: str, session_id: str | None) -> str:
+    def _find_key(self, artifact_id: str, session_id: str | None) -> str:
         if session_id is not None:
-            return f"{_folder(session_id)}/{artifact_id}"
-        return next(
-            (key for key, _ in self._list() if key.endswith(f"/{artifact_id}")),
-            f"{_folder('')}/{artifact_id}",
-        )
+            return f"{_hash_session(session_id)}/{artifact_id}"
+        keys = (key for key, _ in self._list() if key.endswith(f"/{artifact_id}"))
+        return next(keys, f"{_hash_session('')}/{artifact_id}")
 
     def _list(self, prefix: str = "") -> list[tuple[str, int]]:
-        """Our keys only: a bucket or a directory may hold other things, and those are left
-        alone.
-        """
+        """List our keys only: a bucket or a directory may hold other things."""
         return [(key, size) for key, size in self._backend.list(prefix) if _KEY.fullmatch(key)]
 
-    def _header(self, key: str, limit: int | None) -> tuple[ArtifactRef, bytes] | None:
+    def _read_key(self, key: str, limit: int | None) -> tuple[ArtifactRef, bytes] | None:
         data = self._backend.get(key, limit)
         if data is None:
             return None
         header, _, content = data.partition(b"\n")
         try:
-            return _ref(json.loads(header)), content
+            return _parse_ref(json.loads(header)), content
         except (ValueError, TypeError, OverflowError, RecursionError) as exc:
-            logger.warning(
-                "the artifact %s is damaged, and counts as not there: %s",
-                key,
-                shorten(str(exc), 200),
-            )
+            why = shorten(str(exc), 200)
+            logger.warning("the artifact %s is damaged and treated as missing: %s", key, why)
             return None
 
 
-def _ref(header: Any) -> ArtifactRef:
-    """The header of an artifact. Raises for one that could not be reckoned with."""
+_FIELD_TYPES: dict[str, Any] = {"str": str, "int": int, "float": (int, float)}
+
+
+def _parse_ref(header: Any) -> ArtifactRef:
+    """Return the header of an artifact; raise if a value is missing or unusable."""
     ref = ArtifactRef(**header)
     for each in fields(ref):
         value = getattr(ref, each.name)
-        if isinstance(value, bool) or not isinstance(value, TYPES[str(each.type)]):
+        if isinstance(value, bool) or not isinstance(value, _FIELD_TYPES[str(each.type)]):
             raise TypeError(f"{each.name} is {type(value).__name__}")
     if not isfinite(ref.created_at) or isnan(ref.created_at + ref.ttl_s):
-        raise ValueError("nobody knows when it expires")
+        raise ValueError("its expiry is not a time")
     return ref
 
 
-TYPES: dict[str, Any] = {"str": str, "int": int, "float": (int, float)}
-
-
-def _seconds(ttl_s: Any) -> float:
-    """For how long to keep something. A time that is over when it begins is none at all."""
+def _check_ttl(ttl_s: Any) -> float:
     if ttl_s is None:
         return DEFAULT_TTL_S
-    if (
-        isinstance(ttl_s, bool)
-        or not isinstance(ttl_s, (int, float))
-        or (isinstance(ttl_s, float) and isnan(ttl_s))
-    ):
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, (int, float)) or ttl_s != ttl_s:
         raise EdictumInputError(
             f"ttl_s is {shorten(show(ttl_s), 80)}.",
             hint="Pass seconds, None for the default, or math.inf for ever.",
         )
-    return float(max(0, ttl_s)) if ttl_s < LONGEST_S else inf
+    return float(max(0, ttl_s)) if ttl_s < 1e300 else inf  # larger ones overflow when added to
 
 
-LONGEST_S = 1e300  # beyond this there are no numbers to reckon with
-
-
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _folder(session_id: str) -> str:
+def _hash_session(session_id: str) -> str:
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def readable(content: Any, redaction: RedactionPolicy) -> tuple[str, str]:
-    """A content as text that is easy to read in parts, without secrets, and whether it is JSON.
+def _to_readable_text(content: Any, redaction: RedactionPolicy) -> tuple[str, str]:
+    """Return the content as text without secrets, and "text" or "json".
 
-    JSON is written with one item per line. The text of a tool that returned nothing but text is
-    taken out of its wrapping.
+    JSON is written with one item per line. A ``{"result": text}`` is reduced to the text.
     """
     value = content
     if isinstance(content, str):
@@ -292,47 +265,40 @@ def readable(content: Any, redaction: RedactionPolicy) -> tuple[str, str]:
     return json.dumps(redaction.redact_value(jsonable(value)), indent=1, ensure_ascii=False), "json"
 
 
-def describe(
-    artifact_id: str,
-    session_id: str,
-    text: str,
-    kind: str,
-    tool_name: str,
-    created_at: float,
-    ttl_s: float,
+def _make_ref(
+    session_id: str, text: str, kind: str, tool_name: str, created_at: float, ttl_s: float
 ) -> ArtifactRef:
-    data = _encoded(text)
-    lines = text.count("\n") + 1
+    data, lines = _encode(text), text.count("\n") + 1
     return ArtifactRef(
-        artifact_id,
-        shorten(session_id, NAME_CHARS),
-        created_at,
-        ttl_s,
-        len(data),
-        shorten(tool_name, NAME_CHARS),
-        _summary(text, kind, lines),
-        kind,
-        hashlib.sha256(data).hexdigest(),
-        len(text),
-        lines,
-        text[:PREVIEW_CHARS],
-        text[-PREVIEW_CHARS:],
+        artifact_id=f"art_{secrets.token_hex(8)}",
+        session_id=shorten(session_id, NAME_CHARS),
+        created_at=created_at,
+        ttl_s=ttl_s,
+        size_bytes=len(data),
+        tool_name=shorten(tool_name, NAME_CHARS),
+        summary=_summarize(text, kind, lines),
+        kind=kind,
+        sha256=hashlib.sha256(data).hexdigest(),
+        chars=len(text),
+        lines=lines,
+        head=text[:PREVIEW_CHARS],
+        tail=text[-PREVIEW_CHARS:],
     )
 
 
-def _summary(text: str, kind: str, lines: int) -> str:
-    """Counts, the head and the tail, in at most 200 characters."""
+def _summarize(text: str, kind: str, lines: int) -> str:
+    """Return counts, the head and the tail, in at most MAX_SUMMARY_CHARS."""
     counts = f"{len(text):,} characters, {lines:,} lines"
-    shape = f", JSON {_shape(text)}" if kind == "json" else ""
+    shape = f", JSON {_describe_shape(text)}" if kind == "json" else ""
     about = shorten(f"{counts}{shape}", 110)
-    part = (SUMMARY_CHARS - len(about) - len(": '' ... ''")) // 2
+    part = (MAX_SUMMARY_CHARS - len(about) - len(": '' ... ''")) // 2
     head, tail = (
         " ".join(end.split())[:part] for end in (text[: 4 * part], text[-4 * part :][::-1])
     )
     return f"{about}: '{head}' ... '{tail[::-1]}'"
 
 
-def _shape(text: str) -> str:
+def _describe_shape(text: str) -> str:
     value = json.loads(text)
     if isinstance(value, dict):
         return f"object with {len(value)} keys: {', '.join(map(str, value))}"

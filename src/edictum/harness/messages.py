@@ -1,6 +1,4 @@
-"""What goes to a model and what comes back, in one shape: that of OpenAI-style messages. Ready-made
-models translate from it.
-"""
+"""Messages to a model and replies from it, in the shape of OpenAI-style chat messages."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from edictum.core.jsonable import dumps
 from edictum.errors import EdictumInputError
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.turn_call import NOT_A_NAME
+from edictum.outcomes import ToolOutcome, outcome_is_error, outcome_to_model_content
 
-Message = dict[str, Any]
+ChatMessage = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,62 +26,63 @@ class Usage:
     cache_creation_tokens: int = 0
 
 
-NO_USAGE = Usage()
-
-
 @dataclass(frozen=True, slots=True)
 class ModelReply:
     """What a model said: text, and the calls it asks for."""
 
     text: str = ""
     tool_calls: tuple[ToolCallRequest, ...] = ()
-    usage: Usage = field(default=NO_USAGE)
+    usage: Usage = field(default=Usage())
 
 
-def as_reply(answer: Any) -> ModelReply:
-    """What a model callable returned: a ModelReply, a text, a pair of text and calls, or a dict
-    with ``text`` and ``tool_calls``.
+# --- Replies --------------------------------------------------------------------------------------
+
+
+def to_reply(answer: Any) -> ModelReply:
+    """Read what a model callable returned: a ModelReply, a text, a pair of text and calls, or a
+    dict with ``text`` and ``tool_calls``.
     """
     if isinstance(answer, ModelReply):
-        return ModelReply(_text(answer.text), _requests(answer.tool_calls), _usage(answer.usage))
+        usage = _to_usage(answer.usage)
+        return ModelReply(_to_text(answer.text), _to_requests(answer.tool_calls), usage)
     if answer is None or isinstance(answer, str):
-        return ModelReply(_text(answer))
+        return ModelReply(_to_text(answer))
     if isinstance(answer, Mapping):
         answer = (answer.get("text") or answer.get("content") or "", answer.get("tool_calls") or ())
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], (str, type(None))):
-        return ModelReply(_text(answer[0]), _requests(answer[1]))
+        return ModelReply(_to_text(answer[0]), _to_requests(answer[1]))
     raise EdictumInputError(
         f"The model returned {type(answer).__name__}.",
         hint="Return a ModelReply, a text, or (text, tool_calls).",
     )
 
 
-def _text(text: Any) -> str:
+def _to_text(text: Any) -> str:
     if isinstance(text, (str, type(None))):
-        return whole(text or "")
+        return replace_surrogates(text or "")
     raise EdictumInputError(
         f"The text of a ModelReply is {type(text).__name__}.", hint="Pass a str."
     )
 
 
-def _requests(calls: Any) -> tuple[ToolCallRequest, ...]:
-    return tuple(as_request(call, number) for number, call in enumerate(calls or ()))
-
-
-def _usage(usage: Any) -> Usage:
-    """The tokens, from a Usage or something alike; what is not counted counts as nothing."""
-    counts = [read(usage, each.name) for each in fields(Usage)]
+def _to_usage(usage: Any) -> Usage:
+    """Read the tokens of a Usage or a similar object; what is not an int counts as 0."""
+    counts = [get_path(usage, each.name) for each in fields(Usage)]
     return Usage(*(count if isinstance(count, int) else 0 for count in counts))
 
 
-def as_request(call: Any, number: int = 0) -> ToolCallRequest:
-    """One call as models write it: a ToolCallRequest, or a dict, flat or OpenAI-style. Without an
-    id it gets its number.
+def _to_requests(calls: Any) -> tuple[ToolCallRequest, ...]:
+    return tuple(to_request(call, number) for number, call in enumerate(calls or ()))
 
-    It is a new one in any case, so that a call which is asked for twice is two calls.
+
+def to_request(call: Any, number: int = 0) -> ToolCallRequest:
+    """Read one call: a ToolCallRequest, or a dict, flat or OpenAI-style.
+
+    Without an id it gets its number. The result is always a new object, so that a call which is
+    asked for twice is two calls.
     """
     if isinstance(call, ToolCallRequest):
-        return ToolCallRequest(_id(call.id, number), _name(call.name), call.arguments)
+        return ToolCallRequest(_to_id(call.id, number), _to_name(call.name), call.arguments)
     if not isinstance(call, Mapping):
         raise EdictumInputError(
             f"A tool call is {type(call).__name__}.",
@@ -91,74 +91,66 @@ def as_request(call: Any, number: int = 0) -> ToolCallRequest:
     function = call.get("function")
     inner = function if isinstance(function, Mapping) else call
     arguments = inner.get("arguments", inner.get("args", inner.get("input")))
-    return ToolCallRequest(_id(call.get("id"), number), _name(inner.get("name")), arguments)
+    return ToolCallRequest(_to_id(call.get("id"), number), _to_name(inner.get("name")), arguments)
 
 
-def _id(given: Any, number: int) -> str:
-    return whole(str(given)) if isinstance(given, (str, int)) and given != "" else f"call_{number}"
+def _to_id(given: Any, number: int) -> str:
+    if isinstance(given, (str, int)) and given != "":
+        return replace_surrogates(str(given))
+    return f"call_{number}"
 
 
-def _name(given: Any) -> str:
-    """The name, if it is one; otherwise a word that providers take in a message, and that no tool
-    has.
-    """
+def _to_name(given: Any) -> str:
+    """Return the name, or a word that no tool has and that providers accept."""
     return given if isinstance(given, str) and given else NOT_A_NAME
 
 
-def assistant_message(reply: ModelReply) -> Message:
-    message: Message = {"role": "assistant", "content": reply.text}
+# --- Messages -------------------------------------------------------------------------------------
+
+
+def make_assistant_message(reply: ModelReply) -> ChatMessage:
+    message: ChatMessage = {"role": "assistant", "content": reply.text}
     if reply.tool_calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": whole(call.name), "arguments": _as_text(call.arguments)},
-            }
-            for call in reply.tool_calls
-        ]
+        message["tool_calls"] = [_write_call(call) for call in reply.tool_calls]
     return message
 
 
-def tool_message(call_id: str, content: str) -> Message:
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
+def _write_call(call: ToolCallRequest) -> dict[str, Any]:
+    arguments = {} if call.arguments is None else call.arguments
+    text = arguments if isinstance(arguments, str) else dumps(arguments)
+    function = {"name": replace_surrogates(call.name), "arguments": replace_surrogates(text)}
+    return {"id": call.id, "type": "function", "function": function}
 
 
-def note(text: str) -> Message:
-    """Something the harness tells the model."""
-    return {"role": "system", "content": whole(text)}
+def make_tool_message(call_id: str, outcome: ToolOutcome) -> ChatMessage:
+    content = outcome_to_model_content(outcome)
+    message = {"role": "tool", "tool_call_id": call_id, "content": content}
+    return {**message, "is_error": True} if outcome_is_error(outcome) else message
 
 
-def _as_text(arguments: Any) -> str:
-    return (
-        whole(arguments)
-        if isinstance(arguments, str)
-        else dumps(arguments if arguments is not None else {})
-    )
+def make_system_message(text: str) -> ChatMessage:
+    return {"role": "system", "content": replace_surrogates(text)}
 
 
-def whole(text: str) -> str:
-    """The text without halves of characters (lone surrogates). A model can write them, and no
-    client can send them back to it.
-    """
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates: a model can write them, and no client can send them back."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def parsed(arguments: Any) -> dict[str, Any]:
-    """Arguments as an object, for providers that take no other; what is none is shown under one
-    name.
-    """
+def to_object(arguments: Any) -> dict[str, Any]:
+    """Return arguments as an object, for providers that accept nothing else."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
-        value = json.loads(whole(json.dumps(value, ensure_ascii=False)))
-    except TypeError:  # no JSON, and so from nobody's model
+        value = json.loads(replace_surrogates(json.dumps(value, ensure_ascii=False)))
+    except TypeError:  # not JSON, so it did not come from a model
         pass
     except (ValueError, RecursionError):
         value = None
     return dict(value) if isinstance(value, Mapping) else {"arguments": arguments}
 
 
-def read(source: Any, *path: str | int) -> Any:
-    """A value of a provider's answer, by attribute or key; None when it is not there."""
+def get_path(source: Any, *path: str | int) -> Any:
+    """Return a value of a provider's answer, by attribute or key; None if it is missing."""
     for step in path:
         if isinstance(source, Mapping):
             source = source.get(step)

@@ -1,9 +1,8 @@
-"""ToolScheduler: the calls of one step as waves. Calls of a wave may run side by side; waves run
-one after the other.
+"""ToolScheduler: put the calls of one step into waves, which run one after the other.
 
 Two calls share a wave only when no resource of one conflicts with a resource of the other, and at
-most one of them writes: writes keep their order, and no read moves across a write. A tool nobody
-knows runs alone.
+most one of them writes: writes keep their order, and no read moves across a write. An unknown tool
+runs alone.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from edictum.harness.tool_registry import ToolRegistry
 from edictum.harness.tool_spec import ResourceKey, ToolSpec
 
 MAX_WIDTH = 8
-VALIDATOR = ToolArgValidator()
+_VALIDATOR = ToolArgValidator()
 
 
-class Call(Protocol):
-    """What a scheduler needs to know of a call."""
+class ScheduledCall(Protocol):
+    """What a scheduler needs to know about a call."""
 
     @property
     def name(self) -> str: ...
@@ -33,7 +32,7 @@ class Call(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolWave:
-    """Calls that may run together, in the order in which they were asked for."""
+    """Calls that may run together, in the order in which the model asked for them."""
 
     calls: tuple[Any, ...]
 
@@ -43,15 +42,13 @@ class ToolWave:
 
 
 @dataclass(slots=True)
-class _Wave:
-    """A wave being filled."""
-
+class _OpenWave:
     calls: list[Any] = field(default_factory=list)
     keys: list[ResourceKey] = field(default_factory=list)
     writes: bool = False
     closed: bool = False
 
-    def takes(self, keys: Sequence[ResourceKey], writes: bool) -> bool:
+    def can_take(self, keys: Sequence[ResourceKey], writes: bool) -> bool:
         return (
             not self.closed
             and not (self.writes and writes)
@@ -71,37 +68,32 @@ class ToolScheduler:
         self._max_width = max_width
 
     def schedule(
-        self, calls: Sequence[Call], tools: ToolRegistry, parallel_enabled: bool = True
+        self, calls: Sequence[ScheduledCall], tools: ToolRegistry, parallel_enabled: bool = True
     ) -> list[ToolWave]:
-        waves: list[_Wave] = []
+        waves: list[_OpenWave] = []
         for call in calls:
-            self._place(call, tools, waves, parallel_enabled)
+            spec, arguments = tools.get(call.name), parse_arguments(call.arguments)
+            if spec is None or isinstance(arguments, Malformed) or not parallel_enabled:
+                waves.append(_OpenWave([call], closed=True))
+            else:
+                self._place(call, waves, _find_keys(spec, arguments), writes=not spec.is_read)
         return [ToolWave(tuple(wave.calls)) for wave in waves]
 
-    def _place(self, call: Call, tools: ToolRegistry, waves: list[_Wave], parallel: bool) -> None:
-        spec, arguments = tools.get(call.name), parse_arguments(call.arguments)
-        if spec is None or isinstance(arguments, Malformed) or not parallel:
-            waves.append(_Wave([call], closed=True))
-            return
-        keys, writes = _keys(spec, arguments), not spec.is_read
-        if (
-            not waves
-            or len(waves[-1].calls) >= self._max_width
-            or not waves[-1].takes(keys, writes)
-        ):
-            waves.append(_Wave())
-        wave = waves[-1]
-        wave.calls.append(call)
-        wave.keys.extend(keys)
-        wave.writes = wave.writes or writes
+    def _place(
+        self, call: ScheduledCall, waves: list[_OpenWave], keys: Sequence[ResourceKey], writes: bool
+    ) -> None:
+        last = waves[-1] if waves else _OpenWave(closed=True)
+        if len(last.calls) >= self._max_width or not last.can_take(keys, writes):
+            waves.append(last := _OpenWave())
+        last.calls.append(call)
+        last.keys.extend(keys)
+        last.writes = last.writes or writes
 
 
-def _keys(spec: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[ResourceKey]:
-    """The resources of a call, by the arguments with which it will run: repaired, and with the
-    defaults of those left out.
-    """
+def _find_keys(spec: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[ResourceKey]:
+    """Return the resources by the arguments that will run: repaired, and with defaults."""
     try:
-        checked = VALIDATOR.validate(spec, arguments)
-    except Exception:  # a schema that is none; the gate says so
+        checked = _VALIDATOR.validate(spec, arguments)
+    except Exception:  # a wrong schema; the validation gate says so
         return spec.unknown_keys()
     return spec.keys_for(checked.arguments) if isinstance(checked, Valid) else spec.unknown_keys()

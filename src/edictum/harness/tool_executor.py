@@ -8,9 +8,9 @@ from typing import Any
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
-from edictum.harness.arg_validator import ToolArgValidator, known_of
-from edictum.harness.given import check_cap, check_guard, check_store, tools_of
-from edictum.harness.schema import know_result
+from edictum.harness._argument_checks import check_arguments, check_cap, check_tools
+from edictum.harness._schemas import compile_schema
+from edictum.harness.arg_validator import ToolArgValidator, get_argument_schema
 from edictum.harness.tool_registry import ToolRegistry
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
 from edictum.harness.turn_budget import DEFAULT_CAP_S, TurnBudget
@@ -29,7 +29,7 @@ class ToolCallRequest:
 
 
 class BoundedToolExecutor:
-    """Runs the calls of turns, governed by a guard. It keeps nothing of a turn, so one serves
+    """Runs the calls of turns, governed by a guard. It has no state of a turn, so one serves
     parallel calls and parallel turns.
 
     Without a ``guard`` calls are bounded and recorded, but no contract and no limit judges them.
@@ -46,16 +46,15 @@ class BoundedToolExecutor:
         tool_timeout_cap_s: float = DEFAULT_CAP_S,
         execution: Any = None,
     ) -> None:
-        self.tools: ToolRegistry = tools_of(tools)
-        check_guard(guard)
-        check_store(artifact_store)
+        self.tools: ToolRegistry = check_tools(tools)
+        check_arguments(guard=guard, artifact_store=artifact_store)
         check_cap(tool_timeout_cap_s)
         if guard is not None and execution is not None:
             raise EdictumConfigError(
                 "execution is given beside a guard.",
                 hint="Give it to the guard: Edictum(execution=...).",
             )
-        self.guard = guard if guard is not None else _ungoverned(execution)
+        self.guard = guard if guard is not None else _make_unlimited_guard(execution)
         self.artifact_store = artifact_store
         self._validator = validator
         self._on_duplicate = on_duplicate
@@ -71,7 +70,7 @@ class BoundedToolExecutor:
         tool_timeout_cap_s: float | None = None,
         web_mode: str = "on",
     ) -> Turn:
-        """The turn that this state belongs to, with this executor's tools and store.
+        """Return the turn that this state belongs to, with this executor's tools and store.
         ``tool_timeout_cap_s=None``: the executor's own.
         """
         return Turn(
@@ -101,17 +100,16 @@ class BoundedToolExecutor:
 
 
 def _check_schemas(spec: ToolSpec) -> None:
-    """A schema that is none is reported before a turn begins: in the middle of one, the tool may
-    have run by then.
-    """
+    """Compile the schemas before a turn begins: in a turn the tool may have run by then."""
     try:
-        known_of(spec)
-        know_result(spec.returns)
+        get_argument_schema(spec)
+        if spec.returns is not None:
+            compile_schema(spec.returns)
     except EdictumConfigError as exc:
         raise EdictumConfigError(f"tool {spec.name!r}: {exc}") from exc
 
 
-def _ungoverned(execution: Any) -> Edictum:
+def _make_unlimited_guard(execution: Any) -> Edictum:
     return Edictum(
         limits=OperationLimits(max_attempts=None, max_tool_calls=None), execution=execution
     )

@@ -1,34 +1,30 @@
-"""ToolRegistry: the tools of a turn by name; and ``@tool``, which makes a ToolSpec from a typed
-function.
-"""
+"""ToolRegistry: the tools of a turn by name; and ``@tool``, which makes specs from functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, overload
 
 from edictum.core._records import record, replace
 from edictum.core.policy import UNKNOWN_TOOL, Plan, Policy, ToolEntry, merge_entries
 from edictum.errors import EdictumConfigError
-from edictum.harness.arg_validator import KnownSchema, known_of
-from edictum.harness.functions import description_of, name_of, token_parameter
-from edictum.harness.schema import judge_of, schemas_of
-from edictum.harness.tool_spec import READS, ToolSpec
-from edictum.harness.typed_arguments import TypedFunction
+from edictum.harness._functions import find_token_parameter, get_description, get_name
+from edictum.harness._schemas import ResultCheck, make_result_check, make_schemas
+from edictum.harness._typed_arguments import TypedFunction
+from edictum.harness.arg_validator import ArgumentSchema, get_argument_schema
+from edictum.harness.tool_spec import READ_EFFECTS, ToolSpec
 from edictum.success import error_key
 
 
 class ToolRegistry:
-    """The tools that a turn may use. One description per name; there is no second place that could
-    disagree.
-    """
+    """The tools that a turn may use, one spec per name."""
 
     def __init__(self, tools: Iterable[ToolSpec | Callable[..., Any]] = ()) -> None:
         self._specs: dict[str, ToolSpec] = {}
-        self.known: dict[str, KnownTool] = {}  # what ``under`` has answered last
+        self.resolved: dict[str, KnownTool] = {}  # the last answers of ``resolve``
         for each in tools:
             self.register(each)
 
@@ -49,27 +45,24 @@ class ToolRegistry:
     def names(self) -> tuple[str, ...]:
         return tuple(self._specs)
 
-    def under(self, policy: Policy, name: Any) -> KnownTool | None:
-        """A tool by its name, as calls under this policy need it."""
+    def resolve(self, policy: Policy, name: Any) -> KnownTool | None:
+        """Return the tool of this name as calls under this policy need it."""
+        known = self.resolved.get(name) if isinstance(name, str) else None
+        if known is not None and known.policy is policy:
+            return known
         spec = self.get(name)
         if spec is None:
             return None
-        known = self.known[name] = know(spec, policy)
+        known = self.resolved[name] = resolve_tool(spec, policy)
         return known
 
-    def as_under(self, policy: Policy) -> ToolRegistry:
-        """The same tools, each as careful as this policy demands."""
-        registry = ToolRegistry()
-        for name in self._specs:
-            known = self.known.get(name)
-            known = (
-                known if known is not None and known.policy is policy else self.under(policy, name)
-            )
-            registry._specs[name] = known.spec  # type: ignore[union-attr]  # it is registered, so it is known
-        return registry
+    def under(self, policy: Policy) -> ToolRegistry:
+        """Return a registry of the same tools, each as careful as this policy demands."""
+        known = (self.resolve(policy, name) for name in self._specs)
+        return ToolRegistry(each.spec for each in known if each is not None)
 
     def check(self) -> None:
-        """Refuse names of verifying tools that are not there."""
+        """Refuse a ``verify`` that names a tool which is not registered."""
         for spec in self:
             if spec.verify is not None and spec.verify not in self._specs:
                 raise EdictumConfigError(
@@ -89,78 +82,80 @@ class ToolRegistry:
 
 @record
 class KnownTool:
-    """A tool, and what every call of it asks for, worked out once.
+    """A tool under a policy, with all that its calls need, prepared once.
 
-    In ``plan`` and ``spec`` the policy and the tool's own spec have been brought together: the more
-    careful of the two counts.
+    ``plan`` and ``spec`` combine the policy and the tool's own spec: the more careful of the two
+    counts.
     """
 
     policy: Policy
-    spec: ToolSpec  # of a tool that is not known, None: no call of it gets so far
+    spec: ToolSpec  # None for a tool that does not exist: the validation gate refuses its calls
     plan: Plan
-    fits: Callable[
-        [Mapping[str, Any]], bool
-    ]  # whether arguments fit the schema; False, or an exception, may mean something else
-    schema: KnownSchema | None  # where it has defaults to be filled in
-    judge: Callable[[Any], str | None]  # why a result is a failure
-    body: Callable[..., Any] | None  # the tool's own function, which is called with JSON
-    function: (
-        Callable[..., Any] | None
-    )  # who hands over this, or the tool as it was registered, means that body
-    tool: ToolSpec | None
+    fits: Callable[[Mapping[str, Any]], bool]  # False or an exception: validate to find out why
+    schema: ArgumentSchema | None  # only if it has defaults to fill in
+    judge: ResultCheck
+    body: Callable[..., Any] | None  # takes JSON
+    function: Callable[..., Any] | None  # as the host may hand it over; it stands for the body
+    tool: ToolSpec | None  # as it was registered
 
 
-def know(spec: ToolSpec, policy: Policy) -> KnownTool:
-    plan, given = policy.plan(spec.name), spec
+def resolve_tool(spec: ToolSpec, policy: Policy) -> KnownTool:
+    plan, registered = policy.plan(spec.name), spec
     entry = spec.entry() if plan.entry is UNKNOWN_TOOL else merge_entries(plan.entry, spec.entry())
-    spec = _as_careful_as(entry, spec)
-    plan, judge = replace(plan, entry=entry), judge_of(spec.returns, spec.fitting)
+    spec = _restrict(spec, entry)
     try:
-        schema = known_of(spec)
-    except EdictumConfigError:
-        return KnownTool(policy, spec, plan, _never, None, judge, spec.body, spec.function, given)
+        schema = get_argument_schema(spec)
+    except EdictumConfigError:  # a wrong schema: the validation gate says so
+        schema = None
     return KnownTool(
         policy,
         spec,
-        plan,
-        schema.fits,
-        schema if schema.defaults else None,
-        judge,
+        replace(plan, entry=entry),
+        _never_fits if schema is None else schema.fits,
+        schema if schema is not None and schema.defaults else None,
+        make_result_check(spec.returns),
         spec.body,
         spec.function,
-        given,
+        registered,
     )
 
 
-def not_known(name: str, policy: Policy) -> KnownTool:
-    """A tool that there is not, under a name that can be written down."""
-    return KnownTool(policy, None, policy.plan(name), _never, None, error_key, None, None, None)  # type: ignore[arg-type]
+def resolve_unknown(name: str, policy: Policy) -> KnownTool:
+    """Return the stand-in for a tool that does not exist."""
+    plan = policy.plan(name)
+    return KnownTool(policy, None, plan, _never_fits, None, error_key, None, None, None)  # type: ignore[arg-type]  # no call gets as far as the spec
 
 
-def _as_careful_as(entry: ToolEntry, spec: ToolSpec) -> ToolSpec:
-    """The spec, with the effect that the policy knows of: what a turn repeats, replays and runs
-    side by side depends on it.
-    """
+def _restrict(spec: ToolSpec, entry: ToolEntry) -> ToolSpec:
+    """Return the spec with the policy's side effect, on which retries, replays and waves depend."""
     if (entry.side_effect, entry.idempotent) == (spec.side_effect, spec.idempotent):
         return spec
-    again = entry.idempotent or entry.side_effect in READS
+    may_repeat = entry.idempotent or entry.side_effect in READ_EFFECTS
     return replace(
         spec,
         side_effect=entry.side_effect,
         idempotent=entry.idempotent,
-        max_retries=spec.max_retries if again else 0,
+        max_retries=spec.max_retries if may_repeat else 0,
     )
 
 
-def _never(_arguments: Mapping[str, Any]) -> bool:
+def _never_fits(_arguments: Mapping[str, Any]) -> bool:
     return False
+
+
+def to_registry(tools: Any) -> ToolRegistry:
+    """Return a checked registry from a registry, or from a list of specs and functions."""
+    registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+    registry.check()
+    return registry
+
+
+# --- Bodies for other processes -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class DecoratedFunction:
-    """A function by the name under which its module holds a ToolSpec: another process finds it
-    there, and not under its own.
-    """
+    """A function by the name under which its module holds a ToolSpec in its place."""
 
     module: str
     name: str
@@ -169,47 +164,36 @@ class DecoratedFunction:
         return self.spec().body(**arguments)
 
     def spec(self) -> Any:
-        found: Any = import_module(self.module)
-        for step in self.name.split("."):
-            found = getattr(found, step, None)
-        return found
+        return resolve_name(f"{self.module}:{self.name}")
 
 
 @dataclass(frozen=True, slots=True)
 class TypedElsewhere:
-    """A function that can be sent as it is. How its arguments are read cannot, so that is worked
-    out where it runs.
-    """
+    """A function whose argument conversion is worked out where it runs: it cannot be pickled."""
 
     function: Callable[..., Any]
 
     def __call__(self, **arguments: Any) -> Any:
-        return _typed(self.function).body(**arguments)
-
-
-def _typed(function: Callable[..., Any]) -> TypedFunction:
-    try:
-        hash(function)
-    except TypeError:  # an object that compares by its values
-        return schemas_of(function)["typed"]  # type: ignore[no-any-return]
-    return _typed_once(function)
+        try:
+            typed = _make_typed_once(self.function)
+        except TypeError:  # not hashable: an object that compares by its values
+            typed = make_schemas(self.function)["typed"]
+        return typed.body(**arguments)
 
 
 @lru_cache(maxsize=256)
-def _typed_once(function: Callable[..., Any]) -> TypedFunction:
-    return schemas_of(function)["typed"]  # type: ignore[no-any-return]
+def _make_typed_once(function: Callable[..., Any]) -> Any:
+    return make_schemas(function)["typed"]
 
 
 def sendable(body: Callable[..., Any]) -> Callable[..., Any]:
-    """A tool's body as it can be sent to another process. ``@tool`` has taken the place of the
-    function it decorates.
-    """
+    """Return a tool's body in a form that another process can import."""
     named = DecoratedFunction(
         getattr(body, "__module__", "") or "", getattr(body, "__qualname__", "")
     )
     try:
-        spec = named.spec() if named.module and named.name else None
-    except Exception:  # a module that cannot be imported: whoever sends the function will say so
+        spec = named.spec()
+    except Exception:  # a local function, or a module that cannot be imported
         spec = None
     if isinstance(spec, ToolSpec) and spec.body is body:
         return named
@@ -217,11 +201,7 @@ def sendable(body: Callable[..., Any]) -> Callable[..., Any]:
     return TypedElsewhere(typed.function) if isinstance(typed, TypedFunction) else body
 
 
-def as_registry(tools: Any) -> ToolRegistry:
-    """What a user passes as tools: a registry, or a list of specs and functions."""
-    registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-    registry.check()
-    return registry
+# --- @tool ----------------------------------------------------------------------------------------
 
 
 @overload
@@ -241,26 +221,29 @@ def tool(first: Any = None, /, **settings: Any) -> Any:
     The schemas of arguments and result come from the type hints, the description from the
     docstring; a result that does not fit is a failure (``returns=None`` turns that off). In a turn
     the function is called with what its hints name: a date, an Enum, a model, where JSON has a text
-    or an object. A parameter annotated ``DeadlineToken`` receives the call's deadline and is no
+    or an object. A parameter annotated ``DeadlineToken`` receives the call's deadline and is not
     part of the schema. Coroutine functions run as tasks and others in threads, unless ``isolation``
     says otherwise.
     """
     if callable(first):
-        return _spec_of(first, {})
+        return _make_spec(first, {})
     if first is not None:
         settings = {"description": first, **settings}
-    return lambda function: _spec_of(function, settings)
+    return lambda function: _make_spec(function, settings)
 
 
-def _spec_of(function: Callable[..., Any], settings: dict[str, Any]) -> ToolSpec:
-    found: dict[str, Any] = {
-        "name": name_of(function),
-        "description": description_of(function),
-        "function": function,
-    }
-    found |= (
-        {"token_parameter": token_parameter(function)}
+def _make_spec(function: Callable[..., Any], settings: dict[str, Any]) -> ToolSpec:
+    schemas = (
+        {"token_parameter": find_token_parameter(function)}
         if "parameters" in settings
-        else schemas_of(function)
+        else make_schemas(function)
     )
-    return ToolSpec(**{**found, **settings})
+    return ToolSpec(
+        **{
+            "name": get_name(function),
+            "description": get_description(function),
+            "function": function,
+            **schemas,
+            **settings,
+        }
+    )

@@ -1,8 +1,7 @@
-"""ToolSpec: what the harness must know of a tool to run it within bounds. What is not said is taken
-to be the worst.
+"""ToolSpec: what the harness must know about a tool to run it within bounds.
 
-Two ideas are kept apart: ``idempotent`` means that the call is *safe* to repeat, ``cacheable`` that
-it is *pointless* to. A call that polls a job is the first and not the second.
+Whatever is not stated is taken to be the worst case. ``idempotent`` means that repeating a call is
+*safe*, ``cacheable`` that it is *pointless*: a call that polls a job is the first, not the second.
 """
 
 from __future__ import annotations
@@ -11,27 +10,21 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, get_args
 
 from edictum.core.call import SideEffect, check_tool_name
 from edictum.core.policy import ToolEntry
 from edictum.errors import EdictumConfigError
+from edictum.harness._functions import is_generator
+from edictum.harness._typed_arguments import TypedFunction
 from edictum.harness.canonical import canonical, normal
-from edictum.harness.functions import is_generator
-from edictum.harness.schema import fitting_types
-from edictum.harness.typed_arguments import TypedFunction
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 
 Isolation = Literal["inline", "async", "thread", "process"]
 OnDuplicate = Literal["deny", "replay"]
-RUN_IN: dict[str, Any] = {
-    "inline": "inline",
-    "async": "inline",
-    "thread": "thread",
-    "process": "process",
-}
-READS = (SideEffect.PURE, SideEffect.READ)
-ANYTHING = "*"
+READ_EFFECTS = (SideEffect.PURE, SideEffect.READ)
+ANY_RESOURCE = "*"
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object"}
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -44,7 +37,7 @@ class ResourceKey:
     exclusive: bool = True
 
     def conflicts_with(self, other: ResourceKey) -> bool:
-        same = self.name == other.name or ANYTHING in (self.name, other.name)
+        same = self.name == other.name or ANY_RESOURCE in (self.name, other.name)
         return same and (self.exclusive or other.exclusive)
 
 
@@ -63,8 +56,8 @@ class ToolSpec:
 
     ``isolation``: "async" is a task, cancelled at the deadline; "thread" cannot be stopped and is
     left behind; "process" is killed; "inline" is for functions that surely return at once: they are
-    called where they stand, and no deadline can stop them. With a ``timeout_s``, of their own or of
-    the policy, they run in a thread after all.
+    called directly, and no deadline can stop them. With a ``timeout_s``, their own or the policy's,
+    they run in a thread instead.
     """
 
     name: str
@@ -77,211 +70,100 @@ class ToolSpec:
     cacheable: bool | None = None  # None: if it is idempotent or pure
     cache_ttl_s: float | None = None
     on_duplicate: OnDuplicate | None = None  # None: as the turn says
-    identity: tuple[str, ...] | None = None  # the arguments that make two calls the same; None: all
-    window_s: float | None = (
-        None  # within it a call with the same identity runs once, also after a restart
-    )
+    identity: tuple[str, ...] | None = None  # arguments that make two calls the same; None: all
+    window_s: float | None = None  # the same call runs once within it, even after a restart
     timeout_s: float | None = None
     min_useful_s: float = 0.0
-    retry_on_timeout: bool | None = (
-        None  # None: if it is safe to repeat, or has certainly not begun
-    )
+    retry_on_timeout: bool | None = None  # None: if repeating is safe, or it did not start
     retry_on_failure: bool = True
     max_retries: int = 0
     non_retryable: tuple[type[BaseException], ...] = ()
     resource_keys: ResourceKeys | None = None
-    isolation: Isolation | None = (
-        None  # None: where the guard runs tools; coroutines as tasks, other functions in threads
-    )
+    isolation: Isolation | None = None  # None: as the guard says; a task or a thread
     max_output_chars: int = TOOL_MESSAGE_MAX_CHARS
-    store_output: bool = True  # False: too large an output is cut, never stored
+    store_output: bool = True  # False: an output that is too large is cut, never stored
     coerce: bool | None = None  # None: unless it is irreversible
-    verify: str | None = None  # the tool that tells whether a lost call of this one took effect
+    verify: str | None = None  # the tool that finds out whether a lost call took effect
     token_parameter: str | None = None
-    typed: TypedFunction | None = field(
-        default=None, repr=False
-    )  # how arguments become what the hints name; ``@tool`` works it out
+    typed: TypedFunction | None = field(default=None, repr=False)  # set by @tool
     open_world: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    # What follows from the axes; every call asks, so it is worked out once.
+    # Derived once, because every call needs them.
     is_pure: bool = field(init=False, repr=False)
     is_read: bool = field(init=False, repr=False)  # it leaves the world as it is
     is_cacheable: bool = field(init=False, repr=False)
-    is_simple: bool = field(
-        init=False, repr=False
-    )  # a read that is the same for the same arguments, until something is written
+    is_simple: bool = field(init=False, repr=False)  # a read whose key is its arguments alone
     safe_to_repeat: bool = field(init=False, repr=False)
-    fitting: frozenset[type] = field(
-        init=False, repr=False
-    )  # types of results that fit what it returns, whatever is in them
+    argument_schema: Any = field(init=False, repr=False, compare=False, default=None)  # compiled
 
     def __post_init__(self) -> None:
         check_tool_name(self.name)
-        _check(
-            self,
-            "returns",
-            self.returns is None or isinstance(self.returns, Mapping),
-            "Pass a JSON Schema, or None.",
-        )
-        effect = _side_effect(self.name, self.side_effect)
-        pure, read = effect is SideEffect.PURE, effect in READS
+        effect = _to_side_effect(self.name, self.side_effect)
+        pure, read = effect is SideEffect.PURE, effect in READ_EFFECTS
         cacheable = (self.idempotent or pure) if self.cacheable is None else self.cacheable
-        simple = read and self.identity is None and self.cache_ttl_s is None
-        for name, value in (
-            ("side_effect", effect),
-            ("is_pure", pure),
-            ("is_read", read),
-            ("is_cacheable", cacheable),
-            ("is_simple", simple),
-            ("safe_to_repeat", read or self.idempotent),
-            ("fitting", fitting_types(self.returns)),
-        ):
+        derived = {
+            "side_effect": effect,
+            "is_pure": pure,
+            "is_read": read,
+            "is_cacheable": cacheable,
+            "is_simple": read and self.identity is None and self.cache_ttl_s is None,
+            "safe_to_repeat": read or self.idempotent,
+        }
+        for name, value in derived.items():
             object.__setattr__(self, name, value)
-        _check(
-            self,
-            "isolation",
-            self.isolation is None or self.isolation in RUN_IN,
-            "Use 'async', 'thread', 'process' or 'inline'.",
-        )
-        _check(
-            self,
-            "parameters",
-            isinstance(self.parameters, Mapping),
-            "Pass a JSON Schema of type object.",
-        )
-        _check(
-            self,
-            "on_duplicate",
-            self.on_duplicate in (None, "deny", "replay"),
-            "Use 'deny' or 'replay'.",
-        )
-        _check(
-            self, "function", self.function is None or callable(self.function), "Pass a function."
-        )
-        _check_runs(self)
-        _check(
-            self,
-            "max_retries",
-            type(self.max_retries) is int and self.max_retries >= 0,
-            "Use a whole number of 0 or more.",
-        )
-        _check(
-            self,
-            "max_retries",
-            self.max_retries == 0 or self.safe_to_repeat,
-            "Only reads and idempotent tools are tried again.",
-        )
-        for name in ("timeout_s", "window_s", "cache_ttl_s"):
-            value = getattr(self, name)
-            _check(
-                self,
-                name,
-                value is None or (isinstance(value, (int, float)) and value > 0),
-                "Use seconds, more than 0, or None.",
-            )
-        _check(
-            self,
-            "min_useful_s",
-            _is_number(self.min_useful_s) and self.min_useful_s >= 0,
-            "Use seconds, 0 or more.",
-        )
-        for name in ("idempotent", "retry_on_failure", "store_output", "open_world"):
-            _check(self, name, type(getattr(self, name)) is bool, "Use True or False.")
-        for name in ("cacheable", "retry_on_timeout", "coerce"):
-            _check(
-                self,
-                name,
-                getattr(self, name) is None or type(getattr(self, name)) is bool,
-                "Use True, False or None.",
-            )
-        _check_names(self)
-        _check(
-            self,
-            "max_output_chars",
-            type(self.max_output_chars) is int and self.max_output_chars > 0,
-            "Use a number of characters.",
-        )
-        inline_token = self.isolation == "inline" and self.token_parameter is not None
-        stated = self.token_parameter is not None and self.token_parameter in (
-            self.parameters.get("properties") or ()
-        )
-        _check(
-            self,
-            "token_parameter",
-            not stated,
-            "It gets the deadline; a model does not, so leave it out of parameters.",
-        )
-        _check(
-            self,
-            "token_parameter",
-            not inline_token,
-            "A tool that is called inline has no deadline; use 'async' or 'thread'.",
-        )
-        _check(
-            self,
-            "window_s",
-            self.window_s is None or not self.is_read,
-            "A window is for tools that change something.",
-        )
+        _check_settings(self)
 
     @property
     def body(self) -> Callable[..., Any] | None:
-        """The function as a turn calls it: with JSON, which is read as what its hints name."""
-        return (
-            self.typed.body
-            if self.typed is not None and self.typed.function is self.function
-            else self.function
-        )
+        """The function as a turn calls it: with JSON, converted to what its hints name."""
+        typed = self.typed
+        return typed.body if typed and typed.function is self.function else self.function
 
     @property
     def may_coerce(self) -> bool:
-        return (
-            self.side_effect is not SideEffect.IRREVERSIBLE if self.coerce is None else self.coerce
-        )
+        if self.coerce is None:
+            return self.side_effect is not SideEffect.IRREVERSIBLE
+        return self.coerce
 
     def entry(self) -> ToolEntry:
-        """The same tool as a guard knows it."""
+        """Return the tool as a guard's policy describes it."""
+        isolation = self.isolation
         return ToolEntry(
             side_effect=self.side_effect,
             idempotent=self.idempotent,
             timeout_s=self.timeout_s,
-            run_in=None if self.isolation is None else RUN_IN[self.isolation],
+            run_in="inline" if isolation == "async" else isolation,
             retry_on_timeout=self.retry_on_timeout,
             retry_on_failure=self.retry_on_failure,
             verify=self.verify,
         )
 
     def identity_of(self, arguments: Any) -> Any:
-        """What makes two calls the same call."""
+        """Return what makes two calls the same call."""
         if self.identity is None or not isinstance(arguments, Mapping):
             return arguments
         return {name: arguments.get(name) for name in self.identity}
 
     def keys_for(self, arguments: Any) -> tuple[ResourceKey, ...]:
-        """The resources of one call. What cannot be told is any resource; a pure tool uses none."""
-        if self.is_pure or self.resource_keys is None:
+        """Return the resources of one call; any resource if they cannot be found out."""
+        keys = self.resource_keys
+        if self.is_pure or keys is None:
             return self.unknown_keys()
         try:
-            keys = (
-                self.resource_keys(arguments)
-                if callable(self.resource_keys)
-                else self.resource_keys
-            )
-            return tuple(self._key(key, arguments) for key in keys)
-        except Exception:  # a function of the user, or a name whose argument is missing
+            named = keys(arguments) if callable(keys) else keys
+            return tuple(self._to_key(key, arguments) for key in named)
+        except Exception:  # a user-supplied function, or a name whose argument is missing
             return self.unknown_keys()
 
     def unknown_keys(self) -> tuple[ResourceKey, ...]:
-        """The resources of a call of which only the tool is known."""
-        return () if self.is_pure else (ResourceKey(ANYTHING, exclusive=not self.is_read),)
+        """Return the resources of a call whose arguments are not known."""
+        return () if self.is_pure else (ResourceKey(ANY_RESOURCE, exclusive=not self.is_read),)
 
-    def _key(self, key: str | ResourceKey, arguments: Mapping[str, Any]) -> ResourceKey:
+    def _to_key(self, key: str | ResourceKey, arguments: Mapping[str, Any]) -> ResourceKey:
         if isinstance(key, ResourceKey):
             return key
-        return ResourceKey(
-            _PLACEHOLDER.sub(lambda found: _as_name(arguments[found[1]]), key),
-            exclusive=not self.is_read,
-        )
+        name = _PLACEHOLDER.sub(lambda found: _to_resource_name(arguments[found[1]]), key)
+        return ResourceKey(name, exclusive=not self.is_read)
 
     # --- What a model is told ---------------------------------------------------------------------
 
@@ -301,7 +183,7 @@ class ToolSpec:
         }
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, ungoverned: for tests and for code that is not a model."""
+        """Call the function itself, ungoverned: for tests and for code that is not a model."""
         if self.function is None:
             raise EdictumConfigError(
                 f"The tool {self.name!r} has no function.", hint="Give it one with function=..."
@@ -309,10 +191,8 @@ class ToolSpec:
         return self.function(*args, **kwargs)
 
 
-def _as_name(value: Any) -> str:
-    """An argument in the name of a resource: one text for equal values. 1 and 1.0 are one account,
-    and so is "1", to be careful.
-    """
+def _to_resource_name(value: Any) -> str:
+    """Return one text for equal values: 1 and 1.0 are one account, and so is "1", to be careful."""
     if isinstance(value, str):
         return normal(value)
     if isinstance(value, float) and value.is_integer():
@@ -320,7 +200,7 @@ def _as_name(value: Any) -> str:
     return str(value) if value is None or isinstance(value, (int, float)) else canonical(value)
 
 
-def _side_effect(name: str, value: Any) -> SideEffect:
+def _to_side_effect(name: str, value: Any) -> SideEffect:
     try:
         return SideEffect(value)
     except ValueError:
@@ -330,108 +210,157 @@ def _side_effect(name: str, value: Any) -> SideEffect:
         ) from None
 
 
-def _check(spec: ToolSpec, name: str, holds: bool, hint: str) -> None:
-    if not holds:
-        raise EdictumConfigError(
-            f"tool {spec.name!r}: {name} is {getattr(spec, name)!r}.", hint=hint
-        )
+# --- Rules for settings ---------------------------------------------------------------------------
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _is_a(*types: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, types)
 
 
-def _check_runs(spec: ToolSpec) -> None:
+def _is_one_of(*options: Any) -> Callable[[Any], bool]:
+    return lambda value: value in options
+
+
+def _is_at_least(minimum: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and value >= minimum
+
+
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    kinds = (list, tuple, set, frozenset)
+    return isinstance(value, kinds) and all(isinstance(each, str) for each in value)
+
+
+# settings, what their values must be, and what to write instead
+_VALUE_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("returns", _is_a(Mapping, NoneType), "Pass a JSON Schema, or None."),
+    ("parameters", _is_a(Mapping), "Pass a JSON Schema of type object."),
+    ("function", lambda value: value is None or callable(value), "Pass a function."),
+    ("isolation", _is_one_of(None, *get_args(Isolation)), f"Use one of {get_args(Isolation)}."),
+    ("on_duplicate", _is_one_of(None, *get_args(OnDuplicate)), "Use 'deny' or 'replay'."),
+    ("idempotent retry_on_failure store_output open_world", _is_a(bool), "Use True or False."),
+    ("cacheable retry_on_timeout coerce", _is_a(bool, NoneType), "Use True, False or None."),
+    (
+        "timeout_s window_s cache_ttl_s",
+        lambda value: value is None or (_is_seconds(value) and value > 0),
+        "Use seconds, more than 0, or None.",
+    ),
+    ("min_useful_s", _is_seconds, "Use seconds, 0 or more."),
+    ("max_retries", _is_at_least(0), "Use a whole number of 0 or more."),
+    ("max_output_chars", _is_at_least(1), "Use a number of characters."),
+    (
+        "identity resource_keys",
+        lambda value: not isinstance(value, str),
+        "Write {name}=[{value!r}].",
+    ),
+    (
+        "identity",
+        lambda value: value is None or _is_list_of_texts(value),
+        "Pass the names of arguments.",
+    ),
+)
+_SPEC_RULES: tuple[tuple[str, Callable[[ToolSpec], bool], str], ...] = (
+    (
+        "max_retries",
+        lambda spec: spec.max_retries == 0 or spec.safe_to_repeat,
+        "Only reads and idempotent tools are tried again.",
+    ),
+    (
+        "token_parameter",
+        lambda spec: spec.token_parameter not in (spec.parameters.get("properties") or ()),
+        "It gets the deadline; a model does not, so leave it out of parameters.",
+    ),
+    (
+        "token_parameter",
+        lambda spec: spec.token_parameter is None or spec.isolation != "inline",
+        "A tool that is called inline has no deadline; use 'async' or 'thread'.",
+    ),
+    (
+        "window_s",
+        lambda spec: spec.window_s is None or not spec.is_read,
+        "A window is for tools that change something.",
+    ),
+)
+
+
+def _check_settings(spec: ToolSpec) -> None:
+    for names, is_right, hint in _VALUE_RULES:
+        for name in names.split():
+            if not is_right(value := getattr(spec, name)):
+                raise _wrong_setting(spec, name, hint.format(name=name, value=value))
+    for name, holds, hint in _SPEC_RULES:
+        if not holds(spec):
+            raise _wrong_setting(spec, name, hint)
     if spec.function is not None and is_generator(spec.function):
         raise EdictumConfigError(
-            f"tool {spec.name!r}: its function is a generator. To call it runs nothing of it.",
+            f"tool {spec.name!r}: its function is a generator. Calling it runs nothing of it.",
             hint="Return a list instead of yielding: 'return [...]'.",
         )
+    _check_identity(spec)
 
 
-def _check_names(spec: ToolSpec) -> None:
-    """A text is a list of letters, and a name that no argument has makes all calls the same
-    call.
-    """
-    for name, meant in (("identity", spec.identity), ("resource_keys", spec.resource_keys)):
-        _check(spec, name, not isinstance(meant, str), f"Write {name}=[{meant!r}].")
-    _check(
-        spec,
-        "identity",
-        spec.identity is None or _are_texts(spec.identity),
-        "Pass the names of arguments.",
-    )
-    known = _closed_names(spec.parameters)
-    for name in spec.identity or ():
-        if known is not None and name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = (
-                f"Did you mean {close[0]!r}?"
-                if close
-                else f"Its arguments are: {', '.join(known) or 'none'}."
-            )
-            raise EdictumConfigError(
-                f"tool {spec.name!r}: identity names {name!r}, which is none of its arguments.",
-                hint=hint,
-            )
+def _wrong_setting(spec: ToolSpec, name: str, hint: str) -> EdictumConfigError:
+    return EdictumConfigError(f"tool {spec.name!r}: {name} is {getattr(spec, name)!r}.", hint=hint)
 
 
-def _are_texts(names: Any) -> bool:
-    return isinstance(names, (list, tuple, set, frozenset)) and all(
-        isinstance(each, str) for each in names
-    )
-
-
-def _closed_names(schema: Mapping[str, Any]) -> list[str] | None:
-    """The names of all arguments that there can be; None if the schema leaves that open, or says it
-    in another way.
-    """
+def _check_identity(spec: ToolSpec) -> None:
+    """Refuse a name that no argument can have: all calls would be the same call."""
+    schema = spec.parameters
     properties = schema.get("properties")
     closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
-    return list(properties) if closed and isinstance(properties, Mapping) else None
+    if not closed or not isinstance(properties, Mapping):
+        return
+    for name in spec.identity or ():
+        if name not in properties:
+            close = get_close_matches(name, properties, n=1)
+            names = f"Its arguments are: {', '.join(properties) or 'none'}."
+            raise EdictumConfigError(
+                f"tool {spec.name!r}: identity names {name!r}, which is not one of its arguments.",
+                hint=f"Did you mean {close[0]!r}?" if close else names,
+            )
+
+
+# --- MCP ------------------------------------------------------------------------------------------
 
 
 def spec_from_mcp(
     tool: Any, function: Callable[..., Any] | None = None, **settings: Any
 ) -> ToolSpec:
-    """A ToolSpec from an MCP tool: an object or a dict with name, description, inputSchema,
+    """Make a ToolSpec from an MCP tool: an object or a dict with name, description, inputSchema,
     outputSchema and annotations.
 
-    Hints that are missing are the worst case, as MCP says. Hints of a server you do not trust are
-    worth nothing: say what you know yourself with ``settings``.
+    Missing hints are the worst case, as MCP says. Do not rely on the hints of a server that you do
+    not trust: state what you know yourself with ``settings``.
     """
     known = {
-        "name": _read(tool, "name"),
-        "description": _read(tool, "description") or "",
-        "parameters": _read(tool, "inputSchema", "input_schema") or EMPTY_SCHEMA,
-        "returns": _read(tool, "outputSchema", "output_schema"),
+        "name": _get(tool, "name"),
+        "description": _get(tool, "description") or "",
+        "parameters": _get(tool, "inputSchema", "input_schema") or EMPTY_SCHEMA,
+        "returns": _get(tool, "outputSchema", "output_schema"),
         "function": function,
-        **_from_annotations(_read(tool, "annotations")),
+        **_read_annotations(_get(tool, "annotations")),
     }
     return ToolSpec(**{**known, **settings})
 
 
-def _from_annotations(annotations: Any) -> dict[str, Any]:
-    read_only = _read(annotations, "readOnlyHint") is True
-    destructive = _read(annotations, "destructiveHint") is not False
-    effect = (
-        SideEffect.READ
-        if read_only
-        else SideEffect.IRREVERSIBLE
-        if destructive
-        else SideEffect.WRITE
-    )
+def _read_annotations(annotations: Any) -> dict[str, Any]:
+    read_only = _get(annotations, "readOnlyHint") is True
+    effect = SideEffect.READ if read_only else SideEffect.IRREVERSIBLE
+    if not read_only and _get(annotations, "destructiveHint") is False:
+        effect = SideEffect.WRITE
     return {
         "side_effect": effect,
-        "idempotent": (
-            not read_only and _read(annotations, "idempotentHint") is True
-        ),  # MCP: it says nothing about reads
-        "open_world": _read(annotations, "openWorldHint") is not False,
+        # MCP defines this hint only for tools that are not read-only
+        "idempotent": not read_only and _get(annotations, "idempotentHint") is True,
+        "open_world": _get(annotations, "openWorldHint") is not False,
     }
 
 
-def _read(source: Any, *names: str) -> Any:
-    """The first of these that a dict has as a key, or an object as an attribute."""
+def _get(source: Any, *names: str) -> Any:
+    """Return the first of these that a dict has as a key, or an object as an attribute."""
     for name in names:
         value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
         if value is not None:

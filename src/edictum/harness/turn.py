@@ -2,9 +2,9 @@
 
     model -> calls -> waves -> outcomes -> tool messages -> model ...
 
-Whatever happens, every call that the model asked for gets its tool message, in the order of the
-calls, and the turn ends in time. When steps, calls or time run out, the model is asked once more,
-without tools, for the answer it can give; the reserve of the budget is kept for that.
+Every call that the model asked for gets its tool message, in the order of the calls, and the turn
+ends in time. When steps, calls or time run out, the model is asked once more, without tools, for
+the answer it can give; the reserve of the budget is kept for that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Literal
@@ -26,29 +26,29 @@ from edictum.core.redaction import shorten
 from edictum.execution.portal import PORTAL
 from edictum.execution.waiting import await_until, call_in_thread, capture_until
 from edictum.guard import Edictum
+from edictum.harness._argument_checks import (
+    check_arguments,
+    check_messages,
+    check_model,
+    check_tools,
+)
 from edictum.harness.artifact_reader import READER, make_reader
 from edictum.harness.canonical import canonical
-from edictum.harness.given import check_parts, check_store, messages_of, tools_of
 from edictum.harness.messages import (
-    Message,
+    ChatMessage,
     ModelReply,
-    as_reply,
-    assistant_message,
-    note,
-    tool_message,
+    make_assistant_message,
+    make_system_message,
+    make_tool_message,
+    to_reply,
 )
 from edictum.harness.scheduler import ToolScheduler
 from edictum.harness.tool_executor import BoundedToolExecutor, ToolCallRequest
 from edictum.harness.tool_registry import ToolRegistry
 from edictum.harness.tool_spec import ToolSpec
-from edictum.harness.turn_budget import TurnBudget, counted
+from edictum.harness.turn_budget import TurnBudget, pluralize
 from edictum.harness.turn_state import TurnState
-from edictum.outcomes import (
-    ToolOutcome,
-    outcome_blocks_tool,
-    outcome_is_error,
-    outcome_to_model_content,
-)
+from edictum.outcomes import ToolOutcome, outcome_blocks_tool
 
 logger = logging.getLogger("edictum")
 
@@ -56,15 +56,16 @@ Stop = Literal["answered", "steps", "tool_calls", "deadline", "model_error"]
 WARN_AT = (0.95, 0.8, 0.5)
 LOOP_ROUNDS = 3
 MIN_ANSWER_S = 0.001
-LISTEN_S = 0.1  # for on_outcome, when the time for tools is over
+MIN_LISTENER_S = 0.1  # for on_outcome, when the time for tools is over
+OnOutcome = Callable[[ToolCallRequest, ToolOutcome], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """What a turn came to. ``messages`` is the whole conversation, the new messages included."""
+    """How a turn ended. ``messages`` is the whole conversation, the new messages included."""
 
     text: str
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     outcomes: tuple[ToolOutcome, ...]
     stopped_by: Stop
     timed_out: bool
@@ -75,7 +76,7 @@ class TurnResult:
 
 async def run_turn(
     model: Callable[..., Any],
-    messages: Sequence[Message],
+    messages: Sequence[ChatMessage],
     tools: Any = (),
     guard: Edictum | None = None,
     budget: TurnBudget | None = None,
@@ -86,40 +87,41 @@ async def run_turn(
     scheduler: ToolScheduler | None = None,
     parallel_enabled: bool = True,
     web_mode: str = "on",
-    on_outcome: Callable[[ToolCallRequest, ToolOutcome], Any] | None = None,
+    on_outcome: OnOutcome | None = None,
     **executor_options: Any,
 ) -> TurnResult:
     """Run one turn.
 
     ``model(messages, tools)`` returns a ``ModelReply``, a text, or text and tool calls; it may be
-    synchronous or asynchronous, and so may ``on_outcome(call, outcome)``, which is told of every
-    call as it ends. Further options are those of ``BoundedToolExecutor``.
+    synchronous or asynchronous, and so may ``on_outcome(call, outcome)``, which is called when a
+    call ends. Further options are those of ``BoundedToolExecutor``.
     """
-    check_parts(
-        model=model,
+    check_model(model)
+    check_arguments(
         guard=guard,
         budget=budget,
         state=state,
+        artifact_store=artifact_store,
         scheduler=scheduler,
         on_outcome=on_outcome,
     )
-    check_store(artifact_store)
-    conversation, registry = messages_of(messages), tools_of(tools)
+    conversation, registry = check_messages(messages), check_tools(tools)
     state = state if state is not None else TurnState(session_id, budget)
-    registry = _with_reader(registry, artifact_store, state, guard)
-    executor = BoundedToolExecutor(
-        registry, guard=guard, artifact_store=artifact_store, **executor_options
-    )
-    loop = _Loop(
-        model,
-        conversation,
-        executor,
-        state,
-        budget or state.budget,
-        scheduler or ToolScheduler(),
-        parallel_enabled,
-        web_mode,
-        on_outcome,
+    loop = _TurnLoop(
+        model=model,
+        messages=conversation,
+        executor=BoundedToolExecutor(
+            _add_reader(registry, artifact_store, state, guard),
+            guard=guard,
+            artifact_store=artifact_store,
+            **executor_options,
+        ),
+        state=state,
+        budget=budget or state.budget,
+        scheduler=scheduler or ToolScheduler(),
+        parallel=parallel_enabled,
+        web_mode=web_mode,
+        on_outcome=on_outcome,
     )
     try:
         return await loop.run()
@@ -128,218 +130,203 @@ async def run_turn(
 
 
 def run_turn_sync(
-    model: Callable[..., Any], messages: Sequence[Message], *args: Any, **options: Any
+    model: Callable[..., Any], messages: Sequence[ChatMessage], *args: Any, **options: Any
 ) -> TurnResult:
-    """As ``run_turn``, from synchronous code in any thread, inside or outside a running event
-    loop.
-    """
+    """Run one turn from synchronous code in any thread, even inside a running event loop."""
     return PORTAL.run(run_turn(model, messages, *args, **options))
 
 
-def _with_reader(
+def _add_reader(
     tools: ToolRegistry, store: Any, state: TurnState, guard: Edictum | None
 ) -> ToolRegistry:
-    """The tools, with the reader of stored outputs if there is a store: a reference without a
-    reader leads nowhere.
-    """
+    """Return the tools with ``read_artifact``, if there is a store."""
     if store is None or READER in tools:
         return tools
     if not state.session_id:
-        state.session_id = (
-            guard.session_id if guard is not None else f"turn-{uuid.uuid4().hex}"
-        )  # nobody else's
-    reader = ToolRegistry(tools)
-    reader.register(make_reader(store, state.session_id), side_effect="read", store_output=False)
-    return reader
+        state.session_id = guard.session_id if guard is not None else f"turn-{uuid.uuid4().hex}"
+    tools = ToolRegistry(tools)
+    tools.register(make_reader(store, state.session_id), side_effect="read", store_output=False)
+    return tools
 
 
-class _Loop:
+class _LoopDetector:
+    """Notices a model that repeats the same calls, or alternates between two sets of calls."""
+
+    def __init__(self) -> None:
+        self._last: deque[str] = deque(maxlen=2 * LOOP_ROUNDS)
+        self.noticed: list[str] = []
+
+    def add(self, calls: Sequence[ToolCallRequest]) -> str | None:
+        """Record one round. Return what to tell the model if it is a loop."""
+        self._last.append("".join(sorted(canonical([call.name, call.arguments]) for call in calls)))
+        text = self._describe_loop(shorten(", ".join(call.name for call in calls), 200))
+        if text is not None:
+            self.noticed.append(text)
+            self._last.clear()
+        return text
+
+    def _describe_loop(self, names: str) -> str | None:
+        rounds = list(self._last)
+        if len(rounds) >= LOOP_ROUNDS and len(set(rounds[-LOOP_ROUNDS:])) == 1:
+            return (
+                f"The same calls ({names}) were made {LOOP_ROUNDS} times in a row. Repeating them"
+                " will not help: do something else."
+            )
+        if len(rounds) >= 4 and rounds[-4:-2] == rounds[-2:] and rounds[-1] != rounds[-2]:
+            return (
+                f"The last calls ({names}) alternate with the ones before them, without progress."
+                " Do something else."
+            )
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class _TurnLoop:
     """One turn under way."""
 
-    def __init__(
-        self,
-        model: Callable[..., Any],
-        messages: list[Message],
-        executor: BoundedToolExecutor,
-        state: TurnState,
-        budget: TurnBudget,
-        scheduler: ToolScheduler,
-        parallel: bool,
-        web_mode: str,
-        on_outcome: Callable[[ToolCallRequest, ToolOutcome], Any] | None,
-    ) -> None:
-        self._model = model
-        self._messages = messages
-        self._executor = executor
-        self._state = state
-        self._budget = budget
-        self._scheduler = scheduler
-        self._parallel = parallel
-        self._web_mode = web_mode
-        self._on_outcome = on_outcome
-        self._outcomes: list[ToolOutcome] = []
-        self._warned = 0.0
-        self._rounds = _Rounds()
+    model: Callable[..., Any]
+    messages: list[ChatMessage]
+    executor: BoundedToolExecutor
+    state: TurnState
+    budget: TurnBudget
+    scheduler: ToolScheduler
+    parallel: bool
+    web_mode: str
+    on_outcome: OnOutcome | None
+    outcomes: list[ToolOutcome] = field(default_factory=list)
+    warned_at: float = 0.0
+    rounds: _LoopDetector = field(default_factory=_LoopDetector)
 
     async def run(self) -> TurnResult:
         stopped: Stop = "steps"
         text = ""
         try:
-            while self._budget.claim_step():
-                if (used_up := self._used_up()) is not None:
-                    stopped = used_up
+            while self.budget.claim_step():
+                if (exhausted := self._find_exhausted()) is not None:
+                    stopped = exhausted
                     break
-                reply = await self._ask(
-                    tuple(self._executor.tools), self._budget.tool_time_s(self._budget.timeout_s)
-                )
+                time_s = self.budget.tool_time_s(self.budget.timeout_s)
+                reply = await self._ask_model(tuple(self.executor.tools), time_s)
                 text = reply.text
                 if not reply.tool_calls:
-                    return self._result(text, "answered")
-                await self._answer_calls(reply.tool_calls)
-            return await self._last_words(text, stopped)
-        except _Late:
-            return await self._last_words(text, "deadline")
+                    return self._make_result(text, "answered")
+                await self._run_calls(reply.tool_calls)
+            return await self._ask_final_answer(text, stopped)
+        except _OutOfTime:
+            return await self._ask_final_answer(text, "deadline")
         except _ModelFailed as failed:
-            return self._result(text, "model_error", failed.error)
+            return self._make_result(text, "model_error", failed.error)
 
-    def _used_up(self) -> Stop | None:
-        """What leaves no room for another call. A repeated one would still be answered, but its
-        answer is in the messages already.
-        """
-        if self._budget.tool_time_s() <= 0:
+    def _find_exhausted(self) -> Stop | None:
+        """Return which part of the budget leaves no room for another call, or None."""
+        if self.budget.tool_time_s() <= 0:
             return "deadline"
-        return "tool_calls" if self._calls_left() <= 0 and len(self._executor.tools) else None
+        return "tool_calls" if self._calls_left() <= 0 and len(self.executor.tools) else None
 
     # --- The model --------------------------------------------------------------------------------
 
-    async def _ask(self, tools: tuple[ToolSpec, ...], timeout_s: float) -> ModelReply:
-        """One model call, bounded. Its answer is added to the messages."""
+    async def _ask_model(self, tools: tuple[ToolSpec, ...], timeout_s: float) -> ModelReply:
+        """Call the model once, within a time, and add its answer to the messages."""
         try:
             reply: ModelReply | Exception = await await_until(self._call_model(tools), timeout_s)
-        except TimeoutError:  # of the turn: what the model raises comes as a value
-            raise _Late from None
+        except TimeoutError:  # the turn's own: what the model raises comes as a value
+            raise _OutOfTime from None
         if isinstance(reply, Exception):
             raise _ModelFailed(reply) from reply
-        self._state.add_tokens(
-            reply.usage.input_tokens,
-            reply.usage.output_tokens,
-            reply.usage.cache_read_tokens,
-            reply.usage.cache_creation_tokens,
-        )
-        self._messages.append(assistant_message(reply))
+        self.state.add_tokens(**asdict(reply.usage))
+        self.messages.append(make_assistant_message(reply))
         return reply
 
     async def _call_model(self, tools: tuple[ToolSpec, ...]) -> ModelReply | Exception:
-        asked = partial(self._model, list(self._messages), tools)
-        blocks = getattr(self._model, "blocks", not _is_asynchronous(self._model))
+        call = partial(self.model, list(self.messages), tools)
+        blocks = getattr(self.model, "blocks", not _is_asynchronous(self.model))
         try:
-            answer = await call_in_thread(asked) if blocks else asked()
-            return as_reply(await answer if isawaitable(answer) else answer)
+            answer = await call_in_thread(call) if blocks else call()
+            return to_reply(await answer if isawaitable(answer) else answer)
         except KeyboardInterrupt:
             raise
-        except BaseException as exc:  # if it was cancelled from outside, nobody reads this
-            return _as_error(exc)
+        except BaseException as exc:  # after a cancellation from outside the value is not read
+            return _to_exception(exc)
 
-    async def _last_words(self, text: str, stopped: Stop) -> TurnResult:
-        """The budget is used up: ask for the answer that can be given now, in the time that was
-        kept for it.
-        """
-        left_s = self._budget.remaining_s()
+    async def _ask_final_answer(self, text: str, stopped: Stop) -> TurnResult:
+        """Ask for the answer that can be given now, in the time that was reserved for it."""
+        left_s = self.budget.remaining_s()
         if left_s >= MIN_ANSWER_S:
-            self._messages.append(
-                note(
-                    "The budget of this turn is used up. Answer now with what you have; no tool can"
-                    " be called."
-                )
+            self._tell_model(
+                "The budget of this turn is used up. Answer now with what you have; no tool can be"
+                " called."
             )
             try:
-                text = (await self._ask((), left_s)).text or text
-            except _Late:
+                text = (await self._ask_model((), left_s)).text or text
+            except _OutOfTime:
                 stopped = "deadline"
             except _ModelFailed as failed:
-                return self._result(text, "model_error", failed.error)
-        return self._result(text, stopped)
+                return self._make_result(text, "model_error", failed.error)
+        return self._make_result(text, stopped)
 
-    def _result(self, text: str, stopped: Stop, error: Exception | None = None) -> TurnResult:
+    def _make_result(self, text: str, stopped: Stop, error: Exception | None = None) -> TurnResult:
         self._drop_unanswered()
-        self._state.final_text = text
-        self._state.timed_out = stopped == "deadline"
+        self.state.final_text = text
+        self.state.timed_out = stopped == "deadline"
         return TurnResult(
             text=text,
-            messages=tuple(self._messages),
-            outcomes=tuple(self._outcomes),
+            messages=tuple(self.messages),
+            outcomes=tuple(self.outcomes),
             stopped_by=stopped,
             timed_out=stopped == "deadline",
-            state=self._state,
+            state=self.state,
             error=error,
-            loops=tuple(self._rounds.noticed),
+            loops=tuple(self.rounds.noticed),
         )
 
     def _drop_unanswered(self) -> None:
-        """Calls in the model's last words were not offered and are not made; a message with calls
-        and no answers would be refused.
-        """
-        last = self._messages[-1] if self._messages else {}
+        """Remove calls from the final answer: providers refuse calls without tool messages."""
+        last = self.messages[-1] if self.messages else {}
         if last.get("role") == "assistant" and "tool_calls" in last:
-            self._messages[-1] = {
-                name: value for name, value in last.items() if name != "tool_calls"
-            }  # it may be the caller's
+            # a copy, because the message may be the caller's
+            self.messages[-1] = {key: each for key, each in last.items() if key != "tool_calls"}
 
     # --- The calls --------------------------------------------------------------------------------
 
-    async def _answer_calls(self, calls: Sequence[ToolCallRequest]) -> None:
-        """Run the calls in waves; each gets its tool message, in the order in which they were asked
-        for.
-        """
+    async def _run_calls(self, calls: Sequence[ToolCallRequest]) -> None:
+        """Run the calls in waves, and add their tool messages in the order of the calls."""
         outcomes: dict[int, ToolOutcome] = {}
-        places = {id(call): place for place, call in enumerate(calls)}
-        for wave in self._waves(calls):
+        for wave in self._list_waves(calls):
             done = await asyncio.gather(*(self._execute(call) for call in wave))
-            outcomes.update(
-                (places[id(call)], outcome) for call, outcome in zip(wave, done, strict=True)
-            )
-        for place, call in enumerate(calls):
-            message = tool_message(call.id, outcome_to_model_content(outcomes[place]))
-            self._messages.append(
-                {**message, "is_error": True} if outcome_is_error(outcomes[place]) else message
-            )
-            self._outcomes.append(outcomes[place])
-        self._tell(calls, outcomes.values())
+            outcomes |= zip(map(id, wave), done, strict=True)
+        for call in calls:
+            outcome = outcomes[id(call)]
+            self.messages.append(make_tool_message(call.id, outcome))
+            self.outcomes.append(outcome)
+        self._add_notes(calls, outcomes.values())
 
-    def _waves(self, calls: Sequence[ToolCallRequest]) -> Iterator[list[ToolCallRequest]]:
-        """The waves of the scheduler. It may be the user's own: each call is made once all the
-        same; one that it forgets comes last.
-        """
+    def _list_waves(self, calls: Sequence[ToolCallRequest]) -> Iterator[list[ToolCallRequest]]:
+        """Yield the scheduler's waves, with each call once even if the scheduler says otherwise."""
         waiting = {id(call): call for call in calls}
-        tools = self._executor.tools.as_under(self._executor.guard.policy)
-        for wave in self._scheduler.schedule(calls, tools, self._parallel):
+        tools = self.executor.tools.under(self.executor.guard.policy)
+        for wave in self.scheduler.schedule(calls, tools, self.parallel):
             yield [waiting.pop(id(call)) for call in wave.calls if id(call) in waiting]
         yield from ([call] for call in waiting.values())
 
     async def _execute(self, call: ToolCallRequest) -> ToolOutcome:
-        outcome = await self._executor.aexecute(
-            call, self._state, budget=self._budget, web_mode=self._web_mode
+        outcome = await self.executor.aexecute(
+            call, self.state, budget=self.budget, web_mode=self.web_mode
         )
-        if self._on_outcome is not None:
-            await self._notify(self._on_outcome, call, outcome)
+        if self.on_outcome is not None:
+            await self._notify(self.on_outcome, call, outcome)
         return outcome
 
     async def _notify(
-        self,
-        listener: Callable[[ToolCallRequest, ToolOutcome], Any],
-        call: ToolCallRequest,
-        outcome: ToolOutcome,
+        self, listener: OnOutcome, call: ToolCallRequest, outcome: ToolOutcome
     ) -> None:
-        """Whatever becomes of the listener, the calls beside this one go on, and so does the
-        turn.
-        """
+        """Call the listener. Its failure is logged; the calls beside this one go on."""
         error: BaseException | None = None
         try:
             heard = listener(call, outcome)
             if isawaitable(heard):
                 left_s = max(
-                    self._budget.tool_time_s(self._budget.timeout_s),
-                    min(LISTEN_S, self._budget.remaining_s() / 2),
+                    self.budget.tool_time_s(self.budget.timeout_s),
+                    min(MIN_LISTENER_S, self.budget.remaining_s() / 2),
                 )
                 result = await capture_until(heard, left_s)
                 error = result.error if isinstance(result, Failed) else None
@@ -352,44 +339,43 @@ class _Loop:
                 "on_outcome failed for the call %s of %s", call.id, call.name, exc_info=error
             )
 
-    def _tell(self, calls: Sequence[ToolCallRequest], outcomes: Iterable[ToolOutcome]) -> None:
-        """What the model should know before it goes on: loops, tools it has lost, results that came
-        late, what of the budget is left.
-        """
-        texts = [loop] if (loop := self._rounds.add(calls)) else []
-        texts += dict.fromkeys(
-            _lost_text(outcome) for outcome in outcomes if outcome_blocks_tool(outcome)
-        )
-        texts += [
-            f"The call of {late.tool_name} that timed out earlier has ended meanwhile; its effect"
-            " may have taken place."
-            for late in self._state.late_completions()
-        ]
-        used = self._budget.used
+    def _add_notes(self, calls: Sequence[ToolCallRequest], outcomes: Iterable[ToolOutcome]) -> None:
+        """Tell the model about loops, blocked tools, late results, and the budget that is left."""
+        if loop := self.rounds.add(calls):
+            self._tell_model(loop)
+        blocked = (outcome for outcome in outcomes if outcome_blocks_tool(outcome))
+        for text in dict.fromkeys(map(_explain_blocked, blocked)):
+            self._tell_model(text)
+        for late in self.state.late_completions():
+            self._tell_model(
+                f"The call of {late.tool_name} that timed out earlier has ended meanwhile; its"
+                " effect may have taken place."
+            )
+        used = self.budget.used
         level = next((level for level in WARN_AT if used >= level), 0.0)
-        if level > self._warned:
-            self._warned = level
-            texts.append(self._budget_text(level))
-        self._messages += [note(text) for text in texts]
+        if level > self.warned_at:
+            self.warned_at = level
+            self._tell_model(self._budget_text(level))
+
+    def _tell_model(self, text: str) -> None:
+        self.messages.append(make_system_message(text))
 
     def _budget_text(self, level: float) -> str:
-        left = self._budget.snapshot()
-        steps = counted(left["steps_max"] - left["steps_used"], "step")
-        calls = counted(self._calls_left(), "tool call")
+        left = self.budget.snapshot()
+        steps = pluralize(left["steps_max"] - left["steps_used"], "step")
+        calls = pluralize(self._calls_left(), "tool call")
         return (
             f"{level:.0%} of this turn's budget is used: {steps}, {calls} and"
             f" {left['remaining_s']:.0f} s are left."
         )
 
     def _calls_left(self) -> int:
-        left = self._budget.snapshot()
+        left = self.budget.snapshot()
         return int(left["tool_calls_max"] - left["tool_calls_used"])
 
 
-def _lost_text(outcome: ToolOutcome) -> str:
-    """Until when a tool is blocked, and what can be done instead: of the outcome itself the model
-    only knows that it went wrong.
-    """
+def _explain_blocked(outcome: ToolOutcome) -> str:
+    """Return why a tool is blocked, and what the model can do instead."""
     lost = f"{outcome.tool_name} is not called again in this turn"
     if not getattr(outcome, "effect_unknown", False):
         return f"{lost}: it failed in a way that will not heal. Go on without it."
@@ -406,8 +392,8 @@ def _is_asynchronous(model: Any) -> bool:
     return iscoroutinefunction(model) or iscoroutinefunction(type(model).__call__)
 
 
-def _as_error(error: BaseException) -> Exception:
-    """A SystemExit of a model is the model's failure, and must not end whoever raises it again."""
+def _to_exception(error: BaseException) -> Exception:
+    """Return an Exception, so that a model's SystemExit does not end the process."""
     if isinstance(error, Exception):
         return error
     failure = RuntimeError(f"The model raised {show(error)}.")
@@ -415,44 +401,13 @@ def _as_error(error: BaseException) -> Exception:
     return failure
 
 
-class _Late(Exception):
-    """The turn's time for tools is over while the model is thinking."""
+class _OutOfTime(Exception):
+    """The turn's time for tools was over before the model answered."""
 
 
 class _ModelFailed(Exception):
-    """The model raised, or answered with something that is no answer."""
+    """The model raised, or returned something that is not a reply."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(describe(error))
         self.error = error
-
-
-class _Rounds:
-    """Notices a model that goes in circles: the same calls again and again, or two sets of calls in
-    turns.
-    """
-
-    def __init__(self) -> None:
-        self._last: deque[str] = deque(maxlen=2 * LOOP_ROUNDS)
-        self.noticed: list[str] = []
-
-    def add(self, calls: Sequence[ToolCallRequest]) -> str | None:
-        """Note one round. Returns what to tell the model when it is a loop."""
-        self._last.append("".join(sorted(canonical([call.name, call.arguments]) for call in calls)))
-        rounds = list(self._last)
-        names = shorten(", ".join(call.name for call in calls), 200)
-        text = None
-        if len(rounds) >= LOOP_ROUNDS and len(set(rounds[-LOOP_ROUNDS:])) == 1:
-            text = (
-                f"The same calls ({names}) were made {LOOP_ROUNDS} times in a row. Repeating them"
-                " will not help: do something else."
-            )
-        elif len(rounds) >= 4 and rounds[-4:-2] == rounds[-2:] and rounds[-1] != rounds[-2]:
-            text = (
-                f"The last calls ({names}) alternate with the ones before them, without progress."
-                " Do something else."
-            )
-        if text is not None:
-            self.noticed.append(text)
-            self._last.clear()
-        return text

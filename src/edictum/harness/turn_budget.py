@@ -1,8 +1,8 @@
 """TurnBudget and DeadlineToken: how much time, and how many steps and calls, a turn has.
 
-There is one absolute deadline per call, ``min(the turn's end less its reserve, now + cap)``, and no
-floor under it: with too little time left a call is not started. The reserve is kept for the model's
-final answer. While a person decides, the clock stands.
+A call has one absolute deadline, ``min(the turn's end less its reserve, now + cap)``, without a
+minimum: with too little time left it is not started. The reserve is kept for the model's final
+answer. The clock stands still while a person decides.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import repeat
 from operator import length_hint
 from typing import Any, Self
@@ -25,48 +26,32 @@ MAX_RESERVE_S = 5.0
 Timer = Callable[[], float]
 
 
-def counted(number: int, noun: str) -> str:
-    """How many of what, in words for the model."""
+def pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TurnBudget:
-    """What one turn may use up. Made with ``TurnBudget.create``; safe to share between the threads
-    of a turn.
-    """
+    """What one turn may use up. Make it with ``TurnBudget.create``; threads may share it."""
 
-    def __init__(
-        self,
-        *,
-        timeout_s: float,
-        max_steps: int,
-        max_tool_calls: int,
-        max_reflections: int,
-        max_context_tokens: int,
-        reserve_s: float,
-        timer: Timer,
-    ) -> None:
-        self.timeout_s = timeout_s
-        self.max_steps = max_steps
-        self.max_tool_calls = max_tool_calls
-        self.max_reflections = max_reflections
-        self.max_context_tokens = max_context_tokens
-        self.reserve_s = reserve_s
-        self.timer = timer
+    timeout_s: float
+    max_steps: int
+    max_tool_calls: int
+    max_reflections: int
+    max_context_tokens: int
+    reserve_s: float
+    timer: Timer
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self.deadline = (
-            timer() + timeout_s
-        )  # absolute, on the process's monotonic clock; later after a pause
-        self._tools_until = self.deadline - reserve_s
+        self.deadline = self.timer() + self.timeout_s  # on the timer's clock; a pause moves it
+        self._tools_until = self.deadline - self.reserve_s
         self._paused_at: float | None = None
         self._pauses = 0
-        # One ticket for each: of any number of threads that take one at the same time, each gets
-        # another, without a lock.
-        self._steps, self._tool_calls, self._reflections = (
-            _tickets(max_steps),
-            _tickets(max_tool_calls),
-            _tickets(max_reflections),
-        )
+        # next() of such an iterator is atomic: threads take a ticket each without a lock
+        self._steps = _make_tickets(self.max_steps)
+        self._tool_calls = _make_tickets(self.max_tool_calls)
+        self._reflections = _make_tickets(self.max_reflections)
 
     @classmethod
     def create(
@@ -80,26 +65,19 @@ class TurnBudget:
         reserve_s: float | None = None,
         timer: Timer = time.perf_counter,
     ) -> TurnBudget:
-        """A budget whose clock starts now. ``max_tool_calls=None``: as many as steps.
+        """Make a budget whose clock starts now. ``max_tool_calls=None``: as many as steps.
         ``reserve_s=None``: a tenth, at most 5 s.
         """
-        _check_seconds("timeout_s", timeout_s)
+        if not is_duration(timeout_s):
+            raise _wrong_value("timeout_s", timeout_s, "Use seconds, more than 0.")
         reserve = min(MAX_RESERVE_S, timeout_s * RESERVE_SHARE) if reserve_s is None else reserve_s
         if not 0 <= reserve < timeout_s:
-            raise EdictumConfigError(
-                f"TurnBudget: reserve_s is {reserve_s!r}.",
-                hint="Use 0 or more, and less than timeout_s.",
-            )
+            raise _wrong_value("reserve_s", reserve_s, "Use 0 or more, and less than timeout_s.")
         calls = max_steps if max_tool_calls is None else max_tool_calls
-        for name, value in (
-            ("max_steps", max_steps),
-            ("max_tool_calls", calls),
-            ("max_reflections", max_reflections),
-        ):
+        counts = {"max_steps": max_steps, "max_tool_calls": calls}
+        for name, value in (*counts.items(), ("max_reflections", max_reflections)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise EdictumConfigError(
-                    f"TurnBudget: {name} is {value!r}.", hint="Use a whole number of 0 or more."
-                )
+                raise _wrong_value(name, value, "Use a whole number of 0 or more.")
         return cls(
             timeout_s=timeout_s,
             max_steps=max_steps,
@@ -113,7 +91,7 @@ class TurnBudget:
     # --- Time -------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """The turn's clock; it stands while the turn is paused."""
+        """Return the time on the turn's clock, which stands still during a pause."""
         paused_at = self._paused_at
         return self.timer() if paused_at is None else paused_at
 
@@ -124,27 +102,22 @@ class TurnBudget:
         return self.now() >= self.deadline
 
     def tool_time_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
-        """Seconds that one tool may still use: at most ``cap_s``, and never into the reserve. May
-        be less than nothing.
+        """Return the seconds that one tool may still use: at most ``cap_s``, and never into the
+        reserve. Negative when there are none left.
         """
-        left_s = self._tools_until - (
-            self.timer() if (paused_at := self._paused_at) is None else paused_at
-        )
-        return cap_s if left_s > cap_s else left_s  # noqa: FURB136 -- every call asks twice, and min() takes as long as the rest
+        paused_at = self._paused_at
+        left_s = self._tools_until - (self.timer() if paused_at is None else paused_at)
+        return cap_s if left_s > cap_s else left_s  # noqa: FURB136 -- min() doubles the cost
 
     def tool_deadline(self, cap_s: float = DEFAULT_CAP_S) -> float:
-        """The one absolute deadline of a call that starts now."""
-        return self.timer() + self.tool_time_s(
-            cap_s
-        )  # as the tool reads the clock, also while the turn's own stands
+        """Return the absolute deadline of a call that starts now, on the timer's clock."""
+        return self.timer() + self.tool_time_s(cap_s)
 
     def per_tool_remaining_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
         return max(0.0, self.tool_time_s(cap_s))
 
     def pause(self) -> None:
-        """Stop the clock, because a person decides. Pauses of parallel calls overlap; the clock
-        goes on when the last one ends.
-        """
+        """Stop the clock while a person decides. It goes on when the last pause ends."""
         with self._lock:
             self._pauses += 1
             if self._paused_at is None:
@@ -162,32 +135,26 @@ class TurnBudget:
     # --- Counts -----------------------------------------------------------------------------------
 
     def claim_step(self) -> bool:
-        """Take one step, atomically. False when all are used."""
+        """Take one step, atomically. Return False when all are used."""
         return next(self._steps, False)
 
     def claim_tool_call(self) -> bool:
-        """Take one tool call, atomically. False when all are used."""
+        """Take one tool call, atomically. Return False when all are used."""
         return next(self._tool_calls, False)
 
     def claim_reflection(self) -> bool:
-        """Take one reflection, atomically. False when all are used."""
+        """Take one reflection, atomically. Return False when all are used."""
         return next(self._reflections, False)
 
     @property
     def used(self) -> float:
-        """How much of the turn is used, from 0 to 1: the largest share of time, steps and tool
-        calls.
-        """
-        shares = [1 - self.remaining_s() / self.timeout_s]
-        for tickets, most in (
-            (self._steps, self.max_steps),
-            (self._tool_calls, self.max_tool_calls),
-        ):
-            shares.append(_used(tickets, most) / most if most else 1.0)
-        return max(shares)
+        """The largest used share of time, steps and tool calls, from 0 to 1."""
+        time_share = 1 - self.remaining_s() / self.timeout_s
+        step_share = _used_share(self._steps, self.max_steps)
+        return max(time_share, step_share, _used_share(self._tool_calls, self.max_tool_calls))
 
     def snapshot(self) -> dict[str, Any]:
-        """The budget as plain data, for logs and for the model."""
+        """Return the budget as plain data, for logs and for the model."""
         return {
             "remaining_s": self.remaining_s(),
             "expired": self.is_expired(),
@@ -204,7 +171,11 @@ class TurnBudget:
         }
 
 
-def _tickets(count: int) -> Iterator[bool]:
+def _wrong_value(name: str, value: Any, hint: str) -> EdictumConfigError:
+    return EdictumConfigError(f"TurnBudget: {name} is {value!r}.", hint=hint)
+
+
+def _make_tickets(count: int) -> Iterator[bool]:
     return repeat(True, min(count, sys.maxsize))
 
 
@@ -212,15 +183,14 @@ def _used(tickets: Iterator[bool], count: int) -> int:
     return min(count, sys.maxsize) - length_hint(tickets)
 
 
-def _check_seconds(name: str, value: Any) -> None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not 0 < value < float("inf")
-    ):
-        raise EdictumConfigError(
-            f"TurnBudget: {name} is {value!r}.", hint="Use seconds, more than 0."
-        )
+def _used_share(tickets: Iterator[bool], count: int) -> float:
+    return _used(tickets, count) / count if count else 1.0
+
+
+def is_duration(value: Any) -> bool:
+    """Return whether a value is a finite number of seconds, more than 0."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 < value < float("inf")
 
 
 class DeadlineExceeded(TimeoutError):
@@ -228,7 +198,7 @@ class DeadlineExceeded(TimeoutError):
 
 
 class DeadlineToken:
-    """One call's deadline, for the tool: a co-operative tool looks at it and leaves early.
+    """One call's deadline. A co-operative tool checks it and returns early.
 
     A tool gets it as a parameter annotated ``DeadlineToken``, or from ``DeadlineToken.current()``.
     It may be sent to another process of the same machine; only ``cancel`` does not reach across.
@@ -247,8 +217,8 @@ class DeadlineToken:
 
     @staticmethod
     def current() -> DeadlineToken | None:
-        """The token of the call that runs here, or None outside a turn."""
-        return CURRENT.get()
+        """Return the token of the call that runs here, or None outside a turn."""
+        return CURRENT_TOKEN.get()
 
     def remaining_s(self) -> float:
         return 0.0 if self._cancelled else max(0.0, self.deadline_s - self.timer())
@@ -269,4 +239,4 @@ class DeadlineToken:
         return (DeadlineToken, (self.deadline_s,))
 
 
-CURRENT: ContextVar[DeadlineToken | None] = ContextVar("edictum_deadline", default=None)
+CURRENT_TOKEN: ContextVar[DeadlineToken | None] = ContextVar("edictum_deadline", default=None)

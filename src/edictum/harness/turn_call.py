@@ -49,6 +49,7 @@ from edictum.core.turn import (
 )
 from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.execution.body import NOT_AWAITABLE, needs_await
+from edictum.harness._argument_checks import check_cap
 from edictum.harness.arg_validator import (
     MAX_REPAIR_ATTEMPTS,
     Invalid,
@@ -57,25 +58,32 @@ from edictum.harness.arg_validator import (
     parse_arguments,
 )
 from edictum.harness.artifact_reader import READER
+from edictum.harness.artifact_store import MAX_SUMMARY_CHARS
 from edictum.harness.canonical import canonical, digest, identity
-from edictum.harness.given import check_cap
-from edictum.harness.replay_control import DUPLICATE, Done, InFlight, New, detached, replayed
+from edictum.harness.replay_control import (
+    DUPLICATE_TEXT,
+    Done,
+    InFlight,
+    New,
+    copy_result,
+    mark_replayed,
+)
 from edictum.harness.tool_registry import (
     KnownTool,
     ToolRegistry,
-    as_registry,
-    know,
-    not_known,
+    resolve_tool,
+    resolve_unknown,
     sendable,
+    to_registry,
 )
 from edictum.harness.tool_spec import OnDuplicate, ToolSpec
 from edictum.harness.turn_budget import (
-    CURRENT,
+    CURRENT_TOKEN,
     DEFAULT_CAP_S,
     DeadlineExceeded,
     DeadlineToken,
     TurnBudget,
-    counted,
+    pluralize,
 )
 from edictum.harness.turn_state import ToolTraceEntry, TurnState
 from edictum.outcomes import (
@@ -90,7 +98,6 @@ from edictum.outcomes import (
 )
 
 NOT_A_NAME = "invalid_tool_name"
-SUMMARY_CHARS = 200
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
 LEASE_MARGIN_S = 60.0
@@ -117,7 +124,7 @@ class Turn:
     ) -> None:
         self.state = state if state is not None else TurnState(budget=budget)
         self.budget = budget if budget is not None else self.state.budget
-        self.tools: ToolRegistry = tools if isinstance(tools, ToolRegistry) else as_registry(tools)
+        self.tools: ToolRegistry = tools if isinstance(tools, ToolRegistry) else to_registry(tools)
         self.artifact_store = artifact_store
         self.validator = validator if validator is not None else DEFAULT_VALIDATOR
         self.plain = type(self.validator) is ToolArgValidator  # the schema alone says what fits
@@ -138,15 +145,15 @@ class Turn:
         """A call of this turn. Whatever a model sent as name and arguments is taken; the gates say
         what is wrong with it.
         """
-        known = self.tools.known.get(tool_name) if type(tool_name) is str else None
+        known = self.tools.resolved.get(tool_name) if type(tool_name) is str else None
         if known is not None and known.policy is policy:
             return TurnCall(self, known, arguments, function)
-        known = self.tools.under(policy, tool_name)
+        known = self.tools.resolve(policy, tool_name)
         if known is None and function is not None:
             known = self._handed_over(tool_name, function, policy)
         if known is not None:
             return TurnCall(self, known, arguments, function)
-        call = TurnCall(self, not_known(_safe_name(tool_name), policy), arguments, function)
+        call = TurnCall(self, resolve_unknown(_safe_name(tool_name), policy), arguments, function)
         call._name = tool_name
         return call
 
@@ -159,7 +166,7 @@ class Turn:
         known = self._handed.get(tool_name) if isinstance(tool_name, str) else None
         if known is None or known.policy is not policy or known.spec.function is not function:
             try:
-                known = self._handed[tool_name] = know(
+                known = self._handed[tool_name] = resolve_tool(
                     ToolSpec(name=tool_name, function=function), policy
                 )
             except EdictumInputError:  # the name comes from a model
@@ -231,7 +238,7 @@ class TurnCall:
             arguments if type(arguments) is dict else self._read(arguments)
         )
         if known.schema is not None and self._malformed is None:
-            self.args = known.schema.filled(self.args)
+            self.args = known.schema.fill_defaults(self.args)
 
     @property
     def tool_name(self) -> str:
@@ -288,7 +295,7 @@ class TurnCall:
         validator = self._turn.validator
         schema = self._known.schema
         if validator.fits(self._spec, call.args) and (
-            schema is None or schema.filled(call.args) is call.args
+            schema is None or schema.fill_defaults(call.args) is call.args
         ):
             return None
         checked = validator.validate(self._spec, call.args)
@@ -356,7 +363,7 @@ class TurnCall:
             self._spec.on_duplicate or self._turn.on_duplicate
         ) == "replay" and done.outcome is not None:
             return Replay(self.replay(done.outcome))
-        return Refusal("duplicate", DUPLICATE)
+        return Refusal("duplicate", DUPLICATE_TEXT)
 
     def forget_replay(self, done: Done) -> None:
         self._turn.state.replay.forget(done)
@@ -364,7 +371,7 @@ class TurnCall:
     def replay(self, outcome: ToolOutcome) -> ToolOutcome:
         approved = getattr(self._first, "approvals", None)
         self._approvals = dict(approved) if approved else None
-        outcome = replayed(outcome, self._spec)
+        outcome = mark_replayed(outcome, self._spec)
         if isinstance(outcome, ToolDenied):
             return outcome
         outcome = replace(outcome, turn=replace(outcome.turn, repairs=self._repairs))
@@ -426,7 +433,7 @@ class TurnCall:
     def _budget(self, call: ToolCall) -> GateAnswer:
         if self._turn.budget.claim_tool_call():
             return None
-        most = counted(self._turn.budget.max_tool_calls, "tool call")
+        most = pluralize(self._turn.budget.max_tool_calls, "tool call")
         return Refusal(
             "budget", f"The limit of {most} in this turn is reached. Answer with what you have."
         )
@@ -513,7 +520,7 @@ class TurnCall:
         self.attempts += 1
         self._entry = state.set_trace_running(run.key, self.plan.tool, run.call.call_id)
         if not spec.is_read:
-            state.replay.wrote(spec, run.call.args)
+            state.replay.record_write(spec, run.call.args)
         if spec.isolation == "inline" and run.timeout_s is None and run.run_in == "inline":
             return run  # it ends before anybody could look at a clock again
         return self._bounded(run, budget.timer() + left_s, left_s)
@@ -521,8 +528,8 @@ class TurnCall:
     def _bounded(self, run: RunTool, deadline_s: float, left_s: float) -> RunTool:
         """The run with its deadline, which the tool sees as well."""
         self._token = token = DeadlineToken(deadline_s, self._turn.budget.timer)
-        self._outer = CURRENT.get()
-        CURRENT.set(token)
+        self._outer = CURRENT_TOKEN.get()
+        CURRENT_TOKEN.set(token)
         body: Any = run.body if run.run_in != "process" else sendable(run.body)  # type: ignore[arg-type]
         if self._spec.token_parameter is not None:
             body = partial(body, **{self._spec.token_parameter: token})
@@ -540,10 +547,10 @@ class TurnCall:
             if not ran.cancelled:
                 entry.status = "completed"
         else:
-            CURRENT.set(self._outer)
+            CURRENT_TOKEN.set(self._outer)
             ran = self._within(ran, token, entry)
         if not spec.is_read:
-            self._turn.state.replay.wrote(spec, self._call.args)
+            self._turn.state.replay.record_write(spec, self._call.args)
         return ran
 
     def _within(self, ran: Ran, token: DeadlineToken, entry: ToolTraceEntry) -> Ran:
@@ -615,7 +622,7 @@ class TurnCall:
                     if not isinstance(summary, str)
                     else summary
                 ),
-                SUMMARY_CHARS,
+                MAX_SUMMARY_CHARS,
             ),
             size,
             elapsed_ms=outcome.elapsed_ms,
@@ -692,7 +699,7 @@ class TurnCall:
             spec = self._spec
             given_again = (spec.on_duplicate or turn.on_duplicate) == "replay"
             state.replay.finish(
-                begun, spec, self._call.args, detached(outcome) if given_again else outcome
+                begun, spec, self._call.args, copy_result(outcome) if given_again else outcome
             )
         if type(outcome) is not ToolExecutionResult:
             self._let_go()
@@ -712,10 +719,10 @@ class TurnCall:
             return
         if token is not None:
             token.cancel()
-            if CURRENT.get() is token:
-                CURRENT.set(self._outer)
+            if CURRENT_TOKEN.get() is token:
+                CURRENT_TOKEN.set(self._outer)
         if not self._spec.is_read:
-            state.replay.wrote(self._spec, self._call.args)
+            state.replay.record_write(self._spec, self._call.args)
 
 
 GATES: tuple[tuple[str, Gate], ...] = (
@@ -785,7 +792,7 @@ def _wrote_late(state: TurnState, spec: ToolSpec, args: Mapping[str, Any]) -> No
     before.
     """
     if not spec.is_read:
-        state.replay.wrote(spec, args)
+        state.replay.record_write(spec, args)
 
 
 BRIEF = frozenset({bool, float, type(None)})

@@ -1,9 +1,9 @@
 """TurnState: everything that one turn knows, in one place, safe for parallel calls.
 
-The late-write gate is one atomic transition per execution: running -> completed, timed out or
-cancelled, never two of them. Whoever comes second gets False: a tool that finishes late cannot
+The late-write gate is one atomic transition per execution: from running to completed, timed out or
+cancelled, never to two of them. The second attempt gets False: a tool that finishes late cannot
 apply its result, and a waiter that times out too late takes the result instead. Executions have
-keys of their own; the provider's call ids may be reused.
+keys of their own, because providers may reuse call ids.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from edictum.harness.turn_budget import TurnBudget
 from edictum.outcomes import ToolOutcome
 
 MAX_TRACE = 10_000
-new = object.__new__
 
-# "cancelled": nobody waits for it any more. Its caller was cancelled, before it began or in the
-# middle, or the turn was closed.
+# "cancelled": its caller was cancelled, before it began or while it ran, or the turn was closed.
 TraceStatus = Literal["running", "completed", "timed_out", "cancelled"]
 
 
@@ -40,9 +38,7 @@ class ToolTraceEntry:
 
 
 class TurnState:
-    """The state of one turn. Without a ``session_id`` its calls belong to the guard's own
-    session.
-    """
+    """The state of one turn. Without a ``session_id`` its calls belong to the guard's session."""
 
     def __init__(
         self,
@@ -50,6 +46,7 @@ class TurnState:
         budget: TurnBudget | None = None,
         *,
         replay: ReplayControl | None = None,
+        max_trace: int = MAX_TRACE,
     ) -> None:
         if session_id:
             check_session_id(session_id)
@@ -61,41 +58,33 @@ class TurnState:
         self.tool_results: list[ToolOutcome] = []
         self.final_text = ""
         self.timed_out = False
-        self.input_tokens = self.output_tokens = self.cache_read_tokens = (
-            self.cache_creation_tokens
-        ) = 0
+        self.input_tokens = self.output_tokens = 0
+        self.cache_read_tokens = self.cache_creation_tokens = 0
         self._lock = threading.Lock()
         self.accepting = True
         self._repairs: dict[tuple[str, str], int] = {}
-        self._late: deque[ToolTraceEntry] = deque(maxlen=MAX_TRACE)
+        self._max_trace = max_trace
+        self._late: deque[ToolTraceEntry] = deque(maxlen=max_trace)
 
     # --- Executions: the late-write gate ----------------------------------------------------------
 
     def set_trace_running(self, trace_id: str, tool_name: str, call_id: str = "") -> ToolTraceEntry:
         trace = self.tool_trace
-        entry = trace[trace_id] = new(
-            ToolTraceEntry
-        )  # with the slots filled in here it takes half the time
-        entry.trace_id, entry.tool_name, entry.call_id = trace_id, tool_name, call_id
-        entry.status, entry.finished_late, entry.result = "running", False, None
-        if len(trace) > MAX_TRACE:
-            self._forget_one()
+        entry = trace[trace_id] = ToolTraceEntry(trace_id, tool_name, call_id)
+        if len(trace) > self._max_trace:
+            self._forget_oldest()
         return entry
 
-    def _forget_one(self) -> None:
+    def _forget_oldest(self) -> None:
         with self._lock:
             try:
                 oldest = next(iter(self.tool_trace))
-            except (
-                RuntimeError
-            ):  # somebody starts a call at this very moment; that call will forget one
+            except RuntimeError:  # a call starts in another thread, and will forget one
                 return
             self.tool_trace.pop(oldest, None)
 
     def complete_trace(self, trace_id: str, result: Any = None) -> bool:
-        """The body has ended. True if its result counts; False if it came too late, which is
-        remembered.
-        """
+        """End an execution. Return whether its result counts; a late one is remembered."""
         with self._lock:
             entry = self.tool_trace.get(trace_id)
             if entry is None:
@@ -105,18 +94,16 @@ class TurnState:
                 return True
             if entry.status == "running":  # the turn was closed meanwhile
                 entry.status = "cancelled"
-            self._ended_late(entry)
+            self._note_if_late(entry)
             return False
 
     def fail_trace(self, trace_id: str) -> bool:
-        """The body has ended with an exception. True if it came too late for anybody to hear of it,
-        which is remembered.
-        """
+        """End an execution that raised. Return whether that was too late, which is remembered."""
         with self._lock:
             entry = self.tool_trace.get(trace_id)
-            return entry is not None and self._ended_late(entry)
+            return entry is not None and self._note_if_late(entry)
 
-    def _ended_late(self, entry: ToolTraceEntry) -> bool:
+    def _note_if_late(self, entry: ToolTraceEntry) -> bool:
         given_up = entry.status in ("timed_out", "cancelled")
         if given_up and not entry.finished_late:
             entry.finished_late = True
@@ -124,9 +111,7 @@ class TurnState:
         return given_up
 
     def mark_trace_timed_out(self, trace_id: str) -> bool:
-        """The waiter gives up. False if the body had completed: its result counts, and the waiter
-        takes it.
-        """
+        """Give up waiting. Return False if the body has completed: then its result counts."""
         with self._lock:
             entry = self.tool_trace.get(trace_id)
             if entry is not None and entry.status in ("completed", "timed_out"):
@@ -136,9 +121,7 @@ class TurnState:
             return True
 
     def cancel_trace(self, trace_id: str) -> bool:
-        """Nobody waits any more, and the body has not ended, or will not begin. False if it had
-        ended.
-        """
+        """Cancel an execution whose caller is gone. Return False if it had ended."""
         with self._lock:
             entry = self.tool_trace.get(trace_id)
             if entry is None or entry.status != "running":
@@ -147,15 +130,14 @@ class TurnState:
             return True
 
     def late_completions(self) -> list[ToolTraceEntry]:
-        """Executions that ended after they had been given up, since the last time this was
-        asked.
-        """
+        """Return and forget the executions that ended after they had been given up."""
         with self._lock:
-            late, self._late = list(self._late), deque(maxlen=MAX_TRACE)
+            late = list(self._late)
+            self._late.clear()
         return late
 
     def close_writes(self) -> None:
-        """The turn is over: no result counts any more, and no call starts."""
+        """End the turn: no result counts any more, and no call starts."""
         with self._lock:
             self.accepting = False
 
@@ -169,23 +151,20 @@ class TurnState:
         return self.accepting
 
     def block(self, names: Iterable[str]) -> None:
-        """These tools will not heal in this turn."""
+        """Refuse these tools for the rest of the turn."""
         self.blocked_tool_names.update(names)
 
     # --- Counts -----------------------------------------------------------------------------------
 
     def increment_repair(self, tool_name: str, signature: str = "") -> int:
-        """Count one call whose arguments could not be repaired, by tool and kind of mistake; a call
-        id would never add up.
-        """
+        """Count one call whose arguments could not be repaired, and return the new count."""
+        key = (tool_name, signature)
         with self._lock:
-            count = self._repairs[tool_name, signature] = (
-                self._repairs.get((tool_name, signature), 0) + 1
-            )
-            return count
+            self._repairs[key] = self._repairs.get(key, 0) + 1
+            return self._repairs[key]
 
     def repair_count(self, tool_name: str, signature: str | None = None) -> int:
-        """How often this mistake was made; without a signature all mistakes with this tool."""
+        """Return how often this mistake was made; without a signature, any with this tool."""
         with self._lock:
             return sum(
                 n

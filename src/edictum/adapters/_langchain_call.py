@@ -1,0 +1,94 @@
+"""One tool call in LangChain's terms."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from edictum.adapters._langchain_parts import (
+    change_each,
+    is_message,
+    list_pieces,
+    put_back,
+    rewrite,
+    to_judge,
+)
+from edictum.adapters._reply import OnWarn, ToolReply, to_text
+
+_UNSET = object()
+
+
+class LangChainExchange:
+    """A request of LangChain, and what came back for it."""
+
+    def __init__(self, request: Any, message_class: Any, on_warn: OnWarn) -> None:
+        self._asked, self._message_class = request, message_class
+        # what the tool returned, what LangChain made of it, and what the guard judged
+        self._raw = self._result = self._judged = _UNSET
+        # the ToolMessage that answers this call: the result itself, or one in a Command or a list
+        self._message: Any = None
+        self.name, self.args, self.id = (request.tool_call[key] for key in ("name", "args", "id"))
+        self.details: dict[str, Any] = {"call_id": self.id, "flag": self._flag, "on_warn": on_warn}
+
+    def make_request(self, args: dict[str, Any]) -> Any:
+        """Return the request with the checked arguments and a watched copy of the tool."""
+        tool, tool_call = self._asked.tool, {**self._asked.tool_call, "args": args}
+        tapped = tool if tool is None else self._tap(tool)
+        return self._asked.override(tool_call=tool_call, tool=tapped)
+
+    def _tap(self, tool: Any) -> Any:
+        @functools.wraps(tool._run)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._raw = tool._run(*args, **kwargs)
+            return self._raw
+
+        @functools.wraps(tool._arun)
+        async def arun(*args: Any, **kwargs: Any) -> Any:
+            self._raw = await tool._arun(*args, **kwargs)
+            return self._raw
+
+        # A tool keeps this once it was looked for; copies of one without it would all look again.
+        getattr(tool, "_injected_args_keys", None)
+        copy = tool.model_copy()
+        vars(copy).update(_run=run, _arun=arun)  # pydantic would refuse them as attributes
+        return copy
+
+    def take(self, result: Any) -> Any:
+        """Return what is judged: the raw value, or all parts if the tool made the message."""
+        self._result = result
+        answers = (piece for piece in list_pieces(result) if self._answers(piece))
+        self._message = next(answers, None)
+        self._judged = self._raw if self._is_made_of_raw() else to_judge(result)
+        return self._judged
+
+    def _is_made_of_raw(self) -> bool:
+        if self._message is not self._result or self._raw is _UNSET or self._flag(None) is not None:
+            return False
+        return not any(map(is_message, list_pieces(self._raw)))
+
+    def _answers(self, piece: Any) -> bool:
+        return is_message(piece) and piece.type == "tool" and piece.tool_call_id == self.id
+
+    def _flag(self, value: Any) -> str | None:
+        return "status is error" if getattr(self._message, "status", None) == "error" else None
+
+    def answer(self, reply: ToolReply) -> Any:
+        """Return the result, with its parts replaced where the guard changed something."""
+        value, message = reply.get(), self._message
+        labels: dict[str, Any] = {"status": "error"} if reply.failed else {}
+        if value is self._judged:
+            return self._label(labels) if labels else self._result
+        if message is None and (reply.text is not None or self._result is _UNSET):
+            about = {"tool_call_id": self.id, "name": self.name, **labels}
+            return self._message_class(content=to_text(value), **about)
+        if self._judged is not self._raw:
+            return put_back(self._result, message, value, **labels)
+        form = getattr(self._asked.tool, "response_format", "")
+        is_pair = form == "content_and_artifact" and isinstance(value, tuple)
+        content, artifact = value if is_pair else (value, None)
+        return rewrite(message, content, artifact=artifact, **labels)
+
+    def _label(self, labels: dict[str, Any]) -> Any:
+        message = self._message
+        labelled = message and message.model_copy(update=labels)
+        return change_each(self._result, lambda piece: labelled if piece is message else piece)

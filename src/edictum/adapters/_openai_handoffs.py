@@ -1,0 +1,65 @@
+"""Handoffs of the OpenAI Agents SDK: asked for like tools, answered with the next agent."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from edictum.adapters._reply import OnWarn
+from edictum.adapters._wire import parse_json_args, same
+from edictum.core.jsonable import dumps
+
+if TYPE_CHECKING:
+    from edictum.adapters.openai_agents import OpenAIAgentsAdapter
+
+
+def get_governors(item: Any) -> tuple[Any, ...]:
+    """Return the adapters that govern an agent, a tool or a handoff."""
+    return getattr(item, "governors", ())
+
+
+def govern_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn: OnWarn) -> Any:
+    """Return a handoff that is a governed call and leads to a governed agent. If it is denied, the
+    owner goes on, and its model reads why.
+
+    The SDK wants an agent and asks the handoff for the text afterwards. So a denial is a copy of
+    the owner that carries the text. A clone of an agent comes with the handoffs of its original:
+    they are made anew, for their new owner.
+    """
+    is_handoff = hasattr(item, "on_invoke_handoff")
+    governed = is_handoff and adapter in get_governors(item)
+    if governed and item.owner is owner:
+        return item
+    plain = item.plain if governed else item
+    is_handoff = hasattr(plain, "on_invoke_handoff")
+    made = copy.copy(plain) if is_handoff else adapter.load("agents").handoff(plain)
+    inner, write_message = made.on_invoke_handoff, made.get_transfer_message
+    plain_filter = made.input_filter
+
+    async def invoke(ctx: Any, text: str) -> Any:
+        agent, args = copy.copy(owner), parse_json_args(text)
+        asked = {"arguments": text} if args is None else args
+
+        async def body(checked: dict[str, Any]) -> Any:
+            nonlocal agent
+            following = await inner(ctx, text if same(checked, asked) else dumps(checked))
+            agent = adapter.govern(following, on_warn)
+            return {"assistant": agent.name}
+
+        reply = await adapter.acall(made.tool_name, asked, body, on_warn=on_warn)
+        reply.get()  # an exception of the handoff's own code ends the run, as without the adapter
+        agent.denial = reply.text
+        return agent
+
+    made.get_transfer_message = lambda agent: agent.denial or write_message(agent)
+    if plain_filter is not None:
+        made.input_filter = lambda data: data if _is_denied(data) else plain_filter(data)
+    made.on_invoke_handoff, made.plain, made.owner = invoke, plain, owner
+    made.governors = (adapter, *(vars(plain).get("governors", ())))
+    return made
+
+
+def _is_denied(data: Any) -> bool:
+    """Whether a handoff was denied: its owner goes on, and a filter might hide the reason."""
+    last = data.new_items[-1] if data.new_items else None
+    return getattr(getattr(last, "target_agent", None), "denial", None) is not None

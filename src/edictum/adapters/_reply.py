@@ -1,0 +1,146 @@
+"""Replies: what an adapter hands back to its framework for an outcome of the guard."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import Any, assert_never
+
+from edictum.core._records import record
+from edictum.core.decide import describe
+from edictum.core.jsonable import dumps
+from edictum.errors import EdictumToolError
+from edictum.execution.portal import PORTAL
+from edictum.findings import Finding
+from edictum.outcomes import (
+    ToolArtifactReference,
+    ToolDenied,
+    ToolExecutionResult,
+    ToolFailure,
+    ToolOutcome,
+    ToolTimeout,
+    outcome_to_model_content,
+)
+
+logger = logging.getLogger("edictum")
+BROKEN_CALLBACK = "on_postcondition_warn raised; the result stays as it is"
+
+OnWarn = Callable[[Any, list[Finding]], Any] | None
+ReplaceText = Callable[[BaseException, str], BaseException]
+
+
+@record
+class ToolReply:
+    """One of three: the tool's ``value``, a ``text`` in its place, or an ``error`` to raise."""
+
+    outcome: ToolOutcome
+    value: Any = None
+    text: str | None = None
+    error: BaseException | None = None
+
+    @property
+    def denied(self) -> bool:
+        return isinstance(self.outcome, ToolDenied)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the framework should mark the result as an error: denied, failed, timed out."""
+        return not isinstance(self.outcome, (ToolExecutionResult, ToolArtifactReference))
+
+    def get(self) -> Any:
+        """Return the value or the text; raise the tool's exception."""
+        if self.error is not None:
+            raise self.error
+        return self.value if self.text is None else self.text
+
+
+def make_reply(outcome: ToolOutcome, with_redacted_text: ReplaceText) -> ToolReply:
+    match outcome:
+        case ToolExecutionResult():
+            return ToolReply(outcome, value=outcome.value)
+        case ToolDenied():
+            return ToolReply(outcome, text=f"DENIED: {outcome.details or outcome.reason}")
+        case ToolFailure():
+            return _reply_to_failure(outcome, with_redacted_text)
+        case ToolTimeout():
+            waited = f"timed out after {outcome.elapsed_ms} ms."
+            return ToolReply(outcome, text=f"Tool '{outcome.tool_name}' {waited}")
+        case ToolArtifactReference():
+            return ToolReply(outcome, text=outcome_to_model_content(outcome))
+        case _:
+            assert_never(outcome)
+
+
+def _reply_to_failure(outcome: ToolFailure, with_redacted_text: ReplaceText) -> ToolReply:
+    error = outcome.exception
+    if error is None:
+        return ToolReply(outcome, value=outcome.value)
+    if describe(error) != outcome.error:
+        error = with_redacted_text(error, outcome.error)
+    return ToolReply(outcome, error=error)
+
+
+def replace_text(error: BaseException, text: str) -> BaseException:
+    """Return the exception with another text; one of another type if its text cannot be changed."""
+    error.args = (text,)
+    return error if describe(error) in (text, repr(text)) else EdictumToolError(text)
+
+
+def deny_broken_gate(name: str, exc: BaseException) -> ToolDenied:
+    """Return the denial of a call for which the gate itself failed."""
+    logger.error("the gate failed for a call of %r, which is denied", name, exc_info=exc)
+    return ToolDenied(
+        "",
+        name,
+        "policy_error",
+        f"The gate failed: {describe(exc)}",
+        decision_source="adapter",
+        policy_error=True,
+    )
+
+
+def to_text(value: Any) -> str:
+    """Return text as it is and everything else as JSON, as frameworks do in messages."""
+    return value if isinstance(value, str) else dumps(value)
+
+
+# --- Telling findings -----------------------------------------------------------------------------
+
+
+def tell_findings(reply: ToolReply, on_warn: OnWarn) -> ToolReply:
+    """Tell ``on_warn`` what postconditions found; what it returns replaces the value."""
+    answer = _ask(reply, on_warn)
+    return _replace_value(reply, PORTAL.run(_wait(answer)) if isawaitable(answer) else answer)
+
+
+async def tell_findings_async(reply: ToolReply, on_warn: OnWarn) -> ToolReply:
+    answer = _ask(reply, on_warn)
+    return _replace_value(reply, await _wait(answer) if isawaitable(answer) else answer)
+
+
+def _ask(reply: ToolReply, on_warn: OnWarn) -> Any:
+    findings: tuple[Finding, ...] = getattr(reply.outcome, "findings", ())
+    if on_warn is None or not findings:
+        return None
+    shown = reply.value if reply.error is None else describe(reply.error)
+    try:
+        return on_warn(shown, list(findings))
+    except Exception:
+        logger.exception(BROKEN_CALLBACK)
+        return None
+
+
+async def _wait(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except Exception:
+        logger.exception(BROKEN_CALLBACK)
+        return None
+
+
+def _replace_value(reply: ToolReply, answer: Any) -> ToolReply:
+    """None leaves the result as it is. An exception stays one: its text cannot be replaced here."""
+    if answer is None or reply.error is not None:
+        return reply
+    return ToolReply(reply.outcome, value=answer)

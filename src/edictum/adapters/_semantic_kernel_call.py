@@ -1,0 +1,121 @@
+"""A call that Semantic Kernel makes for a model, and the filter that sees its exceptions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextvars import ContextVar
+from typing import Any
+
+from edictum.adapters._reply import ToolReply
+
+# what Semantic Kernel makes of an exception
+FAILURE_TEXT = "An error occurred while invoking the function {}: {}"
+NOT_PLAIN = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+
+
+class KernelCall:
+    """One automatic call in Semantic Kernel's terms."""
+
+    def __init__(self, context: Any, result_class: Any) -> None:
+        self._context, self._result_class = context, result_class
+        self._judged: Any = None
+        self._was_swallowed = False
+        self._task = asyncio.current_task()
+        self.error: Exception | None = None  # what the function raised
+        self.arguments = context.arguments  # by this object the inner filter knows the call
+        self.id = getattr(context.function_call_content, "id", None)
+        names = [parameter.name for parameter in context.function.parameters]
+        # What else a run carries along (the history, settings) is not passed to the function,
+        # unless it asks for everything.
+        everything = "arguments" in names
+        self.args = {
+            name: context.arguments[name]
+            for name in context.arguments
+            if name in names or everything
+        }
+
+    async def run(self, args: dict[str, Any], next: Any) -> Any:
+        context, function, unset = (
+            self._context,
+            self._context.function,
+            self._context.function_result,
+        )
+        for gone in self.args.keys() - args.keys():  # a hook has left them out
+            del context.arguments[gone]
+        context.arguments.update(args)
+        # Semantic Kernel calls plain functions in the event loop, where nothing can end the wait
+        # for them. A call with a deadline is a task of its own; its function runs in a thread, as
+        # those of the guard's other calls do.
+        if asyncio.current_task() is not self._task:
+            context.function = _move_to_thread(function)
+        token = CURRENT_CALL.set(self)
+        try:
+            await next(context)
+        except BaseException:
+            self.error = None  # it is another filter's, which ends the run
+            raise
+        finally:
+            CURRENT_CALL.reset(token)
+            if context.function is not function:
+                context.function = function
+        if self.error is not None:
+            raise self.error
+        self._was_swallowed = context.function_result is unset and isinstance(unset.value, str)
+        self._judged = context.function_result.value
+        return self._judged
+
+    def flag(self, value: Any) -> str | None:
+        """Return the error in the metadata, or that another filter's exception became text."""
+        error = self._context.function_result.metadata.get("error")
+        return str(error) if error else "it could not be invoked" if self._was_swallowed else None
+
+    def answer(self, reply: ToolReply) -> None:
+        """Put the reply into the context as the function's result."""
+        context, error = self._context, reply.error
+        if error is not None and self.error is None:
+            raise error
+        if error is not None:  # Semantic Kernel marks no exception
+            self._set_result(FAILURE_TEXT.format(context.function.fully_qualified_name, error), {})
+            return
+        value = reply.get()
+        is_same = value is self._judged
+        known = context.function_result.metadata if is_same else {}
+        if reply.failed:
+            self._set_result(value, {"error": str(value), **known})
+        elif not is_same:
+            self._set_result(value, known)
+
+    def _set_result(self, value: Any, metadata: dict[str, Any]) -> None:
+        function = self._context.function.metadata
+        result = self._result_class(function=function, value=value, metadata=metadata)
+        self._context.function_result = result
+
+
+def _move_to_thread(function: Any) -> Any:
+    """Return a copy of a function of the kernel whose plain method is run in a thread."""
+    method = getattr(function, "method", None)
+    if method is None or any(kind(method) for kind in NOT_PLAIN):
+        return function
+
+    async def run(**args: Any) -> Any:
+        value = await asyncio.to_thread(method, **args)
+        return await value if inspect.isawaitable(value) else value
+
+    return function.model_copy(update={"method": run})
+
+
+# The automatic call that is being made in this context; parallel calls are tasks with contexts of
+# their own.
+CURRENT_CALL: ContextVar[KernelCall | None] = ContextVar("edictum_kernel_call", default=None)
+
+
+async def note_exceptions(context: Any, next: Any) -> None:
+    """Hand an exception to its call; a function may invoke others and handle their failures."""
+    call = CURRENT_CALL.get()
+    try:
+        await next(context)
+    except Exception as exc:
+        if call is not None and context.arguments is call.arguments:
+            call.error = exc
+        raise

@@ -1,0 +1,49 @@
+"""Calls that the guard cannot take as the model sent them: denied, counted and recorded.
+
+A turn of the harness takes whatever a model sent, gives it a name that can be written down, and
+denies it before any rule or person is asked. This is a turn that knows no tools. It is imported on
+first use, since few calls need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edictum.core.call import check_tool_name, snapshot
+from edictum.core.policy import Policy
+from edictum.errors import EdictumInputError
+from edictum.harness.turn_call import Turn, TurnCall
+
+
+class DenyingTurn(Turn):
+    """Denies every call, for this reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self._reason = reason
+
+    def open(
+        self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy
+    ) -> TurnCall:
+        known = super().open(tool_name, arguments, None, policy)
+        call = _DeniedCall(self, known._known, arguments, None)
+        call.reason = self._reason
+        return call
+
+
+class _DeniedCall(TurnCall):
+    reason = ""
+
+    def _about_unknown(self) -> str:
+        return self.reason
+
+
+def find_input_error(name: str, args: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the name or with the arguments of a call, if anything is."""
+    try:
+        check_tool_name(name)
+        snapshot(name, args)
+    except EdictumInputError as exc:
+        return str(exc)
+    return None

@@ -1,0 +1,317 @@
+"""MCP over streamable HTTP: a server at a URL, for clients of a port of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from edictum.adapters.mcp import MCPAdapter, MCPMessage
+from edictum.cli._mcp_http import import_optional, make_http_client
+from edictum.cli._mcp_port import list_addresses, listen
+from edictum.cli._mcp_relay import UNWRITABLE, answer_call
+from edictum.cli._mcp_wire import (
+    EVENTS_TYPE,
+    INTERNAL_ERROR,
+    JSON_TYPE,
+    as_list,
+    get_media_type,
+    is_answer,
+    is_call,
+    is_request,
+    iter_events,
+    iter_messages,
+    make_failure,
+    normalize_id,
+    parse_json,
+)
+
+logger = logging.getLogger("edictum")
+Headers = list[tuple[bytes, bytes]]
+# Headers that belong to one connection, and those that no longer hold for what we pass on.
+DROPPED_HEADERS = {
+    *("host", "connection", "keep-alive", "transfer-encoding", "te", "upgrade"),
+    *("content-length", "content-encoding", "accept-encoding", "last-event-id"),
+    *("proxy-authorization", "proxy-connection"),
+}
+UNREADABLE_BODY = object()
+FORM_TYPE = b"application/x-www-form-urlencoded"
+BAD_CALL = b"Calls of tools are JSON, have an id, and are sent one by one."
+# A path, which leads back to where the client asked; two slashes begin another host.
+OWN_PATH = re.compile(rb"/(?![/\\])")
+DEFAULT_PORTS = {"http": 80, "https": 443}
+STREAM_REST_S = 1.0  # how long a stream may go on after its answer
+
+
+class Gateway:
+    """An ASGI application that passes requests on to the server of a URL, under the same paths."""
+
+    def __init__(
+        self,
+        adapter: MCPAdapter,
+        url: str,
+        headers: Mapping[str, str],
+        stream_rest_s: float = STREAM_REST_S,
+    ) -> None:
+        parts = urlsplit(url)
+        self._adapter, self._client = adapter, make_http_client(headers)
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._stream_rest_s = stream_rest_s
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        body, response = await _read_body(receive), Response(send)
+        parsed = _parse_body(scope, body)
+        calls = [message for message in as_list(parsed) if is_call(message)]
+        is_bad_call = bool(calls) and (isinstance(parsed, list) or "id" not in calls[0])
+        if parsed is UNREADABLE_BODY or is_bad_call:
+            await response.respond(400, "text/plain", BAD_CALL)
+        elif calls:
+            await self._govern(scope, calls[0], receive, response)
+        else:
+            await self._pass(scope, parsed, body, response)
+
+    def _open_stream(self, scope: Any, body: bytes) -> Any:
+        headers = [
+            (key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]
+        ]
+        kept = [(key, value) for key, value in headers if key not in DROPPED_HEADERS]
+        query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+        place = self._origin + scope["path"] + query
+        return self._client.stream(scope["method"], place, headers=kept, content=body)
+
+    async def _pass(self, scope: Any, parsed: Any, body: bytes, response: Response) -> None:
+        """Pass on what is not a call, and the server's response to it."""
+        async with AsyncExitStack() as held:
+            try:
+                written = json.dumps(parsed).encode() if isinstance(parsed, (dict, list)) else body
+                got = await held.enter_async_context(self._open_stream(scope, written))
+            except Exception as exc:
+                await _report_unreachable(response, parsed, exc)
+                return
+            await response.start(got.status_code, self._keep_headers(got.headers))
+            if get_media_type(got) == EVENTS_TYPE:
+                await _pass_events(got, parsed, response)
+            else:
+                async for part in got.aiter_bytes():
+                    await response.write(part)
+            await response.end()
+
+    async def _govern(
+        self, scope: Any, request: MCPMessage, receive: Any, response: Response
+    ) -> None:
+        """Govern one call. What the server says before its answer is streamed as it is."""
+        news: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        status = ServerStatus()
+
+        async def forward(message: MCPMessage) -> MCPMessage:
+            async with AsyncExitStack() as held:
+                opening = self._open_stream(scope, json.dumps(message).encode())
+                got = await held.enter_async_context(opening)
+                if got.status_code != 200:
+                    status.code = got.status_code
+                    status.headers = _drop_body_headers(self._keep_headers(got.headers))
+                stream = iter_messages(got)
+                async for said in stream:
+                    if is_answer(said):
+                        status.answered = True
+                        self._end_later(stream, held.pop_all())
+                        return said
+                    await news.put(("event", said))
+                raise ConnectionError(f"the server gave no answer (status {got.status_code})")
+
+        def report(done: asyncio.Task[MCPMessage]) -> None:
+            news.put_nowait(("answer", None if done.cancelled() else done.result()))
+
+        call = asyncio.create_task(answer_call(self._adapter, request, forward))
+        call.add_done_callback(report)
+        watching = asyncio.create_task(_cancel_at_disconnect(receive, call))
+        try:
+            await _reply(status, news, response)
+        finally:
+            watching.cancel()
+
+    def _end_later(self, stream: AsyncIterator[Any], held: AsyncExitStack) -> None:
+        """Read a stream to its end without making its answer wait for that."""
+        task = asyncio.create_task(_read_rest(stream, held, self._stream_rest_s))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _keep_headers(self, headers: Any) -> Headers:
+        """Return the server's headers. A redirect to itself must not lead a client around us."""
+        return [
+            (
+                key.encode("latin-1"),
+                (self._redirect_here(value) if key == "location" else value).encode("latin-1"),
+            )
+            for key, value in headers.multi_items()
+            if key not in DROPPED_HEADERS
+        ]
+
+    def _redirect_here(self, location: str) -> str:
+        with suppress(ValueError):
+            if _get_origin(location) == _get_origin(self._origin):
+                return urlunsplit(("", "", *urlsplit(location)[2:])) or "/"
+        return location
+
+
+class Response:
+    """Writes one response of ASGI."""
+
+    def __init__(self, send: Any) -> None:
+        self._send = send
+
+    async def start(self, status: int, headers: Headers) -> None:
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, body: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def write_event(self, message: Any) -> None:
+        await self.write(b"event: message\ndata: %s\n\n" % _encode(message))
+
+    async def end(self, body: bytes = b"") -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def respond(self, status: int, media_type: str, body: bytes) -> None:
+        await self.start(status, [(b"content-type", media_type.encode())])
+        await self.end(body)
+
+
+@dataclass
+class ServerStatus:
+    """What the server said to one call besides messages. Its status and headers pass; of its body
+    nothing but the judged answer.
+    """
+
+    code: int = 200
+    headers: Headers = field(default_factory=list)
+    answered: bool = False
+
+    @property
+    def has_body(self) -> bool:
+        """A refusal without an answer has only its status. After a success clients would wait."""
+        return self.answered or self.code < 300
+
+    async def start(self, response: Response) -> None:
+        typed = [(b"content-type", JSON_TYPE.encode())] if self.has_body else []
+        if self.answered or not self.has_body:
+            await response.start(self.code, [*self.headers, *typed])
+        else:
+            await response.start(200, typed)
+
+
+async def _reply(
+    status: ServerStatus, news: asyncio.Queue[tuple[str, Any]], response: Response
+) -> None:
+    kind, message = await news.get()
+    if kind == "answer":
+        await status.start(response)
+        await response.end(_encode(message) if status.has_body else b"")
+        return
+    await response.start(200, [(b"content-type", EVENTS_TYPE.encode())])
+    while kind == "event":
+        await response.write_event(message)
+        kind, message = await news.get()
+    await response.write_event(message)
+    await response.end()
+
+
+async def _pass_events(got: Any, parsed: Any, response: Response) -> None:
+    """Pass messages on, but only the answers to this request: others were not judged."""
+    asked = {normalize_id(each["id"]) for each in as_list(parsed) if is_request(each)}
+    async for message in iter_events(got):
+        if not is_answer(message) or normalize_id(message.get("id")) in asked:
+            await response.write_event(message)
+
+
+async def _report_unreachable(response: Response, parsed: Any, exc: Exception) -> None:
+    kind = type(exc).__name__
+    logger.warning("a message could not be passed on to the server: %s", kind)
+    message_id = parsed["id"] if is_request(parsed) else None
+    error = make_failure(message_id, f"The server cannot be reached ({kind}).")
+    await response.respond(502, JSON_TYPE, json.dumps(error).encode())
+
+
+def _drop_body_headers(headers: Headers) -> Headers:
+    """Drop what describes a body that is not sent, and redirects around us."""
+    return [
+        (key, value)
+        for key, value in headers
+        if key != b"content-type" and (key != b"location" or OWN_PATH.match(value))
+    ]
+
+
+def _get_origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
+
+
+async def _read_rest(stream: AsyncIterator[Any], held: AsyncExitStack, seconds: float) -> None:
+    """Read to the end, so that the connection can be used again; close a stream that goes on."""
+    with suppress(Exception):  # the answer has been passed on: what fails after it does no harm
+        async with held, asyncio.timeout(seconds):
+            async for _ in stream:
+                pass
+
+
+def _parse_body(scope: Any, body: bytes) -> Any:
+    """Return the JSON in a request; None for a form, such as a login's."""
+    if not body:
+        return None
+    try:
+        return parse_json(body)
+    except ValueError:
+        kinds = [value.lower() for key, value in scope["headers"] if key == b"content-type"]
+        is_form = any(kind.startswith(FORM_TYPE) for kind in kinds)
+        return None if is_form and not _may_be_json(body) else UNREADABLE_BODY
+
+
+def _may_be_json(body: bytes) -> bool:
+    """Whether another parser may find a message there: a form is ASCII and begins with a name."""
+    return not body.isascii() or b"\0" in body or body.lstrip()[:1] in (b"{", b"[")
+
+
+async def _read_body(receive: Any) -> bytes:
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+async def _cancel_at_disconnect(receive: Any, call: asyncio.Task[Any]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    call.cancel()
+
+
+def _encode(message: Any) -> bytes:
+    try:
+        return json.dumps(message).encode()
+    except (RecursionError, ValueError):  # it could be read, but is too deep to be written
+        return json.dumps(make_failure(message.get("id"), UNWRITABLE, INTERNAL_ERROR)).encode()
+
+
+async def serve_port(
+    adapter: MCPAdapter, url: str, headers: Mapping[str, str], host: str, port: int
+) -> int:
+    """Serve the clients of a port; return the exit code."""
+    uvicorn = import_optional("uvicorn")
+    gateway = Gateway(adapter, url, headers)
+    config = uvicorn.Config(gateway, log_level="warning", lifespan="off", ws="none")
+    sockets = listen(host, port)
+    served = list_addresses(sockets, urlsplit(url).path)
+    print(f"edictum mcp-proxy: listening on {served}", file=sys.stderr, flush=True)
+    await uvicorn.Server(config).serve(sockets)
+    return 0

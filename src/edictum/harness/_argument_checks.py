@@ -1,0 +1,104 @@
+"""Check the arguments of ``run_turn`` and ``BoundedToolExecutor`` before a turn begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from edictum.core.jsonable import show
+from edictum.core.redaction import shorten
+from edictum.errors import EdictumConfigError, EdictumInputError
+from edictum.guard import Edictum
+from edictum.harness.tool_registry import ToolRegistry, to_registry
+from edictum.harness.tool_spec import ToolSpec
+from edictum.harness.turn_budget import TurnBudget, is_duration
+from edictum.harness.turn_state import TurnState
+
+_ORDER = "The order is: model, messages, tools, guard, budget."
+
+
+def _has_method(name: str) -> Callable[[Any], bool]:
+    return lambda value: callable(getattr(value, name, None))
+
+
+# what each argument must be, unless it is None, and what to pass instead
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "guard": (lambda value: isinstance(value, Edictum), f"Pass an Edictum, or None. {_ORDER}"),
+    "budget": (
+        lambda value: isinstance(value, TurnBudget),
+        f"Pass TurnBudget.create(timeout_s=...), or None. {_ORDER}",
+    ),
+    "state": (lambda value: isinstance(value, TurnState), "Pass a TurnState, or None."),
+    "scheduler": (_has_method("schedule"), "Pass a ToolScheduler, or None."),
+    "on_outcome": (callable, "Pass a function on_outcome(call, outcome), or None."),
+    "artifact_store": (_has_method("store"), "Pass ArtifactStore(...), or None."),
+}
+
+
+def check_arguments(**arguments: Any) -> None:
+    """Raise for an argument that is neither None nor what its name stands for."""
+    for name, value in arguments.items():
+        is_right, hint = _RULES[name]
+        if value is not None and not is_right(value):
+            raise _wrong(name, value, hint)
+
+
+def check_model(model: Any) -> None:
+    if not callable(model):
+        hint = "Pass a function model(messages, tools), or openai_model(client, model=...)."
+        raise _wrong("model", model, f"{hint} {_ORDER}")
+
+
+def check_cap(seconds: Any) -> None:
+    if not is_duration(seconds):
+        raise _wrong(
+            "tool_timeout_cap_s",
+            seconds,
+            "Pass seconds, more than 0; the turn's own budget holds in any case.",
+        )
+
+
+def check_tools(tools: Any) -> ToolRegistry:
+    """Return the registry of what was passed as tools."""
+    if isinstance(tools, ToolRegistry):
+        return to_registry(tools)
+    if not isinstance(tools, Iterable) or isinstance(tools, (str, bytes, Mapping)):
+        raise _wrong(
+            "tools",
+            tools,
+            "Pass a list of tools: functions, or what @tool made of them; or an"
+            " edictum.harness.ToolRegistry.",
+        )
+    listed = list(tools)
+    for number, each in enumerate(listed):
+        if not isinstance(each, ToolSpec) and not callable(each):
+            raise _wrong(
+                f"tools[{number}]", each, "Pass a typed function, or what @tool made of one."
+            )
+    return to_registry(listed)
+
+
+def check_messages(messages: Any) -> list[Any]:
+    """Return a list of the conversation so far."""
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        raise EdictumInputError(
+            f"messages is {_show_typed(messages)}, not a list.",
+            hint="Pass a list of messages: [{'role': 'user', 'content': '...'}].",
+        )
+    listed = list(messages)
+    for number, message in enumerate(listed):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise EdictumInputError(
+                f"messages[{number}] is {_show_typed(message)}.",
+                hint="A message is a dict such as {'role': 'user', 'content': '...'}.",
+            )
+    return listed
+
+
+def _wrong(name: str, value: Any, hint: str) -> EdictumConfigError:
+    return EdictumConfigError(f"{name} is {_show_typed(value)}.", hint=hint)
+
+
+def _show_typed(value: Any) -> str:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    return f"{shorten(show(value), 80)} (of type {kind})"

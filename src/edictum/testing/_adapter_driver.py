@@ -1,0 +1,213 @@
+"""Drivers: how the adapters' suite makes and runs an agent in one framework."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, ClassVar
+from unittest import SkipTest
+
+from edictum.guard import Edictum
+from edictum.testing._adapter_tools import SuiteTools
+
+# (framework, version) -> point -> test -> "pass", "fail: why" or "dash: why"; a test runner writes
+# it down.
+RESULTS: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedCall:
+    """One tool call that the scripted model makes."""
+
+    tool: str
+    args: dict[str, Any]
+    id: str
+
+
+# The model's turns; after the last one it answers with a text.
+ModelScript = Sequence[Sequence[ScriptedCall]]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What the model read as the answer to a call, structured copies included, as text."""
+
+    call_id: str
+    text: str
+    failed: bool | None = None  # the framework's own error mark; None where it has none
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFlow:
+    """A tool that steers its framework by raising. ``paused``: the call will be run again."""
+
+    name: str
+    tool: Callable[..., Any]
+    paused: bool = True
+
+
+def point(name: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Mark a test with the point that it proves, and note how it went."""
+
+    def mark(test: Callable[[Any], None]) -> Callable[[Any], None]:
+        @functools.wraps(test)
+        def run(self: AdapterDriver) -> None:
+            results = self.noted(name)
+            if why := self.cannot.get(name):
+                results[test.__name__] = f"dash: {why}"
+                raise SkipTest(why)
+            try:
+                test(self)
+            except BaseException as exc:
+                exc.add_note(f"in a run that is {self.way}")
+                results[test.__name__] = f"fail: {type(exc).__name__}: {str(exc)[:200]}"
+                raise
+            results[test.__name__] = "pass"
+
+        vars(run)["point"] = name
+        return run
+
+    return mark
+
+
+class AdapterDriver:
+    """What a driver says about its framework, and what it provides."""
+
+    framework: ClassVar[str] = ""  # its name in the comparison table
+    distribution: ClassVar[str] = ""  # whose version stands there
+    cannot: ClassVar[Mapping[str, str]] = {}
+    has_call_ids: ClassVar[bool] = True
+    # (how the agent runs, which kind of tool): leave out what the framework itself cannot do, e.g.
+    # asynchronous tools in run().
+    ways: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sync", "sync"),
+        ("async", "sync"),
+        ("async", "async"),
+    )
+    # the ways in which a tool may run another agent
+    nested: ClassVar[tuple[str, ...]] = ("sync", "async")
+    # False: a tool gets the model's arguments, whatever a hook of the guard makes of them. Then a
+    # call that it rewrites must be denied.
+    hands_on_args: ClassVar[bool] = True
+    guard_name: ClassVar[str] = "{}"  # the name under which the framework shows a tool to the guard
+    # How a raising tool is recorded; "framework" where tools run behind a wire, which carries
+    # results with a failure flag only.
+    raised_as: ClassVar[str] = "exception"
+
+    way: str = ""  # in which the agent of the current test runs: "sync" or "async"
+
+    def make_adapter(self, guard: Edictum, **options: Any) -> Any:
+        """Return the adapter; options are session_id, principal, principal_resolver."""
+        raise NotImplementedError
+
+    def build(
+        self,
+        adapter: Any,
+        tools: Sequence[Callable[..., Any]],
+        script: ModelScript,
+        on_warn: Any = None,
+    ) -> Any:
+        """Return a fresh agent with these tools and a model that plays the script, wired as a
+        newcomer would. ``adapter`` None: not governed.
+        """
+        raise NotImplementedError
+
+    def run(self, agent: Any) -> None:
+        """Run the agent to its end from synchronous code."""
+        raise NotImplementedError
+
+    async def arun(self, agent: Any) -> None:
+        raise NotImplementedError
+
+    def replies(self, agent: Any) -> list[ToolAnswer]:
+        """Return every answer to a tool call in the model's last input."""
+        raise NotImplementedError
+
+    def stream(self, agent: Any) -> str:
+        """Run the agent in its streaming way, and return everything that was streamed, as text."""
+        raise NotImplementedError
+
+    def failing_tool(self) -> Callable[..., Any]:
+        """Return a tool ``report(key: str)`` that fails in the framework's way, not by raising."""
+        raise NotImplementedError
+
+    def control_flow(self) -> Sequence[ControlFlow]:
+        """Return plain tools ``steer(key: str)`` that raise the control-flow exceptions."""
+        raise NotImplementedError
+
+    def ending(self, agent: Any) -> Any:
+        """Return how a run ended, as something to compare with the same run without an adapter."""
+        return [(answer.call_id, answer.text) for answer in self.replies(agent)]
+
+    def target(self, agent: Any) -> Any:
+        """Return what ``self_test`` is given for this agent."""
+        return agent
+
+    def noted(self, point: str) -> dict[str, str]:
+        """Return where the results of a point are noted."""
+        version = metadata.version(self.distribution)
+        return RESULTS.setdefault((self.framework, version), {}).setdefault(point, {})
+
+    # --- Playing a script -------------------------------------------------------------------------
+
+    def each_way(self) -> Iterator[SuiteTools]:
+        """Set ``self.way`` to each way in which an agent can be run, and yield tools for it."""
+        for way, kind in self.ways:
+            self.way = way
+            yield SuiteTools(kind == "async")
+
+    def play(self, agent: Any) -> BaseException | None:
+        """Run the agent; return what it raised, since some frameworks end a run by raising."""
+        try:
+            if self.way == "sync":
+                self.run(agent)
+            else:
+                asyncio.run(self.arun(agent))
+        except Exception as exc:
+            return exc
+        return None
+
+    def ask(
+        self,
+        adapter: Any,
+        tools: Sequence[Callable[..., Any]],
+        script: ModelScript,
+        on_warn: Any = None,
+    ) -> list[ToolAnswer]:
+        """Return the answers that the model read; a run that raises is a failed test."""
+        agent = self.build(adapter, tools, script, on_warn)
+        if (error := self.play(agent)) is not None:
+            raise AssertionError(f"the run raised {error!r}") from error
+        answers = self.replies(agent)
+        asked = sorted(call.id for turn in script for call in turn)
+        found = sorted(answer.call_id for answer in answers) if self.has_call_ids else asked
+        one_each = found == asked and len(answers) == len(asked)
+        assert one_each, f"every call has exactly one answer: {answers}"
+        return answers
+
+    def call_once(
+        self,
+        guard: Edictum,
+        tool: Callable[..., Any],
+        key: str = "a",
+        on_warn: Any = None,
+        **options: Any,
+    ) -> ToolAnswer:
+        """Play a script of one call and return its answer."""
+        script = make_script(tool.__name__, key)
+        return self.ask(self.make_adapter(guard, **options), [tool], script, on_warn)[0]
+
+
+def make_script(tool: str, *keys: str) -> list[list[ScriptedCall]]:
+    """Return a script with one call per turn; their ids are call_1, call_2, ..."""
+    return [
+        [ScriptedCall(tool, {"key": key}, f"call_{number}")] for number, key in enumerate(keys, 1)
+    ]
+
+
+def make_parallel_script(tool: str, *keys: str) -> list[list[ScriptedCall]]:
+    """Return a script with all calls in one turn; their ids are call_0, call_1, ..."""
+    return [[ScriptedCall(tool, {"key": key}, f"call_{at}") for at, key in enumerate(keys)]]

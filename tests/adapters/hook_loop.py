@@ -1,0 +1,175 @@
+"""A small agent loop with a hook before each tool and one after it, its adapter, and its driver.
+
+The loop is ours, so this runs everywhere. It is also the shortest example of a driver: copy it to
+see what the suite wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+from edictum.adapters._base import Adapter
+from edictum.adapters._canary import CANARY
+from edictum.adapters._reply import OnWarn, ToolReply
+from edictum.runtime.ticket import Ticket
+from edictum.testing.adapter import AdapterConformance, ControlFlow, ScriptedCall, ToolAnswer
+
+
+class Later(Exception):
+    """How this loop puts a call off."""
+
+
+class Loop:
+    """Plays a script. ``before(id, name, args)`` may answer in the tool's place; ``after(id, value,
+    error)`` may replace the result.
+    """
+
+    def __init__(self, tools: Any, script: Any, hooks: Any = None) -> None:
+        self.tools = {tool.__name__: tool for tool in tools}
+        self.script, self.hooks = script, hooks
+        self.read: list[ToolAnswer] = []
+
+    def run(self) -> None:
+        for turn in self.script:
+            with ThreadPoolExecutor(8) as pool:
+                self.read += list(pool.map(self.call, turn))
+
+    async def arun(self) -> None:
+        for turn in self.script:
+            self.read += await asyncio.gather(*map(self.acall, turn))
+
+    def call(self, call: ScriptedCall) -> ToolAnswer:
+        said = self.hooks.before(call.id, call.tool, call.args) if self.hooks else None
+        if said is not None:
+            return ToolAnswer(call.id, said, failed=True)
+        value, error = None, None
+        try:
+            value = self.tools[call.tool](**call.args)
+        except Exception as exc:
+            error = exc
+        value = self.hooks.after(call.id, value, error) if self.hooks else _settled(value, error)
+        return ToolAnswer(call.id, _text(value), _failed(value))
+
+    async def acall(self, call: ScriptedCall) -> ToolAnswer:
+        said = await self.hooks.abefore(call.id, call.tool, call.args) if self.hooks else None
+        if said is not None:
+            return ToolAnswer(call.id, said, failed=True)
+        value, error = None, None
+        try:
+            tool = self.tools[call.tool]
+            value = await (
+                tool(**call.args)
+                if inspect.iscoroutinefunction(tool)
+                else asyncio.to_thread(tool, **call.args)
+            )
+        except (Exception, asyncio.CancelledError) as exc:
+            error = exc
+        value = (
+            await self.hooks.aafter(call.id, value, error) if self.hooks else _settled(value, error)
+        )
+        return ToolAnswer(call.id, _text(value), _failed(value))
+
+
+def _settled(value: Any, error: BaseException | None) -> Any:
+    if error is not None:
+        raise error
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _failed(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("loop_status") == "bad"
+
+
+def flag(value: Any) -> str | None:
+    return "loop_status is bad" if _failed(value) else None
+
+
+class LoopAdapter(Adapter):
+    """What an adapter for a framework of this kind looks like."""
+
+    requires: ClassVar = {"pytest": ("1", "1000")}
+
+    def control_flow(self) -> tuple[type[BaseException], ...]:
+        return (Later,)
+
+    def as_hooks(self, on_postcondition_warn: OnWarn | None = None) -> Any:
+        adapter = self
+
+        class Hooks:
+            def before(self, call_id: str, name: str, args: dict[str, Any]) -> str | None:
+                return _refusal(adapter.before(call_id, name, args, call_id=call_id, flag=flag))
+
+            async def abefore(self, call_id: str, name: str, args: dict[str, Any]) -> str | None:
+                return _refusal(
+                    await adapter.abefore(call_id, name, args, call_id=call_id, flag=flag)
+                )
+
+            def after(self, call_id: str, value: Any, error: BaseException | None) -> Any:
+                reply = adapter.after(call_id, value, error, on_warn=on_postcondition_warn)
+                return _settled(value, error) if reply is None else reply.get()
+
+            async def aafter(self, call_id: str, value: Any, error: BaseException | None) -> Any:
+                reply = await adapter.aafter(call_id, value, error, on_warn=on_postcondition_warn)
+                return _settled(value, error) if reply is None else reply.get()
+
+        return Hooks()
+
+    def _probe(self, target: Any, tool: Callable[[], str]) -> str:
+        loop = Loop([], [], self.as_hooks()) if target is None else target
+        alone = Loop([], [[ScriptedCall(CANARY, {}, CANARY)]], loop.hooks)
+        alone.tools = {CANARY: tool}
+        alone.run()
+        return alone.read[0].text
+
+
+def _refusal(opened: ToolReply | Ticket) -> str | None:
+    return opened.text if isinstance(opened, ToolReply) else None
+
+
+class HookLoopConformance(AdapterConformance):
+    framework = "a loop with hooks"
+    hands_on_args = False
+    cannot = {
+        "timeout": "the loop runs the tool, and offers no way to stop it",
+        "turn": "the loop runs the tool, and cannot stop it at a deadline",
+        "streaming": "the loop does not stream",
+    }
+
+    def noted(self, point: str) -> dict[str, str]:
+        return {}
+
+    def make_adapter(self, guard: Any, **options: Any) -> Any:
+        return LoopAdapter(guard, **options)
+
+    def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Loop:
+        return Loop(tools, script, None if adapter is None else adapter.as_hooks(on_warn))
+
+    def run(self, agent: Loop) -> None:
+        agent.run()
+
+    async def arun(self, agent: Loop) -> None:
+        await agent.arun()
+
+    def replies(self, agent: Loop) -> list[ToolAnswer]:
+        return agent.read
+
+    def failing_tool(self) -> Any:
+        def report(key: str) -> Any:
+            return {"loop_status": "bad"}
+
+        return report
+
+    def control_flow(self) -> list[ControlFlow]:
+        def steer(key: str) -> Any:
+            raise Later("come back")
+
+        return [ControlFlow("Later", steer)]

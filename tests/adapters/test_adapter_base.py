@@ -1,0 +1,217 @@
+"""The base of all adapters, in a loop with two hooks and by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from typing import Any
+
+import pytest
+from faults import PlantedFaults
+from hook_loop import HookLoopConformance, Loop, LoopAdapter
+
+from edictum import Edictum, EdictumConfigError, Principal, Verdict, precondition
+from edictum.adapters._base import Adapter
+from edictum.adapters._reply import ToolReply
+from edictum.adapters._versions import check_version, release_numbers
+from edictum.runtime.ticket import Ticket
+from edictum.testing.adapter import ScriptedCall, leak, no_secret
+
+
+class TestHookLoop(HookLoopConformance):
+    """The half of the base that is for frameworks with a hook before a tool and one after it."""
+
+
+class TestFaults(PlantedFaults):
+    suite = TestHookLoop
+    adapter = LoopAdapter
+
+
+# --- The base -------------------------------------------------------------------------------------
+
+
+def test_an_open_call_id_cannot_be_opened_again() -> None:
+    """The framework would take the two for one; the second is refused, and the first stays open."""
+    guard = Edictum()
+    adapter = LoopAdapter(guard)
+    first, second = (adapter.before("c1", "t", {}, call_id="c1") for _ in range(2))
+    assert isinstance(first, Ticket)
+    assert isinstance(second, ToolReply)
+    assert "already open" in (second.text or "")
+    assert adapter.after("c1", 1) is not None
+    assert adapter.after("c1", 1) is None
+
+
+def test_a_call_that_cannot_be_governed_is_refused_in_both_kinds_of_framework() -> None:
+    adapter = LoopAdapter(Edictum())
+    ran: list[Any] = []
+    assert adapter.call("a/b", {}, ran.append).denied
+    assert adapter.before("c1", "a/b", {}).denied  # type: ignore[union-attr]
+    assert ran == []
+
+
+def test_an_exception_keeps_its_type_when_its_text_is_redacted() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            return "always password=hunter2hunter2"
+
+    adapter = LoopAdapter(Edictum())
+
+    def body(error: Exception) -> Any:
+        def run(args: Any) -> Any:
+            raise error
+
+        return run
+
+    plain = adapter.call("t", {}, body(KeyError("password=hunter2hunter2"))).error
+    assert type(plain) is KeyError
+    odd = adapter.call("t", {}, body(Odd())).error
+    assert "hunter2" not in f"{plain} {odd}"
+
+
+async def test_an_asynchronous_callback_is_awaited() -> None:
+    async def on_warn(result: Any, findings: Any) -> str:
+        await asyncio.sleep(0)
+        return f"{len(findings)} finding"
+
+    async def broken(result: Any, findings: Any) -> str:
+        raise RuntimeError("no")
+
+    adapter = LoopAdapter(Edictum(contracts=[no_secret("warn")]))
+
+    async def body(args: Any) -> Any:
+        return leak("a")
+
+    assert adapter.call("t", {}, lambda args: leak("a"), on_warn=on_warn).get() == "1 finding"
+    assert (await adapter.acall("t", {}, body, on_warn=on_warn)).get() == "1 finding"
+    assert (await adapter.acall("t", {}, body, on_warn=broken)).get() == leak("a")
+
+
+def test_adapters_of_one_guard_have_sessions_of_their_own() -> None:
+    guard = Edictum()
+    first, second = LoopAdapter(guard), LoopAdapter(guard)
+    assert len({first.session_id, second.session_id, guard.session_id}) == 3
+    assert LoopAdapter(guard, session_id="s").session_id == "s"
+
+
+def test_the_principal_can_be_changed() -> None:
+    guard = Edictum(principal=Principal(user_id="guard"))
+    adapter = LoopAdapter(guard)
+    for principal in (None, Principal(user_id="other"), None):
+        adapter.set_principal(principal)
+        adapter.call("t", {}, lambda args: 1)
+    found = [
+        (event.principal or {})["user_id"]
+        for event in guard.local_sink.events
+        if event.action == "call_executed"
+    ]
+    assert found == ["guard", "other", "guard"]
+
+
+def test_something_that_is_not_a_guard_is_refused() -> None:
+    with pytest.raises(EdictumConfigError, match="is not a guard"):
+        LoopAdapter("guard")  # type: ignore[arg-type]
+
+
+def test_versions_are_checked_in_one_sentence() -> None:
+    check_version("X", "pytest", "1", "1000")
+    with pytest.raises(
+        EdictumConfigError,
+        match=(
+            r"X needs no-such-thing>=1,<2, which is not installed\. Run: pip install"
+            r" 'no-such-thing>=1,<2'"
+        ),
+    ):
+        check_version("X", "no-such-thing", "1", "2")
+    with pytest.raises(EdictumConfigError, match=r"X supports pytest>=1000,<2000; installed is \d"):
+        check_version("X", "pytest", "1000", "2000")
+    assert release_numbers("1.4.7rc1") == (1, 4, 7)
+    assert release_numbers("1.10") > release_numbers("1.9.9")
+
+
+def test_adapters_are_importable_without_their_frameworks() -> None:
+    import edictum.adapters
+
+    assert edictum.adapters.LangChainAdapter(Edictum()).session_id
+    with pytest.raises(AttributeError):
+        _ = edictum.adapters.NoSuchAdapter
+
+
+def test_ways_of_the_loop_really_run_at_once() -> None:
+    """The suite's parallel points prove nothing in a loop that runs one call after the other."""
+    gate = threading.Barrier(3, timeout=60)
+
+    def meet(key: str) -> Any:
+        gate.wait()
+        return key
+
+    loop = Loop(
+        [meet], [[ScriptedCall("meet", {"key": str(number)}, str(number)) for number in range(3)]]
+    )
+    loop.run()
+    assert len(loop.read) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a/b", "", "x" * 300, "two\nlines", 7],
+    ids=["slash", "empty", "long", "lines", "number"],
+)
+@pytest.mark.parametrize("how", ["call", "acall", "before", "abefore"])
+def test_a_call_whose_name_cannot_be_written_down_is_recorded_and_counted(
+    how: str, name: Any
+) -> None:
+    asked: list[str] = []
+
+    @precondition("*")
+    def ask_somebody(call: Any) -> Verdict:
+        asked.append(call.tool_name)
+        return Verdict.pass_()
+
+    guard = Edictum(contracts=[ask_somebody])
+    adapter = Adapter(guard)
+    way = getattr(adapter, how)
+    given = (
+        (name, {"key": "a"}, lambda _: asked.append("it ran"))
+        if "call" in how
+        else ("c1", name, {"key": "a"})
+    )
+    made = way(*given, call_id="c1")
+    reply = asyncio.run(made) if inspect.isawaitable(made) else made
+    assert isinstance(reply, ToolReply)
+    assert reply.denied
+    assert "Invalid tool_name" in str(reply.text)
+    assert [
+        (str(event.action), event.tool_name, event.call_id) for event in guard.local_sink.events
+    ] == [("call_denied", "invalid_tool_name", "c1")]
+    assert (guard.session(adapter.session_id).attempts, asked) == (1, [])
+
+
+def test_arguments_that_cannot_be_read_are_recorded_and_counted() -> None:
+    guard = Edictum()
+    adapter = Adapter(guard)
+    reply = adapter.call("look", {1: "a"}, lambda _: None)  # type: ignore[dict-item]
+    assert reply.denied
+    assert guard.local_sink.last().tool_name == "look"
+    assert guard.session(adapter.session_id).attempts == 1
+
+
+def test_a_second_ticket_under_one_id_is_recorded_once() -> None:
+    guard = Edictum()
+    adapter = Adapter(guard)
+    assert isinstance(adapter.before("c1", "look", {}, call_id="c1"), Ticket)
+    assert isinstance(adapter.before("c1", "look", {}, call_id="c1"), ToolReply)
+    assert guard.session(adapter.session_id).attempts == 2
+
+
+def test_an_adapter_knows_the_call_that_it_is_around_by_its_object_and_arguments() -> None:
+    adapter, other, call = Adapter(Edictum()), Adapter(Edictum()), object()
+    with adapter.around(call, {"key": 1}):
+        assert adapter.is_around(call, {"key": 1})
+        assert not adapter.is_around(call, {"key": True}), "somebody in between has changed them"
+        assert not adapter.is_around(object(), {"key": 1})
+        assert not other.is_around(call, {"key": 1})
+    assert not adapter.is_around(call, {"key": 1}), "it is over"
+    with adapter.around(None, {}):
+        assert not adapter.is_around(None, {}), "a framework that does not say which call it is"
