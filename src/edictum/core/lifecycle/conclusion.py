@@ -27,7 +27,7 @@ from edictum.core.limits import Counters, Settlement
 from edictum.core.policy import Plan
 from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
-from edictum.outcomes import ToolDenied, ToolOutcome, execution_result
+from edictum.outcomes import ToolDenied, ToolOutcome, execution_result, make_denied
 from edictum.success import (
     Checker,
     SuccessCheck,
@@ -183,7 +183,7 @@ def refuse(admission: Admission, plan: Plan, config: LifecycleConfig) -> Flow:
     if config.on_deny is not None:
         yield Notify(config.on_deny, (call, decision.reason or "", decision.name), "on_deny")
     reason = admission.denial_reason or DENIAL_REASONS.get(decision.source or "", "contract")
-    return ToolDenied(
+    return make_denied(
         call.call_id,
         call.tool_name,
         reason,

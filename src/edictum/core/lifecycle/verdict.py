@@ -22,6 +22,7 @@ from edictum.outcomes import (
     ToolFailure,
     ToolOutcome,
     ToolTimeout,
+    make_failure,
 )
 from edictum.success import (
     SUCCEEDED_BY_DEFAULT,
@@ -176,7 +177,7 @@ def failed_outcome(
         error = shown if isinstance(shown, str) else describe(ran.error)
     else:
         error = _failure_text(shown, verdict)
-    return ToolFailure(
+    return make_failure(
         call.call_id,
         call.tool_name,
         shorten(context.redaction.redact_text(error), TOOL_MESSAGE_MAX_CHARS),
