@@ -28,7 +28,7 @@ from edictum.checks import (
     tools_of,
 )
 from edictum.contracts.report import CompositionReport, TemplateInfo
-from edictum.core._records import record, replace
+from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
 from edictum.core.charges import NO_CHARGES, charge
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
@@ -147,6 +147,9 @@ class PendingCall:
     fn: Callable[..., Any] | None
     failure_flag: FailureFlag | None
     options: CallOptions
+
+
+pending_call = maker(PendingCall)
 
 
 class Edictum:
@@ -405,7 +408,7 @@ class Edictum:
         expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it),
         ``actual_amounts`` (a function of the result that tells what it used).
         """
-        end = self._start(PendingCall(tool_name, args, fn, None, options))
+        end = self._start(pending_call(tool_name, args, fn, None, options))
         if type(end) is Suspended:
             end = await resume(end)
         return end.value if type(end) is ToolExecutionResult else unwrap(end)
@@ -420,7 +423,7 @@ class Edictum:
         """As ``run``, from synchronous code in any thread, inside or outside a running event
         loop.
         """
-        end = self._start(PendingCall(tool_name, args, fn, None, options))
+        end = self._start(pending_call(tool_name, args, fn, None, options))
         return unwrap(resume_sync(end) if type(end) is Suspended else end)
 
     async def dispatch(
@@ -441,7 +444,7 @@ class Edictum:
         first, ``args`` may be whatever a model sent, and ``fn`` may be left out when the turn knows
         the tool.
         """
-        end = self._start(PendingCall(tool_name, args, fn, flag, options), turn)
+        end = self._start(pending_call(tool_name, args, fn, flag, options), turn)
         return await resume(end) if type(end) is Suspended else end
 
     def dispatch_sync(
@@ -455,7 +458,7 @@ class Edictum:
         **options: Unpack[CallOptions],
     ) -> ToolOutcome:
         """As ``dispatch``, from synchronous code."""
-        end = self._start(PendingCall(tool_name, args, fn, flag, options), turn)
+        end = self._start(pending_call(tool_name, args, fn, flag, options), turn)
         return resume_sync(end) if type(end) is Suspended else end
 
     async def begin(
@@ -540,7 +543,12 @@ class Edictum:
         """
         wiring, entry, clock = state.wiring, plan.entry, state.wiring.clock
         options = pending.options
-        fields = read_fields(options) if options else NO_FIELDS
+        timeout_s, run_in = entry.timeout_s, entry.run_in or wiring.run_in
+        fields = NO_FIELDS
+        if options:
+            fields = read_fields(options)
+            if not RUN_OPTIONS.isdisjoint(options):
+                timeout_s, run_in = read_run(options, timeout_s, run_in)
         args, key = snapshot(plan.tool, pending.args), clock.new_id()
         call = new_call(
             plan.tool,
@@ -556,10 +564,6 @@ class Edictum:
         )
         for name, value in fields.items():
             object.__setattr__(call, name, value)  # before the call is seen anywhere
-        timeout_s, run_in = entry.timeout_s, entry.run_in or wiring.run_in
-        if RUN_OPTIONS.isdisjoint(options):
-            return run_tool(call, key, pending.fn, timeout_s, run_in, "principal" in options)
-        timeout_s, run_in = read_run(options, timeout_s, run_in)
         return run_tool(call, key, pending.fn, timeout_s, run_in, "principal" in options)
 
     # --- Looking without calling ------------------------------------------------------------------

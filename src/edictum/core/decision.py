@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from edictum.core._records import record, replace
+from edictum.core._records import record
 from edictum.core.contract import PASS, SKIPPED, Contract, Verdict
 from edictum.core.freeze import kept
 from edictum.core.hooks import HookDecision, HookRegistration
@@ -123,13 +123,18 @@ class Decision:
         self, source: str, name: str, reason: str | None, *, policy_error: bool = False
     ) -> Decision:
         """Return this decision as a denial."""
-        return replace(
-            self,
-            effect="deny",
-            reason=reason,
-            source=source,
-            name=name,
-            policy_error=policy_error,
+        return Decision(
+            "deny",
+            reason,
+            source,
+            name,
+            policy_error,
+            self.asked,
+            self.exceptions,
+            self.hooks,
+            self.timeout,
+            self.timeout_effect,
+            self.waived,
         )
 
     def fail(self, source: str, reason: str, name: str | None = None) -> Decision:

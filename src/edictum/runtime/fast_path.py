@@ -18,7 +18,7 @@ from edictum.core.lifecycle.admission import Admission, Admitting, admit_answere
 from edictum.core.lifecycle.verdict import find_verdict
 from edictum.core.limits import Counters
 from edictum.core.policy import Plan
-from edictum.execution.body import Running, runs_inline, start_inline
+from edictum.execution.body import Running, start_inline
 from edictum.outcomes import ToolOutcome, execution_result
 from edictum.runtime.clock import SYSTEM
 from edictum.runtime.drive import CallDriver, Suspended, suspend_or_end
@@ -57,7 +57,9 @@ class FastPath:
     ) -> ToolOutcome | Suspended | None:
         """Govern a call as far as it needs no waiting. None: nothing was done."""
         template = plan.memo.get(MEMO) or _prepare(plan)
-        if template is NEVER or not runs_inline(run) or (self._resolves and not run.identified):
+        if template is NEVER or run.timeout_s is not None or run.run_in != "inline":
+            return None
+        if self._resolves and not run.identified:
             return None
         call, driver, counted, started = run.call, None, (0, 0), False
         try:

@@ -58,7 +58,7 @@ def lifecycle(
     ``failure_flag`` is a framework's own way to tell that a result is a failure. ``admitting``
     replaces ``admit`` for a caller that has already asked the contracts.
     """
-    admission, ran = Admission(run, plan.passed), None
+    admission = ran = None
     try:
         admission = yield from admitting or admit(run, plan, config, turn)
         if admission.decision.effect != "allow":
@@ -77,5 +77,5 @@ def lifecycle(
         return (yield from conclude(admission, ran, plan, config, failure_flag, turn))
     except BaseException as exc:  # such as KeyboardInterrupt in a contract
         if type(exc) is not GeneratorExit:
-            yield from abort(admission, exc, ran, plan, config)
+            yield from abort(admission or Admission(run, plan.passed), exc, ran, plan, config)
         raise

@@ -9,7 +9,6 @@ from collections.abc import Generator
 from typing import Any
 
 from edictum.core import events
-from edictum.core._records import record
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
 from edictum.core.decision import USER_ERRORS, Failed
@@ -50,16 +49,6 @@ DENIAL_REASONS = {
 }
 
 
-@record
-class Review:
-    """How a tool's body ended, whether that is a success, and what may be shown of its value."""
-
-    ran: Ran
-    verdict: SuccessVerdict
-    value: Any
-    after: AfterDecision
-
-
 def conclude(
     admission: Admission,
     ran: Ran,
@@ -70,8 +59,8 @@ def conclude(
 ) -> Flow:
     """Judge a call that has run, count it, record how it ended, and return its outcome."""
     call, decision, context = admission.call, admission.decision, config.context
-    review = yield from _review(admission, ran, plan, config, failure_flag, turn)
-    verdict, value, after = review.verdict, review.value, review.after
+    judged = yield from _review(admission, ran, plan, config, failure_flag, turn)
+    verdict, value, after = judged
     outcome: ToolOutcome
     if verdict.success:
         elapsed_ms = int(ran.elapsed_s * 1000)
@@ -107,21 +96,24 @@ def _review(
     config: LifecycleConfig,
     failure_flag: FailureFlag | None,
     turn: CallInTurn | None,
-) -> Generator[Effect, Any, Review]:
-    """Detect success, then ask postconditions and after-hooks about the tool's own value."""
+) -> Generator[Effect, Any, tuple[SuccessVerdict, Any, AfterDecision]]:
+    """Detect success, then ask postconditions and after-hooks about the tool's own value.
+
+    Returns the verdict, the value that may be shown, and what was said about it.
+    """
     call, check = admission.call, config.success_check
     verdict = find_verdict(call, plan, ran, failure_flag, check)
     if verdict is None:
         assert check is not None  # else there is a verdict
         verdict = yield from _ask_success_check(check, call.tool_name, ran.value, turn)
     if not plan.after and not plan.hooks_after:
-        return Review(ran, verdict, ran.value, NOT_REVIEWED)
+        return verdict, ran.value, NOT_REVIEWED
     value = ran.value if ran.error is None else describe(ran.error)
     shown, after = yield from ask_postconditions(admission, plan, config, value)
     for hook in plan.hooks_after:
         if (yield from is_applicable(hook, (call,), turn is not None)) is True:
             yield Notify(hook.callback, (call, value), f"after-hook {hook.name}")
-    return Review(ran, shown_verdict(call, plan, ran, verdict, shown, after), shown, after)
+    return shown_verdict(call, plan, ran, verdict, shown, after), shown, after
 
 
 def ask_postconditions(
