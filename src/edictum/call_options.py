@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias, TypedDict
 
-from edictum.core.account import Actual
 from edictum.core.call import Principal, ToolCall
+from edictum.core.charges import Actual
 from edictum.core.effects import Engine, RunIn
 
 Amounts: TypeAlias = Mapping[str, float] | Callable[[ToolCall], Mapping[str, float]]

@@ -1,136 +1,196 @@
-"""A dry run: what would be decided about a call, without counting, recording or running
-anything.
+"""Dry runs: drive the admission of a call without counting, recording or running anything.
+
+The driver answers a Reservation by a look at the ledger, and stops where a call would be recorded
+or a person asked.
 """
 
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from edictum.core._records import record, replace
-from edictum.core.account import Account, estimated
-from edictum.core.call import Principal, ToolCall, with_principal
-from edictum.core.consult import ask_hooks
-from edictum.core.contract import Contract
-from edictum.core.decide import as_answer, decide_before, describe
-from edictum.core.decision import USER_ERRORS, Answer, Failed, HookAnswer, all_answers
+from edictum.core.call import ToolCall
+from edictum.core.charges import Charges, charge
+from edictum.core.config import LifecycleConfig
+from edictum.core.contract import Contract, Mode
+from edictum.core.decide import as_answer, describe
+from edictum.core.decision import USER_ERRORS, Answer, Decision, Failed, all_answers
+from edictum.core.effects import Ask, Await, Effect, Rewritten, RunTool, Within
+from edictum.core.events import Entry
 from edictum.core.hooks import HookResult
-from edictum.core.limits import Reservation, SessionSnapshot, with_amounts
+from edictum.core.lifecycle.admission import Admission, admit
+from edictum.core.limits import (
+    NO_COUNTERS,
+    Counters,
+    Grant,
+    Reservation,
+    SessionSnapshot,
+    with_amounts,
+)
 from edictum.core.policy import Plan
 from edictum.core.session import SessionView
+from edictum.core.user_code import await_answers
 from edictum.evaluation import NOT_GIVEN, ContractResult, EvaluationResult, allowed
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
 from edictum.explanation import ContractExplanation, Explanation
-from edictum.runtime.wiring import Wiring
+from edictum.sessions.ledger import Ledger
 
-STOPS = (
-    *USER_ERRORS,
-    CancelledError,
-)  # what does not leave a dry run, as it does not leave a call: nobody cancels a synchronous caller
-
-
-def dry_run(
-    call: ToolCall,
-    plan: Plan,
-    wiring: Wiring,
-    *,
-    output: Any,
-    account: Account | None,
-    resolve: bool,
-) -> EvaluationResult:
-    """Ask hooks and contracts as ``run`` would, and, with an account, read its sessions without
-    touching them.
-    """
-    identified = identify(call, wiring, resolve)
-    if isinstance(identified, EvaluationResult):
-        return identified
-    call, hooks = _hooked(identified, plan, wiring) if plan.hooks_before else (identified, [])
-    special = plan.ask_before(call)
-    if not special and account is None and output is NOT_GIVEN and not plan.hooks_before:
-        return allowed(call.tool_name, _all_passed(plan).copy())
-    before = _answers(plan.before, special, wiring)
-    if account is not None and call is not identified:
-        account = estimated(account, call)
-    session = _look(call, plan, wiring, account) if account is not None else NOT_LOOKED
-    after = (
-        _answers(plan.after, plan.ask_after(call, output), wiring)
-        if output is not NOT_GIVEN
-        else []
-    )
-    result = _result(call, wiring, hooks, [*before, *session.answers], session.full, after)
-    return replace(result, policy_error=True) if session.failed else result
+# what does not leave a dry run; a synchronous caller is not cancelled
+CAUGHT = (*USER_ERRORS, CancelledError)
+NOT_LOOKED = Grant(True, NO_COUNTERS)
 
 
-def identify(call: ToolCall, wiring: Wiring, resolve: bool) -> ToolCall | EvaluationResult:
-    """The call with its principal, or the refusal because there is none."""
-    if not resolve or wiring.principal_resolver is None:
-        return call
-    try:
-        principal = _settled(wiring.principal_resolver(call.tool_name, call.args))
-        if principal is not None and not isinstance(principal, Principal):
-            raise TypeError(f"it answered with {type(principal).__name__}")
-        return with_principal(call, principal)
-    except STOPS as exc:
-        reason = f"The principal could not be resolved: {describe(exc)}"
-        return EvaluationResult("deny", call.tool_name, deny_reasons=[reason], policy_error=True)
+@record
+class Judged:
+    """What would be decided about a call, and the session as its contracts would see it."""
+
+    call: ToolCall
+    decision: Decision
+    full: list[str]  # why the ledger would refuse it
+    ledger_failed: bool
+    view: SessionView | None
 
 
-def _hooked(call: ToolCall, plan: Plan, wiring: Wiring) -> tuple[ToolCall, list[HookAnswer]]:
-    """The call with the arguments that the before-hooks would leave it, and what they say."""
-    asking, answer = ask_hooks(plan.hooks_before, call, wiring.mode), None
-    try:
-        while True:  # outside of a turn they ask for nothing but to settle what they returned
-            answer = _settled(asking.send(answer).awaitable, keep_errors=True)  # type: ignore[union-attr]
-    except StopIteration as end:
-        settled: tuple[ToolCall, list[HookAnswer]] = end.value
-        return settled
+class DryRun:
+    """Judges one call. Without ``charges`` the session is not looked at."""
+
+    def __init__(
+        self, plan: Plan, config: LifecycleConfig, ledger: Ledger, charges: Charges | None
+    ) -> None:
+        self._plan = plan
+        self._config = config
+        self._ledger = ledger
+        self._charges = charges
+        self._call: ToolCall | None = None
+        self._full: list[str] = []
+        self._ledger_failed = False
+        self._view: SessionView | None = None
+
+    def evaluate(self, run: RunTool, output: Any) -> EvaluationResult:
+        """Return what would be decided; with an output, what postconditions say about it too."""
+        return self._result(self._judge(run), output)
+
+    def explain(self, run: RunTool, output: Any) -> Explanation:
+        """Return the evaluation with the conditions of its contracts.
+
+        A check that can explain itself has ``explain(call, result, session)``.
+        """
+        judged = self._judge(run)
+        evaluation = self._result(judged, output)
+        contracts: dict[str, list[Contract]] = {}  # several may share an id, in this order
+        for contract in (*self._plan.before, *self._plan.session, *self._plan.after):
+            contracts.setdefault(contract.id, []).append(contract)
+        shown = None if output is NOT_GIVEN else output
+        parts = []
+        for result in evaluation.contracts:
+            same_id = contracts[result.contract_id]
+            check = (same_id.pop(0) if len(same_id) > 1 else same_id[0]).check
+            explain = getattr(check, "explain", None)
+            condition = None if explain is None else explain(judged.call, shown, judged.view)
+            parts.append(ContractExplanation(result, condition))
+        return Explanation(evaluation, tuple(parts))
+
+    def _judge(self, run: RunTool) -> Judged:
+        plan = self._plan if self._charges is not None else _without_session(self._plan)
+        flow = admit(run, plan, self._config)
+        self._call = run.call
+        decision = self._drive(flow if self._charges is None else charge(flow, self._charges))
+        return Judged(self._call, decision, self._full, self._ledger_failed, self._view)
+
+    def _drive(self, flow: Generator[Effect, Any, Any]) -> Any:
+        """Return the decision of an admission, or what another flow returns."""
+        answer: Any = None
+        try:
+            while True:
+                effect: Any = flow.send(answer)
+                kind = type(effect)
+                if kind is Within and type(effect.effect) is Ask:
+                    effect, kind = effect.effect, Ask
+                if kind is Entry or kind is Ask:
+                    flow.close()
+                    self._call = effect.call
+                    return effect.decision
+                answer = self._answer(effect)
+        except StopIteration as end:
+            if type(end.value) is not Admission:
+                return end.value
+            self._call = end.value.call
+            return end.value.decision
+
+    def _answer(self, effect: Any) -> Any:
+        kind = type(effect)
+        if kind is Reservation:
+            return NOT_LOOKED if self._charges is None else self._look(effect)
+        if kind is Await:
+            return _settle(effect.awaitable)
+        if kind is Rewritten:
+            return effect.problem
+        raise AssertionError(f"an admission outside of a turn does not ask for {kind.__name__}")
+
+    def _look(self, asked: Reservation) -> Grant | Failed:
+        """Return the ledger's answer as if the call had reserved."""
+        answer = _settle_call(self._ledger.reserve, replace(asked, count_attempt=False, hold=False))
+        if not isinstance(answer, Grant):
+            self._ledger_failed = True
+            error = answer.error if isinstance(answer, Failed) else TypeError("no Grant")
+            self._full = [f"The session ledger could not be asked: {describe(error)}"]
+            return Failed(error)
+        grant = _as_if_reserved(with_amounts(answer, asked.amounts), asked)
+        enforced = [it for it in grant.breaches if it.limit.enforce and asked.enforce]
+        self._full = [breach.reason for breach in enforced]
+        seen = SessionSnapshot(asked.session_id, grant.counters, grant.per_tool or {})
+        own_tool = self._plan.tool if asked.hold and grant.granted else None
+        self._view = SessionView(seen, own_tool, self._call)
+        return grant
+
+    def _result(self, judged: Judged, output: Any) -> EvaluationResult:
+        decision, plan = judged.decision, self._plan
+        if decision is plan.passed and output is NOT_GIVEN:
+            return allowed(judged.call.tool_name, _all_passed(plan).copy())
+        before, after = decision.answers(), self._ask_after(judged.call, output)
+        every = [*before, *after]
+        reasons = _reasons(judged, before, self._config.mode)
+        warnings = _objections(after)
+        return EvaluationResult(
+            verdict="deny" if reasons else "warn" if warnings else "allow",
+            tool_name=judged.call.tool_name,
+            contracts=[ContractResult.of(answer) for answer in every],
+            deny_reasons=reasons,
+            warn_reasons=warnings,
+            contracts_evaluated=len(every),
+            policy_error=judged.ledger_failed
+            or decision.policy_error
+            or any(answer.verdict.policy_error for answer in every)
+            or any(hook.policy_error for hook in decision.hooks),
+            needs_approval=decision.effect == "approve",
+        )
+
+    def _ask_after(self, call: ToolCall, output: Any) -> list[Answer]:
+        if output is NOT_GIVEN:
+            return []
+        plan, mode = self._plan, self._config.mode
+        settled = self._drive(await_answers(plan.ask_after(call, output)))
+        answers = tuple(as_answer(contract, raw, mode) for contract, raw in settled)
+        return all_answers(plan.after, answers)
 
 
-def _all_passed(plan: Plan) -> list[ContractResult]:
-    """The results when every contract agrees, made once per plan."""
-    passed: list[ContractResult] | None = plan.memo.get("passed")
-    if passed is None:
-        passed = plan.memo["passed"] = [
-            ContractResult.of(answer) for answer in all_answers(plan.before, ())
-        ]
-    return passed
+def _reasons(judged: Judged, answers: list[Answer], mode: Mode) -> list[str]:
+    """Return every reason against the call, not only the first."""
+    decision = judged.decision
+    if decision.effect == "allow":
+        return judged.full
+    denied = [hook for hook in decision.hooks if hook.decision.result is HookResult.DENY]
+    hooks = [hook.decision.reason or "" for hook in denied if mode == "enforce"]
+    reasons = [*hooks, *_objections(answers), *judged.full]
+    if decision.effect == "deny" and not reasons:  # the gate itself has failed
+        reasons.append(decision.reason or "")
+    return reasons
 
 
-def _result(
-    call: ToolCall,
-    wiring: Wiring,
-    hooks: list[HookAnswer],
-    answers: list[Answer],
-    full: list[str],
-    after: list[Answer],
-) -> EvaluationResult:
-    decision = decide_before(
-        (), [answer for answer in answers if not answer.verdict.passed], hooks, wiring.mode
-    )
-    refused = [
-        hook.decision.reason or ""
-        for hook in hooks
-        if hook.decision.result is HookResult.DENY and wiring.mode == "enforce"
-    ]
-    reasons = [*refused, *_objections(answers), *full] if decision.effect != "allow" else full
-    warnings = _objections(after)
-    every = [*answers, *after]
-    return EvaluationResult(
-        verdict="deny" if reasons else "warn" if warnings else "allow",
-        tool_name=call.tool_name,
-        contracts=[ContractResult.of(answer) for answer in every],
-        deny_reasons=reasons,
-        warn_reasons=warnings,
-        contracts_evaluated=len(every),
-        policy_error=any(answer.verdict.policy_error for answer in every)
-        or any(hook.policy_error for hook in hooks),
-        needs_approval=decision.effect == "approve" and not full,
-    )
-
-
-def _objections(answers: Sequence[Answer]) -> list[str]:
+def _objections(answers: list[Answer]) -> list[str]:
     return [
         answer.verdict.message or ""
         for answer in answers
@@ -138,123 +198,52 @@ def _objections(answers: Sequence[Answer]) -> list[str]:
     ]
 
 
-@record
-class _Session:
-    """What a look at the session found: the session contracts' answers, and the limits that are
-    full.
-    """
-
-    answers: list[Answer]
-    full: list[str]
-    failed: bool = False  # the ledger gave no answer, so the call would be refused
-
-
-NOT_LOOKED = _Session([], [])
+def _as_if_reserved(grant: Grant, asked: Reservation) -> Grant:
+    """Add the call's own attempt and slots, which a look does not count."""
+    attempts, held = int(asked.count_attempt), int(asked.hold and grant.granted)
+    per_tool: Mapping[str, Counters] | None = grant.per_tool
+    if per_tool is not None and held:
+        scopes = {scope: per_tool.get(scope, NO_COUNTERS) for scope in asked.scopes if scope}
+        own = {scope: _add(counters, 0, held) for scope, counters in scopes.items()}
+        per_tool = {**per_tool, **own}
+    return replace(grant, counters=_add(grant.counters, attempts, held), per_tool=per_tool)
 
 
-def _look(call: ToolCall, plan: Plan, wiring: Wiring, account: Account) -> _Session:
-    """Ask the ledger as a call would, but count no attempt and hold no slot."""
-    if account.problem is not None:
-        return _Session(
-            [],
-            [f"The session ledger could not be asked: {describe(account.problem.error)}"],
-            failed=True,
-        )
-    look = Reservation(
-        call.run_id,
-        call.call_id,
-        plan.scopes,
-        plan.limits,
-        count_attempt=False,
-        hold=False,
-        amounts=account.amounts,
-        parents=account.parents,
+def _add(counters: Counters, attempts: int, held: int) -> Counters:
+    return replace(
+        counters, attempts=counters.attempts + attempts, in_flight=counters.in_flight + held
     )
+
+
+def _without_session(plan: Plan) -> Plan:
+    """Return the plan without its session contracts, made once."""
+    if not plan.session:
+        return plan
+    if "without session" not in plan.memo:
+        plan.memo["without session"] = replace(plan, session=())
+    return plan.memo["without session"]  # type: ignore[no-any-return]  # put in above
+
+
+def _all_passed(plan: Plan) -> list[ContractResult]:
+    """Return the results when every contract passes, made once per plan."""
+    if "all passed" not in plan.memo:
+        answers = all_answers(plan.before, ())
+        plan.memo["all passed"] = [ContractResult.of(answer) for answer in answers]
+    return plan.memo["all passed"]  # type: ignore[no-any-return]  # put in above
+
+
+def _settle_call(function: Any, *args: Any) -> Any:
     try:
-        grant = with_amounts(_settled(wiring.ledger.reserve(look)), account.amounts)
-        snapshot = _settled(wiring.ledger.snapshot(call.run_id))
-    except STOPS as exc:
-        return _Session(
-            [], [f"The session ledger could not be asked: {describe(exc)}"], failed=True
-        )
-    full = [
-        breach.reason
-        for breach in grant.breaches
-        if breach.limit.enforce and wiring.mode == "enforce"
-    ]
-    return _Session(_answers(plan.session, plan.ask_session(_seen(snapshot, call)), wiring), full)
+        return _settle(function(*args))
+    except CAUGHT as exc:
+        return Failed(exc)
 
 
-def _seen(snapshot: SessionSnapshot, call: ToolCall) -> SessionView:
-    """The session as its contracts see it when the call is made: its attempt is counted then."""
-    totals = replace(snapshot.totals, attempts=snapshot.totals.attempts + 1)
-    return SessionView(replace(snapshot, totals=totals), None, call)
-
-
-def session_view(call: ToolCall, wiring: Wiring) -> SessionView:
-    """The session as its contracts would see it now."""
-    return _seen(_settled(wiring.ledger.snapshot(call.run_id)), call)
-
-
-def _answers(
-    contracts: tuple[Contract, ...], raw: Sequence[tuple[Contract, Any]], wiring: Wiring
-) -> list[Answer]:
-    return all_answers(
-        contracts,
-        tuple(as_answer(contract, answer, wiring.mode) for contract, answer in _settle(raw)),
-    )
-
-
-def _settle(raw: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    return [(asked, _settled(answer, keep_errors=True)) for asked, answer in raw]
-
-
-def _settled(answer: Any, *, keep_errors: bool = False) -> Any:
-    if not needs_await(answer):
-        return answer
+def _settle(value: Any) -> Any:
+    """Await a value if it needs it; an exception is returned as Failed."""
+    if not needs_await(value):
+        return value
     try:
-        return PORTAL.run(answer)
-    except STOPS as exc:
-        if keep_errors:
-            return Failed(exc)
-        raise
-
-
-def explain_evaluation(
-    evaluation: EvaluationResult,
-    call: ToolCall,
-    plan: Plan,
-    wiring: Wiring,
-    *,
-    output: Any,
-    resolve: bool,
-) -> Explanation:
-    """The evaluation with the conditions of its contracts. A check that can explain itself has
-    ``explain(call, result, session)``.
-    """
-    identified = identify(call, wiring, resolve)
-    if isinstance(identified, EvaluationResult):
-        return Explanation(evaluation, ())
-    call, _ = _hooked(identified, plan, wiring)
-    contracts: dict[
-        str, list[Contract]
-    ] = {}  # several may have one id; they stand in the order in which they were asked
-    for contract in (*plan.before, *plan.session, *plan.after):
-        contracts.setdefault(contract.id, []).append(contract)
-    asked = {result.contract_id for result in evaluation.contracts}
-    view = (
-        session_view(call, wiring)
-        if any(contract.id in asked for contract in plan.session)
-        else None
-    )
-    result_of = None if output is NOT_GIVEN else output
-    parts = []
-    for result in evaluation.contracts:
-        named = contracts[result.contract_id]
-        explain = getattr((named.pop(0) if len(named) > 1 else named[0]).check, "explain", None)
-        parts.append(
-            ContractExplanation(
-                result, explain(call, result_of, view) if explain is not None else None
-            )
-        )
-    return Explanation(evaluation, tuple(parts))
+        return PORTAL.run(value)
+    except CAUGHT as exc:
+        return Failed(exc)

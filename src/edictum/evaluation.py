@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from edictum.core._records import draft_of
+from edictum.core._records import frozen_maker
 from edictum.core.decision import Answer
 from edictum.core.freeze import FrozenList
 
@@ -64,19 +64,9 @@ class EvaluationResult:
     needs_approval: bool = False
 
 
-_AllowedDraft = draft_of(EvaluationResult)
+_make_result = frozen_maker(EvaluationResult)
 
 
 def allowed(tool_name: str, contracts: list[ContractResult]) -> EvaluationResult:
-    """What nearly every evaluation says, made the fast way (see ``core._records``)."""
-    draft = _AllowedDraft()
-    draft.verdict = "allow"
-    draft.tool_name = tool_name
-    draft.contracts = contracts
-    draft.deny_reasons = []
-    draft.warn_reasons = []
-    draft.contracts_evaluated = len(contracts)
-    draft.policy_error = False
-    draft.needs_approval = False
-    draft.__class__ = EvaluationResult
-    return draft  # type: ignore[no-any-return]
+    """Return the result of a call to which no contract objects."""
+    return _make_result("allow", tool_name, contracts, [], [], len(contracts))

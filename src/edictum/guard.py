@@ -29,20 +29,22 @@ from edictum.checks import (
 )
 from edictum.contracts._language import Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
-from edictum.core._records import record, replace
-from edictum.core.account import NO_ACCOUNT, accounted
+from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
+from edictum.core.charges import NO_CHARGES, charge
+from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.effects import RunTool, run_tool
+from edictum.core.events import Context
 from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookRegistration
-from edictum.core.lifecycle import in_turn, lifecycle
+from edictum.core.lifecycle import lifecycle
+from edictum.core.lifecycle.turn import lifecycle_in_turn
 from edictum.core.limits import OperationLimits
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
-from edictum.core.terms import NOT_AT_ONCE, Flag, Flow, Terms
 from edictum.core.turn import TurnPort
-from edictum.dry_run import dry_run, explain_evaluation
+from edictum.dry_run import DryRun
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
 from edictum.execution.engines import as_run_in
@@ -63,7 +65,16 @@ from edictum.factories import (
     to_layers,
 )
 from edictum.merging import merged, tightest
-from edictum.options import batch_item, metadata_of, read_account, read_options, take_ids
+from edictum.options import (
+    NO_FIELDS,
+    RUN_OPTIONS,
+    UNUSUAL_OPTIONS,
+    batch_item,
+    metadata_of,
+    read_charges,
+    read_fields,
+    read_run,
+)
 from edictum.outcomes import (
     ToolArtifactReference,
     ToolDenied,
@@ -96,6 +107,11 @@ if TYPE_CHECKING:
     from edictum.call_options import Amounts, CallOptions
     from edictum.contracts._bundle import Bundle
 
+try:
+    from edictum.runtime.fast_path import FastPath, make_fast_path
+except ImportError:  # calls only take longer without it
+    make_fast_path = None  # type: ignore[assignment]  # checked before use
+
 logger = logging.getLogger("edictum")
 
 
@@ -105,28 +121,35 @@ class State:
 
     policy: Policy
     wiring: Wiring
-    terms: Terms
-    ports: EffectHandlers
+    config: LifecycleConfig
+    handlers: EffectHandlers
+    fast_path: FastPath | None
     base: Base
     language: Language
 
 
-def _state(
-    policy: Policy,
-    wiring: Wiring,
-    base: Base,
-    language: Language,
-    in_force: Callable[[], str | None],
+def _make_state(
+    policy: Policy, wiring: Wiring, config: LifecycleConfig, base: Base, language: Language
 ) -> State:
-    ports = EffectHandlers(wiring)
-    return State(
-        policy,
-        wiring,
-        replace(wiring.terms(policy.version, in_force), at_once=ports.at_once()),
-        ports,
-        base,
-        language,
-    )
+    context = config.context
+    config = replace(config, context=Context(context.mode, policy.version, context.redaction))
+    handlers = EffectHandlers(wiring)
+    fast_path = None if make_fast_path is None else make_fast_path(config, handlers)
+    return State(policy, wiring, config, handlers, fast_path, base, language)
+
+
+@record
+class PendingCall:
+    """A call as it was asked for."""
+
+    tool_name: Any
+    args: Any
+    fn: Callable[..., Any] | None
+    failure_flag: FailureFlag | None
+    options: CallOptions
+
+
+pending_call = maker(PendingCall)
 
 
 class Edictum:
@@ -177,32 +200,36 @@ class Edictum:
             ledger=as_ledger(backend),
             local_sink=CollectingAuditSink(),
             sinks=sinks_of(audit_sink),
-            redaction=redaction_of(redaction),
             clock=clock_of(clock),
-            mode=mode,
             environment=environment_of(environment),
             approval_backend=approval_of(approval_backend),
-            success_check=success_check,
             principal=principal,
+            run_in=as_run_in(execution),
+        )
+        config = LifecycleConfig(
+            Context(mode, policy_version, redaction_of(redaction)),
+            success_check=success_check,
             principal_resolver=principal_resolver,
             on_deny=on_deny,
             on_allow=on_allow,
-            run_in=as_run_in(execution),
+            lease_s=getattr(wiring.ledger, "default_lease_s", None),
         )
-        self._install(base.policy(policy_version), wiring, base, Language())
+        self._install(base.policy(policy_version), wiring, config, base, Language())
 
-    def _install(self, policy: Policy, wiring: Wiring, base: Base, language: Language) -> None:
+    def _install(
+        self,
+        policy: Policy,
+        wiring: Wiring,
+        config: LifecycleConfig,
+        base: Base,
+        language: Language,
+    ) -> None:
         self._lock = threading.Lock()
         self._watches: list[Watch] = []
-        self._set_state(policy, wiring, base, language)
         self._session_id = wiring.clock.new_id()
         self._next_index = itertools.count().__next__
-
-    def _set_state(self, policy: Policy, wiring: Wiring, base: Base, language: Language) -> None:
-        """The one assignment by which anything changes: a call sees the old state or the new
-        one.
-        """
-        self._state = _state(policy, wiring, base, language, self._version_in_force)
+        config = replace(config, version_in_force=self._version_in_force)
+        self._state = _make_state(policy, wiring, config, base, language)
 
     def _version_in_force(self) -> str | None:
         return self._state.policy.version
@@ -286,8 +313,8 @@ class Edictum:
         """Put a bundle in force, beside what the guard was given in Python."""
         with self._lock:
             state = self._state
-            policy = build_policy(state.base, bundle, language, state.wiring.redaction)
-            self._set_state(policy, state.wiring, state.base, language)
+            policy = build_policy(state.base, bundle, language, state.config.context.redaction)
+            self._state = _make_state(policy, state.wiring, state.config, state.base, language)
 
     async def reload(self, *layers: str | bytes | os.PathLike[str]) -> CompositionReport:
         """Replace the bundle in force: YAML as text or bytes, or Path objects; several are layers.
@@ -330,12 +357,6 @@ class Edictum:
         return watch
 
     @classmethod
-    def _assemble(cls, policy: Policy, wiring: Wiring, base: Base, language: Language) -> Edictum:
-        guard = cls.__new__(cls)
-        guard._install(policy, wiring, base, language)
-        return guard
-
-    @classmethod
     def from_multiple(cls, guards: Sequence[Edictum]) -> Edictum:
         """One guard with the contracts, hooks and tools of all and the tighter of their limits;
         everything else is the first's.
@@ -361,12 +382,10 @@ class Edictum:
         )  # theirs stay when the first reloads
         kept = states[0].base.merged_bundles or any(_has_bundle(state) for state in states[1:])
         base = Base(python.contracts, python.hooks, limits, python.tools, merged_bundles=kept)
-        return cls._assemble(
-            policy,
-            replace(states[0].wiring, local_sink=CollectingAuditSink()),
-            base,
-            states[0].language,
-        )
+        guard = cls.__new__(cls)
+        wiring = replace(states[0].wiring, local_sink=CollectingAuditSink())
+        guard._install(policy, wiring, states[0].config, base, states[0].language)
+        return guard
 
     # --- Calls ------------------------------------------------------------------------------------
 
@@ -389,7 +408,7 @@ class Edictum:
         expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it),
         ``actual_amounts`` (a function of the result that tells what it used).
         """
-        end = self._walk(tool_name, args, fn, None, options)
+        end = self._start(pending_call(tool_name, args, fn, None, options))
         if type(end) is Suspended:
             end = await resume(end)
         return end.value if type(end) is ToolExecutionResult else unwrap(end)
@@ -404,7 +423,7 @@ class Edictum:
         """As ``run``, from synchronous code in any thread, inside or outside a running event
         loop.
         """
-        end = self._walk(tool_name, args, fn, None, options)
+        end = self._start(pending_call(tool_name, args, fn, None, options))
         return unwrap(resume_sync(end) if type(end) is Suspended else end)
 
     async def dispatch(
@@ -413,7 +432,7 @@ class Edictum:
         args: Mapping[str, Any],
         fn: Callable[..., Any] | None = None,
         *,
-        flag: Flag | None = error_key,
+        flag: FailureFlag | None = error_key,
         turn: TurnPort | None = None,
         **options: Unpack[CallOptions],
     ) -> ToolOutcome:
@@ -425,11 +444,7 @@ class Edictum:
         first, ``args`` may be whatever a model sent, and ``fn`` may be left out when the turn knows
         the tool.
         """
-        end = (
-            self._walk(tool_name, args, fn, flag, options)
-            if turn is None
-            else self._in_turn(tool_name, args, fn, turn, flag, options)
-        )
+        end = self._start(pending_call(tool_name, args, fn, flag, options), turn)
         return await resume(end) if type(end) is Suspended else end
 
     def dispatch_sync(
@@ -438,16 +453,12 @@ class Edictum:
         args: Mapping[str, Any],
         fn: Callable[..., Any] | None = None,
         *,
-        flag: Flag | None = error_key,
+        flag: FailureFlag | None = error_key,
         turn: TurnPort | None = None,
         **options: Unpack[CallOptions],
     ) -> ToolOutcome:
         """As ``dispatch``, from synchronous code."""
-        end = (
-            self._walk(tool_name, args, fn, flag, options)
-            if turn is None
-            else self._in_turn(tool_name, args, fn, turn, flag, options)
-        )
+        end = self._start(pending_call(tool_name, args, fn, flag, options), turn)
         return resume_sync(end) if type(end) is Suspended else end
 
     async def begin(
@@ -455,13 +466,13 @@ class Edictum:
         tool_name: str,
         args: Mapping[str, Any],
         *,
-        flag: Flag | None = None,
+        flag: FailureFlag | None = None,
         **options: Unpack[CallOptions],
     ) -> Ticket:
         """Open a ticket: for hosts that run the tool themselves, between a hook before it and a
         hook after it.
         """
-        call, driver = self._ticket(tool_name, args, flag, options)
+        call, driver = self._open(PendingCall(tool_name, args, None, flag, options))
         step = await advance_to_tool(driver, driver.advance())
         if not isinstance(step, RunTool):
             driver.end(step)
@@ -472,131 +483,88 @@ class Edictum:
         tool_name: str,
         args: Mapping[str, Any],
         *,
-        flag: Flag | None = None,
+        flag: FailureFlag | None = None,
         **options: Unpack[CallOptions],
     ) -> Ticket:
         """As ``begin``, from synchronous code."""
-        call, driver = self._ticket(tool_name, args, flag, options)
+        call, driver = self._open(PendingCall(tool_name, args, None, flag, options))
         step = advance_to_tool_sync(driver, driver.advance())
         if not isinstance(step, RunTool):
             driver.end(step)
         return Ticket(call, driver, step)
 
-    def _ticket(
-        self, tool_name: str, args: Mapping[str, Any], flag: Flag | None, options: CallOptions
-    ) -> tuple[ToolCall, CallDriver]:
+    def _open(self, pending: PendingCall) -> tuple[ToolCall, CallDriver]:
         state = self._state
-        plan = state.policy.plan(tool_name)
-        run = self._call(state, plan, args, None, options)
-        flow = _flow_of(state, plan, run, flag, options)
-        return run.call, CallDriver(flow, state.ports, runs_tool=False)
+        plan = state.policy.plan(pending.tool_name)
+        run = self._make_run(state, plan, pending, self._session_id)
+        flow = lifecycle(run, plan, _config(state, pending.options), pending.failure_flag)
+        flow = _charge(flow, run.call, pending.options)
+        return run.call, CallDriver(flow, state.handlers, runs_tool=False)
 
-    def _in_turn(
-        self,
-        tool_name: str,
-        args: Any,
-        fn: Callable[..., Any] | None,
-        turn: TurnPort,
-        flag: Flag | None,
-        options: CallOptions,
-    ) -> ToolOutcome | Suspended:
-        state = self._state
-        step = turn.open(tool_name, args, fn, state.policy)
-        plan, terms = step.plan, state.terms
-        call_id = options.pop("call_id", "")  # most calls of a turn state nothing else
-        if type(call_id) is not str:
-            options["call_id"], call_id = call_id, ""
-        try:
-            run = self._call(state, plan, step.args, step.body, options, step.session_id, call_id)
-        except (
-            EdictumInputError
-        ) as exc:  # the arguments come from a model, so this is an answer, not an error
-            step.malformed(str(exc))
-            run = self._call(state, plan, step.args, step.body, options, step.session_id, call_id)
-        judge = step.judge if flag is error_key else flag
-        if options:
-            terms, account = _terms(state, options), read_account(run.call, options)
-            if account is not None:
-                return advance(
-                    accounted(
-                        in_turn(run, plan, replace(terms, at_once=NOT_AT_ONCE), judge, step),
-                        account,
-                    ),
-                    state.ports,
-                )
-        # Until it is known on whose behalf they are made, no two calls are the same.
-        if (
-            plan.hooks_before
-            or (terms.principal_resolver is not None and not run.identified)
-            or not step.clear(run.call)
-        ):
-            return advance(in_turn(run, plan, terms, judge, step), state.ports)
-        return advance(lifecycle(run, plan, terms, judge, step, True), state.ports)
-
-    def _walk(
-        self,
-        tool_name: str,
-        args: Mapping[str, Any],
-        fn: Callable[..., Any] | None,
-        flag: Flag | None,
-        options: CallOptions,
-    ) -> ToolOutcome | Suspended:
+    def _start(self, pending: PendingCall, turn: TurnPort | None = None) -> ToolOutcome | Suspended:
         """Begin a call, and take it as far as it goes without waiting."""
-        if not callable(fn):
+        state, options = self._state, pending.options
+        if turn is not None:
+            return self._start_in_turn(state, pending, turn)
+        if not callable(pending.fn):
             raise EdictumInputError(
-                f"The tool {tool_name!r} is {fn!r}, not a function.",
+                f"The tool {pending.tool_name!r} is {pending.fn!r}, not a function.",
                 hint="Pass the function that does the work.",
             )
-        state = self._state
-        plan = state.policy.plan(tool_name)
-        session_id, call_id = take_ids(options) if options else ("", "")
-        run = self._call(state, plan, args, fn, options, session_id, call_id)
-        flow = (
-            _flow_of(state, plan, run, flag, options)
-            if options
-            else lifecycle(run, plan, state.terms, flag)
-        )
-        return advance(flow, state.ports)
+        plan = state.policy.plan(pending.tool_name)
+        run = self._make_run(state, plan, pending, self._session_id)
+        if state.fast_path is not None and UNUSUAL_OPTIONS.isdisjoint(options):
+            end = state.fast_path.govern(run, plan, pending.failure_flag)
+            if end is not None:
+                return end
+        flow = lifecycle(run, plan, _config(state, options), pending.failure_flag)
+        return advance(_charge(flow, run.call, options), state.handlers)
 
-    def _call(
-        self,
-        state: State,
-        plan: Plan,
-        args: Mapping[str, Any],
-        fn: Callable[..., Any] | None,
-        options: CallOptions,
-        session_id: str = "",
-        call_id: str = "",
-    ) -> RunTool:
-        """The call as it will be judged, counted, run and recorded: snapshotted here, once.
+    def _start_in_turn(
+        self, state: State, pending: PendingCall, turn: TurnPort
+    ) -> ToolOutcome | Suspended:
+        options = pending.options
+        opened = turn.open(pending.tool_name, pending.args, pending.fn, state.policy)
+        flag = opened.failure_flag if pending.failure_flag is error_key else pending.failure_flag
+        pending = PendingCall(opened.tool_name, opened.args, opened.body, flag, options)
+        try:
+            run = self._make_run(state, opened.plan, pending, opened.session_id)
+        except EdictumInputError as exc:  # the arguments are a model's: the gates answer
+            opened.malformed(str(exc))
+            pending = replace(pending, args=opened.args)
+            run = self._make_run(state, opened.plan, pending, opened.session_id)
+        flow = lifecycle_in_turn(run, opened.plan, _config(state, options), flag, opened)
+        return advance(_charge(flow, run.call, options), state.handlers)
 
-        Options are read before the call gets its number: what is refused leaves no hole in the
-        audit.
+    def _make_run(self, state: State, plan: Plan, pending: PendingCall, session_id: str) -> RunTool:
+        """Snapshot the call as it will be judged, counted, run and recorded.
+
+        Options are read before the call gets its number, so that a refused one leaves no gap.
         """
         wiring, entry, clock = state.wiring, plan.entry, state.wiring.clock
-        stated = (
-            read_options(options, entry.timeout_s, entry.run_in or wiring.run_in)
-            if options
-            else None
-        )
-        frozen, key = snapshot(plan.tool, args), clock.new_id()
+        options = pending.options
+        timeout_s, run_in = entry.timeout_s, entry.run_in or wiring.run_in
+        fields = NO_FIELDS
+        if options:
+            fields = read_fields(options)
+            if not RUN_OPTIONS.isdisjoint(options):
+                timeout_s, run_in = read_run(options, timeout_s, run_in)
+        args, key = snapshot(plan.tool, pending.args), clock.new_id()
         call = new_call(
             plan.tool,
-            frozen,
-            call_id or key,
-            session_id or self._session_id,
-            clock.now(),
-            wiring.environment,
-            entry.side_effect,
-            entry.idempotent,
-            wiring.principal,
-            self._next_index() if stated is None or "call_index" not in stated.fields else 0,
+            args,
+            key,
+            session_id,
+            0 if "call_index" in fields else self._next_index(),
+            side_effect=entry.side_effect,
+            idempotent=entry.idempotent,
+            environment=wiring.environment,
+            started_at=clock.now(),
+            principal=wiring.principal,
         )
-        if stated is None:
-            return run_tool(call, key, fn, entry.timeout_s, entry.run_in or wiring.run_in)
-        for field, value in stated.fields.items():
-            object.__setattr__(call, field, value)  # nobody has seen the call yet
-        return run_tool(call, key, fn, stated.timeout_s, stated.run_in, stated.identified)
+        for name, value in fields.items():
+            object.__setattr__(call, name, value)  # before the call is seen anywhere
+        return run_tool(call, key, pending.fn, timeout_s, run_in, "principal" in options)
 
     # --- Looking without calling ------------------------------------------------------------------
 
@@ -613,52 +581,23 @@ class Edictum:
         parent_session_id: str | Sequence[str] | None = None,
         amounts: Amounts | None = None,
     ) -> EvaluationResult:
-        """What would be decided about this call, without counting, recording or running anything.
+        """Return what would be decided about this call, without making it.
 
-        With ``output``, also when it is None, the postconditions are asked as well. With
-        ``session_id`` (or ``parent_session_id``, or ``amounts``, which mean what they mean to
-        ``run``) the session's limits and contracts are.
+        Nothing is counted, recorded or run. With ``output``, even None, the postconditions are
+        asked as well. With ``session_id`` (or ``parent_session_id``, or ``amounts``, which mean
+        what they mean to ``run``) the session's limits and contracts are.
         """
-        state = self._state
-        plan = state.policy.plan(tool_name)
-        call = self._considered(state, plan, args, principal, environment, session_id, metadata)
-        account = NO_ACCOUNT if session_id is not None else None
-        if parent_session_id is not None or amounts is not None:
-            stated = {"parent_session_id": parent_session_id, "amounts": amounts}
-            account = read_account(
-                call, {name: value for name, value in stated.items() if value is not None}
-            )
-        return dry_run(
-            call, plan, state.wiring, output=output, account=account, resolve=principal is None
+        run, dry_run = self._dry_run(
+            tool_name,
+            args,
+            principal=principal,
+            environment=environment,
+            session_id=session_id,
+            metadata=metadata,
+            parent_session_id=parent_session_id,
+            amounts=amounts,
         )
-
-    def _considered(
-        self,
-        state: State,
-        plan: Plan,
-        args: Mapping[str, Any],
-        principal: Principal | None,
-        environment: str | None,
-        session_id: str | None,
-        metadata: Mapping[str, Any] | None,
-    ) -> ToolCall:
-        """The call as it would be made; it gets no id and no number, since it is not made."""
-        if session_id is not None:
-            check_session_id(session_id)
-        check_principal(principal)
-        wiring, entry = state.wiring, plan.entry
-        return new_call(
-            plan.tool,
-            snapshot(plan.tool, args),
-            "",
-            session_id or self._session_id,
-            wiring.clock.now(),
-            wiring.environment if environment is None else environment,
-            entry.side_effect,
-            entry.idempotent,
-            wiring.principal if principal is None else principal,
-            metadata=metadata_of(metadata) if metadata else EMPTY,
-        )
+        return dry_run.evaluate(run, output)
 
     def explain(
         self,
@@ -673,26 +612,56 @@ class Edictum:
         parent_session_id: str | Sequence[str] | None = None,
         amounts: Amounts | None = None,
     ) -> Explanation:
-        """As ``evaluate``, with the conditions of each contract as a tree: what every leaf looked
-        at, and whether it held.
+        """Evaluate the call, and show the conditions of each contract as a tree.
+
+        Every leaf tells what it looked at, and whether it held.
         """
-        evaluation = self.evaluate(
+        run, dry_run = self._dry_run(
             tool_name,
             args,
             principal=principal,
-            output=output,
             environment=environment,
             session_id=session_id,
             metadata=metadata,
             parent_session_id=parent_session_id,
             amounts=amounts,
         )
+        return dry_run.explain(run, output)
+
+    def _dry_run(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any],
+        *,
+        principal: Principal | None,
+        environment: str | None,
+        session_id: str | None,
+        metadata: Mapping[str, Any] | None,
+        **stated: Any,
+    ) -> tuple[RunTool, DryRun]:
+        """Return the call as it would be made, without an id or a number, and its dry run."""
+        if session_id is not None:
+            check_session_id(session_id)
+        check_principal(principal)
         state = self._state
-        plan = state.policy.plan(tool_name)
-        call = self._considered(state, plan, args, principal, environment, session_id, metadata)
-        return explain_evaluation(
-            evaluation, call, plan, state.wiring, output=output, resolve=principal is None
+        plan, wiring = state.policy.plan(tool_name), state.wiring
+        call = new_call(
+            plan.tool,
+            snapshot(plan.tool, args),
+            run_id=session_id or self._session_id,
+            side_effect=plan.entry.side_effect,
+            idempotent=plan.entry.idempotent,
+            environment=wiring.environment if environment is None else environment,
+            started_at=wiring.clock.now(),
+            principal=wiring.principal if principal is None else principal,
+            metadata=metadata_of(metadata) if metadata else EMPTY,
         )
+        charges = NO_CHARGES if session_id is not None else None
+        stated = {name: value for name, value in stated.items() if value is not None}
+        if stated:
+            charges = read_charges(call, stated)
+        run = run_tool(call, "", None, None, "inline", principal is not None)
+        return run, DryRun(plan, state.config, wiring.ledger, charges)
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
         """``evaluate`` for each of ``{"tool": ..., "args": ..., "principal": {...}, "output": ...,
@@ -707,8 +676,9 @@ class Edictum:
         check_principal(principal)
         with self._lock:
             state = self._state
-            self._set_state(
-                state.policy, replace(state.wiring, principal=principal), state.base, state.language
+            wiring = replace(state.wiring, principal=principal)
+            self._state = _make_state(
+                state.policy, wiring, state.config, state.base, state.language
             )
 
     def session(self, session_id: str | None = None) -> Session:
@@ -752,7 +722,7 @@ class Edictum:
         only reports.
         """
         state = self._state
-        return state.wiring.mode if state.policy.mode == "enforce" else state.policy.mode
+        return state.config.mode if state.policy.mode == "enforce" else state.policy.mode
 
     @property
     def environment(self) -> str:
@@ -760,7 +730,7 @@ class Edictum:
 
     @property
     def redaction(self) -> RedactionPolicy:
-        return self._state.wiring.redaction
+        return self._state.config.context.redaction
 
     @property
     def backend(self) -> Ledger:
@@ -772,7 +742,7 @@ class Edictum:
 
     @property
     def success_check(self) -> SuccessCheck | None:
-        return self._state.wiring.success_check
+        return self._state.config.success_check
 
     async def close(self) -> None:
         """Close what the guard holds open: sinks, ledger and engine. Every one is tried; failures
@@ -838,19 +808,14 @@ def unwrap(outcome: ToolOutcome) -> Any:
             assert_never(outcome)
 
 
-def _flow_of(
-    state: State, plan: Plan, run: RunTool, flag: Flag | None, options: Mapping[str, Any]
-) -> Flow:
-    """The walk of a call with options."""
-    terms, account = _terms(state, options), read_account(run.call, options)
-    if account is None:
-        return lifecycle(run, plan, terms, flag)
-    return accounted(lifecycle(run, plan, replace(terms, at_once=NOT_AT_ONCE), flag), account)
+def _charge(flow: Flow, call: ToolCall, options: Mapping[str, Any]) -> Flow:
+    charges = read_charges(call, options)
+    return flow if charges is None else charge(flow, charges)
 
 
-def _terms(state: State, options: Mapping[str, Any]) -> Terms:
-    """The guard's terms, or with the resolver that was given for this call."""
+def _config(state: State, options: Mapping[str, Any]) -> LifecycleConfig:
+    """Return the guard's config, with the principal resolver that was given for this call."""
     if "principal_resolver" not in options:
-        return state.terms
+        return state.config
     check_callables(principal_resolver=options["principal_resolver"])
-    return replace(state.terms, principal_resolver=options["principal_resolver"])
+    return replace(state.config, principal_resolver=options["principal_resolver"])

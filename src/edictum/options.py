@@ -4,39 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edictum.checks import check_callables, check_principal, items
-from edictum.core._records import record
-from edictum.core.account import Account, estimated
 from edictum.core.call import Principal, ToolCall, check_session_id
+from edictum.core.charges import Charges, estimate_charges
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.limits import NO_AMOUNTS, amounts_in_millionths
 from edictum.errors import EdictumInputError
 from edictum.execution.engines import is_run_in
 
-if TYPE_CHECKING:
-    from edictum.call_options import CallOptions
-
-ACCOUNT_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
-RUN_OPTIONS = frozenset({"timeout_s", "run_in", "principal_resolver"})
+CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
+RUN_OPTIONS = frozenset({"timeout_s", "run_in"})
+UNUSUAL_OPTIONS = CHARGE_OPTIONS | {"principal_resolver"}  # with these a call needs the lifecycle
 BATCH_KEYS = ("output", "environment", "session_id", "metadata", "parent_session_id", "amounts")
+NO_FIELDS: Mapping[str, Any] = EMPTY
 
 
-@record
-class Stated:
-    """What was stated about one call: fields of its ToolCall, and how to run it."""
-
-    fields: dict[str, Any]
-    timeout_s: float | None
-    run_in: Any
-    identified: bool
-
-
-def read_options(options: Mapping[str, Any], timeout_s: float | None, run_in: Any) -> Stated:
-    """The options of a call; ``timeout_s`` and ``run_in`` are what holds when nothing else is
-    stated.
-    """
+def read_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a call that are fields of its ToolCall; an unknown option raises."""
     fields: dict[str, Any] = {}
     for name, value in options.items():
         if name in FIELD_OPTIONS:
@@ -47,29 +33,28 @@ def read_options(options: Mapping[str, Any], timeout_s: float | None, run_in: An
             raise TypeError(
                 f"unknown option {name!r}; known options: {', '.join(sorted(KNOWN_OPTIONS))}"
             )
-    if not RUN_OPTIONS.isdisjoint(options):
-        timeout_s, run_in = options.get("timeout_s", timeout_s), options.get("run_in") or run_in
-        _check_run(timeout_s, run_in)
-    if identified := "principal" in options:  # None, too, is somebody: nobody
+    if "principal" in options:  # an explicit None means "no principal"
         check_principal(options["principal"])
         fields["principal"] = options["principal"]
-    return Stated(fields, timeout_s, run_in, identified)
+    return fields
 
 
-def take_ids(options: CallOptions) -> tuple[str, str]:
-    """The session and the id of a call: taken out of its options, since many calls state nothing
-    else. "" is what is not stated.
-
-    What is no text stays among the options, to be refused with them.
-    """
-    session_id, call_id = options.pop("session_id", None), options.pop("call_id", None)
-    if type(session_id) is str:
-        check_session_id(session_id)
-    elif session_id is not None:
-        options["session_id"], session_id = session_id, None
-    if type(call_id) is not str and call_id is not None:
-        options["call_id"], call_id = call_id, None
-    return session_id or "", call_id or ""
+def read_run(
+    options: Mapping[str, Any], timeout_s: float | None, run_in: Any
+) -> tuple[float | None, Any]:
+    """Return the timeout of a call and where it runs; the arguments are the defaults."""
+    timeout_s, run_in = options.get("timeout_s", timeout_s), options.get("run_in") or run_in
+    if timeout_s is not None and (
+        isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s > 0
+    ):
+        raise EdictumInputError(
+            f"timeout_s is {timeout_s!r}.", hint="Use seconds, more than 0, or None."
+        )
+    if not is_run_in(run_in):
+        raise EdictumInputError(
+            f"run_in is {run_in!r}.", hint="Use 'inline', 'thread', 'process', or an engine."
+        )
+    return timeout_s, run_in
 
 
 def _text(name: str, value: Any) -> str:
@@ -125,33 +110,20 @@ FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "timestamp": ("started_at", _seconds),
     "call_index": ("call_index", _index),
 }
-KNOWN_OPTIONS = frozenset({"principal", *FIELD_OPTIONS}) | ACCOUNT_OPTIONS | RUN_OPTIONS
+KNOWN_OPTIONS = frozenset({"principal", *FIELD_OPTIONS}) | UNUSUAL_OPTIONS | RUN_OPTIONS
 
 
-def _check_run(timeout_s: Any, run_in: Any) -> None:
-    if timeout_s is not None and (
-        isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s > 0
-    ):
-        raise EdictumInputError(
-            f"timeout_s is {timeout_s!r}.", hint="Use seconds, more than 0, or None."
-        )
-    if not is_run_in(run_in):
-        raise EdictumInputError(
-            f"run_in is {run_in!r}.", hint="Use 'inline', 'thread', 'process', or an engine."
-        )
-
-
-def read_account(call: ToolCall, options: Mapping[str, Any]) -> Account | None:
+def read_charges(call: ToolCall, options: Mapping[str, Any]) -> Charges | None:
     """The parents and amounts that a call states, or None when it states none."""
-    if ACCOUNT_OPTIONS.isdisjoint(options):
+    if CHARGE_OPTIONS.isdisjoint(options):
         return None
     actual = options.get("actual_amounts")
     check_callables(actual_amounts=actual)
     amounts = options.get("amounts")
     estimate = amounts if callable(amounts) else None
     stated = amounts_in_millionths("amounts", amounts or {}) if estimate is None else NO_AMOUNTS
-    return estimated(
-        Account(_parents(call.run_id, options.get("parent_session_id")), stated, actual, estimate),
+    return estimate_charges(
+        Charges(_parents(call.run_id, options.get("parent_session_id")), stated, actual, estimate),
         call,
     )
 

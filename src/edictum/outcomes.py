@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias, assert_never
 
-from edictum.core._records import draft_of
+from edictum.core._records import frozen_maker
 from edictum.core.jsonable import dumps, jsonable
 from edictum.findings import Finding
 
@@ -175,7 +175,9 @@ OUTCOME_KINDS: Final[dict[type[Any], str]] = {
     ToolArtifactReference: "artifact",
 }
 
-_ResultDraft = draft_of(ToolExecutionResult)
+_make_result = frozen_maker(ToolExecutionResult)
+make_denied = frozen_maker(ToolDenied)
+make_failure = frozen_maker(ToolFailure)
 
 
 def execution_result(
@@ -184,18 +186,8 @@ def execution_result(
     """A successful result from whatever a tool returned; a value that is not a dict is shown under
     the key ``result``.
     """
-    draft = _ResultDraft()
-    draft.call_id = call_id
-    draft.tool_name = tool_name
-    draft.output = value if type(value) is dict else {"result": value}
-    draft.elapsed_ms = elapsed_ms
-    draft.was_coerced = False
-    draft.value = value
-    draft.findings = findings
-    draft.notes = ()
-    draft.turn = ONCE
-    draft.__class__ = ToolExecutionResult
-    return draft  # type: ignore[no-any-return]
+    output = value if type(value) is dict else {"result": value}
+    return _make_result(call_id, tool_name, output, elapsed_ms, value=value, findings=findings)
 
 
 def outcome_kind(outcome: ToolOutcome) -> str:

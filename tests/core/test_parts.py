@@ -382,16 +382,14 @@ def test_a_tool_that_verifies_is_named(verify: Any) -> None:
 
 def test_success_rules_of_a_policy_come_before_the_heuristic() -> None:
     """Each says why, or has no opinion; one that raises makes a failure."""
-    from edictum.core.ending import verdict_on as _verdict
-    from edictum.core.events import Context
+    from edictum.core.lifecycle.verdict import find_verdict
 
     def verdict(judge: Any, value: Any) -> Any:
         from edictum.core.effects import Ran
 
         plan = Policy(success_rules=[SuccessRule(("t",), judge, "rows")]).plan("t")
-        return _verdict(ToolCall("t"), plan, Ran(value), None, None)
+        return find_verdict(ToolCall("t"), plan, Ran(value), None, None)
 
-    assert Context is not None
     assert (
         verdict(lambda call, value: "no rows", 1).source,
         verdict(lambda call, value: "no rows", 1).reason,

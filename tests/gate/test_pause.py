@@ -41,7 +41,7 @@ def assert_paused(guard: Edictum) -> None:
         "call_allowed",
         "call_paused",
     ]
-    assert event.reason == "Put off by the framework (Interrupt); not counted as an execution."
+    assert event.reason == "Deferred by the framework (Interrupt); not counted as an execution."
     session = guard.session()
     assert (session.attempts, session.executions, session.failures) == (1, 0, 0)
     assert isinstance(guard.dispatch_sync("t", {}, lambda: "done"), ToolExecutionResult)

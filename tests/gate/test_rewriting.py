@@ -27,7 +27,7 @@ from edictum import (
     session_contract,
 )
 from edictum.adapters._base import FIXED_ARGS
-from edictum.core.lifecycle import approval_digest
+from edictum.core.lifecycle.approval import approval_digest
 from edictum.hooks import HookResult
 
 EVERY = pytest.mark.parametrize("drive", DRIVINGS.values(), ids=DRIVINGS.keys())

@@ -87,7 +87,7 @@ async def test_a_backend_that_hangs_before_it_has_asked_anybody_is_not_waited_fo
             await asyncio.sleep(3_600)
             raise AssertionError
 
-    monkeypatch.setattr("edictum.core.lifecycle.LATE_ANSWER_S", 0.05)
+    monkeypatch.setattr("edictum.core.lifecycle.approval.LATE_ANSWER_S", 0.05)
     quick = precondition("*", id="ask", effect="approve", timeout=0.05)(
         lambda call: Verdict.fail("sure?")
     )

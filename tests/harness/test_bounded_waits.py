@@ -24,7 +24,7 @@ from edictum import (
     postcondition,
     precondition,
 )
-from edictum.core import within
+from edictum.core.lifecycle import approval
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
 from edictum.execution import waiting
 from edictum.execution.waiting import DETACHED
@@ -433,7 +433,7 @@ async def test_an_artifact_store_that_hangs_leaves_both_ends_in_line(way: str) -
 async def test_an_approval_backend_that_hangs_means_no(
     at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(within, "LATE_ANSWER_S", 0.0)
+    monkeypatch.setattr(approval, "LATE_ANSWER_S", 0.0)
     stuck = Stuck()
 
     class Backend(ScriptedApprovalBackend):

@@ -9,8 +9,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from turns import Bench, ask_first, hang, make_counting_tool, new_guard, new_state, request, search
 
 from edictum import (
@@ -23,11 +21,9 @@ from edictum import (
     Verdict,
     precondition,
 )
-from edictum.core.call import ToolCall
 from edictum.harness import (
     BoundedToolExecutor,
     ReplayControl,
-    ToolArgValidator,
     ToolSpec,
     Turn,
     TurnBudget,
@@ -530,100 +526,3 @@ async def test_a_tool_of_the_guard_and_one_of_the_turn_give_the_more_careful_of_
     await bench.call("search", {"query": "a"})
     await bench.call("search", {"query": "b"})
     assert guard.local_sink.events[-1].side_effect == "write"
-
-
-# --- The short way past all gates -----------------------------------------------------------------
-
-
-@tool(side_effect="read", min_useful_s=2.0)
-def look(key: str, count: int = 1) -> str:
-    return key * count
-
-
-@tool(side_effect="pure")
-def twice(key: str) -> str:
-    return key * 2
-
-
-@tool(side_effect="write", window_s=60)
-def pay(key: str) -> str:
-    return key
-
-
-@tool(side_effect="read", metadata={"web": True})
-def fetch(key: str) -> str:
-    return key
-
-
-class BrokenValidator(ToolArgValidator):
-    def fits(self, spec: Any, arguments: Any) -> bool:
-        raise RuntimeError("it is broken")
-
-
-def answers_of(step: Any, call: ToolCall) -> list[Any]:
-    """What the gates say, asked one by one."""
-    answers: list[Any] = []
-    for name, gate in step.gates:
-        try:
-            answer = gate(step, call)
-            answers.append(
-                answer if answer is None else (type(answer), getattr(answer, "reason", ""))
-            )
-        except Exception:
-            answers.append(name)
-    return answers
-
-
-@settings(max_examples=600, deadline=None)
-@given(st.data())
-def test_what_is_clear_passes_every_gate(data: st.DataObject) -> None:
-    """And takes one tool call of the budget, no more. To ask in vain changes nothing: the gates say
-    what they would have said.
-    """
-    name = data.draw(
-        st.sampled_from(["look", "look", "look", "twice", "twice", "pay", "fetch", "nothing"])
-    )
-    arguments = data.draw(
-        st.sampled_from(
-            [{"key": "a"}, {"key": "a"}, {"key": 1}, {}, "no JSON", {"key": "a", "count": "2"}]
-        )
-    )
-    left_s, calls = data.draw(st.sampled_from([0.5, 10.0, 10.0])), data.draw(st.integers(0, 2))
-    options: dict[str, Any] = {"web_mode": data.draw(st.sampled_from(["on", "off"]))}
-    if data.draw(st.integers(0, 9)) == 0:
-        options["validator"] = BrokenValidator()
-    blocked, over = (
-        data.draw(st.sampled_from([(), (), ("look",), ("other",)])),
-        data.draw(st.integers(0, 9)) == 0,
-    )
-    before = data.draw(st.sampled_from(["new", "new", "running", "done"]))
-
-    def begin() -> tuple[Any, ToolCall, TurnBudget]:
-        budget = TurnBudget.create(left_s, 10, max_tool_calls=calls, reserve_s=0)
-        turn = Turn(TurnState("s", budget), [look, twice, pay, fetch], **options)
-        turn.state.block(blocked)
-        if over:
-            turn.state.close_writes()
-        if before != "new":
-            begun = turn.state.replay.begin(twice, {"key": "a"})
-        if before == "done":
-            turn.state.replay.finish(
-                begun, twice, {"key": "a"}, ToolExecutionResult("c", "twice", {"result": "aa"}, 0)
-            )  # type: ignore[arg-type]
-        step = turn.open(name, arguments, None, new_guard().policy)
-        return step, ToolCall(step.tool_name, step.args), budget
-
-    step, call, budget = begin()
-    clear = step.clear(call)
-    assert budget.snapshot()["tool_calls_used"] == int(clear)
-    other, same_call, _ = begin()
-    answers = answers_of(other, same_call)
-    if clear:
-        assert answers == [None] * len(other.gates)
-    else:
-        assert answers_of(step, call) == answers
-    passable = left_s == 10 and calls and arguments == {"key": "a"} and not blocked and not over
-    if passable and (name == "look" or (name == "twice" and before == "new")):
-        assert clear is (options["web_mode"] == "on" and "validator" not in options), (
-            "nothing stands in its way"
-        )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from edictum.core.config import LifecycleConfig
 from edictum.core.effects import Effect, RunTool, Within
 from edictum.runtime.handlers import EffectHandlers
 
@@ -164,6 +165,31 @@ def test_only_the_contracts_read_yaml() -> None:
     assert importers <= {"contracts"}
 
 
+PORT_METHODS = {
+    *("reserve", "settle", "renew", "snapshot", "reset"),  # Ledger
+    *("emit", "take", "append_last"),  # AuditSink, and the sink in memory
+    *("request_approval", "wait_for_decision", "withdraw"),  # ApprovalBackend
+    *("now", "new_id"),  # Clock
+    *("try_reserve", "try_commit"),
+}
+
+
+def test_the_core_calls_no_port() -> None:
+    """It yields effects; drivers ask the ledger, the sinks, the approval backend and the clock."""
+    called = {
+        f"{path.relative_to(SOURCE)}:{node.lineno} .{node.func.attr}()"
+        for path in FILES
+        if part(path) == "core"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in PORT_METHODS
+    }
+    assert called == set()
+    config = LifecycleConfig.__slots__  # type: ignore[attr-defined]  # made by ``record``
+    assert not {"ledger", "sinks", "local_sink", "clock", "approval_backend"} & set(config)
+
+
 # --- Who may construct what -----------------------------------------------------------------------
 
 
@@ -196,7 +222,7 @@ def test_the_lifecycle_alone_says_what_a_call_needs() -> None:
         and getattr(node.value.func, "id", getattr(node.value.func, "attr", ""))
         in {effect.__name__ for effect in typing.get_args(Effect)}
     }
-    assert "core/lifecycle.py" in yielding
+    assert "core/lifecycle/admission.py" in yielding
     assert all(path.startswith("core/") for path in yielding), yielding
 
 
@@ -206,7 +232,7 @@ def test_every_effect_has_a_handler() -> None:
 
     effects = set(typing.get_args(Effect)) - {RunTool, Within}  # the driver's own
     assert len(effects) >= 9
-    ports = Edictum()._state.ports
+    ports = Edictum()._state.handlers
     assert isinstance(ports, EffectHandlers)
     assert set(ports.by_kind) == effects
 

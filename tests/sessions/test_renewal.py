@@ -168,7 +168,7 @@ async def test_a_slot_is_kept_before_and_after_the_tool(
     first = await make_call(guard)
     assert [type(first), type(meanwhile[-1])] == [ToolExecutionResult, ToolDenied]
     assert (guard.session().executions, guard.session().in_flight) == (1, 0)
-    assert not guard._state.ports.renewals._held  # type: ignore[union-attr]
+    assert not guard._state.handlers.renewals._held  # type: ignore[union-attr]
 
 
 async def test_a_call_that_is_thrown_away_before_its_tool_is_not_renewed() -> None:
@@ -186,7 +186,7 @@ async def test_a_call_that_is_thrown_away_before_its_tool_is_not_renewed() -> No
     del walk
     gc.collect()
     assert guard.session().in_flight == 0
-    assert not guard._state.ports.renewals._held  # type: ignore[union-attr]
+    assert not guard._state.handlers.renewals._held  # type: ignore[union-attr]
 
 
 # --- Which leases are held ------------------------------------------------------------------------
@@ -267,4 +267,4 @@ async def test_a_renewal_that_fails_is_tried_again(caplog: pytest.LogCaptureFixt
 
 
 async def test_without_a_lease_nothing_is_renewed() -> None:
-    assert make_guard(MemoryLedger())._state.ports.renewals is None
+    assert make_guard(MemoryLedger())._state.handlers.renewals is None

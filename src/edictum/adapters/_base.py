@@ -40,8 +40,8 @@ from edictum.adapters._versions import check_version
 from edictum.adapters._wire import same
 from edictum.core._records import record
 from edictum.core.call import Principal
+from edictum.core.config import FailureFlag
 from edictum.core.effects import Pause
-from edictum.core.terms import Flag
 from edictum.core.turn import TurnPort
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         told what postconditions found.
         """
 
-        flag: Flag | None
+        flag: FailureFlag | None
         on_warn: OnWarn
 
 
@@ -114,7 +114,7 @@ class GuardCall:
     name: str
     args: Mapping[str, Any]
     options: CallOptions
-    flag: Flag | None
+    flag: FailureFlag | None
     on_warn: OnWarn
 
 

@@ -7,9 +7,8 @@ slots), which would be most of a call's cost.
 * ``record`` is for values that never leave the library: frozen to the type checker, plain slots to
   the interpreter. It does the part of ``dataclass`` that is needed and no more, since ``import
   edictum`` pays for every class that is made.
-* ``draft_of`` is for public values, which must be frozen at run time too: fill in a mutable twin
-  that has the same slots, then set its ``__class__`` to the frozen class. From there on it *is*
-  one.
+* ``frozen_maker`` is for public values, which must be frozen at run time too: it fills in a mutable
+  twin that has the same slots, then sets its ``__class__`` to the frozen class.
 """
 
 import dataclasses
@@ -76,10 +75,19 @@ def replace(value: T, /, **changes: Any) -> T:
     return type(value)(**{name: getattr(value, name) for name in value.__slots__} | changes)  # type: ignore[attr-defined]
 
 
-def draft_of(frozen: type[Any]) -> type[Any]:
-    """A mutable class with the slots of ``frozen``."""
-    return type(
-        f"{frozen.__name__}Draft",
-        (),
-        {"__slots__": frozen.__slots__, "__doc__": f"A {frozen.__name__} being filled in."},
-    )
+def frozen_maker(cls: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that makes a frozen dataclass of values that are already checked.
+
+    It takes a fifth of the time of the constructor, and does not call ``__post_init__``. Every
+    field with a default factory must be given.
+    """
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # a dataclass, which P cannot say
+    names = tuple(item.name for item in fields)
+    missing = dataclasses.MISSING
+    defaults = {item.name: item.default for item in fields if item.default is not missing}
+    draft = type("Draft", (), {"__slots__": names})
+    lines = "\n".join(f"    self.{name} = {name}" for name in names)
+    namespace: dict[str, Any] = {"_defaults": defaults, "_draft": draft, "_cls": cls}
+    text = f"def make({_parameters(names, defaults)}):\n    self = _draft()\n{lines}\n"
+    exec(f"{text}    self.__class__ = _cls\n    return self", namespace)  # noqa: S102  # built from field names only
+    return namespace["make"]  # type: ignore[no-any-return]  # made by exec

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from edictum.core._records import draft_of
+from edictum.core._records import frozen_maker
 from edictum.core.freeze import EMPTY, SCALARS, FlatDict, FrozenDict, freeze_args, snapshot_dict
 from edictum.errors import EdictumInputError
 
@@ -101,57 +101,13 @@ class ToolCall:
         return None
 
 
-CallDraft = draft_of(ToolCall)
-
-
-def new_call(
-    tool_name: str,
-    args: FrozenDict,
-    call_id: str,
-    session_id: str,
-    started_at: float,
-    environment: str,
-    side_effect: SideEffect,
-    idempotent: bool,
-    principal: Principal | None,
-    call_index: int = 0,
-    parent_call_id: str | None = None,
-    caller: str = "",
-    tool_use_id: str | None = None,
-    metadata: Mapping[str, Any] = EMPTY,
-) -> ToolCall:
-    """A ToolCall from parts that are already checked and frozen: the fast way in (see
-    ``_records``).
-    """
-    draft = CallDraft()
-    draft.tool_name = tool_name
-    draft.args = args
-    draft.call_id = call_id
-    draft.run_id = session_id
-    draft.call_index = call_index
-    draft.parent_call_id = parent_call_id
-    draft.side_effect = side_effect
-    draft.idempotent = idempotent
-    draft.environment = environment
-    draft.started_at = started_at
-    draft.caller = caller
-    draft.tool_use_id = tool_use_id
-    draft.principal = principal
-    draft.metadata = metadata
-    draft.__class__ = ToolCall
-    return draft  # type: ignore[no-any-return]
+new_call = frozen_maker(ToolCall)
 
 
 def with_principal(call: ToolCall, principal: Principal | None) -> ToolCall:
-    """The same call on behalf of somebody. Its arguments are not copied again: the first copy is
-    the one that was kept.
-    """
-    draft = CallDraft()
-    for name in ToolCall.__slots__:
-        setattr(draft, name, getattr(call, name))
-    draft.principal = principal
-    draft.__class__ = ToolCall
-    return draft  # type: ignore[no-any-return]
+    """Return the call on behalf of a principal. Its arguments are not copied a second time."""
+    fields = {name: getattr(call, name) for name in ToolCall.__slots__}
+    return new_call(**{**fields, "principal": principal})
 
 
 def check_tool_name(name: object) -> None:

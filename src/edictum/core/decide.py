@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import length_hint
 from typing import Any
 
-from edictum.core._records import record
+from edictum.core._records import record, replace
 from edictum.core.call import SideEffect, ToolCall
 from edictum.core.contract import PASS, Contract, Mode, Verdict
 from edictum.core.decision import (
@@ -190,59 +190,43 @@ def explain_failure(answer: Any) -> str:
 def decide_before(
     asked: tuple[Contract, ...], answers: Sequence[Answer], hooks: Sequence[HookAnswer], mode: Mode
 ) -> Decision:
-    """One decision from all answers: any denial denies, else any approval asks, else the call is
-    allowed.
-    """
-    failed = [answer for answer in answers if not answer.verdict.passed]
+    """Return one decision from all answers: any denial denies, else any approval asks."""
+    waived: list[Objection] = []
     refusals = [hook.objection() for hook in hooks if hook.decision.result is HookResult.DENY]
-    waived = [answer.objection() for answer in failed if answer.observed]
-    objecting = [answer for answer in failed if not answer.observed]
     if mode == "observe":
-        waived, refusals = refusals + waived, []
-    refusals += [
-        a.objection() for a in objecting if a.contract.effect == "deny" or a.verdict.policy_error
-    ]
-    common: dict[str, Any] = {
-        "asked": asked,
-        "exceptions": tuple(answers),
-        "hooks": tuple(hooks),
-        "waived": tuple(waived),
-    }
-    if refusals:
-        return _refused(refusals, common)
-    if objecting:
-        return _asking(objecting, common)
-    return Decision(**common)
-
-
-def _refused(refusals: list[Objection], common: dict[str, Any]) -> Decision:
-    first = refusals[0]
-    policy_error = any(refusal.policy_error for refusal in refusals)
-    return Decision(
-        effect="deny",
-        reason=first.reason,
-        source=first.source,
-        name=first.name,
-        policy_error=policy_error,
-        **common,
+        waived, refusals = refusals, []
+    approvals: list[Answer] = []
+    for answer in answers:
+        if answer.verdict.passed:
+            continue
+        if answer.observed:
+            waived.append(answer.objection())
+        elif answer.contract.effect == "deny" or answer.verdict.policy_error:
+            refusals.append(answer.objection())
+        else:
+            approvals.append(answer)
+    decision = Decision(
+        asked=asked, exceptions=tuple(answers), hooks=tuple(hooks), waived=tuple(waived)
     )
+    if refusals:
+        first = refusals[0]
+        error = any(refusal.policy_error for refusal in refusals)
+        return decision.deny(first.source, first.name, first.reason, policy_error=error)
+    return _ask_once(decision, approvals) if approvals else decision
 
 
-def _asking(objecting: list[Answer], common: dict[str, Any]) -> Decision:
+def _ask_once(decision: Decision, approvals: list[Answer]) -> Decision:
     """Ask a person once, for all contracts that want it, on the strictest of their terms."""
-    first = objecting[0]
-    return Decision(
+    contracts = [answer.contract for answer in approvals]
+    denies = any(contract.timeout_effect == "deny" for contract in contracts)
+    return replace(
+        decision,
         effect="approve",
-        reason=first.verdict.message,
-        source=first.contract.source,
-        name=first.contract.id,
-        timeout=min(answer.contract.timeout for answer in objecting),
-        timeout_effect=(
-            "deny"
-            if any(answer.contract.timeout_effect == "deny" for answer in objecting)
-            else "allow"
-        ),
-        **common,
+        reason=approvals[0].verdict.message,
+        source=contracts[0].source,
+        name=contracts[0].id,
+        timeout=min(contract.timeout for contract in contracts),
+        timeout_effect="deny" if denies else "allow",
     )
 
 

@@ -116,8 +116,30 @@ class Decision:
     waived: tuple[Objection, ...] = ()
 
     def answers(self) -> list[Answer]:
-        """All contracts that were asked, with their answers, in order."""
+        """Return the answers of all contracts that were asked, in order."""
         return all_answers(self.asked, self.exceptions)
+
+    def deny(
+        self, source: str, name: str, reason: str | None, *, policy_error: bool = False
+    ) -> Decision:
+        """Return this decision as a denial."""
+        return Decision(
+            "deny",
+            reason,
+            source,
+            name,
+            policy_error,
+            self.asked,
+            self.exceptions,
+            self.hooks,
+            self.timeout,
+            self.timeout_effect,
+            self.waived,
+        )
+
+    def fail(self, source: str, reason: str, name: str | None = None) -> Decision:
+        """Return this decision as a denial because a part of the gate itself failed."""
+        return self.deny(source, name or source, reason, policy_error=True)
 
 
 def all_answers(asked: tuple[Contract, ...], exceptions: tuple[Answer, ...]) -> list[Answer]:

@@ -18,7 +18,7 @@ from edictum.core.wait_policy import OWN_BOUND, PERSON, PORT, USER_CODE
 
 
 @record
-class Settle:
+class Await:
     """Await what a contract, hook, checker or resolver returned. Answered with its value."""
 
     wait = USER_CODE
@@ -26,8 +26,8 @@ class Settle:
 
 
 @record
-class Consult:
-    """Call a user-supplied function that may block, where it can be left behind. Answered with its
+class CallUserCode:
+    """Call a user-supplied function that may block, where it can be abandoned. Answered with its
     value.
     """
 
@@ -38,10 +38,11 @@ class Consult:
 
 @record
 class Rewritten:
-    """Report that a hook has changed the arguments. Answered with None."""
+    """A hook has changed the arguments. Answered with ``problem``: why it cannot be made so."""
 
     wait = OWN_BOUND
     call: ToolCall
+    problem: Any = None  # Failed, set by what passes the effects on
 
 
 @record
@@ -82,7 +83,7 @@ class Withdraw:
 
 
 @record
-class AwaitTwin:
+class AwaitDuplicate:
     """Wait for the outcome of the same call, which is running elsewhere. Answered with it, or None
     at the end of the time.
     """
@@ -189,6 +190,10 @@ class Pause(BaseException):
         self.signal = signal
 
 
+class NoApprovalBackend(Exception):
+    """The guard has no approval backend, so no person can be asked."""
+
+
 class Declined(Exception):
     """The host cannot run the tool as it was checked; the text says why."""
 
@@ -205,8 +210,8 @@ class Within:
 
 
 Effect: TypeAlias = (
-    Settle
-    | Consult
+    Await
+    | CallUserCode
     | Rewritten
     | Within
     | Reservation
@@ -218,7 +223,7 @@ Effect: TypeAlias = (
     | Notify
     | RunTool
     | Entry
-    | AwaitTwin
+    | AwaitDuplicate
     | Delay
     | StoreArtifact
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any
 
 from edictum.core._records import record
 from edictum.core.call import ToolCall
@@ -175,27 +175,6 @@ class Entry:
         if self._event is None:
             self._event = _event(self)
         return self._event
-
-
-Note: TypeAlias = tuple[Any, ...]
-
-
-def entry_of(note: Note) -> Entry:
-    """An entry from its shortest form, a tuple: ``(at, context, action, call, decision, attempts,
-    executions)``, and for a closing event the fields of its Closing behind these. Making a tuple
-    costs a sixth of what an Entry costs, and few are ever read.
-    """
-    at, context, action, call, decision, attempts, executions, *closing = note
-    entry = Entry(
-        context,
-        action,
-        call,
-        decision,
-        Counters(attempts, executions),
-        Closing(*closing) if closing else None,
-    )
-    entry.at = at
-    return entry
 
 
 def denied(context: Context, call: ToolCall, decision: Decision, counters: Counters) -> Entry:

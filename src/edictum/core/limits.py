@@ -443,32 +443,6 @@ class Settlement:
     parents: tuple[str, ...] = ()
 
 
-class Seat:
-    """What every call of one tool takes in its session, worked out once: nothing but counters, so
-    that taking it is quick.
-
-    ``bounds`` are its limits as (scope, counter, whether calls in flight count, maximum).
-    """
-
-    __slots__ = ("bounds", "lease", "limits", "scopes", "tools")
-
-    def __init__(self, scopes: tuple[str, ...], limits: tuple[Limit, ...]) -> None:
-        self.scopes = scopes
-        self.limits = limits
-        self.tools = tuple(scope for scope in scopes if scope != WHOLE_SESSION)
-        self.bounds = tuple(
-            (limit.scope, limit.counter, limit.reserved, limit.maximum) for limit in limits
-        )
-        self.lease: Any = None  # for the ledger: how it writes down that the seat is taken
-
-
-def seat_for(scopes: tuple[str, ...], limits: tuple[Limit, ...]) -> Seat | None:
-    """None: one of the limits has a window or is a budget, so that a call must ask by a
-    Reservation.
-    """
-    return Seat(scopes, limits) if all(limit.plain for limit in limits) else None
-
-
 @record
 class Counters:
     """A session's counters at one moment. ``executions`` are finished calls; ``in_flight`` are

@@ -23,11 +23,9 @@ from edictum.core.hooks import HookRegistration
 from edictum.core.limits import (
     Limit,
     OperationLimits,
-    Seat,
     compiled_together,
     limits_for,
     scopes_for,
-    seat_for,
 )
 from edictum.errors import EdictumConfigError
 
@@ -82,17 +80,12 @@ class Plan:
     after: tuple[Contract, ...]
     limits: tuple[Limit, ...]
     scopes: tuple[str, ...]
-    seat: Seat | None  # the quick way to hold them, when the limits are plain
     success_rules: tuple[SuccessRule, ...]
     passed: Decision  # the shared answer when every contract agrees
     ask_before: Callable[[ToolCall], list[tuple[Contract, Any]]]
     ask_session: Callable[[Any], list[tuple[Contract, Any]]]
     ask_after: Callable[[ToolCall, Any], list[tuple[Contract, Any]]]
     memo: dict[str, Any]  # what others have worked out about this plan
-    straight: (
-        bool  # no hook and no session contract stands between the contracts and the reservation
-    )
-    reviewed: bool  # a postcondition or an after-hook looks at the result
 
 
 class ToolIndex:
@@ -223,15 +216,12 @@ class Policy:
             after=after,
             limits=limits,
             scopes=scopes,
-            seat=seat_for(scopes, limits),
             success_rules=tuple(self._success.matching(tool)),
             passed=Decision(asked=before),
             ask_before=asker(before),
             ask_session=ask_each(session),
             ask_after=after_asker(after),
             memo={},
-            straight=not hooks_before and not session,
-            reviewed=bool(after or hooks_after),
         )
 
     def listed(self, tool: str) -> bool:

@@ -20,7 +20,7 @@ from edictum.outcomes import ToolOutcome
 
 @record
 class Refusal:
-    """A gate says no. ``reason`` becomes ``ToolDenied.reason``."""
+    """A gate denies the call. ``reason`` becomes ``ToolDenied.reason``."""
 
     reason: str
     details: str
@@ -28,29 +28,23 @@ class Refusal:
 
 
 @record
-class Twin:
-    """The same call is running. ``outcome`` is a future of its outcome, worth waiting for
-    ``timeout_s`` seconds.
-    """
+class DuplicateInFlight:
+    """The same call is running. ``outcome`` is a future, worth waiting for ``timeout_s``."""
 
     outcome: Any
     timeout_s: float
 
 
 @record
-class Repeat:
-    """The same call has been answered: this is the answer for this one, once it is clear that it
-    may still be given.
-    """
+class Replay:
+    """The same call has been answered: this is its answer, if this call would be allowed now."""
 
     outcome: ToolOutcome
 
 
 @record
-class Doubtful:
-    """The same call was answered with something that was put away since: ``look``, which may block,
-    finds it or nothing.
-    """
+class UncheckedReplay:
+    """The same call was answered with an artifact. ``look``, which may block, finds it or None."""
 
     done: Any
     look: Callable[..., Any]
@@ -58,16 +52,16 @@ class Doubtful:
 
 
 @record
-class Once:
-    """The ledger must be asked whether this call was made before, perhaps by a process that is
-    gone.
-    """
+class OncePerWindow:
+    """The ledger must say whether this call was made before, perhaps by another process."""
 
     reservation: Reservation
 
 
-Answer: TypeAlias = Refusal | Twin | Repeat | Doubtful | Once | ToolCall | None
-Gate: TypeAlias = Callable[[Any, ToolCall], Answer]
+GateAnswer: TypeAlias = (
+    Refusal | DuplicateInFlight | Replay | UncheckedReplay | OncePerWindow | ToolCall | None
+)
+Gate: TypeAlias = Callable[[Any, ToolCall], GateAnswer]
 Gates: TypeAlias = Sequence[tuple[str, Gate]]
 
 
@@ -90,20 +84,14 @@ class TurnOver(Exception):
 class CallInTurn(Protocol):
     """One call, as its turn sees it.
 
-    ``gates`` are methods with their names, asked in order; None lets the call pass, a ToolCall goes
-    on in its place. Where there are before-hooks, those gates that judge the arguments which will
-    run are asked after them.
+    ``gates`` are methods with their names, asked in order: None lets the call pass, a ToolCall
+    replaces it. Where there are before-hooks, the gates that judge the final arguments are asked
+    after them.
     """
 
     @property
     def attempts(self) -> int:
         """How often the body has been started."""
-        ...
-
-    def clear(self, call: ToolCall) -> bool:
-        """True: certainly none of the gates has anything to say, and they need not be asked one by
-        one.
-        """
         ...
 
     @property
@@ -113,100 +101,89 @@ class CallInTurn(Protocol):
     def gates_before_hooks(self) -> Gates: ...
 
     def gates_after_hooks(self, call: ToolCall, rewritten: bool) -> tuple[Gates, Settlement | None]:
-        """The gates to ask about the arguments as the hooks have left them, at this attempt.
+        """Return the gates that judge the arguments which the hooks have left.
 
-        If they are others than at the attempt before, what was taken for those is given up: a
-        reservation by this settlement.
+        If these arguments differ from those of the attempt before, the settlement gives up what
+        was reserved for that attempt.
         """
         ...
 
     @property
     def approvals(self) -> MutableMapping[str, Approval]:
-        """What a person has approved of this call, by its digest."""
+        """What a person has approved of this call, by digest."""
         ...
 
-    def once(self, grant: Grant) -> Refusal | None:
-        """The ledger's answer to ``Once``."""
+    def read_grant(self, grant: Grant) -> Refusal | None:
+        """Take the ledger's answer to ``OncePerWindow``."""
         ...
 
-    def again(self, outcome: ToolOutcome) -> ToolOutcome:
-        """The outcome of the same call, as this one gets it. What a person has approved of that one
-        is approved of this one too.
+    def replay(self, outcome: ToolOutcome) -> ToolOutcome:
+        """Return the outcome of the same call as this call gets it, and take over its approvals."""
+        ...
+
+    def confirm_replay(self, done: Any) -> GateAnswer:
+        """Answer when ``UncheckedReplay.look`` has found the artifact."""
+        ...
+
+    def forget_replay(self, done: Any) -> None:
+        """Forget an answer whose artifact is gone or unreadable: the call may be made again."""
+        ...
+
+    def extend_reservation(self, seconds: float) -> Renew | None:
+        """Return the effect that keeps the reservation of ``OncePerWindow`` for that much longer.
+
+        None if there is no such reservation.
         """
         ...
 
-    def certain(self, done: Any) -> Answer:
-        """What ``Doubtful`` asked for is there."""
+    def pause_clock(self) -> None:
+        """Stop the turn's clock: a person is asked."""
         ...
 
-    def forget(self, done: Any) -> None:
-        """What ``Doubtful`` asked for is gone, or cannot be found out: the call may be made
-        again.
-        """
+    def resume_clock(self) -> None:
+        """Let the turn's clock run again."""
         ...
 
-    def keep(self, seconds: float) -> Renew | None:
-        """Asks for the reservation of ``Once`` to be kept while a person is asked, who may take
-        that long; None if there is none.
-        """
-        ...
-
-    def hold(self) -> None:
-        """A person is asked: the turn's clock stops."""
-        ...
-
-    def go_on(self) -> None:
-        """The person has answered, or will not."""
-        ...
-
-    def patience_s(self, *, port: bool = False) -> float:
-        """How long a hook, a checker or a store may take from now on; or a port of the gate, which
-        gets a moment in any case.
-        """
+    def time_left_s(self, *, port: bool = False) -> float:
+        """Return how long user-supplied code, or with ``port`` a port of the gate, may take."""
         ...
 
     def start(self, run: RunTool) -> RunTool | Refusal:
-        """The run with the call's deadline, as of now."""
+        """Return the run with its deadline as of now, or a refusal when it is too late."""
         ...
 
     def ran(self, ran: Ran) -> Ran:
-        """How the body ended; completion and timeout exclude each other here."""
+        """Return how the body ended; completion and timeout exclude each other here."""
         ...
 
     def shape(self, outcome: ToolOutcome) -> ToolOutcome | Oversized:
-        """The outcome with what the turn knows about it, or what must be stored first."""
+        """Return the outcome with the turn's facts, or what must be stored first."""
         ...
 
     def stored(self, outcome: ToolOutcome, oversized: Oversized, reference: Any) -> ToolOutcome:
-        """The outcome after its output was stored; or, when ``reference`` is a ``Failed``, after
-        that failed.
-        """
+        """Return the outcome after storing its output, which failed if ``reference`` is Failed."""
         ...
 
     def retry_in(self, outcome: ToolOutcome) -> float | None:
-        """Seconds until the next attempt, or None when there is none, as for every call that did
-        not start.
-        """
+        """Return the seconds until the next attempt, or None when there is none."""
         ...
 
     @property
     def reserved(self) -> Settlement | None:
-        """The release of the reservation of ``Once``, if there is one."""
+        """The settlement that releases the reservation of ``OncePerWindow``, if there is one."""
         ...
 
     def settlement(self, held: Settlement, outcome: ToolOutcome) -> Settlement:
-        """How it ends."""
+        """Return how the reservation of ``OncePerWindow`` ends."""
         ...
 
     def ended(self, outcome: ToolOutcome | None) -> None:
-        """The call is over; None when it was thrown away. Said exactly once."""
+        """Take note that the call is over; None when it was thrown away. Called exactly once."""
         ...
 
 
 class OpenedCall(CallInTurn, Protocol):
-    """A call of a turn on its way to the guard: a name that can be written down, and arguments that
-    are a mapping.
-    """
+    """A call of a turn on its way to the guard, with a valid name and a mapping of arguments."""
 
     @property
     def tool_name(self) -> str: ...
@@ -226,14 +203,12 @@ class OpenedCall(CallInTurn, Protocol):
         ...
 
     @property
-    def judge(self) -> Callable[[Any], str | None]:
-        """Tells why a result is a failure: it says so itself, or it is not what the tool promised
-        to return.
-        """
+    def failure_flag(self) -> Callable[[Any], str | None]:
+        """Tells why a result is a failure: by its own words, or by the tool's result schema."""
         ...
 
     def malformed(self, why: str) -> None:
-        """The arguments cannot be read, and the gates shall say so."""
+        """Take note that the arguments cannot be read; the gates deny the call for it."""
         ...
 
 
@@ -243,7 +218,5 @@ class TurnPort(Protocol):
     def open(
         self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy
     ) -> OpenedCall:
-        """One call of the turn. Whatever a model sent is taken; the gates say what is wrong with
-        it.
-        """
+        """Open one call of the turn with whatever a model sent; the gates say what is wrong."""
         ...

@@ -36,7 +36,17 @@ from edictum.core.jsonable import dumps, show
 from edictum.core.limits import Grant, Limit, Metric, Reservation, Settlement
 from edictum.core.policy import Policy
 from edictum.core.redaction import shorten
-from edictum.core.turn import Answer, Doubtful, Gate, Gates, Once, Oversized, Refusal, Repeat, Twin
+from edictum.core.turn import (
+    DuplicateInFlight,
+    Gate,
+    GateAnswer,
+    Gates,
+    OncePerWindow,
+    Oversized,
+    Refusal,
+    Replay,
+    UncheckedReplay,
+)
 from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.execution.body import NOT_AWAITABLE, needs_await
 from edictum.harness._argument_checks import check_cap
@@ -181,7 +191,7 @@ class TurnCall:
         "args",
         "attempts",
         "body",
-        "judge",
+        "failure_flag",
         "plan",
         "session_id",
     )
@@ -218,7 +228,7 @@ class TurnCall:
         )
         self.session_id = turn.state.session_id
         self.plan = known.plan
-        self.judge = known.judge
+        self.failure_flag = known.judge
         self.body = (
             known.body
             if function is None or function is known.function or function is known.tool
@@ -246,43 +256,7 @@ class TurnCall:
 
     # --- The gates --------------------------------------------------------------------------------
 
-    def clear(self, call: ToolCall) -> bool:
-        """True: certainly no gate has anything to say, and the call has its place in the budget. So
-        it is with nearly every call, and five questions cost twice as much as this one. False means
-        nothing: the gates are asked.
-        """
-        turn, spec = self._turn, self._spec
-        state, budget = turn.state, turn.budget
-        if (
-            spec is None
-            or spec.window_s is not None
-            or self.body is None
-            or self._malformed is not None
-            or not state.accepting
-            or state.blocked_tool_names
-            or turn.web_mode == "off"
-            or budget.tool_time_s(turn.cap_s) <= spec.min_useful_s
-        ):
-            return False
-        try:
-            if not (
-                self._known.fits(call.args) if turn.plain else turn.validator.fits(spec, call.args)
-            ):
-                return False
-            self._call = call
-            if spec.is_cacheable:
-                begun = state.replay.begin(spec, call.args, call.principal)
-                if type(begun) is not New:
-                    return False
-                self._begun = begun
-        except Exception:  # the gate says so
-            return False
-        if budget.claim_tool_call():
-            return True
-        self._give_up()
-        return False
-
-    def _deadline(self, call: ToolCall) -> Answer:
+    def _deadline(self, call: ToolCall) -> GateAnswer:
         turn = self._turn
         if not turn.state.accepting:
             return Refusal("cancelled", "The turn is over.")
@@ -299,7 +273,7 @@ class TurnCall:
             f"{left}; {self.tool_name} needs {useful_s:g} s." if useful_s else f"{left}.",
         )
 
-    def _blocked(self, call: ToolCall) -> Answer:
+    def _blocked(self, call: ToolCall) -> GateAnswer:
         if self.tool_name in self._turn.state.blocked_tool_names:
             return Refusal(
                 "blocked",
@@ -313,7 +287,7 @@ class TurnCall:
             return Refusal("web_off", "The web is switched off in this turn.")
         return None
 
-    def _validation(self, call: ToolCall) -> Answer:
+    def _validation(self, call: ToolCall) -> GateAnswer:
         if self._spec is None or self.body is None:
             return Refusal("unknown_tool", self._about_unknown())
         if self._malformed is not None:
@@ -357,7 +331,7 @@ class TurnCall:
         )
         return Refusal("validation", invalid.details + again)
 
-    def _duplicate(self, call: ToolCall) -> Answer:
+    def _duplicate(self, call: ToolCall) -> GateAnswer:
         self._call = call
         spec = self._spec
         if spec.window_s is not None:
@@ -372,29 +346,29 @@ class TurnCall:
         if isinstance(begun, InFlight):
             left_s = self._turn.budget.tool_time_s(self._turn.cap_s)
             return (
-                Twin(begun.outcome, left_s)
+                DuplicateInFlight(begun.outcome, left_s)
                 if left_s > 0
                 else Refusal("deadline", "The same call is still running.")
             )
         return self._done(begun)
 
-    def _done(self, done: Done) -> Answer:
+    def _done(self, done: Done) -> GateAnswer:
         outcome, look = done.outcome, getattr(self._turn.artifact_store, "get_ref", None)
         if type(outcome) is ToolArtifactReference and look is not None:
-            return Doubtful(done, look, (outcome.artifact_id, self._call.run_id))
-        return self.certain(done)
+            return UncheckedReplay(done, look, (outcome.artifact_id, self._call.run_id))
+        return self.confirm_replay(done)
 
-    def certain(self, done: Done) -> Answer:
+    def confirm_replay(self, done: Done) -> GateAnswer:
         if (
             self._spec.on_duplicate or self._turn.on_duplicate
         ) == "replay" and done.outcome is not None:
-            return Repeat(self.again(done.outcome))
+            return Replay(self.replay(done.outcome))
         return Refusal("duplicate", DUPLICATE_TEXT)
 
-    def forget(self, done: Done) -> None:
+    def forget_replay(self, done: Done) -> None:
         self._turn.state.replay.forget(done)
 
-    def again(self, outcome: ToolOutcome) -> ToolOutcome:
+    def replay(self, outcome: ToolOutcome) -> ToolOutcome:
         approved = getattr(self._first, "approvals", None)
         self._approvals = dict(approved) if approved else None
         outcome = mark_replayed(outcome, self._spec)
@@ -407,7 +381,7 @@ class TurnCall:
             else outcome
         )
 
-    def _once(self, call: ToolCall, spec: ToolSpec) -> Once:
+    def _once(self, call: ToolCall, spec: ToolSpec) -> OncePerWindow:
         """One execution per identity within the window, held by the ledger: it outlives this
         process.
         """
@@ -423,7 +397,7 @@ class TurnCall:
         )
         key, session = uuid.uuid4().hex, f"{call.run_id}/once"
         self.reserved = Settlement(session, key, (scope,), limits, "release")
-        return Once(
+        return OncePerWindow(
             Reservation(
                 session,
                 key,
@@ -439,7 +413,7 @@ class TurnCall:
         """Longer than all attempts can take."""
         return (self._spec.max_retries + 1) * (self._turn.cap_s + MAX_BACKOFF_S) + LEASE_MARGIN_S
 
-    def keep(self, seconds: float) -> Renew | None:
+    def extend_reservation(self, seconds: float) -> Renew | None:
         held = self.reserved
         return (
             None
@@ -447,7 +421,7 @@ class TurnCall:
             else Renew(held.session_id, held.call_id, seconds + self._lease_s())
         )
 
-    def once(self, grant: Grant) -> Refusal | None:
+    def read_grant(self, grant: Grant) -> Refusal | None:
         if grant.granted:
             return None
         self.reserved = None
@@ -456,7 +430,7 @@ class TurnCall:
             f"The same call was made within the last {self._spec.window_s:g} s, or is being made.",
         )
 
-    def _budget(self, call: ToolCall) -> Answer:
+    def _budget(self, call: ToolCall) -> GateAnswer:
         if self._turn.budget.claim_tool_call():
             return None
         most = pluralize(self._turn.budget.max_tool_calls, "tool call")
@@ -491,10 +465,10 @@ class TurnCall:
 
     # --- While it is decided and run --------------------------------------------------------------
 
-    def hold(self) -> None:
+    def pause_clock(self) -> None:
         self._turn.budget.pause()
 
-    def go_on(self) -> None:
+    def resume_clock(self) -> None:
         self._turn.budget.resume()
 
     @property
@@ -507,7 +481,7 @@ class TurnCall:
                 self._begun.approvals = self._approvals
         return self._approvals
 
-    def patience_s(self, *, port: bool = False) -> float:
+    def time_left_s(self, *, port: bool = False) -> float:
         ended = self._entry is not None and self._entry.status != "running"
         left_s = (
             self._closing_time_s(port) if ended else self._turn.budget.tool_time_s(self._turn.cap_s)

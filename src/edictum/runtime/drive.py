@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, TypeAlias, final
 
 from edictum.core._records import record
+from edictum.core.config import Flow
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Effect, Notify, Pause, Ran, RunTool, Within
 from edictum.core.limits import Counters, Grant, Settlement
-from edictum.core.terms import Flow
 from edictum.execution.body import (
     NOT_AWAITABLE,
     Running,
@@ -208,9 +208,12 @@ def advance(flow: Flow, handlers: EffectHandlers) -> ToolOutcome | Suspended:
         step = driver.advance()
     except BaseException as exc:
         step = driver.abort(exc)
-    if isinstance(step, SUSPENDING):
-        return Suspended(driver, step)
-    return driver.end(step)
+    return suspend_or_end(driver, step)
+
+
+def suspend_or_end(driver: CallDriver, step: Step) -> ToolOutcome | Suspended:
+    """Return the outcome of a call that has ended, or the call that must wait."""
+    return Suspended(driver, step) if isinstance(step, SUSPENDING) else driver.end(step)
 
 
 # --- For an asynchronous caller -------------------------------------------------------------------

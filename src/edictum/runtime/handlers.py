@@ -19,27 +19,25 @@ from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import (
     Ask,
+    Await,
     AwaitDecision,
-    AwaitTwin,
-    Consult,
+    AwaitDuplicate,
+    CallUserCode,
     Delay,
     Effect,
+    NoApprovalBackend,
     Notify,
     Renew,
     Rewritten,
-    Settle,
     StoreArtifact,
     Withdraw,
 )
 from edictum.core.events import Entry
 from edictum.core.limits import Grant, Reservation, Settlement
-from edictum.core.terms import NOT_AT_ONCE, AtOnce
 from edictum.errors import BackendError
 from edictum.execution.waiting import call_until, close, wait_done
-from edictum.runtime.clock import SYSTEM
 from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
-from edictum.sessions.memory import MemoryLedger
 
 logger = logging.getLogger("edictum")
 
@@ -107,10 +105,10 @@ class EffectHandlers:
             Settlement: ledger.settle,
             Renew: lambda effect: ledger.renew(effect.session_id, effect.call_id, effect.lease_s),
             Entry: self._record if self._sinks else _local_recorder(wiring),
-            Settle: lambda effect: effect.awaitable,
-            Consult: lambda effect: call_until(effect.function, effect.args, None),
-            Rewritten: lambda _: None,
-            AwaitTwin: lambda effect: _outcome_of(effect.outcome, effect.timeout_s),
+            Await: lambda effect: effect.awaitable,
+            CallUserCode: lambda effect: call_until(effect.function, effect.args, None),
+            Rewritten: lambda effect: effect.problem,
+            AwaitDuplicate: lambda effect: _outcome_of(effect.outcome, effect.timeout_s),
             Delay: lambda effect: asyncio.sleep(effect.seconds),
             StoreArtifact: _store_artifact,
             Ask: self._ask,
@@ -119,23 +117,11 @@ class EffectHandlers:
             Notify: lambda effect: effect.callback(*effect.args),
         }
         self.in_turn: dict[type[Any], Callable[[Any, float], Awaitable[Any]]] = {
-            Consult: lambda effect, timeout_s: call_until(effect.function, effect.args, timeout_s),
+            CallUserCode: lambda effect, timeout_s: call_until(
+                effect.function, effect.args, timeout_s
+            ),
             Notify: lambda effect, timeout_s: call_until(effect.callback, effect.args, timeout_s),
         }
-
-    def at_once(self) -> AtOnce:
-        """The ports that the walk may ask without stopping: those of a ledger and a sink that live
-        in this process.
-        """
-        wiring, ledger = self.wiring, self.wiring.ledger
-        if (
-            self._sinks
-            or wiring.clock is not SYSTEM
-            or type(ledger) is not MemoryLedger
-            or not ledger.at_once
-        ):
-            return NOT_AT_ONCE
-        return AtOnce(ledger.enter, ledger.leave, self._now, self._local.append, self._local.take)
 
     def _record(self, entry: Entry) -> Awaitable[None] | None:
         """Try every sink, then raise what failed together, but for sinks that are not required."""
@@ -159,8 +145,9 @@ class EffectHandlers:
         return None
 
     def _ask(self, effect: Ask) -> Any:
+        if self._approval is None:
+            raise NoApprovalBackend
         call, decision = effect.call, effect.decision
-        assert self._approval is not None  # the lifecycle asks only if there is a backend
         return self._approval.request_approval(
             tool_name=call.tool_name,
             tool_args=call.args,

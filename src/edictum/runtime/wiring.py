@@ -1,56 +1,29 @@
-"""Wiring: one frozen value with every port and option of a guard. A new option is one edit here."""
+"""Wiring: the ports of one guard, and how its tools run. What the lifecycle needs to know is in
+``core.config``; a new option is a field of one of the two.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from edictum.approval.port import ApprovalBackend
 from edictum.audit.memory import CollectingAuditSink
 from edictum.audit.sinks import AuditSink
 from edictum.core.call import Principal
-from edictum.core.contract import Mode
 from edictum.core.effects import Engine, RunIn
-from edictum.core.events import Context
-from edictum.core.redaction import RedactionPolicy
-from edictum.core.terms import Terms
 from edictum.runtime.clock import Clock
 from edictum.sessions.ledger import Ledger
-from edictum.success import SuccessCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """The ports and options of one guard."""
+    """The ports of one guard, and what its calls have in common."""
 
     ledger: Ledger
     local_sink: CollectingAuditSink
     sinks: tuple[AuditSink, ...] = ()
-    redaction: RedactionPolicy
     clock: Clock
-    mode: Mode = "enforce"
-    environment: str = "production"
     approval_backend: ApprovalBackend | None = None
-    success_check: SuccessCheck | None = None
-    principal: Principal | None = None
-    principal_resolver: Callable[..., Any] | None = None
-    on_deny: Callable[..., Any] | None = None
-    on_allow: Callable[..., Any] | None = None
     run_in: RunIn | Engine = "inline"
-
-    def terms(
-        self, policy_version: str | None, in_force: Callable[[], str | None] | None = None
-    ) -> Terms:
-        """What the lifecycle needs to know of all this."""
-        return Terms(
-            context=Context(self.mode, policy_version, self.redaction),
-            success_check=self.success_check,
-            principal_resolver=self.principal_resolver,
-            on_deny=self.on_deny,
-            on_allow=self.on_allow,
-            can_ask=self.approval_backend is not None,
-            lease_s=getattr(self.ledger, "default_lease_s", None),
-            enforcing=self.mode == "enforce",
-            in_force=in_force,
-        )
+    environment: str = "production"
+    principal: Principal | None = None

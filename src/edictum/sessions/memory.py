@@ -27,7 +27,6 @@ from edictum.core.limits import (
     Limit,
     Metric,
     Reservation,
-    Seat,
     SessionSnapshot,
     Settlement,
     Window,
@@ -111,14 +110,6 @@ def parent_key(session_id: str, call_id: str) -> str:
     return f"{session_id}\x1f{call_id}"
 
 
-def _lease_of(seat: Seat) -> Lease:
-    """One for all calls that hold this seat: it says what they hold, which is the same, and nothing
-    else of them is needed.
-    """
-    seat.lease = Lease(Settlement("", "", seat.scopes, seat.limits, "success"), 0.0, None, None)
-    return seat.lease  # type: ignore[no-any-return]
-
-
 def only_looks(step: Reservation | Settlement) -> bool:
     """Whether it asks what would be, and must leave no trace: not even of a session that nobody has
     used.
@@ -136,8 +127,34 @@ class Lease:
     held: Reservation | Settlement
     started: float
     expires: float | None
-    grant: Grant | None  # None: a seat, taken by ``enter``
+    grant: Grant | None  # None: taken by ``try_reserve``
     text: str | None = None  # how it was read from a file, to be written back as it is
+
+
+class ReservationTemplate:
+    """What every call of one tool reserves in its session, worked out once.
+
+    Only for limits on plain counters, so that ``try_reserve`` is quick. ``bounds`` are the limits
+    as (scope, counter, whether calls in flight count, maximum).
+    """
+
+    __slots__ = ("bounds", "lease", "scopes", "tools")
+
+    def __init__(self, scopes: tuple[str, ...], limits: tuple[Limit, ...]) -> None:
+        self.scopes = scopes
+        self.tools = tuple(scope for scope in scopes if scope != WHOLE_SESSION)
+        self.bounds = tuple(
+            (limit.scope, limit.counter, limit.reserved, limit.maximum) for limit in limits
+        )
+        # shared by all calls: it says what they hold, which is the same for each
+        self.lease = Lease(Settlement("", "", scopes, limits, "success"), 0.0, None, None)
+
+
+def reservation_template(
+    scopes: tuple[str, ...], limits: tuple[Limit, ...]
+) -> ReservationTemplate | None:
+    """Return the template, or None when a limit has a window or is a budget."""
+    return ReservationTemplate(scopes, limits) if all(it.plain for it in limits) else None
 
 
 @dataclass(slots=True)
@@ -227,57 +244,62 @@ class MemoryLedger:
         self._ttl_s = ttl_s
         self._swept = clock() if ttl_s is not None else 0.0
         self.default_lease_s = lease_s
-        self.at_once = (
-            ttl_s is None and lease_s is None
-        )  # whether calls may take seats: neither they nor sessions run out
 
-    def enter(self, session_id: str, call_id: str, seat: Seat) -> tuple[int, int] | None:
-        """Reserve a seat and count the attempt: attempts and executions so far. None, and nothing
-        is changed: ask by ``reserve``.
+    def try_reserve(
+        self, session_id: str, call_id: str, template: ReservationTemplate
+    ) -> tuple[int, int] | None:
+        """Reserve and count the attempt; return attempts and executions.
 
-        Nearly every call is plain: a known session, limits on counters, room in all of them. It
-        goes through here and ``leave``, which are written out without helpers, because calling them
-        would cost as much as the counting.
+        None: nothing was changed, and the call must ask by ``reserve``. Written without helpers:
+        calling them would cost as much as the counting.
         """
         with self._lock:
             state = self._sessions.get(session_id)
             if state is None or state.expiring or call_id in state.leases:
                 return None
+            ttl_s = self._ttl_s
+            if ttl_s is not None:
+                now = self._clock()
+                if now - state.touched > ttl_s or now - self._swept > ttl_s:
+                    return None
             total, tallies = state.total, state.tallies
-            for scope, counter, reserved, maximum in seat.bounds:
+            for scope, counter, reserved, maximum in template.bounds:
                 tally = tallies.get(scope, NOTHING) if scope else total
-                used: int = getattr(
-                    tally, counter
-                )  # of the calls before this one: its own attempt is not counted yet
+                used: int = getattr(tally, counter)  # its own attempt is not counted yet
                 if reserved:
                     used += tally.held
                 if used >= maximum:
                     return None
+            if ttl_s is not None:
+                state.touched = now
             try:
                 total.attempts += 1
                 total.held += 1
-                for scope in seat.tools:
+                for scope in template.tools:
                     tally = tallies.get(scope) or state.new_tally(scope)
                     tally.held += 1
-                state.leases[call_id] = seat.lease or _lease_of(seat)
-            except BaseException:  # Ctrl-C, in the midst of it
+                state.leases[call_id] = template.lease
+            except BaseException:  # KeyboardInterrupt between two of these lines
                 state.recount()
                 raise
             return total.attempts, total.executions
 
-    def leave(self, session_id: str, call_id: str, seat: Seat) -> tuple[int, int] | None:
-        """Settle a seat after a success: attempts and executions. None, and nothing is changed: ask
-        by ``settle``.
+    def try_commit(
+        self, session_id: str, call_id: str, template: ReservationTemplate
+    ) -> tuple[int, int] | None:
+        """Settle what ``try_reserve`` took as a success; return attempts and executions.
+
+        None: nothing was changed, and the call must be settled by ``settle``.
         """
         with self._lock:
             state = self._sessions.get(session_id)
-            if state is None or state.leases.get(call_id) is not seat.lease:
+            if state is None or state.leases.get(call_id) is not template.lease:
                 return None
             total, tallies, ended = state.total, state.tallies, state.ended
             del state.leases[call_id]
             ended[call_id] = "success"
             try:
-                for scope in seat.scopes:
+                for scope in template.scopes:
                     tally = tallies[scope] if scope else total
                     tally.held -= 1
                     tally.executions += 1

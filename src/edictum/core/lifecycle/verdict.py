@@ -1,5 +1,6 @@
-"""How a call ended: did it succeed, what does its outcome say, what does its closing event say.
-Nothing here is asked for or waited for.
+"""Whether a call that ran has succeeded, and what its outcome and its closing event say.
+
+Nothing here waits: these are functions from values to values.
 """
 
 from __future__ import annotations
@@ -8,19 +9,20 @@ from typing import Any
 
 from edictum.core._records import replace
 from edictum.core.call import SideEffect, ToolCall
+from edictum.core.config import FailureFlag
 from edictum.core.decide import AfterDecision, describe, explain_failure
 from edictum.core.effects import NotReturned, Ran
 from edictum.core.events import Closing, Context
 from edictum.core.jsonable import dumps
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
-from edictum.core.terms import Flag
 from edictum.outcomes import (
     OUTCOME_KINDS,
     TOOL_MESSAGE_MAX_CHARS,
     ToolFailure,
     ToolOutcome,
     ToolTimeout,
+    make_failure,
 )
 from edictum.success import (
     SUCCEEDED_BY_DEFAULT,
@@ -62,38 +64,42 @@ def closing_of(
     )
 
 
-def verdict_on(
-    call: ToolCall, plan: Plan, ran: Ran, flag: Flag | None, check: SuccessCheck | None
+def find_verdict(
+    call: ToolCall,
+    plan: Plan,
+    ran: Ran,
+    failure_flag: FailureFlag | None,
+    check: SuccessCheck | None,
 ) -> SuccessVerdict | None:
-    """Did the call succeed? None: the user's ``success_check`` must be asked, which replaces all
-    but the facts stated first.
+    """Return whether the call succeeded, or None when ``success_check`` must be asked.
+
+    A tool that raised or timed out has failed, whatever a check says.
     """
     if ran.error is not None or ran.deadline_s is not None:
-        return _ended_badly(ran)
+        return _unfinished_verdict(ran)
     if check is not None:
         return None
     try:
-        for rule in plan.success_rules:
-            if (reason := rule.judge(call, ran.value)) is not None:
-                return SuccessVerdict(False, f"success_rule:{rule.name}", str(reason))
-        if flag is not None and (reason := flag(ran.value)) is not None:
-            misfit = type(reason) is Misfit
-            return (
-                SuccessVerdict(False, "schema", str(reason))
-                if misfit
-                else SuccessVerdict(False, "framework", str(reason))
-            )
-        problem = default_problem(ran.value)
-        return (
-            SUCCEEDED_BY_DEFAULT if problem is None else SuccessVerdict(False, "default", problem)
-        )
+        return _find_problem(call, plan, ran.value, failure_flag) or SUCCEEDED_BY_DEFAULT
     except Exception as exc:
-        return SuccessVerdict(
-            False, "policy", f"Success detection failed: {describe(exc)}", policy_error=True
-        )
+        reason = f"Success detection failed: {describe(exc)}"
+        return SuccessVerdict(False, "policy", reason, policy_error=True)
 
 
-def _ended_badly(ran: Ran) -> SuccessVerdict:
+def _find_problem(
+    call: ToolCall, plan: Plan, value: Any, failure_flag: FailureFlag | None
+) -> SuccessVerdict | None:
+    for rule in plan.success_rules:
+        if (reason := rule.judge(call, value)) is not None:
+            return SuccessVerdict(False, f"success_rule:{rule.name}", str(reason))
+    if failure_flag is not None and (reason := failure_flag(value)) is not None:
+        source = "schema" if type(reason) is Misfit else "framework"
+        return SuccessVerdict(False, source, str(reason))
+    problem = default_problem(value)
+    return None if problem is None else SuccessVerdict(False, "default", problem)
+
+
+def _unfinished_verdict(ran: Ran) -> SuccessVerdict:
     if ran.cancelled:
         return SuccessVerdict(False, "cancelled", "The caller was cancelled while the tool ran.")
     if ran.error is None:
@@ -103,30 +109,28 @@ def _ended_badly(ran: Ran) -> SuccessVerdict:
     return SuccessVerdict(False, "exception", f"{type(ran.error).__name__}: {describe(ran.error)}")
 
 
-FIXED_REASONS = frozenset(
-    {"default", "cancelled", "timeout"}
-)  # the sources whose reasons quote nothing
-NOT_TOLD = "The reason is not shown: it may quote what a contract has taken out of the result."
+FIXED_REASONS = frozenset({"default", "cancelled", "timeout"})  # these quote nothing
+HIDDEN_REASON = "The reason is not shown: it may quote what a contract has taken out of the result."
 
 
-def as_shown(
+def shown_verdict(
     call: ToolCall, plan: Plan, ran: Ran, verdict: SuccessVerdict, value: Any, after: AfterDecision
 ) -> SuccessVerdict:
-    """The verdict as it may be told. It was found in the tool's own result, so its reason may quote
-    what a contract has taken out.
+    """Return the verdict without what a contract has taken out of the result.
+
+    The verdict was found in the tool's own result, so its reason may quote it.
     """
     if verdict.success or not after.withheld or verdict.source in FIXED_REASONS:
         return verdict
     if ran.error is not None:
-        return replace(
-            verdict,
-            reason=f"{type(ran.error).__name__}: {value}" if isinstance(value, str) else NOT_TOLD,
-        )
-    return replace(verdict, reason=_reason_again(call, plan, verdict, value) or NOT_TOLD)
+        shown = f"{type(ran.error).__name__}: {value}" if isinstance(value, str) else None
+    else:
+        shown = _judge_again(call, plan, verdict, value)
+    return replace(verdict, reason=shown or HIDDEN_REASON)
 
 
-def _reason_again(call: ToolCall, plan: Plan, verdict: SuccessVerdict, value: Any) -> str | None:
-    """What the rule that found the failure says about the value that is shown."""
+def _judge_again(call: ToolCall, plan: Plan, verdict: SuccessVerdict, value: Any) -> str | None:
+    """Return what the rule that found the failure says about the value that is shown."""
     try:
         return next(
             (
@@ -150,7 +154,7 @@ def failed_outcome(
     after: AfterDecision,
 ) -> ToolFailure | ToolTimeout:
     elapsed_ms = int(ran.elapsed_s * 1000)
-    unknown = _effect_unknown(call, ran, verdict)
+    unknown = _is_effect_unknown(call, ran, verdict)
     if ran.deadline_s is not None:
         return ToolTimeout(
             call.call_id,
@@ -158,7 +162,7 @@ def failed_outcome(
             ran.deadline_s,
             elapsed_ms,
             (
-                _may_be_repeated(call, unknown)
+                _can_be_repeated(call, unknown)
                 if plan.entry.retry_on_timeout is None
                 else plan.entry.retry_on_timeout
             ),
@@ -173,11 +177,11 @@ def failed_outcome(
         error = shown if isinstance(shown, str) else describe(ran.error)
     else:
         error = _failure_text(shown, verdict)
-    return ToolFailure(
+    return make_failure(
         call.call_id,
         call.tool_name,
         shorten(context.redaction.redact_text(error), TOOL_MESSAGE_MAX_CHARS),
-        plan.entry.retry_on_failure and _may_be_repeated(call, unknown),
+        plan.entry.retry_on_failure and _can_be_repeated(call, unknown),
         elapsed_ms,
         value=shown if ran.error is None else None,
         exception=ran.error,
@@ -190,9 +194,10 @@ def failed_outcome(
     )
 
 
-def _effect_unknown(call: ToolCall, ran: Ran, verdict: SuccessVerdict) -> bool:
-    """Whether a tool that changes the world was begun, and nobody can tell what it has done: it has
-    not reported its end, or nobody understands what it has reported.
+def _is_effect_unknown(call: ToolCall, ran: Ran, verdict: SuccessVerdict) -> bool:
+    """Whether a tool that changes the world was started and its effect cannot be known.
+
+    It did not report its end, or its report cannot be understood.
     """
     unfinished = ran.deadline_s is not None or ran.lost is not None or ran.cancelled
     unclear = (
@@ -201,15 +206,13 @@ def _effect_unknown(call: ToolCall, ran: Ran, verdict: SuccessVerdict) -> bool:
     return (unfinished or unclear) and not ran.not_started and call.side_effect in CHANGES_THE_WORLD
 
 
-def _may_be_repeated(call: ToolCall, effect_unknown: bool) -> bool:
-    """A call of which nobody knows whether it took effect is safe to repeat only if repeating it
-    changes nothing.
-    """
+def _can_be_repeated(call: ToolCall, effect_unknown: bool) -> bool:
+    """Whether repeating the call is safe: its effect is known, or a second one changes nothing."""
     return not effect_unknown or call.idempotent
 
 
 def _failure_text(value: Any, verdict: SuccessVerdict) -> str:
-    """What a failed result says about itself, for the model."""
+    """Return what a failed result says about itself, for the model."""
     if verdict.policy_error or verdict.source == "schema":
         return verdict.reason
     if isinstance(value, str) and value:

@@ -1,0 +1,34 @@
+"""LifecycleConfig: the settings of a guard as the lifecycle sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeAlias
+
+from edictum.core._records import record
+from edictum.core.contract import Mode
+from edictum.core.effects import Effect
+from edictum.core.events import Context
+from edictum.outcomes import ToolOutcome
+from edictum.success import SuccessCheck
+
+Flow: TypeAlias = Generator[Effect, Any, ToolOutcome]
+FailureFlag: TypeAlias = Callable[[Any], str | None]
+
+
+@record
+class LifecycleConfig:
+    """The settings that all calls of a guard share."""
+
+    context: Context
+    success_check: SuccessCheck | None = None
+    principal_resolver: Callable[..., Any] | None = None
+    on_deny: Callable[..., Any] | None = None
+    on_allow: Callable[..., Any] | None = None
+    lease_s: float | None = None
+    # returns the policy version that new calls are judged by
+    version_in_force: Callable[[], str | None] | None = None
+
+    @property
+    def mode(self) -> Mode:
+        return self.context.mode

@@ -1,0 +1,358 @@
+"""Admission: everything up to the moment at which the tool may run, or is denied.
+
+    identify -> before-hooks -> contracts -> [approval] -> reserve -> session contracts -> record
+
+Until the tool runs, any failure denies the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+from edictum.core import events
+from edictum.core._records import record, replace
+from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
+from edictum.core.config import LifecycleConfig
+from edictum.core.contract import Contract, Mode
+from edictum.core.decide import as_answer, decide_before, describe, explain_failure
+from edictum.core.decision import Decision, Failed, HookAnswer, Objection
+from edictum.core.effects import Effect, Rewritten, RunTool
+from edictum.core.events import CALL_ALLOWED, Entry
+from edictum.core.hooks import HookResult
+from edictum.core.lifecycle.approval import obtain_approval
+from edictum.core.limits import (
+    NO_COUNTERS,
+    Breach,
+    Counters,
+    Grant,
+    Reservation,
+    SessionSnapshot,
+)
+from edictum.core.policy import Plan
+from edictum.core.session import SessionView
+from edictum.core.turn import CallInTurn
+from edictum.core.user_code import ask_hooks, await_answers, call_user_code
+from edictum.outcomes import ToolOutcome
+
+IRREVERSIBLE = SideEffect.IRREVERSIBLE
+NO_DECISION = Decision(effect="deny")  # by the guard: a gate of the turn has decided
+RawAnswers = Sequence[tuple[Contract, Any]]
+
+
+@record
+class Admission:
+    """What was decided about a call before its tool runs, and the counters it was decided by."""
+
+    run: RunTool
+    decision: Decision
+    counters: Counters = NO_COUNTERS
+    denial_reason: str | None = None  # ToolDenied.reason, if not that of the decision's source
+    recorded: bool = False  # an event that says so is already written
+    holds: bool = False  # slots are held, and must be released if the tool does not run
+    outcome: ToolOutcome | None = None  # a gate of the turn has ended the call with this
+    per_tool: Mapping[str, Counters] | None = None  # of the same moment as ``counters``
+
+    @property
+    def call(self) -> ToolCall:
+        return self.run.call
+
+    def deny(self, decision: Decision, denial_reason: str | None = None) -> Admission:
+        """Return this admission with a denial that is not recorded yet."""
+        return replace(self, decision=decision, denial_reason=denial_reason, recorded=False)
+
+    def deny_unrecorded(self, problem: Failed) -> Admission:
+        """Return this admission denied because its events cannot be written."""
+        reason = (
+            "The audit could not be written, so the call was not started:"
+            f" {describe(problem.error)}"
+        )
+        return self.deny(self.decision.fail("audit", reason))
+
+
+Admitting = Generator[Effect, Any, Admission]
+
+
+def admit(
+    run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None = None
+) -> Admitting:
+    """Decide about a call, reserve its slots and record that it is allowed.
+
+    Returns an Admission, whose decision is to allow or to deny.
+    """
+    admission = yield from _decide_and_reserve(run, plan, config, turn)
+    return (yield from _record_allowed(admission, config))
+
+
+def admit_answered(
+    run: RunTool, plan: Plan, config: LifecycleConfig, answers: RawAnswers
+) -> Admitting:
+    """Admit a call whose contracts have been asked: ``answers`` are those that do not pass."""
+    admission = yield from _reserve_as_decided(run, plan, config, answers)
+    return (yield from _record_allowed(admission, config))
+
+
+def _decide_and_reserve(
+    run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None
+) -> Admitting:
+    hooks: Sequence[HookAnswer] = ()
+    resolver = None if run.identified else config.principal_resolver
+    if resolver is not None:
+        principal = yield from _resolve_principal(run.call, resolver, turn is not None)
+        if isinstance(principal, Decision):
+            return (yield from count_refused(run, plan, config, principal))
+        run = replace(run, call=with_principal(run.call, principal))
+    if plan.hooks_before or (resolver is not None and turn is not None):
+        hooked = yield from _run_hooks(run, plan, config, turn)
+        if isinstance(hooked, Admission):
+            return hooked
+        run, hooks = hooked
+    answers = plan.ask_before(run.call)
+    return (yield from _reserve_as_decided(run, plan, config, answers, hooks, turn))
+
+
+def _reserve_as_decided(
+    run: RunTool,
+    plan: Plan,
+    config: LifecycleConfig,
+    answers: RawAnswers,
+    hooks: Sequence[HookAnswer] = (),
+    turn: CallInTurn | None = None,
+) -> Admitting:
+    decision = plan.passed
+    if answers or hooks:
+        decision = yield from decide(plan, answers, hooks, config.mode)
+    if decision.effect == "allow":
+        return (yield from _reserve(run, plan, config, decision))
+    if decision.effect == "deny":
+        return (yield from count_refused(run, plan, config, decision))
+    return (yield from _admit_with_approval(run, plan, config, decision, turn))
+
+
+def decide(
+    plan: Plan, answers: RawAnswers, hooks: Sequence[HookAnswer], mode: Mode
+) -> Generator[Effect, Any, Decision]:
+    """Await what contracts answered, and return the decision that follows."""
+    settled = yield from await_answers(answers)
+    judged = [as_answer(contract, raw, mode) for contract, raw in settled]
+    return decide_before(plan.before, judged, hooks, mode)
+
+
+def _resolve_principal(
+    call: ToolCall, resolver: Callable[..., Any], in_turn: bool
+) -> Generator[Effect, Any, Principal | Decision | None]:
+    principal = yield from call_user_code(resolver, (call.tool_name, call.args), in_turn)
+    if principal is None or isinstance(principal, Principal):
+        return principal
+    reason = f"The principal could not be resolved: {explain_failure(principal)}"
+    return Decision().fail("principal_resolver", reason)
+
+
+def _run_hooks(
+    run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None
+) -> Generator[Effect, Any, tuple[RunTool, Sequence[HookAnswer]] | Admission]:
+    """Ask the before-hooks, then the gates of the turn that judge the final arguments.
+
+    Returns the run with those arguments and what the hooks answered, or the admission that ends
+    the call here.
+    """
+    call, hooks = yield from ask_hooks(plan.hooks_before, run.call, config.mode, turn is not None)
+    rewritten = call is not run.call
+    run = replace(run, call=call)
+    denied = any(hook.decision.result is HookResult.DENY for hook in hooks)
+    if denied and config.mode == "enforce":
+        return run, hooks
+    if turn is not None:
+        passed = yield from _pass_later_gates(run, plan, config, turn, hooks, rewritten)
+        if type(passed) is not RunTool:
+            return Admission(run, NO_DECISION, outcome=passed)  # type: ignore[arg-type]  # no RunTool: an outcome
+        rewritten, run = rewritten or passed.call is not call, passed
+    problem = (yield Rewritten(run.call)) if rewritten else None
+    if problem is None:
+        return run, hooks
+    reason = f"The rewritten call cannot be made: {explain_failure(problem)}"
+    decision = Decision(hooks=tuple(hooks)).fail("hook", reason, "rewritten")
+    return (yield from count_refused(run, plan, config, decision))
+
+
+def _pass_later_gates(
+    run: RunTool,
+    plan: Plan,
+    config: LifecycleConfig,
+    turn: CallInTurn,
+    hooks: Sequence[HookAnswer],
+    rewritten: bool,
+) -> Generator[Effect, Any, RunTool | ToolOutcome]:
+    from edictum.core.lifecycle.turn import pass_gates  # it imports this module
+
+    gates, given_up = turn.gates_after_hooks(run.call, rewritten)
+    if given_up is not None:
+        yield given_up
+    return (yield from pass_gates(run, plan, config, turn, gates, hooks))
+
+
+# --- The ledger ----------------------------------------------------------------------------------
+
+
+def reservation_for(
+    run: RunTool,
+    plan: Plan,
+    config: LifecycleConfig,
+    *,
+    count_attempt: bool = True,
+    hold: bool = True,
+) -> Reservation:
+    call = run.call
+    return Reservation(
+        call.run_id,
+        run.key,
+        plan.scopes,
+        plan.limits,
+        count_attempt,
+        hold,
+        config.context.mode == "enforce",
+        config.lease_s,
+        call.side_effect is IRREVERSIBLE,
+        per_tool=bool(plan.session),
+    )
+
+
+def count_refused(
+    run: RunTool, plan: Plan, config: LifecycleConfig, decision: Decision
+) -> Admitting:
+    """Count the attempt of a call that is refused, and return its admission.
+
+    What only observes still reports what it would have done.
+    """
+    grant = yield reservation_for(run, plan, config, hold=False)
+    if not isinstance(grant, Grant):
+        return Admission(run, decision)
+    observed = tuple(_objection(breach) for breach in grant.breaches if not breach.limit.enforce)
+    if observed:
+        decision = replace(decision, waived=decision.waived + observed)
+    admission = Admission(run, decision, grant.counters, per_tool=grant.per_tool)
+    return (yield from _ask_session(admission, plan, config)) if plan.session else admission
+
+
+def _reserve(
+    run: RunTool,
+    plan: Plan,
+    config: LifecycleConfig,
+    decision: Decision,
+    *,
+    count_attempt: bool = True,
+    hold: bool = True,
+) -> Admitting:
+    """Take the call's slots, all or none, then ask the session contracts with the slots held.
+
+    No other call can slip between the two.
+    """
+    grant = yield reservation_for(run, plan, config, count_attempt=count_attempt, hold=hold)
+    admission = admission_of(run, decision, grant)
+    if not hold:
+        admission = replace(admission, holds=False)
+    return (yield from _ask_session(admission, plan, config)) if plan.session else admission
+
+
+def admission_of(run: RunTool, decision: Decision, grant: Grant | Failed) -> Admission:
+    """Return the admission that follows from a decision and the ledger's answer."""
+    if not isinstance(grant, Grant):
+        reason = f"The session ledger could not be asked: {explain_failure(grant)}"
+        return Admission(run, decision.fail("ledger", reason))
+    if not grant.granted and not any(breach.limit.enforce for breach in grant.breaches):
+        # the lease ended before the ledger's answer came
+        reason = "The session ledger has refused the call and named no full limit. Try again."
+        return Admission(run, decision.fail("ledger", reason), grant.counters)
+    if grant.breaches:
+        decision = _with_breaches(decision, grant)
+    return Admission(run, decision, grant.counters, holds=grant.granted, per_tool=grant.per_tool)
+
+
+def _objection(breach: Breach) -> Objection:
+    return Objection(breach.limit.source, breach.limit.name, breach.reason)
+
+
+def _with_breaches(decision: Decision, grant: Grant) -> Decision:
+    """Add full limits to the decision: as its denial, or as waived objections."""
+    enforced = [] if grant.granted else [it for it in grant.breaches if it.limit.enforce]
+    waived = tuple(_objection(breach) for breach in grant.breaches if breach not in enforced)
+    decision = replace(decision, waived=decision.waived + waived)
+    if not enforced:
+        return decision
+    first = _objection(enforced[0])
+    return decision.deny(first.source, first.name, first.reason)
+
+
+def _ask_session(admission: Admission, plan: Plan, config: LifecycleConfig) -> Admitting:
+    """Ask the session contracts with the counters of the moment at which the call took its slot.
+
+    That moment orders calls: of fifty that start at once the third sees two before it, the fourth
+    three. Counters read later would show each call all the others, and all could be refused. A call
+    that is refused already is asked about too, so that the record is complete.
+    """
+    call, decision = admission.call, admission.decision
+    if not isinstance(admission.per_tool, Mapping):
+        if decision.effect == "deny":
+            return admission
+        reason = "The session ledger did not tell the counters of each tool."
+        return replace(admission, decision=decision.fail("ledger", reason))
+    seen = SessionSnapshot(call.run_id, admission.counters, admission.per_tool)
+    view = SessionView(seen, call.tool_name if admission.holds else None, call)
+    settled = yield from await_answers(plan.ask_session(view))
+    answers = [as_answer(contract, raw, config.mode) for contract, raw in settled]
+    judged = decide_before(plan.session, answers, (), config.mode)
+    merged = replace(
+        decision,
+        asked=decision.asked + judged.asked,
+        exceptions=decision.exceptions + judged.exceptions,
+        waived=decision.waived + judged.waived,
+    )
+    if judged.effect != "allow" and decision.effect != "deny":
+        merged = merged.deny(
+            judged.source or "",
+            judged.name or "",
+            judged.reason,
+            policy_error=judged.policy_error,
+        )
+    return replace(admission, decision=merged)
+
+
+def _admit_with_approval(
+    run: RunTool,
+    plan: Plan,
+    config: LifecycleConfig,
+    decision: Decision,
+    turn: CallInTurn | None,
+) -> Admitting:
+    """Look at the limits, ask a person while nothing is held, then reserve.
+
+    No person is asked for a call that a limit refuses.
+    """
+    looked = yield from _reserve(run, plan, config, decision, hold=False)
+    if looked.decision.effect == "deny":
+        return looked
+    approved = yield from obtain_approval(looked, config, turn)
+    if approved.decision.effect == "deny":
+        return approved
+    # From the decision before the look: the session is asked again, and objects once.
+    granted = replace(decision, effect="allow", reason=None, source=None, name=None)
+    admission = yield from _reserve(run, plan, config, granted, count_attempt=False)
+    return replace(admission, recorded=admission.decision.effect == "allow")
+
+
+def _record_allowed(admission: Admission, config: LifecycleConfig) -> Admitting:
+    """Record what was waived and that the call is allowed; what cannot be recorded is denied."""
+    decision = admission.decision
+    allowed = decision.effect == "allow"
+    for objection in decision.waived:
+        problem = yield events.would_deny(
+            config.context, admission.call, decision, admission.counters, objection
+        )
+        if problem is not None and allowed:
+            return admission.deny_unrecorded(problem)
+    if not allowed or admission.recorded:
+        return admission
+    problem = yield Entry(
+        config.context, CALL_ALLOWED, admission.call, decision, admission.counters
+    )
+    return admission if problem is None else admission.deny_unrecorded(problem)

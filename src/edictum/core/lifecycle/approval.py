@@ -1,0 +1,188 @@
+"""Approval: ask a person whether a call may run. Asked only when nothing denies the call."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from edictum.core import events
+from edictum.core._records import record, replace
+from edictum.core.call import ToolCall
+from edictum.core.config import LifecycleConfig
+from edictum.core.decide import explain_failure
+from edictum.core.decision import Decision, Failed
+from edictum.core.effects import Ask, AwaitDecision, Effect, NoApprovalBackend, Withdraw, Within
+from edictum.core.events import Approval, AuditAction, Closing
+from edictum.core.jsonable import jsonable
+from edictum.core.turn import CallInTurn
+
+if TYPE_CHECKING:
+    from edictum.core.lifecycle.admission import Admission, Admitting
+
+LATE_ANSWER_S = 5.0  # by how much an approval backend may overrun its timeout
+DENIED_BY_PERSON = "write_denied"
+GRANTED = AuditAction.CALL_APPROVAL_GRANTED
+DENIED = AuditAction.CALL_APPROVAL_DENIED
+WITHDRAWN = AuditAction.CALL_APPROVAL_WITHDRAWN
+
+
+@record
+class Answer:
+    """How an approval ended: the event to record, whether the call may run, and why."""
+
+    action: AuditAction
+    granted: bool
+    reason: str | None
+
+
+def obtain_approval(
+    admission: Admission, config: LifecycleConfig, turn: CallInTurn | None
+) -> Admitting:
+    """Ask a person, unless this very call was approved before in its turn.
+
+    Returns the admission, allowed or denied.
+    """
+    digest = approval_digest(admission.call, config.context.policy_version)
+    known = None if turn is None else turn.approvals.get(digest)
+    if known is None:
+        return (yield from _ask_person(admission, config, digest, turn))
+    again = Answer(GRANTED, True, "Granted before: this is a retry of the same call.")
+    return (yield from _apply_answer(admission, config, _check_version(again, config), known))
+
+
+def approval_digest(call: ToolCall, policy_version: str | None) -> str:
+    """Return what an approval is bound to: tool, arguments, principal and policy version."""
+    principal = call.principal.as_dict() if call.principal else None
+    subject = [call.tool_name, jsonable(call.args), jsonable(principal), policy_version]
+    return hashlib.sha256(json.dumps(subject, sort_keys=True).encode()).hexdigest()
+
+
+def _ask_person(
+    admission: Admission, config: LifecycleConfig, digest: str, turn: CallInTurn | None
+) -> Admitting:
+    call, decision = admission.call, admission.decision
+    if turn is not None:
+        problem = yield from _extend_reservation(decision.timeout, turn)
+        if problem is not None:
+            return admission.deny(decision.fail("ledger", problem))
+    request = yield from _ask_in_time(Ask(call, decision, digest), decision.timeout, turn)
+    if isinstance(request, Failed) and isinstance(request.error, NoApprovalBackend):
+        reason = f"Approval required but no approval backend configured: {decision.reason}"
+        return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
+    if not hasattr(request, "approval_id"):
+        return _deny_unanswered(admission, "could not be asked", request)
+    about = Approval(request.approval_id)
+    problem = yield events.approval(
+        config.context,
+        AuditAction.CALL_APPROVAL_REQUESTED,
+        call,
+        decision,
+        admission.counters,
+        about,
+    )
+    if problem is not None:
+        yield Withdraw(request)
+        return admission.deny_unrecorded(problem)
+    wait = AwaitDecision(request, decision.timeout)
+    reply = yield from _ask_in_time(wait, decision.timeout, turn)
+    if not hasattr(reply, "approved"):
+        yield Withdraw(request)
+        if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
+            return _deny_unanswered(admission, "did not answer", reply)
+        cancelled = Answer(WITHDRAWN, False, "The caller was cancelled.")
+        return (yield from _apply_answer(admission, config, cancelled, about))
+    about = Approval(request.approval_id, getattr(reply, "approver", None))
+    answer = _check_version(_read_reply(reply, request, decision, digest), config)
+    ended = yield from _apply_answer(admission, config, answer, about)
+    if turn is not None and ended.decision.effect == "allow":
+        turn.approvals[digest] = about
+    return ended
+
+
+def _extend_reservation(timeout_s: float, turn: CallInTurn) -> Generator[Effect, Any, str | None]:
+    """Keep the reservation of a call that may run once per window while a person decides.
+
+    Returns why that failed, or None.
+    """
+    # once for reaching a person, once for the answer
+    renew = turn.extend_reservation(2 * (timeout_s + LATE_ANSWER_S))
+    renewed = True if renew is None else (yield renew)
+    if renewed is True:
+        return None
+    problem = explain_failure(renewed) if isinstance(renewed, Failed) else "it is gone"
+    return (
+        f"The place of this call within its window cannot be kept while a person decides: {problem}"
+    )
+
+
+def _ask_in_time(
+    effect: Ask | AwaitDecision, timeout_s: float, turn: CallInTurn | None
+) -> Generator[Effect, Any, Any]:
+    """Wait for the backend, which may not keep to its timeout, while the turn's clock is paused."""
+    bounded = Within(effect, timeout_s + LATE_ANSWER_S)
+    if turn is None:
+        return (yield bounded)
+    turn.pause_clock()
+    try:
+        return (yield bounded)
+    finally:
+        turn.resume_clock()
+
+
+def _check_version(answer: Answer, config: LifecycleConfig) -> Answer:
+    """Return the answer, or a denial when the policy has changed since the person was asked."""
+    in_force = config.version_in_force
+    if not answer.granted or in_force is None or in_force() == config.context.policy_version:
+        return answer
+    return Answer(DENIED, False, "The policy has changed since approval was asked for. Call again.")
+
+
+def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> Answer:
+    """Read an ApprovalDecision, possibly of an older backend.
+
+    A digest in the reply or the request must be this call's.
+    """
+    status, reason, told = (getattr(reply, name, None) for name in ("status", "reason", "digest"))
+    if status == "timeout":
+        granted = decision.timeout_effect == "allow"
+        return Answer(AuditAction.CALL_APPROVAL_TIMEOUT, granted, "Nobody decided in time.")
+    if status == "withdrawn":
+        return Answer(WITHDRAWN, False, reason or "The request was withdrawn.")
+    if told not in (None, digest) or (getattr(request, "digest", None) or digest) != digest:
+        return Answer(DENIED, False, "The approval is for another call.")
+    if reply.approved is True and status != "denied":
+        return Answer(GRANTED, True, reason)
+    return Answer(DENIED, False, reason)
+
+
+def _apply_answer(
+    admission: Admission, config: LifecycleConfig, answer: Answer, about: Approval
+) -> Admitting:
+    """Record how an approval ended. A grant that cannot be recorded does not count."""
+    decision = admission.decision
+    entry = events.approval(
+        config.context,
+        answer.action,
+        admission.call,
+        decision,
+        admission.counters,
+        about,
+        answer.reason,
+    )
+    if not answer.granted and entry.closing is None:
+        entry.closing = Closing("denied")
+    problem = yield entry
+    if not answer.granted:
+        refused = replace(decision, effect="deny", reason=answer.reason or decision.reason)
+        denied = admission.deny(refused, DENIED_BY_PERSON)
+        return replace(denied, recorded=problem is None)
+    if problem is not None:
+        return admission.deny_unrecorded(problem)
+    return replace(admission, decision=replace(decision, effect="allow"))
+
+
+def _deny_unanswered(admission: Admission, what: str, reply: Any) -> Admission:
+    reason = f"The approval backend {what}: {explain_failure(reply)}"
+    return admission.deny(admission.decision.fail("approval_backend", reason), DENIED_BY_PERSON)

@@ -1,0 +1,248 @@
+"""Conclusion: how a call ends. It ran, was refused, did not start, or was interrupted.
+
+Once the tool has run the call is counted and its result is kept, whatever else fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from edictum.core import events
+from edictum.core.config import FailureFlag, Flow, LifecycleConfig
+from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
+from edictum.core.decision import USER_ERRORS, Failed
+from edictum.core.effects import Declined, Effect, Notify, Pause, Ran, StoreArtifact
+from edictum.core.events import CALL_EXECUTED, CALL_FAILED, AuditAction, Closing, Entry
+from edictum.core.lifecycle.admission import Admission
+from edictum.core.lifecycle.verdict import (
+    closing_of,
+    failed_outcome,
+    find_verdict,
+    shown_verdict,
+    with_note,
+)
+from edictum.core.limits import Counters, Settlement
+from edictum.core.policy import Plan
+from edictum.core.turn import CallInTurn, Oversized, TurnOver
+from edictum.core.user_code import await_answers, call_user_code, is_applicable
+from edictum.outcomes import ToolDenied, ToolOutcome, execution_result, make_denied
+from edictum.success import (
+    Checker,
+    SuccessCheck,
+    SuccessVerdict,
+    verdict_from_check,
+    verdict_from_problem,
+)
+
+NOT_REVIEWED = AfterDecision()
+# ToolDenied.reason by the source of the decision; every other source is a contract
+DENIAL_REASONS = {
+    "hook": "pre_hook",
+    "operation_limit": "limit",
+    "attempt_limit": "limit",
+    "yaml_session": "limit",
+    "ledger": "policy_error",
+    "audit": "policy_error",
+    "approval_backend": "policy_error",
+    "principal_resolver": "policy_error",
+}
+
+
+def conclude(
+    admission: Admission,
+    ran: Ran,
+    plan: Plan,
+    config: LifecycleConfig,
+    failure_flag: FailureFlag | None = None,
+    turn: CallInTurn | None = None,
+) -> Flow:
+    """Judge a call that has run, count it, record how it ended, and return its outcome."""
+    call, decision, context = admission.call, admission.decision, config.context
+    judged = yield from _review(admission, ran, plan, config, failure_flag, turn)
+    verdict, value, after = judged
+    outcome: ToolOutcome
+    if verdict.success:
+        elapsed_ms = int(ran.elapsed_s * 1000)
+        outcome = execution_result(call.call_id, call.tool_name, value, elapsed_ms, after.findings)
+    else:
+        outcome = failed_outcome(call, plan, context, ran, verdict, value, after)
+    result = "success" if verdict.success else "failure"
+    counters = yield _settlement(admission, plan, result)
+    if type(counters) is not Counters:
+        outcome = with_note(outcome, context, "The call could not be counted", counters)
+        counters = admission.counters
+    if turn is not None:
+        outcome = yield from _shape(outcome, admission, turn)
+    closing = closing_of(plan, context, ran, verdict, value, after, outcome)
+    if not after.passed:
+        yield events.postcondition_warning(context, call, decision, counters, closing)
+    action = CALL_EXECUTED if verdict.success else CALL_FAILED
+    problem = yield Entry(context, action, call, decision, counters, closing)
+    if problem is None:
+        return outcome
+    return with_note(outcome, context, "The result could not be written to the audit", problem)
+
+
+def _settlement(admission: Admission, plan: Plan, result: Any) -> Settlement:
+    run = admission.run
+    return Settlement(run.call.run_id, run.key, plan.scopes, plan.limits, result)
+
+
+def _review(
+    admission: Admission,
+    ran: Ran,
+    plan: Plan,
+    config: LifecycleConfig,
+    failure_flag: FailureFlag | None,
+    turn: CallInTurn | None,
+) -> Generator[Effect, Any, tuple[SuccessVerdict, Any, AfterDecision]]:
+    """Detect success, then ask postconditions and after-hooks about the tool's own value.
+
+    Returns the verdict, the value that may be shown, and what was said about it.
+    """
+    call, check = admission.call, config.success_check
+    verdict = find_verdict(call, plan, ran, failure_flag, check)
+    if verdict is None:
+        assert check is not None  # else there is a verdict
+        verdict = yield from _ask_success_check(check, call.tool_name, ran.value, turn)
+    if not plan.after and not plan.hooks_after:
+        return verdict, ran.value, NOT_REVIEWED
+    value = ran.value if ran.error is None else describe(ran.error)
+    shown, after = yield from ask_postconditions(admission, plan, config, value)
+    for hook in plan.hooks_after:
+        if (yield from is_applicable(hook, (call,), turn is not None)) is True:
+            yield Notify(hook.callback, (call, value), f"after-hook {hook.name}")
+    return shown_verdict(call, plan, ran, verdict, shown, after), shown, after
+
+
+def ask_postconditions(
+    admission: Admission, plan: Plan, config: LifecycleConfig, value: Any
+) -> Generator[Effect, Any, tuple[Any, AfterDecision]]:
+    """Return the value that may be shown, and what the postconditions said about it."""
+    settled = yield from await_answers(plan.ask_after(admission.call, value))
+    answers = [as_answer(contract, raw, config.mode) for contract, raw in settled]
+    redact = config.context.redaction.redact_value
+    return decide_after(plan.after, answers, admission.call, value, redact)
+
+
+def _ask_success_check(
+    check: SuccessCheck, tool: str, value: Any, turn: CallInTurn | None
+) -> Generator[Effect, Any, SuccessVerdict]:
+    try:
+        if isinstance(check, Checker):
+            return verdict_from_problem(check.problem(tool, value))
+        answer = yield from call_user_code(check, (tool, value), turn is not None)
+        if type(answer) is Failed:  # even by a cancellation, which the driver raises again
+            raise RuntimeError(describe(answer.error)) from answer.error
+        return verdict_from_check(check, tool, answer)
+    except USER_ERRORS as exc:
+        problem = (
+            f"success_check did not give an answer, so the call counts as failed: {describe(exc)}"
+        )
+        return SuccessVerdict(False, "success_check", problem, policy_error=True)
+
+
+def _shape(outcome: ToolOutcome, admission: Admission, turn: CallInTurn) -> Flow:
+    """Return the outcome as the turn shows it, with an output that is too large stored."""
+    shaped = turn.shape(outcome)
+    if type(shaped) is not Oversized:
+        return shaped  # type: ignore[return-value]  # not Oversized: an outcome
+    reference: Any = Failed(LookupError("no artifact store"))
+    if shaped.store is not None:
+        call = admission.call
+        reference = yield StoreArtifact(shaped.store, call.run_id, call.tool_name, shaped.content)
+    return turn.stored(outcome, shaped, reference)
+
+
+# --- The tool does not run -----------------------------------------------------------------------
+
+
+def refuse(admission: Admission, plan: Plan, config: LifecycleConfig) -> Flow:
+    """End a call that is denied: release what it holds, record the denial, tell ``on_deny``."""
+    if admission.outcome is not None:
+        return admission.outcome
+    if admission.holds:
+        yield _settlement(admission, plan, "release")
+    call, decision, context = admission.call, admission.decision, config.context
+    redact = context.redaction.redact_text
+    notes: tuple[str, ...] = ()
+    if not admission.recorded:
+        problem = yield events.denied(context, call, decision, admission.counters)
+        if problem is not None:
+            why = describe(problem.error)
+            notes = (redact(f"The denial could not be written to the audit: {why}"),)
+    if config.on_deny is not None:
+        yield Notify(config.on_deny, (call, decision.reason or "", decision.name), "on_deny")
+    reason = admission.denial_reason or DENIAL_REASONS.get(decision.source or "", "contract")
+    return make_denied(
+        call.call_id,
+        call.tool_name,
+        reason,
+        redact(decision.reason or ""),  # a model reads it: an error may quote a password
+        decision_source=decision.source,
+        decision_name=decision.name,
+        policy_error=decision.policy_error,
+        notes=notes,
+    )
+
+
+def release_unstarted(
+    admission: Admission, error: BaseException, plan: Plan, config: LifecycleConfig
+) -> Flow:
+    """End an allowed call whose tool did not start, or whose framework will run it again."""
+    if isinstance(error, Pause):
+        return (yield from _pause(admission, error, plan, config))
+    return (yield from refuse(_deny_unstarted(admission, error), plan, config))
+
+
+def _pause(admission: Admission, pause: Pause, plan: Plan, config: LifecycleConfig) -> Flow:
+    call = admission.call
+    settled = yield _settlement(admission, plan, "release")
+    counters = settled if type(settled) is Counters else admission.counters
+    signal = type(pause.signal).__name__
+    reason = f"Deferred by the framework ({signal}); not counted as an execution."
+    yield Entry(
+        config.context, AuditAction.CALL_PAUSED, call, admission.decision, counters, reason=reason
+    )
+    return ToolDenied(call.call_id, call.tool_name, "paused", reason)
+
+
+def _deny_unstarted(admission: Admission, error: BaseException) -> Admission:
+    decision = admission.decision
+    if isinstance(error, TurnOver):
+        refusal = error.refusal
+        late = decision.deny("turn", "deadline", refusal.details, policy_error=refusal.policy_error)
+        return admission.deny(late, refusal.reason)
+    if isinstance(error, Declined):
+        return admission.deny(decision.fail("host", str(error), "declined"), "pre_hook")
+    reason = "The caller was cancelled before the tool started."
+    return admission.deny(decision.deny("cancelled", "cancelled", reason), "cancelled")
+
+
+def abort(
+    admission: Admission,
+    error: BaseException,
+    ran: Ran | Failed | None,
+    plan: Plan,
+    config: LifecycleConfig,
+) -> Generator[Effect, Any, None]:
+    """Close a call that an exception such as KeyboardInterrupt has interrupted.
+
+    Its slots are released, or, once the tool has been started, it is counted as failed. A repeated
+    settlement changes nothing.
+    """
+    started = type(ran) is Ran
+    yield _settlement(admission, plan, "failure" if started else "release")
+    context, call, counters = config.context, admission.call, admission.counters
+    reason = f"The gate was interrupted: {type(error).__name__}: {describe(error)}"
+    decision = admission.decision.fail("gate", reason)
+    if not started:
+        yield events.denied(context, call, decision, counters)
+        return
+    closing = Closing(
+        "failed",
+        SuccessVerdict(False, "gate", reason, policy_error=True),
+        error=context.redaction.redact_text(reason),
+    )
+    yield Entry(context, CALL_FAILED, call, decision, counters, closing)
