@@ -527,12 +527,13 @@ class Edictum:
         opened = turn.open(pending.tool_name, pending.args, pending.fn, state.policy)
         flag = opened.failure_flag if pending.failure_flag is error_key else pending.failure_flag
         pending = PendingCall(opened.tool_name, opened.args, opened.body, flag, options)
+        session_id = opened.session_id or self._session_id
         try:
-            run = self._make_run(state, opened.plan, pending, opened.session_id)
+            run = self._make_run(state, opened.plan, pending, session_id)
         except EdictumInputError as exc:  # the arguments are a model's: the gates answer
             opened.malformed(str(exc))
             pending = replace(pending, args=opened.args)
-            run = self._make_run(state, opened.plan, pending, opened.session_id)
+            run = self._make_run(state, opened.plan, pending, session_id)
         flow = lifecycle_in_turn(run, opened.plan, _config(state, options), flag, opened)
         return advance(_charge(flow, run.call, options), state.handlers)
 
