@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias, assert_never
 
 from edictum.core._records import draft_of
-from edictum.core.jsonable import dumps, jsonable
+from edictum.core.values import dumps, to_json
 from edictum.findings import Finding
 
 TOOL_MESSAGE_MAX_CHARS: Final = 12_000
@@ -331,7 +331,7 @@ def outcome_to_dict(outcome: ToolOutcome) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": outcome_kind(outcome),
-        **{key: jsonable(value) for key, value in body.items()},
+        **{key: to_json(value) for key, value in body.items()},
     }
 
 

@@ -20,8 +20,8 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 from edictum.core._records import record
-from edictum.core.jsonable import show
 from edictum.core.redaction import shorten
+from edictum.core.values import show
 from edictum.errors import EdictumConfigError
 
 SuccessCheck = Callable[[str, Any], Any]

@@ -26,7 +26,7 @@ from edictum import Edictum, EdictumConfigError
 from edictum.contracts import reach, regex, selectors
 from edictum.contracts.reach import MAX_COMPARISONS, Guesses, Names, Reach
 from edictum.contracts.regex import PatternBudget, PatternError, PatternSet, compiled
-from edictum.core import redaction
+from edictum.core import sensitive_keys
 
 SIZES = (6_000, 12_000)
 LARGE = dict.fromkeys(
@@ -37,7 +37,7 @@ REMEMBERED = (
     regex.pattern_set,
     selectors._builtin,
     selectors._path,
-    redaction._sensitive_by_words,
+    sensitive_keys._is_sensitive,
     fnmatch._compile_pattern,
 )
 GROUPS = sorted({name.partition("/")[0] for name in adversarial.DOCUMENTS})

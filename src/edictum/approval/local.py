@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, TextIO
 
 from edictum.approval.port import ApprovalDecision, ApprovalRequest, ApprovalStatus
-from edictum.core.jsonable import dumps
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.values import dumps
 
 YES = frozenset({"y", "yes", "approve"})
 

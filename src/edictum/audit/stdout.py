@@ -7,8 +7,8 @@ import threading
 from typing import TextIO
 
 from edictum.core.events import AuditEvent
-from edictum.core.jsonable import dumps
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.values import dumps
 from edictum.execution.forks import protect
 
 

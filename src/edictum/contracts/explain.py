@@ -7,7 +7,8 @@ from edictum.contracts.generate import Custom
 from edictum.contracts.messages import MAX_VALUE, hidden, present
 from edictum.contracts.selectors import Subject, resolver
 from edictum.core.decide import describe
-from edictum.core.redaction import REDACTED, RedactionPolicy
+from edictum.core.redaction import RedactionPolicy
+from edictum.core.secret_patterns import REDACTED
 from edictum.explanation import ConditionNode
 
 

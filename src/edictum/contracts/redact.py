@@ -10,7 +10,6 @@ redaction has failed and the result is suppressed instead.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from edictum.contracts.generate import Custom
 from edictum.contracts.regex import REDACTED, Pattern
 from edictum.contracts.selectors import STAR, Subject, resolver
 from edictum.core.call import ToolCall
+from edictum.core.values import change_text
 
 Change = Callable[[str], str]
 
@@ -135,7 +135,7 @@ _CHANGES: dict[str, Callable[[Leaf], Change]] = {
 def _apply(cut: Cut, value: Any, path: tuple[str, ...]) -> Any:
     """The value with the cut made at the path; a path that leads nowhere changes nothing."""
     if not path:
-        return REDACTED if cut.change is None else _map_text(value, cut.change)
+        return REDACTED if cut.change is None else change_text(value, cut.change)
     key, rest = path[0], path[1:]
     if isinstance(value, Mapping) and type(value) is dict:
         return {
@@ -149,34 +149,3 @@ def _apply(cut: Cut, value: Any, path: tuple[str, ...]) -> Any:
         ]
         return type(value)(items)
     return value
-
-
-def _map_text(value: Any, change: Change, depth: int = 0) -> Any:
-    """Every text inside a structure changed, keys included; the types stay."""
-    if type(value) is str:
-        return change(value)
-    if depth > 50:
-        return value
-    if type(value) is dict:
-        return _distinct(
-            [
-                (_map_text(key, change, depth + 1), _map_text(item, change, depth + 1))
-                for key, item in value.items()
-            ]
-        )
-    if type(value) in (list, tuple, set, frozenset):
-        return type(value)([_map_text(item, change, depth + 1) for item in value])
-    return value
-
-
-def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A dict of these. Keys that have become alike are numbered, so that no value is lost."""
-    made: dict[Any, Any] = {}
-    seen: Counter[Any] = Counter()
-    for key, item in pairs:
-        name = key
-        while name in made:
-            seen[key] += 1
-            name = f"{key} ({seen[key] + 1})"
-        made[name] = item
-    return made

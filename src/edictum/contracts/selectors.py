@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from edictum.contracts.problems import closest, listed
 from edictum.core.call import Principal, ToolCall
-from edictum.core.jsonable import jsonable
+from edictum.core.values import MAX_DEPTH, to_json
 from edictum.errors import EdictumConfigError
 
 STAR: Final = "[*]"
@@ -334,7 +334,7 @@ def text_of(result: Any) -> str | None:
     if isinstance(result, (bytes, bytearray)):
         return result.decode("utf-8", "replace")
     whole = str(result)
-    opened = [str(jsonable(result))] if _hides(result) else []
+    opened = [str(to_json(result))] if _hides(result) else []
     escaped = [text for text in texts(result) if repr(text)[1:-1] != text]
     return "\n".join([whole, *opened, *escaped]) if opened or escaped else whole
 
@@ -349,7 +349,7 @@ def _hides(value: Any, depth: int = 0) -> bool:
     kind = type(value)
     if kind in _PRINTED_WHOLE:
         return False
-    if depth > 50:
+    if depth > MAX_DEPTH:
         return True
     if kind is dict:
         return any(_hides(item, depth + 1) for pair in value.items() for item in pair)
@@ -362,13 +362,13 @@ def texts(value: Any, depth: int = 0) -> list[str]:
         return [value]
     if isinstance(value, (bytes, bytearray)):
         return [value.decode("utf-8", "replace")]
-    if depth > 50:
+    if depth > MAX_DEPTH:
         return []
     if isinstance(value, Mapping):
         return [text for pair in value.items() for item in pair for text in texts(item, depth + 1)]
     if isinstance(value, LISTS):
         return [text for item in value for text in texts(item, depth + 1)]
-    opened = jsonable(value)  # a dataclass, a model: what its printing escapes is looked at as well
+    opened = to_json(value)  # a dataclass, a model: what its printing escapes is looked at as well
     return texts(opened, depth + 1) if isinstance(opened, (dict, list)) else []
 
 

@@ -113,7 +113,7 @@ class Closing:
     after: AfterDecision | None = None
     duration_ms: int = 0
     error: str | None = None
-    sketch: str | None = None  # of the result, not redacted yet
+    summary: str | None = None  # of the result, not redacted yet
 
 
 @record
@@ -290,7 +290,9 @@ def _describe_closing(event: AuditEvent, closing: Closing, redact: RedactionPoli
     event.outcome, event.duration_ms = closing.outcome, closing.duration_ms
     event.error = closing.error
     event.result_summary = (
-        None if closing.sketch is None else shorten(redact.redact_text(closing.sketch), MAX_SUMMARY)
+        None
+        if closing.summary is None
+        else shorten(redact.redact_text(closing.summary), MAX_SUMMARY)
     )
     if closing.verdict is not None:
         event.tool_success = closing.verdict.success

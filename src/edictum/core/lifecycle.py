@@ -21,8 +21,6 @@ Three rules hold everywhere:
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any
@@ -75,8 +73,8 @@ from edictum.core.events import (
     Closing,
     Entry,
 )
+from edictum.core.freeze import kept
 from edictum.core.hooks import HookResult
-from edictum.core.jsonable import jsonable
 from edictum.core.limits import (
     NO_COUNTERS,
     Breach,
@@ -103,6 +101,7 @@ from edictum.core.turn import (
     TurnOver,
     Twin,
 )
+from edictum.core.values import TooDeepError, digest
 from edictum.core.within import LATE_ANSWER_S, bounded, tell, timed, within
 from edictum.outcomes import (
     OUTCOME_KINDS,
@@ -214,7 +213,7 @@ def lifecycle(
                     OUTCOME_KINDS[type(outcome)],
                     error_text(outcome) if outcome.notes else None,
                 )
-                judged, sketch = after if plan.after else None, context.redaction.sketch(value)
+                judged, summary = after if plan.after else None, context.redaction.summarize(value)
                 at_once.last_note(
                     (
                         at_once.now(),
@@ -229,7 +228,7 @@ def lifecycle(
                         judged,
                         elapsed_ms,
                         error,
-                        sketch,
+                        summary,
                     )
                 )
                 return (closed := outcome)
@@ -674,7 +673,12 @@ def _approve(
         return replace(
             admission, decision=replace(decision, effect="deny", reason=reason), gate="write_denied"
         )
-    digest = approval_digest(admission.call, terms.context.policy_version)
+    try:
+        digest = approval_digest(admission.call, terms.context.policy_version)
+    except TooDeepError as exc:
+        reason = f"Approval required but the arguments cannot be told apart: {exc}"
+        decision = _error("approval", "approval", reason, admission.decision)
+        return replace(admission, decision=decision)
     known = None if turn is None else turn.approvals.get(digest)
     if known is None:
         return (yield from _ask_person(admission, terms, digest, turn))
@@ -766,9 +770,7 @@ def approval_digest(call: ToolCall, policy_version: str | None) -> str:
     """What an approval is bound to: this tool, these arguments, this principal, under this
     policy.
     """
-    principal = call.principal.as_dict() if call.principal else None
-    subject = [call.tool_name, jsonable(call.args), jsonable(principal), policy_version]
-    return hashlib.sha256(json.dumps(subject, sort_keys=True).encode()).hexdigest()
+    return digest(call.tool_name, kept(call.args), call.principal, policy_version)
 
 
 def _read_answer(
