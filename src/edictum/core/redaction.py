@@ -16,7 +16,7 @@ from typing import Any
 
 from edictum.core.freeze import DATA, replace_contents
 from edictum.core.secret_patterns import REDACTED, hide_secrets, replace_all
-from edictum.core.sensitive_keys import is_sensitive_by_words
+from edictum.core.sensitive_keys import MAX_KEY, is_sensitive_by_words
 from edictum.core.values import (
     TOO_DEEP,
     JsonVisitor,
@@ -69,6 +69,12 @@ class RedactionPolicy:
 
     redact_bash_command = redact_text
 
+    def redact_name(self, name: str) -> str:
+        """As ``redact_text``, for names, which come again and again."""
+        if self._custom or not self._detect or len(name) > MAX_KEY:
+            return self.redact_text(name)
+        return _hide_in_name(name)
+
     def redact_value(self, value: Any) -> Any:
         """Return a value of the same shape with secrets and sensitive fields replaced."""
         return _ValueRedactor(self).visit(value)
@@ -103,6 +109,9 @@ class RedactionPolicy:
             return show(result)
         summary: str = _Summary(self, max_length + 1_024).visit(result)
         return summary
+
+
+_hide_in_name = lru_cache(maxsize=4_096)(hide_secrets)
 
 
 def shorten(text: str, limit: int) -> str:
@@ -146,7 +155,7 @@ class _AuditRedactor(JsonVisitor):
             if self._left <= 0:
                 return made | {"_omitted": f"{len(value) - len(made)} more keys"}
             name = key_text(key)
-            shown = policy.redact_text(name)
+            shown = policy.redact_name(name)
             self._left -= len(shown) + 4
             made[shown] = self._hide(item) if policy.is_sensitive(name) else self.visit(item)
         return made

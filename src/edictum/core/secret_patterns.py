@@ -135,7 +135,7 @@ _HINTS = _shortest({hint for hints, _, _ in SECRET_PATTERNS for hint in hints})
 def hide_secrets(text: str) -> str:
     """Return the text with every secret in it replaced; all of it is searched."""
     lowered = text.lower()
-    if not any(map(lowered.__contains__, _HINTS)):
+    if len(text) < 3 or not any(map(lowered.__contains__, _HINTS)):  # no hint is shorter than 3
         return text
     for hints, pattern, replacement in _compiled():
         if any(map(lowered.__contains__, hints)):

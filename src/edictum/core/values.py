@@ -187,10 +187,13 @@ def to_json(value: Any) -> Any:
     return JsonVisitor().visit(value)
 
 
+_encode = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder each time
+
+
 def dumps(value: Any) -> str:
     """Return the JSON text of any value: what ``json`` makes of it, else that of ``to_json``."""
     try:
-        text = json.dumps(value, allow_nan=False)
+        text = _encode(value)
     except Exception:  # not JSON, too deep, or a subclass with methods that raise
         return json.dumps(to_json(value))
     may_be_deep = len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH
