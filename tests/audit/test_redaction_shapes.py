@@ -15,7 +15,7 @@ import pytest
 
 from edictum import Edictum, EdictumConfigError, RedactionPolicy, Verdict, postcondition
 from edictum.core.redaction import MAX_SUMMARY
-from edictum.core.values import MAX_DEPTH
+from edictum.core.values import MAX_VALUE_DEPTH
 
 POLICY = RedactionPolicy()
 
@@ -212,10 +212,10 @@ def test_a_huge_name_is_cut() -> None:
 def test_what_is_nested_too_deeply_is_not_shown() -> None:
     """It would be shown with all its secrets."""
     bottom: Any = {"iban": "DE1"}
-    for _ in range(MAX_DEPTH + 5):
+    for _ in range(MAX_VALUE_DEPTH + 5):
         bottom = [bottom]
     shown = RedactionPolicy(sensitive_keys=["iban"]).redact_result(bottom)
-    assert shown == "[" * MAX_DEPTH + "[nested too deeply]" + "]" * MAX_DEPTH
+    assert shown == "[" * MAX_VALUE_DEPTH + "[nested too deeply]" + "]" * MAX_VALUE_DEPTH
 
 
 class Big:

@@ -22,7 +22,7 @@ from edictum.core.freeze import FrozenDict, FrozenList, FrozenSet, freeze, thaw
 from edictum.core.redaction import MAX_STRING, shorten
 from edictum.core.values import (
     CIRCULAR,
-    MAX_DEPTH,
+    MAX_VALUE_DEPTH,
     TOO_DEEP,
     TooDeepError,
     canonical,
@@ -351,7 +351,7 @@ WRAPS = {
 
 
 @pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
-@pytest.mark.parametrize("levels", [150, MAX_DEPTH, MAX_DEPTH + 1, 290])
+@pytest.mark.parametrize("levels", [150, MAX_VALUE_DEPTH, MAX_VALUE_DEPTH + 1, 290])
 def test_what_is_too_deep_is_replaced_where_it_is_shown(levels: int, wrap: Any) -> None:
     value = nest(levels, SECRET, wrap)
     for shown in (
@@ -362,20 +362,20 @@ def test_what_is_too_deep_is_replaced_where_it_is_shown(levels: int, wrap: Any) 
     ):
         assert "a1B2" not in shown
     levels_each = 2 if wrap is Box else 1
-    assert (TOO_DEEP in dumps(to_json(value))) is (levels * levels_each > MAX_DEPTH)
-    assert (TOO_DEEP in dumps(value)) is (levels * levels_each > MAX_DEPTH)
+    assert (TOO_DEEP in dumps(to_json(value))) is (levels * levels_each > MAX_VALUE_DEPTH)
+    assert (TOO_DEEP in dumps(value)) is (levels * levels_each > MAX_VALUE_DEPTH)
 
 
 @pytest.mark.parametrize("wrap", [WRAPS["list"], WRAPS["tuple"], WRAPS["dict"]])
 def test_what_is_too_deep_is_refused_where_it_is_frozen_or_digested(wrap: Any) -> None:
-    assert digest(nest(MAX_DEPTH, 1, wrap)) != digest(nest(MAX_DEPTH, 2, wrap))
-    assert same(thaw(freeze(nest(MAX_DEPTH, 1, wrap))), nest(MAX_DEPTH, 1, wrap))
-    too_deep = nest(MAX_DEPTH + 1, 1, wrap)
+    assert digest(nest(MAX_VALUE_DEPTH, 1, wrap)) != digest(nest(MAX_VALUE_DEPTH, 2, wrap))
+    assert same(thaw(freeze(nest(MAX_VALUE_DEPTH, 1, wrap))), nest(MAX_VALUE_DEPTH, 1, wrap))
+    too_deep = nest(MAX_VALUE_DEPTH + 1, 1, wrap)
     for refuse in (freeze, digest):
-        with pytest.raises(TooDeepError, match=f"more than {MAX_DEPTH} levels"):
+        with pytest.raises(TooDeepError, match=f"more than {MAX_VALUE_DEPTH} levels"):
             refuse(too_deep)
     assert canonical(too_deep) == canonical(too_deep)
-    assert canonical(too_deep) != canonical(nest(MAX_DEPTH + 1, 1, wrap))
+    assert canonical(too_deep) != canonical(nest(MAX_VALUE_DEPTH + 1, 1, wrap))
     assert not is_same(too_deep, too_deep)
 
 

@@ -25,6 +25,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from edictum.core.secret_patterns import REDACTED
 from edictum.errors import EdictumConfigError
 
 try:
@@ -44,7 +45,6 @@ STEPS_PER_CHARACTER = 4
 OPTIONAL = 150
 MAX_LOOKED_THROUGH = 10_000  # longer patterns are not looked through for likely mistakes
 MAX_PROGRAM_MEMORY = 64 << 20
-REDACTED = "[REDACTED]"
 
 # The members of each class, as they are written inside brackets.
 _SPACE = (

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from edictum.contracts.problems import closest, listed
 from edictum.core.call import Principal, ToolCall
-from edictum.core.values import MAX_DEPTH, to_json
+from edictum.core.values import MAX_VALUE_DEPTH, to_json
 from edictum.errors import EdictumConfigError
 
 STAR: Final = "[*]"
@@ -349,7 +349,7 @@ def _hides(value: Any, depth: int = 0) -> bool:
     kind = type(value)
     if kind in _PRINTED_WHOLE:
         return False
-    if depth > MAX_DEPTH:
+    if depth > MAX_VALUE_DEPTH:
         return True
     if kind is dict:
         return any(_hides(item, depth + 1) for pair in value.items() for item in pair)
@@ -362,7 +362,7 @@ def texts(value: Any, depth: int = 0) -> list[str]:
         return [value]
     if isinstance(value, (bytes, bytearray)):
         return [value.decode("utf-8", "replace")]
-    if depth > MAX_DEPTH:
+    if depth > MAX_VALUE_DEPTH:
         return []
     if isinstance(value, Mapping):
         return [text for pair in value.items() for item in pair for text in texts(item, depth + 1)]

@@ -27,7 +27,7 @@ from edictum.core.values import dumps
 from edictum.core.wait_policy import RECORD
 from edictum.success import SuccessVerdict
 
-SCHEMA_VERSION = "0.4.0"
+EVENT_SCHEMA_VERSION = "0.4.0"
 
 
 class AuditAction(StrEnum):
@@ -58,7 +58,7 @@ CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED = (
 class AuditEvent:
     """One line of the audit. All texts and structures in it are redacted and bounded."""
 
-    schema_version: str = SCHEMA_VERSION
+    schema_version: str = EVENT_SCHEMA_VERSION
     timestamp: datetime = field(default_factory=lambda: datetime.fromtimestamp(0, UTC))
     run_id: str = ""
     call_id: str = ""
@@ -313,7 +313,7 @@ def _write(entry: Entry) -> str:
     verdict_reason = verdict.reason if verdict is not None else ""
     summary = None if closing.summary is None else shorten(text(closing.summary), MAX_SUMMARY)
     return (
-        f'{{"schema_version": "{SCHEMA_VERSION}"'
+        f'{{"schema_version": "{EVENT_SCHEMA_VERSION}"'
         f', "timestamp": "{datetime.fromtimestamp(entry.at, UTC).isoformat()}"'
         f", {call}"
         f', "action": {_json(entry.action.value)}'

@@ -11,9 +11,9 @@ from collections import UserDict, UserList
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
-from edictum.core.values import SCALARS, Visitor
+from edictum.core.values import SCALARS, Rebuilder
 
 # Types that hold values, whatever else they do. Dataclasses do, too.
 DATA = (dict, list, UserDict, UserList, SimpleNamespace)
@@ -26,58 +26,52 @@ def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
     )
 
 
-class FrozenDict(dict[Any, Any]):
+class _Snapshot:
+    """How snapshots are copied: as ordinary values."""
+
+    __slots__ = ()
+    ordinary: ClassVar[type[Any]]
+
+    def __copy__(self) -> Any:
+        return self.ordinary(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return thaw(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a snapshot of the kind that any of its values may have."""
+        kinds = {dict: FrozenDict, list: FrozenList, set: FrozenSet}
+        return (kinds[self.ordinary], (self.ordinary(self),))
+
+
+class FrozenDict(_Snapshot, dict[Any, Any]):
     """A dict that refuses changes. Copies of it are ordinary dicts."""
 
     __slots__ = ()
+    ordinary = dict
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
-    def __hash__(self) -> int:  # type: ignore[override]  # a dict has none; it cannot change
+    def __hash__(self) -> int:  # type: ignore[override]  # a dict has none; this cannot change
         return hash(frozenset(self.items()))
 
-    def __copy__(self) -> dict[Any, Any]:
-        return dict(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return thaw(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (FrozenDict, (dict(self),))
-
-
-class FrozenList(list[Any]):
+class FrozenList(_Snapshot, list[Any]):
     """A list that refuses changes. Copies of it are ordinary lists."""
 
     __slots__ = ()
+    ordinary = list
     __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
     pop = remove = reverse = sort = _refuse
 
-    def __hash__(self) -> int:  # type: ignore[override]  # a list has none; it cannot change
+    def __hash__(self) -> int:  # type: ignore[override]  # a list has none; this cannot change
         return hash(tuple(self))
 
-    def __copy__(self) -> list[Any]:
-        return list(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return thaw(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (FrozenList, (list(self),))
-
-
-class FrozenSet(frozenset[Any]):
+class FrozenSet(_Snapshot, frozenset[Any]):
     """What a set becomes in a snapshot. Copies of it are ordinary sets; a frozenset stays one."""
 
     __slots__ = ()
-
-    def __copy__(self) -> set[Any]:
-        return set(self)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return thaw(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (FrozenSet, (list(self),))
+    ordinary = set
 
 
 class FlatDict(FrozenDict):
@@ -126,7 +120,7 @@ class CopyOnReadDict(FrozenDict):
 
 
 EMPTY: FrozenDict = FlatDict()
-DICTS = frozenset({dict, FrozenDict, FlatDict, CopyOnReadDict})
+_DICTS = frozenset({dict, FrozenDict, FlatDict, CopyOnReadDict})
 
 
 def kept(args: Any) -> Any:
@@ -134,50 +128,15 @@ def kept(args: Any) -> Any:
     return args.kept if type(args) is CopyOnReadDict else args
 
 
-class _Freezer(Visitor):
+class _Copier(Rebuilder):
     __slots__ = ()
 
     def mapping(self, value: Any) -> Any:
-        if type(value) not in DICTS:
-            return copy_object(value)
-        return FrozenDict(zip(value, map(self.visit, value.values()), strict=True))
-
-    def sequence(self, value: Any) -> Any:
-        if type(value) is tuple:
-            return tuple(map(self.visit, value))
-        plain = type(value) in (list, FrozenList)
-        return FrozenList(map(self.visit, value)) if plain else copy_object(value)
+        return super().mapping(kept(value))
 
     def members(self, value: Any) -> Any:
-        if type(value) is frozenset:
-            return frozenset(map(self.visit, value))
-        plain = type(value) in (set, FrozenSet)
-        return FrozenSet(map(self.visit, value)) if plain else copy_object(value)
-
-    def other(self, value: Any) -> Any:
-        return copy_object(value)
-
-
-class _Thawer(Visitor):
-    __slots__ = ()
-
-    def mapping(self, value: Any) -> Any:
-        if type(value) not in DICTS:
-            return copy_object(value)
-        held = kept(value)
-        return dict(zip(held, map(self.visit, held.values()), strict=True))
-
-    def sequence(self, value: Any) -> Any:
-        if type(value) is tuple:
-            return tuple(map(self.visit, value))
-        plain = type(value) in (list, FrozenList)
-        return [*map(self.visit, value)] if plain else copy_object(value)
-
-    def members(self, value: Any) -> Any:
-        if type(value) is frozenset:
-            return frozenset(map(self._member, value))
-        plain = type(value) in (set, FrozenSet)
-        return set(map(self._member, value)) if plain else copy_object(value)
+        make = self.makers.get(type(value))
+        return self.other(value) if make is None else make(map(self._member, value))
 
     def _member(self, item: Any) -> Any:
         """Return a member of a set, which must stay hashable: the unchangeable is not copied."""
@@ -185,6 +144,26 @@ class _Thawer(Visitor):
 
     def other(self, value: Any) -> Any:
         return copy_object(value)
+
+
+class _Freezer(_Copier):
+    __slots__ = ()
+    makers = (
+        dict.fromkeys(_DICTS, FrozenDict)
+        | dict.fromkeys((list, FrozenList), FrozenList)
+        | dict.fromkeys((set, FrozenSet), FrozenSet)
+        | {tuple: tuple, frozenset: frozenset}
+    )
+
+
+class _Thawer(_Copier):
+    __slots__ = ()
+    makers = (
+        dict.fromkeys(_DICTS, dict)
+        | dict.fromkeys((list, FrozenList), list)
+        | dict.fromkeys((set, FrozenSet), set)
+        | {tuple: tuple, frozenset: frozenset}
+    )
 
 
 def freeze(value: Any) -> Any:

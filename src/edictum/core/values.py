@@ -4,7 +4,7 @@
 contain themselves. What becomes of the parts is up to its subclasses: here JSON, canonical text and
 changed text; in ``freeze`` snapshots; in ``redaction`` what may be written down.
 
-There is one limit, ``MAX_DEPTH``: more than honest data needs, and few enough that two Python
+There is one limit, ``MAX_VALUE_DEPTH``: more than honest data needs, and few enough that two Python
 frames per level fit into the recursion limit below a framework's own. Beyond it a value is
 *replaced* by ``TOO_DEEP`` where it is shown or written down, and *refused* with ``TooDeepError``
 where a call is frozen or a digest is made.
@@ -22,9 +22,9 @@ from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from enum import Enum
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
-MAX_DEPTH = 200
+MAX_VALUE_DEPTH = 200
 MAX_INT_BITS = 14_000  # Python refuses to print more decimal digits
 TOO_DEEP = "[nested too deeply]"
 CIRCULAR = "[circular reference]"
@@ -33,10 +33,10 @@ SCALARS = frozenset({str, int, float, bool, type(None), bytes, complex})
 
 
 class TooDeepError(ValueError):
-    """A value is nested more than ``MAX_DEPTH`` levels deep, or contains itself."""
+    """A value is nested more than ``MAX_VALUE_DEPTH`` levels deep, or contains itself."""
 
     def __init__(self) -> None:
-        super().__init__(f"nested more than {MAX_DEPTH} levels deep, or refers to itself")
+        super().__init__(f"nested more than {MAX_VALUE_DEPTH} levels deep, or refers to itself")
 
 
 class Visitor:
@@ -58,7 +58,7 @@ class Visitor:
         parents = self._parents
         if id(value) in parents:
             return self.circular(value)
-        if len(parents) >= MAX_DEPTH:
+        if len(parents) >= MAX_VALUE_DEPTH:
             return self.too_deep(value)
         parents.append(id(value))
         try:
@@ -196,14 +196,14 @@ def dumps(value: Any) -> str:
         text = _encode(value)
     except Exception:  # not JSON, too deep, or a subclass with methods that raise
         return json.dumps(to_json(value))
-    may_be_deep = len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH
+    may_be_deep = text.count("[") + text.count("{") > MAX_VALUE_DEPTH
     return json.dumps(to_json(value)) if may_be_deep and _is_too_deep(value) else text
 
 
 def _is_too_deep(value: Any) -> bool:
-    """Whether JSON data has more than MAX_DEPTH levels of containers; looked at level by level."""
+    """Whether JSON data has too many levels of containers, which are counted one by one."""
     level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_VALUE_DEPTH):
         level = [
             item
             for container in level
@@ -367,7 +367,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 def has_same_form(given: Any, made: Any, depth: int = 0) -> bool:
     """Whether a structure has the keys and types of another; None in ``given`` stands for any."""
-    if isinstance(given, dict) and isinstance(made, dict) and depth < MAX_DEPTH:
+    if isinstance(given, dict) and isinstance(made, dict) and depth < MAX_VALUE_DEPTH:
         return given.keys() == made.keys() and all(
             has_same_form(given[key], made[key], depth + 1) for key in given
         )
@@ -382,7 +382,33 @@ def normalize(text: str) -> str:
 # --- Text inside of a structure -------------------------------------------------------------------
 
 
-class TextChanger(Visitor):
+class Rebuilder(Visitor):
+    """Rebuild plain containers by a table from their exact type to a constructor.
+
+    ``other`` gets whatever is not in the table.
+    """
+
+    __slots__ = ()
+    makers: ClassVar[dict[type[Any], Callable[[Iterable[Any]], Any]]]
+
+    def mapping(self, value: Any) -> Any:
+        make = self.makers.get(type(value))
+        if make is None:
+            return self.other(value)
+        return make(zip(map(self.key, value), map(self.visit, value.values()), strict=True))
+
+    def sequence(self, value: Any) -> Any:
+        make = self.makers.get(type(value))
+        return self.other(value) if make is None else make(map(self.visit, value))
+
+    def key(self, key: Any) -> Any:
+        return key
+
+    def members(self, value: Any) -> Any:
+        return self.sequence(value)
+
+
+class TextChanger(Rebuilder):
     """Change every text inside a structure; plain containers keep their types."""
 
     __slots__ = ("change",)
@@ -394,26 +420,14 @@ class TextChanger(Visitor):
     def scalar(self, value: Any) -> Any:
         return self.change(value) if type(value) is str else value
 
-    def mapping(self, value: Any) -> Any:
-        if type(value) is not dict:
-            return self.other(value)
-        keys, items = map(self.visit, value), map(self.visit, value.values())
-        return _distinct(zip(keys, items, strict=True))
-
-    def sequence(self, value: Any) -> Any:
-        kind = type(value)
-        return kind(map(self.visit, value)) if kind in PLAIN else self.other(value)
-
-    members = sequence
+    def key(self, key: Any) -> Any:
+        return self.visit(key)
 
     def other(self, value: Any) -> Any:
         return self.change(value) if isinstance(value, str) else value
 
     def too_deep(self, value: Any) -> Any:
         return TOO_DEEP
-
-
-PLAIN = frozenset({list, tuple, set, frozenset})
 
 
 def change_text(value: Any, change: Callable[[str], str]) -> Any:
@@ -435,3 +449,6 @@ def _distinct(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
             name = f"{key} ({numbers[key] + 1})"
         made[name] = item
     return made
+
+
+TextChanger.makers = {dict: _distinct} | {kind: kind for kind in (list, tuple, set, frozenset)}
