@@ -40,7 +40,7 @@ class _Snapshot:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a snapshot of the kind that any of its values may have."""
-        kinds = {dict: FrozenDict, list: FrozenList, set: FrozenSet}
+        kinds: dict[type[Any], type[Any]] = {dict: FrozenDict, list: FrozenList, set: FrozenSet}
         return (kinds[self.ordinary], (self.ordinary(self),))
 
 
