@@ -103,6 +103,7 @@ values = st.recursive(
 def test_a_line_is_the_event_with_all_fields_in_order(
     name: str, args: Any, result: Any, raises: bool
 ) -> None:
+    """For every way a call can go."""
     sink = Entries()
     guard = Edictum(audit_sink=sink, **GUARDS[name])
     guard.dispatch_sync("t", args, fail if raises else lambda **given: result)
@@ -117,6 +118,7 @@ def test_a_line_is_the_event_with_all_fields_in_order(
 
 
 def test_the_events_of_a_call_share_their_texts_but_no_data() -> None:
+    """Who changes one event changes no other."""
     sink = Entries()
     guard = Edictum(audit_sink=sink, principal=Principal(user_id="u"))
     guard.run_sync("t", {"rows": [1]}, lambda rows: rows)
@@ -132,6 +134,7 @@ def test_the_events_of_a_call_share_their_texts_but_no_data() -> None:
 
 
 def test_calls_at_once_are_not_mixed_up() -> None:
+    """More of them than texts are remembered."""
     sink = RecordingSink(asynchronous=True)
     guard = Edictum(audit_sink=sink, limits=OperationLimits(max_attempts=None, max_tool_calls=None))
 
@@ -152,6 +155,7 @@ def test_calls_at_once_are_not_mixed_up() -> None:
 
 
 def test_a_sink_that_overrides_emit_gets_events(tmp_path: Path) -> None:
+    """As it did before there were lines."""
     got: list[Any] = []
 
     class Counting(FileAuditSink):
@@ -169,6 +173,7 @@ def test_a_sink_that_overrides_emit_gets_events(tmp_path: Path) -> None:
 
 
 def test_several_sinks_share_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless one redacts more."""
     kept, recorded = Entries(), RecordingSink()
     file = FileAuditSink(tmp_path / "audit.jsonl")
     own = FileAuditSink(tmp_path / "own.jsonl", RedactionPolicy(sensitive_keys=["path"]))
@@ -188,12 +193,14 @@ def test_several_sinks_share_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_sink_may_be_given_an_event_by_hand() -> None:
+    """Without a guard."""
     sink = Entries()
     deliver(AuditEvent(tool_name="t"), sink)
     assert json.loads(sink.entries[0].to_json())["tool_name"] == "t"
 
 
 def test_every_hint_is_found_by_the_filter_before_the_patterns() -> None:
+    """A text without hints is not searched."""
     for hints, _, _ in SECRET_PATTERNS:
         for hint in hints:
             assert any(short in hint for short in _HINTS)

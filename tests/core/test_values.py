@@ -188,6 +188,7 @@ def is_frozen(value: Any) -> bool:
 @given(values)
 @settings(max_examples=300)
 def test_json_is_that_of_the_model(value: Any) -> None:
+    """As data and as text."""
     expected = model_json(value)
     assert json.dumps(to_json(value)) == json.dumps(expected)
     assert json.loads(dumps(value)) == json.loads(
@@ -206,6 +207,7 @@ def _is_json(value: Any) -> bool:
 @given(plain)
 @settings(max_examples=300)
 def test_a_frozen_value_cannot_be_changed_and_thaws_to_what_it_was(value: Any) -> None:
+    """Twice frozen, too."""
     frozen = freeze(value)
     assert is_frozen(frozen)
     assert same(thaw(frozen), value)
@@ -217,6 +219,7 @@ def test_a_frozen_value_cannot_be_changed_and_thaws_to_what_it_was(value: Any) -
 @given(values)
 @settings(max_examples=200)
 def test_objects_are_frozen_as_copies(value: Any) -> None:
+    """What is done to the copy does not reach the original."""
     holder = {"box": Box([value])}
     thawed = thaw(freeze(holder))
     assert digest(thawed) == digest(holder)
@@ -227,6 +230,7 @@ def test_objects_are_frozen_as_copies(value: Any) -> None:
 @given(values, values)
 @settings(max_examples=500)
 def test_a_digest_is_equal_for_the_same_values_alone(one: Any, other: Any) -> None:
+    """Down to their types."""
     assert digest(one) == digest(one)
     assert (digest(one) == digest(other)) is ("".join(told(one)) == "".join(told(other)))
     if is_same(one, other):
@@ -256,6 +260,7 @@ def told(value: Any) -> list[str]:
 @given(values)
 @settings(max_examples=200)
 def test_a_changed_text_is_changed_everywhere_and_nothing_else_is(value: Any) -> None:
+    """Keys included."""
     assert same(change_text(value, lambda text: text), value)
     marked = change_text(value, lambda text: "T")
     assert not [
@@ -292,6 +297,7 @@ def plant(value: Any) -> Any:
 @given(values.map(plant))
 @settings(max_examples=300)
 def test_no_redaction_shows_a_secret(value: Any) -> None:
+    """Whatever the value is made of."""
     for redact in (
         POLICY.redact_value,
         POLICY.redact_secrets,
@@ -309,6 +315,7 @@ def test_no_redaction_shows_a_secret(value: Any) -> None:
 @given(values)
 @settings(max_examples=200)
 def test_without_secrets_nothing_is_redacted(value: Any) -> None:
+    """Values keep their types."""
     policy = RedactionPolicy(detect_secret_values=False)
     assert same(policy.redact_secrets(value), value)
     shown = change_text(model_json(value), lambda text: shorten(text, MAX_STRING))
@@ -316,6 +323,7 @@ def test_without_secrets_nothing_is_redacted(value: Any) -> None:
 
 
 def test_objects_keep_their_types_when_a_secret_is_taken_out_of_them() -> None:
+    """Where their type can be rebuilt."""
     for value in (
         Box([SECRET], label="a"),
         Model(content={"x": SECRET}),
@@ -353,6 +361,7 @@ WRAPS = {
 @pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
 @pytest.mark.parametrize("levels", [150, MAX_VALUE_DEPTH, MAX_VALUE_DEPTH + 1, 290])
 def test_what_is_too_deep_is_replaced_where_it_is_shown(levels: int, wrap: Any) -> None:
+    """By the limit that holds everywhere."""
     value = nest(levels, SECRET, wrap)
     for shown in (
         dumps(POLICY.redact_value(value)),
@@ -368,6 +377,7 @@ def test_what_is_too_deep_is_replaced_where_it_is_shown(levels: int, wrap: Any) 
 
 @pytest.mark.parametrize("wrap", [WRAPS["list"], WRAPS["tuple"], WRAPS["dict"]])
 def test_what_is_too_deep_is_refused_where_it_is_frozen_or_digested(wrap: Any) -> None:
+    """It must not be taken for another value."""
     assert digest(nest(MAX_VALUE_DEPTH, 1, wrap)) != digest(nest(MAX_VALUE_DEPTH, 2, wrap))
     assert same(thaw(freeze(nest(MAX_VALUE_DEPTH, 1, wrap))), nest(MAX_VALUE_DEPTH, 1, wrap))
     too_deep = nest(MAX_VALUE_DEPTH + 1, 1, wrap)
@@ -391,6 +401,7 @@ def circles() -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", circles())
 def test_a_value_that_contains_itself_ends_somewhere(kind: str) -> None:
+    """In every form."""
     value = circles()[kind]
     assert CIRCULAR in dumps(value)
     assert CIRCULAR in dumps(POLICY.redact_args(value))
@@ -402,6 +413,7 @@ def test_a_value_that_contains_itself_ends_somewhere(kind: str) -> None:
 
 
 def test_a_form_is_its_keys_and_types() -> None:
+    """Not its values."""
     assert has_same_form({"a": 1, "b": {"c": None}}, {"a": 2, "b": {"c": "x"}})
     assert not has_same_form({"a": 1}, {"a": "1"})
     assert not has_same_form({"a": 1}, {"b": 1})

@@ -41,6 +41,7 @@ def find_text(value: Any) -> str:
 @pytest.mark.parametrize("as_dict", [False, True])
 @pytest.mark.parametrize("levels", [49, 50, 51, 52, 80, 120, 199, 200, 201, 300])
 def test_a_failures_value_is_redacted_at_every_level(levels: int, as_dict: bool) -> None:
+    """Or replaced, beyond the limit."""
     guard = Edictum(success_check=lambda tool, result: False)
     outcome = guard.dispatch_sync("t", {}, lambda: nest(levels, SECRET, as_dict=as_dict))
     assert isinstance(outcome, ToolFailure)
@@ -52,11 +53,13 @@ def test_a_failures_value_is_redacted_at_every_level(levels: int, as_dict: bool)
 
 @pytest.mark.parametrize("levels", [99, 100, 101, 120, 150, 198])
 def test_calls_that_differ_at_any_level_have_other_digests(levels: int) -> None:
+    """An approval is for one call."""
     one, other = (ToolCall("t", {"x": nest(levels, bottom)}) for bottom in (1, 2))
     assert approval_digest(one, None) != approval_digest(other, None)
 
 
 def test_arguments_that_are_too_deep_are_refused() -> None:
+    """With the limit in the message."""
     with pytest.raises(EdictumInputError, match="nested more than 200 levels deep"):
         ToolCall("t", {"x": nest(250, 1)})
 
@@ -67,6 +70,7 @@ class Tree:
 
 
 def test_an_object_that_is_too_deep_is_not_put_to_a_person() -> None:
+    """The approval could not be bound to it."""
     backend = InMemoryApprovalBackend(answer=True)
     guard = Edictum(
         contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
@@ -83,6 +87,7 @@ def test_an_object_that_is_too_deep_is_not_put_to_a_person() -> None:
 
 
 def test_bytes_and_their_base64_have_other_digests() -> None:
+    """JSON would write both alike."""
     one, other = (ToolCall("t", {"x": raw}) for raw in (b"\xff", b"/w=="))
     assert approval_digest(one, None) != approval_digest(other, None)
 
@@ -108,6 +113,7 @@ def test_the_limit_holds_far_down_the_stack() -> None:
 
 
 def test_the_limit_holds_in_a_running_loop() -> None:
+    """And nothing below it is cut."""
     guard = Edictum()
     outcome = asyncio.run(guard.dispatch("t", {"x": nest(198, 1)}, lambda x: x))
     assert json.loads(outcome_to_model_content(outcome)) == {"result": nest(198, 1)}

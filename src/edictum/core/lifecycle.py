@@ -676,9 +676,7 @@ def _approve(
     try:
         digest = approval_digest(admission.call, terms.context.policy_version)
     except TooDeepError as exc:
-        reason = f"Approval required but the arguments cannot be told apart: {exc}"
-        decision = _error("approval", "approval", reason, admission.decision)
-        return replace(admission, decision=decision)
+        return _no_answer(admission, "could not be asked", Failed(exc))
     known = None if turn is None else turn.approvals.get(digest)
     if known is None:
         return (yield from _ask_person(admission, terms, digest, turn))

@@ -36,7 +36,9 @@ class TooDeepError(ValueError):
     """A value is nested more than ``MAX_VALUE_DEPTH`` levels deep, or contains itself."""
 
     def __init__(self) -> None:
-        super().__init__(f"nested more than {MAX_VALUE_DEPTH} levels deep, or refers to itself")
+        super().__init__(
+            f"a value is nested more than {MAX_VALUE_DEPTH} levels deep, or contains itself"
+        )
 
 
 class Visitor:
