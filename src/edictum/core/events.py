@@ -9,10 +9,12 @@ as an ``AuditEvent``, for sinks that want an object. Both are made when they are
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from json.encoder import encode_basestring_ascii
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from edictum.core._records import record
@@ -302,43 +304,47 @@ def approval(
 def _write(entry: Entry) -> str:
     """Write an event with its fields in the order of ``AuditEvent``."""
     context, closing, said = entry.context, entry.closing or _OPEN, entry.about or entry.decision
-    text, verdict, after = context.redaction.redact_text, closing.verdict, closing.after
-    ends = entry.closing is not None and entry.action is not AuditAction.POSTCONDITION_WARNING
-    call = context.call_text(entry.call, ends=ends)
+    verdict: Any = closing.verdict or _ABSENT
+    after: Any = closing.after or _ABSENT
+    approval: Any = entry.approval or _ABSENT
+    policy_error = said.policy_error or verdict.policy_error or after.policy_error
+    ends = closing is not _OPEN and entry.action is not AuditAction.POSTCONDITION_WARNING
     hooks, contracts = context.decision_texts(entry.decision)
-    if after is not None:
+    if after is not _ABSENT:
         judged = context.contract_texts(after.all_answers())
         contracts = ", ".join(filter(None, (contracts, judged)))
-    reason = said.reason if entry.about is not None else entry.reason or said.reason
-    verdict_reason = verdict.reason if verdict is not None else ""
-    summary = None if closing.summary is None else shorten(text(closing.summary), MAX_SUMMARY)
+    text = context.redaction.redact_text
     return (
         f'{{"schema_version": "{EVENT_SCHEMA_VERSION}"'
         f', "timestamp": "{datetime.fromtimestamp(entry.at, UTC).isoformat()}"'
-        f", {call}"
+        f", {context.call_text(entry.call, ends=ends)}"
         f', "action": {_json(entry.action.value)}'
         f', "decision_source": {_json(said.source)}'
         f', "decision_name": {_json(said.name)}'
-        f', "reason": {_json(text(reason) if reason else None)}'
+        f', "reason": {_json(text(entry.reason or said.reason or "") or None)}'
         f', "hooks_evaluated": [{hooks}]'
         f', "contracts_evaluated": [{contracts}]'
-        f', "tool_success": {_json(None if verdict is None else verdict.success)}'
-        f', "postconditions_passed": {_json(None if after is None else after.passed)}'
+        f', "tool_success": {_json(verdict.success)}'
+        f', "postconditions_passed": {_json(after.passed)}'
         f', "duration_ms": {_json(closing.duration_ms)}'
         f', "error": {_json(closing.error)}'
-        f', "result_summary": {_json(summary)}'
+        f', "result_summary": {_json(_redact_summary(closing.summary, text))}'
         f', "session_attempt_count": {_json(entry.attempts)}'
         f', "session_execution_count": {_json(entry.executions)}'
         f', "mode": {_json(context.mode if entry.about is None else "observe")}'
         f', "policy_version": {_json(context.policy_version)}'
-        f', "policy_error": {_json(_has_policy_error(said, verdict, after))}'
+        f', "policy_error": {_json(policy_error)}'
         f', "session_id": {_json(entry.call.run_id)}'
         f', "outcome": {_json(closing.outcome)}'
-        f', "success_source": {_json(verdict and verdict.source)}'
-        f', "success_reason": {_json(text(verdict_reason) or None)}'
-        f', "approval_id": {_json(entry.approval and entry.approval.approval_id)}'
-        f', "approver": {_json(entry.approval and entry.approval.approver)}}}'
+        f', "success_source": {_json(verdict.source)}'
+        f', "success_reason": {_json(text(verdict.reason) or None)}'
+        f', "approval_id": {_json(approval.approval_id)}'
+        f', "approver": {_json(approval.approver)}}}'
     )
+
+
+def _redact_summary(summary: str | None, redact_text: Callable[[str], str]) -> str | None:
+    return None if summary is None else shorten(redact_text(summary), MAX_SUMMARY)
 
 
 def _write_call(call: ToolCall, redact: RedactionPolicy) -> str:
@@ -357,16 +363,16 @@ def _write_call(call: ToolCall, redact: RedactionPolicy) -> str:
 
 
 _OPEN = Closing(outcome=None)
-
-
-def _has_policy_error(
-    said: Decision | Objection, verdict: SuccessVerdict | None, after: AfterDecision | None
-) -> bool:
-    return (
-        said.policy_error
-        or (verdict is not None and verdict.policy_error)
-        or (after is not None and after.policy_error)
-    )
+# Stands for the verdict, the postconditions and the approval that an event does not have.
+_ABSENT = SimpleNamespace(
+    success=None,
+    source=None,
+    reason="",
+    passed=None,
+    policy_error=False,
+    approval_id=None,
+    approver=None,
+)
 
 
 def _json(value: Any) -> str:

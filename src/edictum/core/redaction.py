@@ -23,7 +23,7 @@ from edictum.core.values import (
     TextChanger,
     Visitor,
     change_text,
-    fields_of,
+    held_fields,
     key_text,
     show,
     to_json,
@@ -226,7 +226,7 @@ class _SecretRedactor(TextChanger):
         redacted = change_text(plain, self.change)
         if redacted == plain and not isinstance(value, str):
             return value
-        if isinstance(value, DATA) or fields_of(value) is not None:
+        if isinstance(value, DATA) or held_fields(value) is not None:
             copied = copy.copy(value)
             replace_contents(copied, self.visit)
             if to_json(copied) == redacted:

@@ -111,7 +111,7 @@ def show(value: Any) -> str:
         return f"<{type(value).__name__} whose repr raises>"
 
 
-def fields_of(value: Any) -> Any:
+def held_fields(value: Any) -> Any:
     """Return what an object holds: the fields of a dataclass or a pydantic model, else None."""
     if isinstance(value, type):
         return None
@@ -168,7 +168,7 @@ class JsonVisitor(Visitor):
             return self.text(value.isoformat())
         if isinstance(value, timedelta):
             return self.scalar(value.total_seconds())
-        held = fields_of(value)
+        held = held_fields(value)
         return self.text(_print(value)) if held is None else self.visit(held)
 
     def too_deep(self, value: Any) -> Any:
@@ -316,7 +316,7 @@ class _Canonical(Visitor):
     def other(self, value: Any) -> None:
         kind = type(value)
         self.parts.append(f"o{kind.__module__}.{kind.__qualname__}:")
-        held = value.value if isinstance(value, Enum) else fields_of(value)
+        held = value.value if isinstance(value, Enum) else held_fields(value)
         self.visit(to_json(value) if held is None else held)
 
     def unreadable(self, value: Any, error: Exception) -> None:
