@@ -1,9 +1,13 @@
 # Everything a person or a machine types. Each target makes what it needs: a venv, the installation, nothing outside this folder.
 #
 #   make demo    a scripted agent with misbehaving tools, judged twice     (seconds; under two minutes on a fresh clone)
-#   make test    ruff, mypy --strict, all tests, the coverage gate
+#   make check   what to run while working: ruff, mypy, the quick tests of the gate   (under a minute)
+#   make test    ruff, mypy --strict, all tests, the coverage gate                    (under five minutes)
+#   make soak    the longer forms of some tests
 #   make bench   ours, the public edictum 0.19.0 and a hand-written guard, in one run
 #   make frameworks   the adapters in the real frameworks, in venvs of their own; LATEST=1: newest releases; LOWEST=1: first supported; ONLY=name: one
+#   make walk    how far one call walks: function activations, files, changes of package
+#   make metrics sizes, names and words of src, next to the bounds that a test holds
 #   make lint    ruff and mypy only
 #   make clean   remove what the targets above made
 
@@ -19,10 +23,17 @@ DEMO_VENV := $(if $(wildcard $(INSTALLED)),$(VENV),.venvs/demo)
 DEMO_INSTALLED := $(DEMO_VENV)/.installed
 
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
-PURE := src/edictum/core/*,src/edictum/outcomes.py,src/edictum/success.py
+
+# Bytecode is kept in this folder, even where the environment switches it off: hundreds of tests start
+# an interpreter of their own, and each would compile the library anew.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.build/bytecode
+
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+CHECKED := tests/core tests/gate tests/contracts tests/audit tests/approval
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test frameworks bench lint clean
+.PHONY: help demo check test soak frameworks bench walk metrics lint clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -30,14 +41,23 @@ help:
 demo: $(DEMO_INSTALLED)
 	@$(DEMO_VENV)/bin/python examples/demo/demo.py
 
+check: lint
+	@echo "== pytest, without what is slow"
+	@$(PYTEST) -m 'not slow' $(CHECKED)
+
 test: lint
-	@echo "== pytest"
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=
+	@echo "== pytest, with coverage"
+	@$(PYTEST) --part traced --cov --cov-report=
 	@echo "== coverage: every branch of core/, outcomes.py and success.py"
-	@$(BIN)/coverage report --include='$(PURE)' --fail-under=100 --show-missing --skip-covered
+	@$(BIN)/coverage report --fail-under=100 --show-missing --skip-covered
+	@echo "== pytest, all other tests"
+	@$(PYTEST) --part rest
 	@echo "== adapters in the frameworks that are quick to start"
 	@$(PYTHON) frameworks/run.py --light
+
+soak: $(INSTALLED)
+	@EDICTUM_SOAK=1 $(PYTEST) -m soak
 
 lint: $(INSTALLED)
 	@echo "== ruff"
@@ -51,6 +71,12 @@ frameworks:
 
 bench: $(INSTALLED)
 	@$(BIN)/python benchmarks/bench.py
+
+walk: $(INSTALLED)
+	@$(BIN)/python benchmarks/walk.py
+
+metrics: $(INSTALLED)
+	@$(BIN)/python benchmarks/metrics.py
 
 clean:
 	rm -rf $(VENV) .venvs .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* dist build

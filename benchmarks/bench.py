@@ -302,14 +302,14 @@ at full size below. All figures above are CPU time of single processes, taken in
 """
 
 
-def run_others() -> None:
-    """Benchmarks that live beside this one and are run after it. They wait for servers and workers,
-    so theirs is the time on the wall.
-    """
-    for name in ("bench_sessions", "bench_harness", "bench_adapters", "bench_mcp_proxy"):
-        if (Path(__file__).parent / f"{name}.py").exists():
-            print(flush=True)
-            importlib.import_module(name).main()
+# Benchmarks that live beside this one and are run after it; the first one has a short form.
+OTHERS = ("bench_deployed", "bench_sessions", "bench_harness", "bench_adapters", "bench_mcp_proxy")
+
+
+def run_others(names: tuple[str, ...]) -> None:
+    for name in names:
+        print(flush=True)
+        importlib.import_module(name).main()
 
 
 def main() -> None:
@@ -324,8 +324,7 @@ def main() -> None:
     repetitions, scale = (1, 0.02) if options.quick else (options.repetitions, 1.0)
     peer = None if options.quick else peer_python()
     report(peer, repetitions, scale)
-    if not options.quick:
-        run_others()
+    run_others(OTHERS[:1] if options.quick else OTHERS)
 
 
 def report(peer: Path | None, repetitions: int, scale: float) -> None:

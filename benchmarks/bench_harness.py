@@ -170,7 +170,7 @@ def _load(path: Path) -> ModuleType:
 def celery_worker() -> Iterator[str]:
     """A Valkey and one Celery worker on it, from the tests."""
     servers, helpers = (
-        _load(TESTS / "sessions" / "servers.py"),
+        _load(TESTS / "support" / "servers.py"),
         _load(TESTS / "harness" / "execution" / "execution_helpers.py"),
     )
     server = servers.Valkey(durable=False)

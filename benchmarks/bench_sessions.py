@@ -24,11 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "sessions"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from edictum.core.limits import OperationLimits, Reservation, Settlement
 from edictum.sessions import MemoryLedger
-from edictum.sessions.store import MAX_BATCH, StoreLedger
+from edictum.sessions._batching import MAX_BATCH
+from edictum.sessions._remote_ledger import RemoteLedger
 
 AT_ONCE = 100
 SESSIONS = 20
@@ -46,10 +47,11 @@ Request = Callable[[], Any]
 
 @dataclass
 class Figures:
-    """Latencies of whole calls in microseconds, and calls per second."""
+    """Latencies of whole calls in microseconds, calls per second, and CPU time per call."""
 
     latencies: list[float]
     per_s: float
+    cpu_us: float = 0.0
 
     @property
     def p50(self) -> float:
@@ -78,11 +80,12 @@ async def _calls(ledger: Any, who: int, until: float, latencies: list[float]) ->
 async def _measure(ledger: Any, at_once: int, seconds: float) -> Figures:
     latencies: list[float] = []
     await _calls(ledger, 0, time.perf_counter() + 0.2, [])
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     await asyncio.gather(
         *(_calls(ledger, who, started + seconds, latencies) for who in range(at_once))
     )
-    return Figures(latencies, len(latencies) / (time.perf_counter() - started))
+    calls, took_s = len(latencies), time.perf_counter() - started
+    return Figures(latencies, calls / took_s, (time.process_time() - cpu) / calls * 1e6)
 
 
 def measure(make: Make, at_once: int, max_batch: int, seconds: float = SECONDS) -> Figures:
@@ -122,7 +125,7 @@ def in_turns(make: Make, request: Request) -> tuple[list[Figures], list[Figures]
 
 @contextmanager
 def _sqlite() -> Iterator[tuple[Make, Request]]:
-    from edictum.sessions.sqlite import SqliteStore
+    from edictum.sessions._sqlite import SqliteStore
 
     with tempfile.TemporaryDirectory() as folder:
         db = sqlite3.connect(f"{folder}/bare.db", isolation_level=None)
@@ -132,7 +135,7 @@ def _sqlite() -> Iterator[tuple[Make, Request]]:
         )
         try:
             yield (
-                lambda size: StoreLedger(SqliteStore(f"{folder}/s.db"), wait_s=20, max_batch=size),
+                lambda size: RemoteLedger(SqliteStore(f"{folder}/s.db"), wait_s=20, max_batch=size),
                 lambda: db.execute("UPDATE t SET n = n + 1"),
             )
         finally:
@@ -142,17 +145,15 @@ def _sqlite() -> Iterator[tuple[Make, Request]]:
 @contextmanager
 def _valkey() -> Iterator[tuple[Make, Request]]:
     import redis
-    from servers import Valkey
 
-    from edictum.sessions.redis import RedisStore
+    from edictum.sessions._redis import RedisStore
+    from support.servers import Valkey
 
     server = Valkey()
     try:
         with redis.Redis.from_url(server.url) as client:
             yield (
-                lambda size: StoreLedger(
-                    RedisStore(server.url, wait_s=20), wait_s=20, max_batch=size
-                ),
+                lambda size: RemoteLedger(RedisStore(server.url), wait_s=20, max_batch=size),
                 lambda: client.incr("bare"),
             )
     finally:
@@ -162,9 +163,9 @@ def _valkey() -> Iterator[tuple[Make, Request]]:
 @contextmanager
 def _postgres() -> Iterator[tuple[Make, Request]]:
     import asyncpg
-    from servers import Postgres
 
-    from edictum.sessions.postgres import PostgresStore
+    from edictum.sessions._postgres import PostgresStore
+    from support.servers import Postgres
 
     server = Postgres()
     loop = asyncio.new_event_loop()
@@ -175,9 +176,7 @@ def _postgres() -> Iterator[tuple[Make, Request]]:
         )
         update = lambda: loop.run_until_complete(db.execute("UPDATE bare SET n = n + 1"))  # noqa: E731 - as its siblings above
         yield (
-            lambda size: StoreLedger(
-                PostgresStore(server.url, wait_s=20), wait_s=20, max_batch=size
-            ),
+            lambda size: RemoteLedger(PostgresStore(server.url), wait_s=20, max_batch=size),
             update,
         )
         loop.run_until_complete(db.close())
@@ -186,6 +185,7 @@ def _postgres() -> Iterator[tuple[Make, Request]]:
         server.stop()
 
 
+LOADED = "calls/s  CPU us  p50 / p99 ms"
 STORES = {"SQLite (WAL, FULL)": _sqlite, "Valkey (AOF always)": _valkey, "PostgreSQL": _postgres}
 
 
@@ -194,11 +194,9 @@ def main() -> None:
         f"Session stores: one call = reserve + settle. {AT_ONCE} at once over {SESSIONS} sessions,"
         f" one process, {SECONDS} s each.\n"
     )
-    loaded = f"{'at once, unbatched':>29}{'at once, batched':>29}{'gain':>6}{'x bare':>8}"
+    loaded = f"{'at once, unbatched':>31}{'at once, batched':>31}{'gain':>6}{'x bare':>8}"
     print(f"{'store':<21}{'bare 2 trips':>15}{'one at a time':>24}{'ratio':>7}{loaded}")
-    print(
-        f"{'':<21}{'p50 us':>15}{'p50 / p99 us':>24}{'':>7}{'calls/s  p50 / p99 ms':>29}{'calls/s  p50 / p99 ms':>29}"
-    )
+    print(f"{'':<21}{'p50 us':>15}{'p50 / p99 us':>24}{'':>7}{LOADED:>31}{LOADED:>31}")
     memory = measure(lambda _: MemoryLedger(), 1, MAX_BATCH)
     print(f"{'memory':<21}{'-':>15}{f'{memory.p50:.1f} / {memory.p99:.1f}':>24}")
     for name, open_store in STORES.items():
@@ -223,7 +221,7 @@ def _row(
     alone_text = f"{_middle(alone, 'p50'):.0f} / {_middle(alone, 'p99'):.0f}"
     return (
         f"{name:<21}{_middle(raw, 'p50'):>15.0f}{alone_text:>24}{ratio:>6.1f}x"
-        f"{_loaded(single):>29}{_loaded(many):>29}{many.per_s / single.per_s:>5.1f}x{many.per_s / pairs_per_s:>7.1f}x"
+        f"{_loaded(single):>31}{_loaded(many):>31}{many.per_s / single.per_s:>5.1f}x{many.per_s / pairs_per_s:>7.1f}x"
     )
 
 
@@ -232,7 +230,7 @@ def _middle(slices: list[Figures], name: str) -> float:
 
 
 def _loaded(figures: Figures) -> str:
-    return f"{figures.per_s:>8.0f}  {figures.p50 / 1e3:.1f} / {figures.p99 / 1e3:.1f}"
+    return f"{figures.per_s:.0f}  {figures.cpu_us:.0f}  {figures.p50 / 1e3:.1f} / {figures.p99 / 1e3:.1f}"
 
 
 if __name__ == "__main__":

@@ -15,11 +15,13 @@ PEER_EXTRAS = ["pyyaml", "jsonschema"]  # what its YAML loader needs
 
 
 class Worker:
-    """A process that times cases; ``names`` are the ones it has."""
+    """A process that times cases; ``names`` are the ones it has. It cannot import the modules that
+    are named in ``without``.
+    """
 
-    def __init__(self, python: Path, cases: str) -> None:
+    def __init__(self, python: Path, cases: str, *without: str) -> None:
         here = Path(__file__).parent
-        command = [str(python), str(here / "worker.py"), str(here / cases)]
+        command = [str(python), str(here / "worker.py"), str(here / cases), *without]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=here
         )
@@ -40,6 +42,10 @@ class Worker:
         """Seconds per iteration."""
         return float(self._ask({"case": case, "n": n}))
 
+    def on_clocks(self, case: str, n: int) -> list[float]:
+        """Seconds per iteration, of each clock that the case reads."""
+        return [float(seconds) for seconds in self._ask({"case": case, "n": n})]
+
     def fact(self, name: str) -> Any:
         return self._ask({"fact": name})
 
@@ -47,6 +53,8 @@ class Worker:
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait(timeout=30)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
 
 def peer_python() -> Path | None:

@@ -6,10 +6,13 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from support import shared_servers
 
 settings.register_profile(
     "edictum",
@@ -20,20 +23,93 @@ settings.register_profile(
 )
 settings.load_profile("edictum")
 
+# --- Which tests are run --------------------------------------------------------------------------
 
-FAST_PATH = "edictum.runtime.fast_path"
+# Together these reach every branch of core/, outcomes.py and success.py. Tracing makes them take
+# more than twice as long, so nothing else is traced.
+TRACED = (
+    "core",
+    "gate",
+    "audit",
+    "approval",
+    "harness",
+    "typing",
+    "contracts/test_nothing_leaks.py",
+    "contracts/test_postconditions.py",
+)
+NOT_TRACED = ("harness/execution",)
+HERE = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--no-fast-path", action="store_true", help="run with the fast path made unimportable"
+        "--part",
+        choices=["traced", "rest"],
+        help="half of the tests: those that are run with coverage, or all the others",
+    )
+    parser.addoption(
+        "--no-fast-path", action="store_true", help="make the fast path's module unimportable"
     )
 
 
+def is_traced(item: pytest.Item) -> bool:
+    path = item.path.relative_to(HERE).as_posix()
+    inside = any(path.startswith(name) for name in TRACED)
+    return inside and not path.startswith(NOT_TRACED) and item.get_closest_marker("slow") is None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the part that was asked for."""
+    if (part := config.getoption("part")) is not None:
+        kept = [item for item in items if is_traced(item) == (part == "traced")]
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        items[:] = kept
+
+
+# --- Servers --------------------------------------------------------------------------------------
+
+
+def has_workers(config: pytest.Config) -> bool:
+    """Return whether this process hands the tests to others."""
+    return bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if has_workers(config):
+        shared_servers.prepare()
     if config.getoption("--no-fast-path"):
-        assert "edictum.guard" not in sys.modules, "the guard has imported the fast path already"
-        sys.modules[FAST_PATH] = None  # type: ignore[assignment]  # so that importing it fails
+        assert "edictum.guard" not in sys.modules, "it has imported the fast path already"
+        sys.modules["edictum.runtime.fast_path"] = None  # type: ignore[assignment]  # not importable
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if has_workers(config):
+        shared_servers.stop_all()
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[tuple[str, str]]:
+    """URL and origin of a Valkey that writes to disk before it answers."""
+    with shared_servers.served("valkey") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[tuple[str, str]]:
+    with shared_servers.served("postgres") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def broker_url() -> Iterator[str]:
+    """A Valkey for what need not survive it."""
+    with shared_servers.served("broker") as (url, origin):
+        if not url:
+            pytest.skip(origin)
+        yield url
+
+
+# --- What every test finds ------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)

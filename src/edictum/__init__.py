@@ -33,13 +33,15 @@ if TYPE_CHECKING:
         StdoutAuditSink,
     )
     from edictum.builtins import deny_sensitive_reads
-    from edictum.contracts.report import (
+    from edictum.compat.calls import BashClassifier, ToolEnvelope, create_envelope
+    from edictum.compat.calls import ToolCatalog as ToolRegistry
+    from edictum.contracts._report import (
         CompositionOverride,
         CompositionReport,
         ShadowContract,
         TemplateInfo,
     )
-    from edictum.core.call import Principal, SideEffect, ToolCall, ToolEnvelope
+    from edictum.core.call import Principal, SideEffect, ToolCall
     from edictum.core.contract import (
         Contract,
         Verdict,
@@ -76,10 +78,9 @@ if TYPE_CHECKING:
         outcome_is_retryable,
         outcome_to_model_content,
     )
-    from edictum.registry import BashClassifier, ToolRegistry, create_envelope
     from edictum.runtime.ticket import Ticket
+    from edictum.sessions._four_verb_ledger import MemoryBackend, StorageBackend
     from edictum.sessions.session import Session
-    from edictum.sessions.storage import MemoryBackend, StorageBackend
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "edictum.approval": (
@@ -102,13 +103,14 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "StdoutAuditSink",
     ),
     "edictum.builtins": ("deny_sensitive_reads",),
-    "edictum.contracts.report": (
+    "edictum.compat.calls": ("ToolEnvelope",),
+    "edictum.contracts._report": (
         "CompositionOverride",
         "CompositionReport",
         "ShadowContract",
         "TemplateInfo",
     ),
-    "edictum.core.call": ("Principal", "SideEffect", "ToolCall", "ToolEnvelope"),
+    "edictum.core.call": ("Principal", "SideEffect", "ToolCall"),
     "edictum.core.contract": (
         "Contract",
         "Verdict",
@@ -148,7 +150,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "edictum.registry": ("BashClassifier", "ToolRegistry", "create_envelope"),
     "edictum.runtime.ticket": ("Ticket",),
     "edictum.sessions.session": ("Session",),
-    "edictum.sessions.storage": ("MemoryBackend", "StorageBackend"),
+    "edictum.sessions._four_verb_ledger": ("MemoryBackend", "StorageBackend"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -10,13 +10,8 @@ from edictum.core.call import ToolCall
 from edictum.core.contract import Contract, Kind, Verdict
 
 SENSITIVE_PATHS = (
-    "/.ssh/",
-    "/var/run/secrets/",
-    "/.env",
-    "/.aws/credentials",
-    "/.git-credentials",
-    "/id_rsa",
-    "/id_ed25519",
+    *("/.ssh/", "/var/run/secrets/", "/.env", "/.aws/credentials"),
+    *("/.git-credentials", "/id_rsa", "/id_ed25519"),
 )
 SENSITIVE_COMMANDS = ("printenv", "env")
 _COMMAND_BREAK = re.compile(r"[;&|\n`()]|\$\(")
@@ -26,10 +21,10 @@ _TOKEN_EDGE = re.compile(r"[\s\"'=<>:,;|&()`]+")
 def deny_sensitive_reads(
     sensitive_paths: Iterable[str] | None = None, sensitive_commands: Iterable[str] | None = None
 ) -> Contract:
-    """A precondition for all tools that refuses calls which name a credential file or print the
+    """Return a precondition that refuses calls which name a credential file or print the
     environment.
 
-    Every text in the arguments is searched, whatever the tool and the argument are called.
+    It is for all tools, and searches every text in the arguments.
     """
     paths = tuple(sensitive_paths or SENSITIVE_PATHS)
     commands = tuple(sensitive_commands or SENSITIVE_COMMANDS)
@@ -63,7 +58,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _sensitive_path(text: str, fragments: tuple[str, ...]) -> str | None:
-    """The token of the text that names a sensitive path; ``.env`` counts as ``/.env``."""
+    """Return the token of the text that names a sensitive path; ``.env`` counts as ``/.env``."""
     for token in _TOKEN_EDGE.split(text):
         if any(fragment in f"/{token.lstrip('/')}" for fragment in fragments):
             return token
@@ -71,9 +66,7 @@ def _sensitive_path(text: str, fragments: tuple[str, ...]) -> str | None:
 
 
 def _sensitive_command(command: str, names: tuple[str, ...]) -> str | None:
-    """The first program of any part of the command line that is sensitive, also when given by its
-    path.
-    """
+    """Return the first sensitive program of a command line, even when given by its path."""
     for part in _COMMAND_BREAK.split(command):
         words = part.split()
         program = words[0].rsplit("/", 1)[-1].strip("\"'") if words else ""

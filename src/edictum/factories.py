@@ -1,7 +1,7 @@
-"""Guards from bundles: reading files, composing, compiling, and putting the result beside what was
-given in Python.
+"""Make the policy of a guard from bundles: read files, compose, compile, and add what was given in
+Python.
 
-The YAML parts are imported when a bundle is loaded, so a guard without one needs no extra packages.
+The YAML parts are imported when a bundle is loaded: a guard without one needs no extra packages.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from edictum.contracts.report import CompositionReport, TemplateInfo
+from edictum.contracts._language import MAX_BUNDLE_BYTES, Language
+from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.hooks import HookRegistration
-from edictum.core.limits import OperationLimits
+from edictum.core.limits import OperationLimits, tighten_by_bundle
 from edictum.core.policy import Policy, ToolEntry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import EdictumConfigError
+from edictum.sessions._urls import open as open_ledger
 from edictum.sessions.ledger import Ledger
-from edictum.sessions.opening import open as open_ledger
 
 if TYPE_CHECKING:
-    from edictum.contracts.bundle import Bundle
+    from edictum.contracts._bundle import Bundle
 
 logger = logging.getLogger("edictum")
 
 BUILTIN_TEMPLATES = Path(__file__).parent / "contracts" / "templates"
-DEFAULT_MAX_BYTES = 1_048_576
 MAX_LOGGED = 100  # warnings about one load; the report has all of them
 
 
 class GuardOptions(TypedDict, total=False):
-    """The keywords of a guard that a factory passes on."""
+    """Keywords of a guard that a factory passes on."""
 
     contracts: Any
     hooks: Any
@@ -55,7 +55,7 @@ class GuardOptions(TypedDict, total=False):
 
 
 class BundleOptions(GuardOptions, total=False):
-    """The keywords of a factory: those of a guard, and how the bundle is read."""
+    """Keywords of a factory: those of a guard, and how the bundle is read."""
 
     mode: Mode | None
     custom_operators: Mapping[str, Callable[[Any, Any], Any]] | None
@@ -65,14 +65,13 @@ class BundleOptions(GuardOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What a guard was given in Python. It stays when a bundle is loaded or reloaded."""
+    """What a guard was given in Python; it stays when a bundle is loaded or reloaded."""
 
     contracts: tuple[Contract, ...] = ()
     hooks: tuple[HookRegistration, ...] = ()
     limits: OperationLimits | None = None
     tools: Mapping[str, ToolEntry] = field(default_factory=dict)
-    # a guard that this one was merged from had a bundle, which no reload of this one could replace
-    merged_bundles: bool = False
+    merged_bundles: bool = False  # merged from a guard whose bundle no reload could replace
 
     def policy(self, version: str | None) -> Policy:
         return Policy(
@@ -84,49 +83,37 @@ class Base:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Language:
-    """How a guard reads bundles. It stays when a bundle is reloaded."""
-
-    operators: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
-    selectors: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    mode: Mode | None = None
-    max_bytes: int = DEFAULT_MAX_BYTES
-
-
-def language_of(options: BundleOptions) -> tuple[Language, GuardOptions]:
-    """How to read the bundle, and the options that are left for the guard."""
-    mode = options.get("mode")
+def take_language(options: BundleOptions) -> tuple[Language, GuardOptions]:
+    """Split the options of a factory: how to read the bundle, and what is left for the guard."""
+    rest: dict[str, Any] = dict(options)
+    mode = rest.pop("mode", None)
     check_mode(mode, "Edictum", optional=True)
-    language = Language(
-        options.get("custom_operators") or {},
-        options.get("custom_selectors") or {},
-        mode,
-        options.get("max_bytes", DEFAULT_MAX_BYTES),
-    )
-    rest = {
-        name: value
-        for name, value in options.items()
-        if name not in ("mode", "custom_operators", "custom_selectors", "max_bytes")
-    }
-    return language, cast("GuardOptions", rest)
+    operators, selectors = rest.pop("custom_operators", None), rest.pop("custom_selectors", None)
+    if operators or selectors:
+        from edictum.contracts._operators import check_custom_operators
+        from edictum.contracts._selectors import check_custom_selectors
+
+        operators = check_custom_operators(operators)
+        selectors = check_custom_selectors(selectors)
+    max_bytes = rest.pop("max_bytes", MAX_BUNDLE_BYTES)
+    return Language(operators or {}, selectors or {}, mode, max_bytes), cast("GuardOptions", rest)
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """One layer: its content, and the name that errors give it."""
+class Layer:
+    """The text of one bundle, and the name that errors give it."""
 
     name: str
     content: bytes | str
 
 
-def read_files(paths: Sequence[str | os.PathLike[str]], max_bytes: int) -> list[Text]:
-    """The contents of files. A file that is larger than allowed is not read."""
+def read_files(paths: Sequence[str | os.PathLike[str]], max_bytes: int) -> list[Layer]:
+    """Read files; of one that is too large, only as much as shows that it is."""
     if not paths:
         raise EdictumConfigError(
             "from_yaml() requires at least one path.", hint="Pass the path of a YAML file."
         )
-    return [Text(str(path), _read(Path(path), max_bytes)) for path in paths]
+    return [Layer(str(path), _read(Path(path), max_bytes)) for path in paths]
 
 
 def _read(path: Path, max_bytes: int) -> bytes:
@@ -142,39 +129,34 @@ def _read(path: Path, max_bytes: int) -> bytes:
         ) from exc
 
 
-def as_texts(layers: Sequence[str | bytes | os.PathLike[str]], max_bytes: int) -> list[Text]:
-    """Layers given as YAML text, or as Path objects."""
-    texts = []
-    for number, layer in enumerate(layers):
-        name = "<string>" if len(layers) == 1 else f"<string {number + 1}>"
+def to_layers(given: Sequence[str | bytes | os.PathLike[str]], max_bytes: int) -> list[Layer]:
+    """Return the layers given as YAML text, or read from Path objects."""
+    layers = []
+    hint = "Pass YAML as text or bytes, or a Path."
+    for number, layer in enumerate(given):
+        name = "<string>" if len(given) == 1 else f"<string {number + 1}>"
         if isinstance(layer, (str, bytes)):
-            texts.append(Text(name, layer))
+            layers.append(Layer(name, layer))
         elif isinstance(layer, os.PathLike):
-            texts += read_files([layer], max_bytes)
+            layers += read_files([layer], max_bytes)
         else:
-            raise EdictumConfigError(
-                f"A bundle is {type(layer).__name__}.",
-                hint="Pass YAML as text or bytes, or a Path.",
-            )
-    if not texts:
-        raise EdictumConfigError(
-            "No bundle was given.", hint="Pass YAML as text or bytes, or a Path."
-        )
-    return texts
+            raise EdictumConfigError(f"A bundle is {type(layer).__name__}.", hint=hint)
+    if not layers:
+        raise EdictumConfigError("No bundle was given.", hint=hint)
+    return layers
 
 
-def parse_layers(texts: Sequence[Text], language: Language) -> tuple[Bundle, CompositionReport]:
-    """The composed bundle; the errors of all layers are reported together, warnings are logged."""
-    from edictum.contracts.compose import compose
-    from edictum.contracts.parse import parse
-    from edictum.contracts.problems import BundleError, Problem
+def parse_layers(layers: Sequence[Layer], language: Language) -> tuple[Bundle, CompositionReport]:
+    """Return the composed bundle; raise the errors of all layers together, log the warnings."""
+    from edictum.contracts._compose import compose
+    from edictum.contracts._parse import parse
+    from edictum.contracts._problems import BundleError, BundleProblem
 
-    dialect = _dialect(language)
     bundles: list[Bundle] = []
-    problems: list[Problem] = []
-    for text in texts:
+    problems: list[BundleProblem] = []
+    for layer in layers:
         try:
-            bundles.append(parse(text.content, text.name, dialect))
+            bundles.append(parse(layer.content, layer.name, language))
         except BundleError as exc:
             problems += exc.problems
     if problems:
@@ -187,37 +169,30 @@ def parse_layers(texts: Sequence[Text], language: Language) -> tuple[Bundle, Com
     return bundle, report
 
 
-def _dialect(language: Language) -> Any:
-    from edictum.contracts.parse import Dialect
-
-    return Dialect.of(language.operators, language.selectors, language.max_bytes)
-
-
 def build_policy(
     base: Base, bundle: Bundle, language: Language, redaction: RedactionPolicy
 ) -> Policy:
-    """The bundle's policy, with what was given in Python beside it; Python's tool entries win."""
-    from edictum.contracts.compile import compile_bundle, limits_with
+    """Return the bundle's policy beside what was given in Python, whose tool entries win."""
+    from edictum.contracts._compile import compile_bundle
 
-    made = compile_bundle(bundle, _dialect(language), mode=language.mode, redaction=redaction)
+    compiled = compile_bundle(bundle, language, redaction)
     return Policy(
-        contracts=(*base.contracts, *made.contracts),
+        contracts=(*base.contracts, *compiled.contracts),
         hooks=base.hooks,
-        limits=limits_with(base.limits, made.session_limits),
-        session_limits=made.session_limits,
-        tools={**made.tools, **base.tools},
-        success_rules=made.success_rules,
+        limits=tighten_by_bundle(base.limits, compiled.session_limits),
+        session_limits=compiled.session_limits,
+        tools={**compiled.tools, **base.tools},
+        success_rules=compiled.success_rules,
         version=bundle.version,
-        unlisted=made.unlisted,
-        mode=made.mode,
-        # The default limits observe with a bundle that observes; limits that somebody gave are
-        # meant.
-        enforce_limits=made.mode == "enforce" or base.limits is not None,
+        unlisted=compiled.unlisted,
+        mode=compiled.mode,
+        # With a bundle that observes, default limits observe; limits given in Python enforce.
+        enforce_limits=compiled.mode == "enforce" or base.limits is not None,
     )
 
 
-def observability_sinks(bundle: Bundle) -> list[Any] | None:
-    """The audit sinks that a bundle asks for; None when it asks for none."""
+def open_sinks(bundle: Bundle) -> list[Any] | None:
+    """Return the audit sinks that a bundle asks for; None when it asks for none."""
     from edictum.audit import FileAuditSink, StdoutAuditSink
 
     wanted = bundle.observability
@@ -233,8 +208,8 @@ def observability_sinks(bundle: Bundle) -> list[Any] | None:
     return sinks or None
 
 
-def session_store(bundle: Bundle) -> Ledger | None:
-    """The ledger that a bundle's ``session:`` section names; None when it names none."""
+def open_session_store(bundle: Bundle) -> Ledger | None:
+    """Return the ledger that a bundle's ``session:`` section names; None when it names none."""
     wanted = bundle.session
     if not {"store", "lease", "ttl"} & wanted.keys():
         return None
@@ -249,23 +224,17 @@ def session_store(bundle: Bundle) -> Ledger | None:
 def list_templates(
     template_dirs: Sequence[str | os.PathLike[str]] | None = None,
 ) -> list[TemplateInfo]:
-    """The templates in the given directories, then the built-in ones whose names they do not
-    take.
-    """
+    """Return the templates in the given directories, then the built-in ones with other names."""
     found: dict[str, TemplateInfo] = {}
-    for directory, builtin in [
-        *((Path(each), False) for each in template_dirs or ()),
-        (BUILTIN_TEMPLATES, True),
-    ]:
+    own = [(Path(directory), False) for directory in template_dirs or ()]
+    for directory, builtin in [*own, (BUILTIN_TEMPLATES, True)]:
         for path in sorted(directory.glob("*.yaml")) if directory.is_dir() else ():
             found.setdefault(path.stem, TemplateInfo(path.stem, path, builtin))
     return list(found.values())
 
 
 def find_template(name: str, template_dirs: Sequence[str | os.PathLike[str]] | None) -> Path:
-    """The file of a template. Only names that are listed can be found, so a name cannot lead
-    anywhere else.
-    """
+    """Return the file of a listed template; a name cannot lead anywhere else."""
     templates = {info.name: info.path for info in list_templates(template_dirs)}
     if name not in templates:
         known = ", ".join(sorted(templates)) or "none"

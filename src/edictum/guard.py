@@ -27,7 +27,8 @@ from edictum.checks import (
     sinks_of,
     tools_of,
 )
-from edictum.contracts.report import CompositionReport, TemplateInfo
+from edictum.contracts._language import Language
+from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
 from edictum.core.charges import NO_CHARGES, charge
@@ -52,17 +53,16 @@ from edictum.factories import (
     Base,
     BundleOptions,
     GuardOptions,
-    Language,
-    Text,
-    as_texts,
+    Layer,
     build_policy,
     find_template,
-    language_of,
     list_templates,
-    observability_sinks,
+    open_session_store,
+    open_sinks,
     parse_layers,
     read_files,
-    session_store,
+    take_language,
+    to_layers,
 )
 from edictum.merging import merged, tightest
 from edictum.options import (
@@ -96,16 +96,16 @@ from edictum.runtime.drive import (
 from edictum.runtime.handlers import EffectHandlers
 from edictum.runtime.ticket import Ticket
 from edictum.runtime.wiring import Wiring
+from edictum.sessions._four_verb_ledger import StorageBackend
+from edictum.sessions._urls import as_ledger
 from edictum.sessions.ledger import Ledger
-from edictum.sessions.opening import as_ledger
 from edictum.sessions.session import Session
-from edictum.sessions.storage import StorageBackend
 from edictum.success import SuccessCheck, error_key
 from edictum.watching import Watch
 
 if TYPE_CHECKING:
     from edictum.call_options import Amounts, CallOptions
-    from edictum.contracts.bundle import Bundle
+    from edictum.contracts._bundle import Bundle
 
 try:
     from edictum.runtime.fast_path import FastPath, make_fast_path
@@ -266,15 +266,15 @@ class Edictum:
         CompositionReport)``. The other options are those of the constructor. All of them stay
         across ``reload``.
         """
-        language, rest = language_of(options)
+        language, rest = take_language(options)
         guard, report = cls._from_texts(read_files(paths, language.max_bytes), language, rest)
         return (guard, report) if return_report else guard
 
     @classmethod
     def from_yaml_string(cls, *layers: str | bytes, **options: Unpack[BundleOptions]) -> Self:
         """As ``from_yaml``, for YAML as text or bytes."""
-        language, rest = language_of(options)
-        return cls._from_texts(as_texts(layers, language.max_bytes), language, rest)[0]
+        language, rest = take_language(options)
+        return cls._from_texts(to_layers(layers, language.max_bytes), language, rest)[0]
 
     @classmethod
     def from_template(
@@ -298,13 +298,13 @@ class Edictum:
 
     @classmethod
     def _from_texts(
-        cls, texts: Sequence[Text], language: Language, options: GuardOptions
+        cls, texts: Sequence[Layer], language: Language, options: GuardOptions
     ) -> tuple[Self, CompositionReport]:
         bundle, report = parse_layers(texts, language)
         if options.get("audit_sink") is None:
-            options["audit_sink"] = observability_sinks(bundle)
+            options["audit_sink"] = open_sinks(bundle)
         if options.get("backend") is None:
-            options["backend"] = session_store(bundle)
+            options["backend"] = open_session_store(bundle)
         guard = cls(**options, mode=language.mode or "enforce")
         guard._adopt(bundle, language)
         return guard, report
@@ -335,7 +335,7 @@ class Edictum:
                 " drop.",
                 hint="Reload those guards, and merge them again with from_multiple().",
             )
-        bundle, report = parse_layers(as_texts(layers, language.max_bytes), language)
+        bundle, report = parse_layers(to_layers(layers, language.max_bytes), language)
         self._adopt(bundle, language)
         return report
 

@@ -1,4 +1,4 @@
-"""Hooks: functions that watch a call, and may refuse it before it runs."""
+"""Import path of the older library for HookDecision, HookRegistration and HookResult."""
 
 from edictum.core.hooks import HookDecision, HookRegistration, HookResult
 

@@ -1,4 +1,4 @@
-"""Limits of a session."""
+"""Import path of the older library for OperationLimits."""
 
 from edictum.core.limits import OperationLimits
 

@@ -1,4 +1,4 @@
-"""The counters of a session."""
+"""Import path of the older library for Session."""
 
 from edictum.sessions.session import Session
 

@@ -1,5 +1,5 @@
-"""The older storage port: text values and atomic numbers under keys."""
+"""Import path of the older library for MemoryBackend and StorageBackend."""
 
-from edictum.sessions.storage import MemoryBackend, StorageBackend
+from edictum.sessions._four_verb_ledger import MemoryBackend, StorageBackend
 
 __all__ = ["MemoryBackend", "StorageBackend"]

@@ -1,6 +1,4 @@
-"""Watching files: a thread that looks for changes and reloads. It looks at the content, so touching
-a file changes nothing.
-"""
+"""Watch files: a thread that reloads when their content changes."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ logger = logging.getLogger("edictum")
 
 
 class Watch:
-    """Reloads when one of the files changes. ``stop()`` ends it; it also ends a ``with`` block."""
+    """Reloads when one of the files changes, until ``stop()`` or the end of its ``with`` block."""
 
     def __init__(
         self,
@@ -28,16 +26,14 @@ class Watch:
         on_error: Callable[[Exception], Any] | None,
     ) -> None:
         if not paths:
-            raise EdictumConfigError(
-                "watch() requires at least one path.", hint="Pass the path of a YAML file."
-            )
+            hint = "Pass the path of a YAML file."
+            raise EdictumConfigError("watch() requires at least one path.", hint=hint)
         if missing := [path for path in paths if not path.is_file()]:
-            hint = "Watch files that are there; a file may go away and come back later."
+            hint = "Watch files that exist; a file may be removed and come back later."
             raise EdictumConfigError(f"watch(): there is no file {str(missing[0])!r}.", hint=hint)
         if not interval_s > 0:
-            raise EdictumConfigError(
-                f"watch(): interval_s is {interval_s!r}.", hint="Use seconds, more than 0."
-            )
+            hint = "Use seconds, more than 0."
+            raise EdictumConfigError(f"watch(): interval_s is {interval_s!r}.", hint=hint)
         self._paths = paths
         self._reload = reload
         self._interval_s = interval_s
@@ -49,7 +45,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking, and wait until a reload that has begun is done."""
+        """Stop watching, and wait for a reload that has begun."""
         self._stopped.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -72,22 +68,20 @@ class Watch:
             report = self._reload(self._paths)
         except Exception as exc:
             logger.error("the changed policy was not loaded; the old one stays in force: %s", exc)
-            self._tell(self._on_error, exc)
+            self._notify(self._on_error, exc)
         else:
             logger.info("the policy was reloaded from %s", ", ".join(map(str, self._paths)))
-            self._tell(self._on_reload, report)
+            self._notify(self._on_reload, report)
 
-    def _tell(self, callback: Callable[[Any], Any] | None, what: Any) -> None:
+    def _notify(self, callback: Callable[[Any], Any] | None, value: Any) -> None:
         try:
             if callback is not None:
-                callback(what)
+                callback(value)
         except Exception:
-            logger.exception("a callback of watch() raised; watching goes on")
+            logger.exception("a callback of watch() raised; watching continues")
 
     def _digest(self) -> str | None:
-        """What the files say now; None while one of them is not there, as happens for a moment when
-        an editor replaces it.
-        """
+        """Return a digest of the content; None while a file is missing."""
         try:
             return hashlib.sha256(b"\0".join(path.read_bytes() for path in self._paths)).hexdigest()
         except OSError:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from edictum import Edictum, EdictumConfigError
-from edictum.contracts.problems import BundleError
+from edictum.contracts._problems import BundleError
 
 FILES = sorted((Path(__file__).parent.parent / "data" / "broken").glob("*.yaml"))
 WANT = re.compile(r"^# (error|warning) (\d+):(\d+) (.*) \| (.*)$", re.MULTILINE)

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edictum.contracts.contradiction import contradict, contradictions
-from edictum.contracts.expressions import All, AnyOf, Leaf
-from edictum.contracts.operators import OPERATORS
-from edictum.contracts.problems import Place
-from edictum.contracts.selectors import parse_selector
+from edictum.contracts._contradiction import contradict, contradictions
+from edictum.contracts._expressions import All, AnyOf, Leaf
+from edictum.contracts._operators import OPERATORS
+from edictum.contracts._problems import Place
+from edictum.contracts._selectors import parse_selector
 
 NUMBERS = st.sampled_from([0, 1, 2, 1.5, 10**400])
 TESTS = st.one_of(

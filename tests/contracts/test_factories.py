@@ -190,7 +190,7 @@ class TestOptions:
             ({"custom_operators": {"near": 5}}, "Custom operator 'near' is not callable"),
             (
                 {"custom_selectors": {"args": max}},
-                "Custom selector prefixes clash with built-in selectors",
+                "Custom selector names clash with built-in selectors",
             ),
             ({"custom_selectors": {"risk": 5}}, "Custom selector 'risk' is not callable"),
             ({"mode": "strict"}, "mode is 'strict'"),
@@ -328,7 +328,7 @@ async def test_an_approval_asked_by_a_bundle() -> None:
 def test_importing_edictum_imports_no_yaml_and_no_regex_engine() -> None:
     code = (
         "import edictum, sys; print([m for m in sys.modules if m in ('yaml', 're2') or"
-        " m.startswith('edictum.contracts.load')])"
+        " m.startswith('edictum.contracts._load')])"
     )
     assert (
         subprocess.run(

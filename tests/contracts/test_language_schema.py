@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edictum.contracts import grammar
-from edictum.contracts.load import load_any, to_plain
-from edictum.contracts.parse import examine
-from edictum.contracts.problems import BundleError
+from edictum.contracts import _grammar as grammar
+from edictum.contracts._load import load_yaml
+from edictum.contracts._parse import examine
+from edictum.contracts._problems import BundleError
+from edictum.contracts._tree import to_plain
 from edictum.contracts.schema import bundle_schema
 from edictum.core.policy import TOOL_KEYS
 from edictum.testing.cases import HEAD, load_cases
@@ -49,10 +53,24 @@ def bundles() -> list[dict[str, Any]]:
 BUNDLES = bundles()
 
 
-def test_the_published_file_is_printed_from_the_grammar() -> None:
-    assert bundle_schema() == grammar.bundle_schema(), (
-        "run: python -m edictum.contracts.schema > src/edictum/contracts/schema/bundle.schema.json"
+def test_the_build_writes_the_schema_into_the_wheel(tmp_path: Path) -> None:
+    """Editors find it there; it is not kept in the repository."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=DATA.parent, check=True, capture_output=True)
+    (wheel,) = tmp_path.iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        written = json.loads(archive.read("edictum/contracts/schema/bundle.schema.json"))
+    assert written == bundle_schema()
+
+
+def test_the_schema_needs_no_optional_package() -> None:
+    """The build has nothing but hatchling."""
+    code = (
+        "import sys; sys.modules |= {'yaml': None, 're2': None}\n"
+        "from edictum.contracts.schema import bundle_schema; print(len(bundle_schema()))"
     )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == str(len(bundle_schema()))
 
 
 def test_the_grammar_knows_every_setting_of_a_tool() -> None:
@@ -69,7 +87,7 @@ def test_bundles_of_the_cases(number: int) -> None:
 )
 def test_broken_bundles(path: Path) -> None:
     try:
-        document = to_plain(load_any(path.read_bytes(), path.name)[0])
+        document = to_plain(load_yaml(path.read_bytes(), path.name)[0])
     except BundleError:
         return  # not YAML, or not one tree: nothing that a schema could look at
     if "infinity" not in path.stem:
@@ -114,7 +132,7 @@ SCALARS = st.one_of(
 )
 NAMES = st.sampled_from(
     [
-        *grammar.CONTRACT_BUNDLE.document().fields,
+        *grammar.DOCUMENTS["ContractBundle"].fields,
         "rules",
         "action",
         "effect",

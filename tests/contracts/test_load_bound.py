@@ -23,9 +23,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edictum import Edictum, EdictumConfigError
-from edictum.contracts import reach, regex, selectors
-from edictum.contracts.reach import MAX_COMPARISONS, Guesses, Names, Reach
-from edictum.contracts.regex import PatternBudget, PatternError, PatternSet, compiled
+from edictum.contracts import _reach as reach
+from edictum.contracts import _regex as regex
+from edictum.contracts import _selectors as selectors
+from edictum.contracts._reach import MAX_COMPARISONS, Guesses, Names, Reach
+from edictum.contracts._regex import PatternBudget, PatternError, PatternSet, compile_pattern
 from edictum.core import redaction
 
 SIZES = (6_000, 12_000)
@@ -33,23 +35,24 @@ LARGE = dict.fromkeys(
     ("file", "value", "scalar", "name", "alias", "pattern"), "1000000"
 )  # as large as a bundle may be
 REMEMBERED = (
-    regex.compiled,
+    regex.compile_pattern,
     regex.pattern_set,
-    selectors._builtin,
-    selectors._path,
+    selectors._parse_builtin,
+    selectors._parse_path,
     redaction._sensitive_by_words,
     fnmatch._compile_pattern,
 )
 GROUPS = sorted({name.partition("/")[0] for name in adversarial.DOCUMENTS})
 CHILD = """
-import faulthandler, logging, resource, sys
+import faulthandler, logging, resource, signal, sys
 sys.path.insert(0, sys.argv[1])
 import adversarial
 from edictum import Edictum, EdictumConfigError
 logging.disable(logging.CRITICAL)
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+faulthandler.register(signal.SIGPROF, chain=True)  # says where it was, and then it ends
 for name in sys.argv[3:]:
-    faulthandler.dump_traceback_later(60, exit=True)
+    signal.setitimer(signal.ITIMER_PROF, 60)  # of CPU time: others may use the machine too
     try:
         Edictum.from_yaml_string(adversarial.DOCUMENTS[name](int(sys.argv[2])))
         print(name, "loads", flush=True)
@@ -106,6 +109,7 @@ def events(action: Callable[[], Any]) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", adversarial.DOCUMENTS)
 def test_work_grows_with_the_size_and_not_faster(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +130,7 @@ def test_the_measure_sees_work_that_grows_faster() -> None:
     assert events(lambda: pairs(200)) > 3.5 * events(lambda: pairs(100))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_large_texts_load_or_are_refused_in_time_and_memory(group: str) -> None:
     names = [name for name in adversarial.DOCUMENTS if name.partition("/")[0] == group]
@@ -178,6 +183,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PIECES, min_size=1, max_size=8))
 def test_the_work_of_anything_repeated_is_linear(pieces: list[str]) -> None:
@@ -187,6 +193,7 @@ def test_the_work_of_anything_repeated_is_linear(pieces: list[str]) -> None:
     assert work(large) <= 2.5 * work(small) + 2_000
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PIECES, min_size=1, max_size=6))
 def test_the_work_of_any_repeated_pattern_is_linear(pieces: list[str]) -> None:
@@ -257,15 +264,15 @@ def test_a_pattern_is_charged_once_and_nothing_is_compiled_beyond_the_budget(
 ) -> None:
     monkeypatch.setattr(regex, "MAX_STEPS", 100_000)
     budget = PatternBudget()
-    first = budget.compiled(r"\w{50}a")
+    first = budget.compile(r"\w{50}a")
     assert first is not None
     left = budget.left
-    assert (budget.compiled(r"\w{50}a"), budget.left) == (first, left)
+    assert (budget.compile(r"\w{50}a"), budget.left) == (first, left)
     with pytest.raises(PatternError, match="too large together"):
-        budget.compiled(r"\w{50}b")
-    known = compiled.cache_info().currsize
-    assert budget.compiled(r"\w{50}c") is None
-    assert compiled.cache_info().currsize == known
+        budget.compile(r"\w{50}b")
+    known = compile_pattern.cache_info().currsize
+    assert budget.compile(r"\w{50}c") is None
+    assert compile_pattern.cache_info().currsize == known
     assert PatternBudget(characters=10).most == 100_040
 
 
@@ -277,7 +284,7 @@ def test_patterns_that_do_not_fit_one_engine_are_searched_one_by_one(
         for letter in "abcdefghij"
     ]
     for pattern in patterns:
-        compiled(pattern)
+        compile_pattern(pattern)
     monkeypatch.setattr(regex, "MAX_PROGRAM_MEMORY", 1 << 13)
     together, text = PatternSet(patterns), "c" * 31 + "-" * 400 + "z" * 40
     assert 0 not in together._match(text.encode())  # the engine gives up

@@ -157,6 +157,7 @@ async def test_an_approval_does_not_count_for_the_policy_that_came_after_it_was_
     assert guard.local_sink.last().action == "call_approval_denied"
 
 
+@pytest.mark.slow
 def test_every_call_sees_one_whole_policy() -> None:
     """10,000 reloads under eight threads of calls: what a call heard, and the version it was
     recorded with, belong together.

@@ -12,7 +12,7 @@ from meanings import MEANINGS
 
 import edictum
 from edictum import harness, testing
-from edictum.contracts.report import CompositionReport
+from edictum.contracts._report import CompositionReport
 from edictum.factories import BundleOptions
 from edictum.options import KNOWN_OPTIONS
 

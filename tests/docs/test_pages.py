@@ -15,7 +15,7 @@ from generated import TABLES, found
 
 from edictum import AuditAction, AuditEvent, OperationLimits, adapters
 from edictum import success as success_module
-from edictum.contracts import compile as compile_module
+from edictum.contracts import _compile as compile_module
 from edictum.core import lifecycle
 from edictum.core.contract import RECORD_TYPES
 from edictum.success import Checker

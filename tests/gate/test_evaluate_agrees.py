@@ -18,8 +18,8 @@ from edictum import Edictum, OperationLimits, ToolDenied
 from edictum.core.limits import Grant
 from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryLedger
-from edictum.sessions.sqlite import SqliteStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._remote_ledger import RemoteLedger
+from edictum.sessions._sqlite import SqliteStore
 
 SMALL = st.integers(1, 4)
 SESSION_LIMITS = (
@@ -95,7 +95,7 @@ def memory(clock: Callable[[], float], _: Path) -> Any:
 
 
 def sqlite(clock: Callable[[], float], directory: Path) -> Any:
-    return StoreLedger(SqliteStore(directory / "s.db", clock=clock))
+    return RemoteLedger(SqliteStore(directory / "s.db", clock=clock))
 
 
 def answer(end: str) -> str:

@@ -32,8 +32,10 @@ from edictum import (
 from edictum.core.limits import Grant, Reservation
 from edictum.sessions import MemoryLedger
 from edictum.testing import AsyncLedger
+from support.effort import effort
 
-REPEATS = 200
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+REPEATS = effort(50, soak=500)
 PARALLEL = 50
 LIMIT = 3
 

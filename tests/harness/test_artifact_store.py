@@ -5,7 +5,6 @@ reference to nothing.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import math
 import os
@@ -15,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -45,46 +43,19 @@ from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 BIG = "\n".join(f"line {number}: some text" for number in range(5_000))
 
 
-def _servers() -> ModuleType:
-    """The servers of the session tests, which are not a package."""
-    spec = importlib.util.spec_from_file_location(
-        "session_test_servers", Path(__file__).parents[1] / "sessions" / "servers.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def valkey() -> Iterator[str]:
+@pytest.fixture
+def valkey(broker_url: str) -> str:
     pytest.importorskip("redis")
-    if url := os.environ.get("EDICTUM_TEST_REDIS_URL"):
-        yield url
-        return
-    servers = _servers()
-    try:
-        server = servers.Valkey(durable=False)
-    except (servers.NoServer, OSError) as exc:
-        pytest.skip(f"valkey: NOT TESTED, {exc}")
-    yield server.url
-    server.stop()
+    return broker_url
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
+@pytest.fixture
+def postgres(postgres_server: tuple[str, str]) -> str:
     pytest.importorskip("asyncpg")
-    if url := os.environ.get("EDICTUM_TEST_POSTGRES_URL"):
-        yield url
-        return
-    servers = _servers()
-    try:
-        server = servers.Postgres()
-    except (servers.NoServer, OSError) as exc:
-        pytest.skip(f"postgres: NOT TESTED, {exc}")
-    yield server.url
-    server.stop()
+    url, origin = postgres_server
+    if not url:
+        pytest.skip(origin)
+    return url
 
 
 BACKENDS = ["directory", "fsspec memory", "fsspec file", "valkey", "postgres"]

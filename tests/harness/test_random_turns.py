@@ -27,7 +27,7 @@ from edictum.outcomes import OUTCOME_KINDS
 
 TURN_S = 0.25
 ALLOWED_LATE_S = 0.25
-EXAMPLES, TURNS = 100, 10
+EXAMPLES, TURNS = 50, 20
 
 seconds = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.3])
 quick = st.one_of(

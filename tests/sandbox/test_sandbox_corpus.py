@@ -23,9 +23,11 @@ PASSED_AT_LEAST = 0.995
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
-    work = str(tmp_path_factory.mktemp("work"))
-    return Sandbox(within=[work, "/tmp"], cwd=work)
+def box() -> Sandbox:
+    """The bounds are a working directory and /tmp. It does not exist and does not lie below /tmp, so
+    that the same commands leave it wherever the tests run.
+    """
+    return Sandbox(within=["/edictum-corpus", "/tmp"], cwd="/edictum-corpus")
 
 
 def refused(box: Sandbox, name: str) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edictum.contracts.sandbox import Sandbox
-from edictum.contracts.sandbox.domains import Ambiguous, normal_host
+from edictum.contracts.sandbox._domains import Ambiguous, normalize_host
 from edictum.core.call import ToolCall
 from edictum.errors import EdictumConfigError
 
@@ -258,13 +258,13 @@ def test_file_addresses_are_no_domains() -> None:
     ],
 )
 def test_one_form(host: str, normal: str) -> None:
-    assert normal_host(host) == normal
+    assert normalize_host(host) == normal
 
 
 @pytest.mark.parametrize("host", ["", ".", "a" * 300, "a b", "[::1", "1.2.3.400", "9" * 50])
 def test_no_form(host: str) -> None:
     with pytest.raises(Ambiguous):
-        normal_host(host)
+        normalize_host(host)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edictum.contracts.sandbox.options import Value, values_in
+from edictum.contracts.sandbox._options import Value, values_in
 
 # name -> (opens a file outside, the same program and form with files inside)
 PAIRS = {

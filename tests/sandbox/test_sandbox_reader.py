@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edictum.contracts.sandbox.commands import programs_of, read, split
-from edictum.contracts.sandbox.shell import Output, Unreadable, Variable
+from edictum.contracts.sandbox._commands import programs_of, read_commands
+from edictum.contracts.sandbox._shell import Output, Unreadable, Variable, split
 
 BASH = shutil.which("bash")
 
@@ -96,7 +96,7 @@ def test_programs_behind_wrappers_in_order() -> None:
 
 
 def test_scripts_are_read_as_commands() -> None:
-    assert [simple.words[0].source for simple in read("bash -c 'a; b' && c")] == [
+    assert [simple.words[0].source for simple in read_commands("bash -c 'a; b' && c")] == [
         "bash",
         "a",
         "b",

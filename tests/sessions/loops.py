@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
-from edictum.sessions.couriers import OWN_CONNECTION_AFTER, LoopCourier
+from edictum.sessions._batching import OWN_CONNECTION_AFTER, LoopSender
 
 
 class Loop:
@@ -45,7 +45,7 @@ class OnLoop:
         self.loop = Loop()
         for _ in range(OWN_CONNECTION_AFTER):
             self.loop.run(ledger.ping)
-        assert isinstance(self.loop.run(ledger._couriers.here), LoopCourier)
+        assert isinstance(self.loop.run(ledger._pool._sender_here), LoopSender)
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self.ledger, name)

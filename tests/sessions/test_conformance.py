@@ -10,10 +10,10 @@ import pytest
 import redis
 
 from edictum.sessions import MemoryBackend, MemoryLedger, StorageLedger
-from edictum.sessions.postgres import PostgresStore
-from edictum.sessions.redis import RedisStore
-from edictum.sessions.sqlite import SqliteStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._postgres import PostgresStore
+from edictum.sessions._redis import RedisStore
+from edictum.sessions._remote_ledger import RemoteLedger
+from edictum.sessions._sqlite import SqliteStore
 from edictum.testing import LedgerConformance
 
 
@@ -48,7 +48,9 @@ class TestSqlite(LedgerConformance):
 
     def make_ledger(self) -> Any:
         self.files += 1
-        return StoreLedger(SqliteStore(self.directory / f"{self.files}.db", clock=lambda: self.now))
+        return RemoteLedger(
+            SqliteStore(self.directory / f"{self.files}.db", clock=lambda: self.now)
+        )
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
@@ -62,7 +64,7 @@ class TestValkey(LedgerConformance):
     def make_ledger(self) -> Any:
         with redis.Redis.from_url(self.url) as client:
             client.flushdb()
-        return StoreLedger(RedisStore(self.url))
+        return RemoteLedger(RedisStore(self.url))
 
 
 class TestPostgres(LedgerConformance):
@@ -73,4 +75,4 @@ class TestPostgres(LedgerConformance):
         self.url = postgres_url
 
     def make_ledger(self) -> Any:
-        return StoreLedger(PostgresStore(f"{self.url}?schema=conformance_{next(self.schemas)}"))
+        return RemoteLedger(PostgresStore(f"{self.url}?schema=conformance_{next(self.schemas)}"))

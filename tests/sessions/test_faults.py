@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from proxy import Proxy
-from servers import NoServer, Postgres, Valkey
 
 from edictum import Edictum, OperationLimits, ToolExecutionResult
+from support.servers import NoServer, Postgres, Valkey
 
 pytestmark = pytest.mark.slow
 
@@ -38,13 +38,9 @@ def faults(record_property: Any) -> Iterator[Counter[str]]:
         record_property("session_fault", (name, times))
 
 
-@pytest.fixture(params=["sqlite", "valkey", "postgres"])
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return (
-        f"sqlite:///{tmp_path}/s.db"
-        if request.param == "sqlite"
-        else request.getfixturevalue(f"{request.param}_url")
-    )
+@pytest.fixture
+def backend(shared_url: str) -> str:
+    return shared_url
 
 
 def holder(backend: str, session: str, side_effect: str, slots: int) -> subprocess.Popen[bytes]:

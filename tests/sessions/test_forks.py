@@ -4,14 +4,13 @@ hangs.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.processes import run_python
 
 PREAMBLE = """
 import json, os, signal, sys, threading
@@ -20,8 +19,8 @@ from edictum.core.limits import Reservation
 from edictum.execution import forks
 from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryBackend, MemoryLedger, StorageLedger
-from edictum.sessions.sqlite import SqliteStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._sqlite import SqliteStore
+from edictum.sessions._remote_ledger import RemoteLedger
 
 class Gate:
     '''Somebody waits in there, who is let out when it is opened, or when a fork waits for him.'''
@@ -58,24 +57,17 @@ def reserve(ledger, call):
 """
 
 
-def run_python(code: str, *args: str) -> Any:
-    ended = subprocess.run(
-        [sys.executable, "-c", PREAMBLE + textwrap.dedent(code), *args],
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout.splitlines()[-1])
+def run_forking(code: str, *arguments: str) -> Any:
+    return run_python(PREAMBLE + textwrap.dedent(code), *arguments)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_a_fork_waits_until_what_is_being_counted_is_counted(kind: str, tmp_path: Path) -> None:
-    said = run_python(
+    said = run_forking(
         """
         gate = Gate(until_fork=True)
         memory = sys.argv[1] == "memory"
-        ledger = MemoryLedger(clock=gate.clock) if memory else StoreLedger(SqliteStore(sys.argv[2], clock=gate.clock))
+        ledger = MemoryLedger(clock=gate.clock) if memory else RemoteLedger(SqliteStore(sys.argv[2], clock=gate.clock))
         first = reserve(ledger, "first")
         gate.armed = True
         busy = threading.Thread(target=reserve, args=(ledger, "busy"))
@@ -96,7 +88,7 @@ def test_a_fork_does_not_wait_for_ever() -> None:
     """Who holds the lock is stuck: the child gets a new one, and the parent goes on when the other
     one does.
     """
-    said = run_python("""
+    said = run_forking("""
         gate = Gate(until_fork=False)
         ledger = MemoryLedger(clock=gate.clock)
         reserve(ledger, "first")
@@ -116,7 +108,7 @@ def test_who_forks_while_it_holds_the_lock_itself_does_not_wait_for_itself() -> 
     """As a signal handler may, that comes in the midst of counting; and so may one that comes in
     the midst of a fork.
     """
-    said = run_python("""
+    said = run_forking("""
         ledger = MemoryLedger()
         with ledger._lock:
             child = in_child(lambda: reserve(ledger, "child"))
@@ -147,7 +139,7 @@ def test_who_forks_while_it_holds_the_lock_itself_does_not_wait_for_itself() -> 
 
 @pytest.mark.parametrize("kind", ["audit file", "storage", "portal", "local sink"])
 def test_other_locks_are_free_in_the_child(kind: str, tmp_path: Path) -> None:
-    said = run_python(
+    said = run_forking(
         """
         sink = FileAuditSink(sys.argv[2])
         backend = MemoryBackend()
@@ -180,12 +172,12 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_dies_with_it(tmp_path: 
     """The kernel drops a file's lock with the last process that has it open: the child must not be
     one of them.
     """
-    said = run_python(
+    said = run_forking(
         """
         import fcntl
         path = sys.argv[1]
         store = SqliteStore(path)
-        ledger = StoreLedger(store)
+        ledger = RemoteLedger(store)
         reserve(ledger, "first")
         reader, writer = os.pipe()
         parent = os.fork()
@@ -198,7 +190,7 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_dies_with_it(tmp_path: 
                 os.write(ready, b"!")
                 signal.pause()
             os.read(waits, 1)
-            fcntl.flock(store._lock_fd, fcntl.LOCK_EX)
+            fcntl.flock(ledger._pool._thread.connection._lock_fd, fcntl.LOCK_EX)
             os.write(writer, str(child).encode())
             os.kill(os.getpid(), signal.SIGKILL)
         os.waitpid(parent, 0)

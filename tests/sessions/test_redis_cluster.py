@@ -6,24 +6,24 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 from loops import OnLoop
 from redis.crc import key_slot
-from servers import NoServer, Valkey, ValkeyCluster
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
-from edictum.sessions.redis import RedisStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._redis import RedisStore
+from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing import LedgerConformance
 from edictum.testing.ledger import Book
+from support.servers import NoServer, Valkey, ValkeyCluster
+from support.waiting import wait_until
 
 numbers = itertools.count(1)
 
@@ -56,7 +56,7 @@ class OnCluster(LedgerConformance):
     def make_ledger(self) -> Any:
         for node in self.cluster.nodes:
             self.cluster.command(node, "FLUSHALL")
-        return StoreLedger(RedisStore(self.cluster.url))
+        return RemoteLedger(RedisStore(self.cluster.url))
 
 
 class TestClusterForThreads(OnCluster):
@@ -169,6 +169,17 @@ def test_every_node_is_looked_at(cluster: ValkeyCluster) -> None:
         cluster.command(cluster.nodes[2], "CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 
+def test_a_user_with_the_rights_that_the_guide_names(cluster: ValkeyCluster) -> None:
+    rights = "~edictum:* +@read +@write +@scripting +info +time +select +cluster|slots +command"
+    for node in cluster.nodes:
+        cluster.command(node, "ACL", "SETUSER", "ledger", "on", ">key", *rights.split())
+    ledger: Any = open_ledger(cluster.url.replace("redis://", "redis://ledger:key@"))
+    book, session = Book(ledger), session_in(0, 16383)
+    assert book.run("a", sid=session)
+    assert session in [it.session_id for it in book.sessions(10_000)]
+    PORTAL.run(ledger.close())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("wrap", [lambda ledger: ledger, OnLoop], ids=["thread", "loop"])
 def test_a_replica_that_takes_over_is_found_though_the_node_in_the_url_is_gone(wrap: Any) -> None:
@@ -180,9 +191,9 @@ def test_a_replica_that_takes_over_is_found_though_the_node_in_the_url_is_gone(w
     book, sessions = Book(ledger), [session_in(*share) for share in cluster.SHARES]
     try:
         assert all(book.run("a", sid=session) for session in sessions)
-        until(lambda: replicated(cluster) == [True, True])
+        wait_until(lambda: replicated(cluster) == [True, True])
         cluster.nodes[0].kill()
-        until(lambda: runs_on_all(book, sessions))
+        wait_until(lambda: runs_on_all(book, sessions))
         assert [book.totals(session)[1] >= 2 for session in sessions] == [True] * 3
     finally:
         closed = ledger.close()
@@ -209,11 +220,3 @@ def runs_on_all(book: Book, sessions: list[str]) -> bool:
         return all(book.run(f"b{next(numbers)}", sid=session) for session in sessions)
     except BackendError:
         return False
-
-
-def until(holds: Callable[[], bool]) -> None:
-    for _ in range(300):
-        if holds():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not come to that")

@@ -6,10 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,20 +15,19 @@ import pytest
 import redis
 from loops import Loop, OnLoop
 from proxy import Proxy
-from servers import NoServer, Valkey
+from store_helpers import READ, SCOPES, unique
 
 from edictum import Edictum, OperationLimits, ToolDenied, ToolExecutionResult
 from edictum.core.limits import Reservation, Settlement
 from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
-from edictum.sessions.couriers import OWN_CONNECTION_AFTER, LoopCourier, ThreadCourier
-from edictum.sessions.redis import RedisStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._batching import OWN_CONNECTION_AFTER, LoopSender
+from edictum.sessions._redis import RedisStore
+from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing import LedgerConformance
-
-SCOPES = ("", "work")
-READ = {"work": {"side_effect": "read"}}
+from support.processes import run_python
+from support.servers import NoServer, Valkey
 
 
 class TestValkeyFromALoop(LedgerConformance):
@@ -43,11 +38,7 @@ class TestValkeyFromALoop(LedgerConformance):
     def make_ledger(self) -> Any:
         with redis.Redis.from_url(self.url) as client:
             client.flushdb()
-        return OnLoop(StoreLedger(RedisStore(self.url)))
-
-
-def unique(name: str) -> str:
-    return f"{name} {time.time_ns()}"
+        return OnLoop(RemoteLedger(RedisStore(self.url)))
 
 
 @pytest.fixture
@@ -84,7 +75,7 @@ async def settle_in(ledger: Any) -> None:
     """Ask often enough for the running loop to get a connection of its own."""
     for _ in range(OWN_CONNECTION_AFTER + 1):
         await ledger.ping()
-    assert isinstance(ledger._couriers.here(), LoopCourier)
+    assert isinstance(ledger._pool._sender_here(), LoopSender)
 
 
 def connections_become(url: str, number: int) -> bool:
@@ -99,14 +90,6 @@ def connections_become(url: str, number: int) -> bool:
     return False
 
 
-def run_python(code: str, *arguments: str) -> Any:
-    """Run code in a process of its own; what it prints, as JSON."""
-    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 # --- Who uses which -------------------------------------------------------------------------------
 
 
@@ -116,7 +99,7 @@ async def test_coroutines_have_a_connection_of_their_loop_and_threads_share_one(
     assert connections_become(quiet_url, 1)
     await settle_in(quiet_ledger)
     assert connections_become(quiet_url, 2)
-    assert isinstance(await asyncio.to_thread(quiet_ledger._couriers.here), ThreadCourier)
+    assert await asyncio.to_thread(quiet_ledger._pool._sender_here) is None
     for _ in range(3):
         await asyncio.to_thread(PORTAL.run, quiet_ledger.ping())
     assert connections_become(quiet_url, 2)
@@ -132,7 +115,7 @@ def test_the_connection_of_a_loop_ends_with_the_loop(quiet_ledger: Any, quiet_ur
     for _ in range(3):
         asyncio.run(work())
         assert connections_become(quiet_url, 1)
-        assert quiet_ledger._couriers._by_loop == {}
+        assert quiet_ledger._pool._by_loop == {}
 
 
 async def test_a_ledger_that_is_forgotten_lets_go_of_its_connections(quiet_url: str) -> None:
@@ -160,15 +143,15 @@ async def test_calls_that_wait_together_go_out_together(ledger: Any, valkey_url:
     """
     await settle_in(ledger)
     sizes: list[int] = []
-    store = ledger._couriers.here()._store
-    execute = store.execute
+    connection = ledger._pool._sender_here().connection
+    execute = connection.execute
 
     async def count(batch: Any) -> list[Any]:
         sizes.append(len(batch.ops))
         answers: list[Any] = await execute(batch)
         return answers
 
-    store.execute = count
+    connection.execute = count
     session = unique("together")
     grants = await asyncio.gather(
         *(ledger.reserve(Reservation(session, str(number), SCOPES, ())) for number in range(40))
@@ -310,7 +293,7 @@ async def test_cancelling_every_task_of_a_loop_that_goes_on_mixes_up_no_answers(
         steps = [
             Reservation(session, f"{number}-{call}", SCOPES, (), lease_s=1.0) for call in range(5)
         ]
-        asking = [asyncio.create_task(ledger.reserve(step)) for step in steps]
+        asking = [asyncio.ensure_future(ledger.reserve(step)) for step in steps]
         for _ in range(1 + number % 4):  # not sent yet, under way, answered
             await asyncio.sleep(0)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -423,7 +406,7 @@ def test_two_loops_and_a_thread_share_a_limit(valkey_url: str) -> None:
     assert len(ran) == 30
     assert executions(valkey_url, session) == (30, 0)
     asyncio.run(guard.close())
-    assert guard.backend._couriers._by_loop == {}  # type: ignore[attr-defined]
+    assert guard.backend._pool._by_loop == {}  # type: ignore[attr-defined]
     for loop in loops:
         loop.end()
 

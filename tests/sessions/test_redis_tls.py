@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import pytest
 from loops import Loop, OnLoop
-from servers import NoServer, Valkey
 from tls import Authority, TlsFront
 
 from edictum import Edictum, ToolDenied
@@ -21,6 +20,7 @@ from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
 from edictum.testing.ledger import Book
+from support.servers import NoServer, Valkey
 
 
 @pytest.fixture

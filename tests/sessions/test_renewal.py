@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -26,6 +25,7 @@ from edictum.core.limits import Counters, Grant, Reservation, Settlement
 from edictum.runtime.renewal import CallLeases, Renewals
 from edictum.sessions import MemoryLedger
 from edictum.testing import FakeClock
+from support.waiting import wait_until
 
 LEASE_S = 0.3
 READ = {"work": {"side_effect": "read"}}
@@ -51,15 +51,7 @@ class Watched(MemoryLedger):
         for _ in range(6):
             self.time.advance(LEASE_S / 3)
             before = self.renewals
-            wait_for(lambda before=before: self.renewals > before)
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    for _ in range(6_000):
-        if holds():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come true within a minute")
+            wait_until(lambda before=before: self.renewals > before)
 
 
 def make_guard(ledger: MemoryLedger) -> Edictum:
@@ -246,7 +238,7 @@ async def test_a_lease_that_is_lost_is_reported_and_the_call_counts(
 
     async def body() -> None:
         guard.session().reset()
-        await asyncio.to_thread(wait_for, lambda: "ran out while it was running" in caplog.text)
+        await asyncio.to_thread(wait_until, lambda: "ran out while it was running" in caplog.text)
 
     await guard.run("work", {}, body)
     assert guard.session().executions == 1

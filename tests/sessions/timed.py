@@ -12,8 +12,8 @@ from typing import Any
 from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryLedger
 from edictum.sessions import open as open_ledger
-from edictum.sessions.sqlite import SqliteStore
-from edictum.sessions.store import StoreLedger
+from edictum.sessions._remote_ledger import RemoteLedger
+from edictum.sessions._sqlite import SqliteStore
 from edictum.testing.ledger import Book
 
 WAIT_S = 20
@@ -49,7 +49,7 @@ def open_timed(kind: str, server_url: Callable[[str], str], directory: Path) -> 
         return
     if kind == "sqlite":
         clock = Clock()
-        ledger: Any = StoreLedger(SqliteStore(directory / "s.db", clock=clock), wait_s=WAIT_S)
+        ledger: Any = RemoteLedger(SqliteStore(directory / "s.db", clock=clock), wait_s=WAIT_S)
         yield TimedBook(ledger, clock.advance, walks=20)
     else:
         url = server_url(f"{kind}_url")

@@ -11,6 +11,7 @@ what really ran.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import sys
@@ -107,8 +108,20 @@ def thread(guard: Edictum, who: int) -> None:
         count(guard.dispatch_sync("work", args, sync_body, session_id=config["session"]))
 
 
+def fill(guard: Edictum) -> None:
+    """Make calls that succeed, one after the other, until one is refused."""
+    for number in itertools.count():
+        args = {"name": f"{os.getpid()}-f{number}", "plan": "succeed"}
+        outcome = guard.dispatch_sync("work", args, sync_body, session_id=config["session"])
+        count(outcome)
+        if isinstance(outcome, ToolDenied):
+            return
+
+
 async def main() -> None:
     guard = make_guard()
+    if config.get("fill"):
+        await asyncio.to_thread(fill, guard)
     threads = [
         threading.Thread(target=thread, args=(guard, who)) for who in range(config["threads"])
     ]

@@ -11,7 +11,8 @@ import pytest
 
 from edictum import Edictum
 from edictum.approval import InMemoryApprovalBackend
-from edictum.contracts.load import load_any, to_plain
+from edictum.contracts._load import load_yaml
+from edictum.contracts._tree import to_plain
 from edictum.testing.cases import Case, load_cases
 
 HERE = Path(__file__).parent
@@ -24,7 +25,7 @@ CASES["nanobot-agent"] += load_cases(
 
 
 def content(name: str) -> dict:
-    return to_plain(load_any((SOURCES / f"{name}.yaml").read_bytes(), name)[0])
+    return to_plain(load_yaml((SOURCES / f"{name}.yaml").read_bytes(), name)[0])
 
 
 @pytest.mark.parametrize("case", [case for cases in CASES.values() for case in cases], ids=str)

@@ -1,4 +1,4 @@
-"""``edictum``: finds the command and runs it."""
+"""Find the command of ``edictum`` and run it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from importlib import import_module
 from edictum._version import __version__
 from edictum.errors import EdictumError
 
-# Command -> (module, what it does). A module has add_arguments(parser) and run(options, rest) ->
-# exit code.
+# Command: module and summary. A module has add_arguments(parser) and run(options, rest) -> code.
 COMMANDS = {
     "mcp-proxy": (
         "edictum.cli.mcp_proxy",
         "Govern the tool calls of an MCP server, by standing in front of it.",
-    ),
+    )
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line, by default this process's; return its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     split = given.index("--") if "--" in given else len(given)
     mine, rest = given[:split], given[split + 1 :]
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    """Only the chosen command tells its options: the others need not be imported."""
+    """Return the parser, with the options of the chosen command alone: others are not imported."""
     parser = argparse.ArgumentParser(
         prog="edictum", description="Govern what AI agents do with their tools."
     )

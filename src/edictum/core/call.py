@@ -101,7 +101,6 @@ class ToolCall:
         return None
 
 
-ToolEnvelope = ToolCall  # its name in the older library
 new_call = frozen_maker(ToolCall)
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -296,6 +296,29 @@ SESSION_FIELDS = {
     "max_consecutive_failures": Metric.CONSECUTIVE_FAILURES,
 }
 TOOL_FIELDS = {"max_calls_per_tool": Metric.EXECUTIONS, "max_successes_per_tool": Metric.SUCCESSES}
+
+
+def tighten_by_bundle(
+    limits: OperationLimits | None, session_limits: Iterable[Limit]
+) -> OperationLimits:
+    """Return ``limits`` tightened by a bundle's lasting, enforced limits. With no ``limits``, what
+    the bundle bounds replaces the default.
+    """
+    session_names = {metric: name for name, metric in SESSION_FIELDS.items()}
+    tool_names = {metric: name for name, metric in TOOL_FIELDS.items()}
+    bounds: dict[str, Any] = {}
+    for limit in session_limits:
+        if not limit.enforce or limit.window_s is not None or limit.metric is Metric.AMOUNT:
+            continue
+        table, key = bounds, session_names[limit.metric]
+        if limit.scope:
+            table, key = bounds.setdefault(tool_names[limit.metric], {}), limit.scope
+        table[key] = min(limit.maximum, table.get(key, limit.maximum))
+    if limits is None:
+        unset: dict[str, Any] = {name: None for name in SESSION_FIELDS if name in bounds}
+        limits = OperationLimits(**unset)
+    bundle = OperationLimits(**{"max_attempts": None, "max_tool_calls": None, **bounds})
+    return replace(limits.tighter(bundle), max_cost=limits.max_cost, max_amounts=limits.max_amounts)
 
 
 def compiled_together(

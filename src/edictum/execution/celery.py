@@ -39,6 +39,7 @@ from celery.exceptions import TimeLimitExceeded
 from celery.worker.request import Request
 from kombu.utils import json
 
+from edictum.core.decide import describe, named
 from edictum.core.effects import Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.errors import EdictumConfigError
@@ -159,7 +160,7 @@ class _ToolRequest(Request):  # type: ignore[misc]
         """Report the end of the process: what a tool raises is reported by the task itself."""
         why = getattr(exc_info.exception, "exc", exc_info.exception)
         if not isinstance(why, TimeLimitExceeded):
-            self._report("lost", text=_text(why))
+            self._report("lost", text=describe(why))
         return super().on_failure(exc_info, send_failed_event, return_ok)
 
     def _report(self, status: str, **more: Any) -> None:
@@ -181,11 +182,11 @@ def _outcome(
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
     except BaseException as exc:  # a tool's SystemExit is its failure, not the worker's end
-        return {"status": "error", "type": type(exc).__name__, "text": _text(exc)}
+        return {"status": "error", "type": type(exc).__name__, "text": describe(exc)}
     try:
         packed = _dumps(value)
     except Exception as exc:
-        return {"status": "unsent", "text": f"{type(exc).__name__}: {_text(exc)}"}
+        return {"status": "unsent", "text": named(exc)}
     if len(packed) > MAX_RESULT_BYTES:
         size = f"it has {len(packed)} characters"
         return {"status": "unsent", "text": f"{size}, more than the {MAX_RESULT_BYTES} allowed"}
@@ -194,13 +195,6 @@ def _outcome(
 
 async def _awaited(value: Any) -> Any:
     return await value
-
-
-def _text(exc: BaseException) -> str:
-    try:
-        return str(exc)
-    except Exception:
-        return f"<{type(exc).__name__} whose str() raises>"
 
 
 def _report(results: redis.Redis, reply_to: str, call: str, **reply: Any) -> None:
@@ -366,10 +360,9 @@ class CeleryEngine:
     def _warn_unreadable(self, exc: Exception) -> None:
         if not self._has_warned:
             self._has_warned = True
-            why = f"{type(exc).__name__}: {_text(exc)}"
             logger.warning(
                 "A message among the answers of Celery workers cannot be read and is skipped: %s",
-                why,
+                named(exc),
             )
 
     def count_hung(self, sending: Future[None]) -> None:
@@ -457,7 +450,7 @@ class _Call:
         except Exception as exc:  # of the broker, which may have the call nevertheless
             self._engine.forget(self._id)
             status = "refused" if self._try_withdraw() else "lost"
-            self._answer(status, f"the broker did not take the call: {type(exc).__name__}: {exc}")
+            self._answer(status, f"the broker did not take the call: {named(exc)}")
 
     def _publish(self, message: tuple[str, dict[str, Any]], inbox: str) -> None:
         app = self._engine.app
@@ -492,9 +485,7 @@ class _Call:
         try:
             _dumps(args)
         except Exception as exc:
-            raise NotStarted(
-                f"the arguments cannot be sent as JSON: {type(exc).__name__}: {_text(exc)}"
-            ) from exc
+            raise NotStarted(f"the arguments cannot be sent as JSON: {named(exc)}") from exc
         return reference(body), args
 
     def _try_withdraw(self) -> bool:
@@ -544,7 +535,7 @@ class _Call:
         try:
             return self._ran(reply, reply.get("text", ""))
         except Exception as exc:  # it lacks something, or has a value that is not JSON
-            return self._lost(f"its answer cannot be read: {type(exc).__name__}: {_text(exc)}")
+            return self._lost(f"its answer cannot be read: {named(exc)}")
 
     def _lost(self, text: str) -> Ran:
         lost = f"Tool {self._effect.call.tool_name!r} was lost: {text}"

@@ -9,7 +9,7 @@ from edictum.core.policy import RUN_IN
 from edictum.errors import EdictumConfigError
 
 MAX_RESULT_BYTES = 64 << 20  # of a body that runs elsewhere
-HINT = (
+_HINT = (
     "Use 'inline', 'thread', 'process', 'celery://host:port/0', a Celery app, or an object with"
     " run() and run_sync()."
 )
@@ -29,7 +29,7 @@ def as_run_in(execution: Any) -> RunIn | Engine:
         from edictum.execution.celery import CeleryEngine  # here: an optional package
 
         return CeleryEngine(execution)
-    raise EdictumConfigError(f"execution is {execution!r}.", hint=HINT)
+    raise EdictumConfigError(f"execution is {execution!r}.", hint=_HINT)
 
 
 def is_run_in(value: Any) -> TypeGuard[RunIn | Engine]:

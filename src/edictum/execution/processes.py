@@ -47,7 +47,7 @@ from edictum.execution.worker_process import (
 )
 
 MAX_ATTEMPTS = 3
-CLOSED = "The pool of worker processes was closed."
+_CLOSED = "The pool of worker processes was closed."
 
 
 class ProcessPool:
@@ -104,7 +104,7 @@ class ProcessPool:
         _kill_all(set(idle), lifeline)
         for future in waiting:
             if future.set_running_or_notify_cancel():
-                future.set_exception(NotStarted(CLOSED))
+                future.set_exception(NotStarted(_CLOSED))
 
     def warm(self, count: int = 1) -> None:
         """Start workers ahead of the first calls."""
@@ -251,7 +251,7 @@ class ProcessPool:
         try:
             with self._lock:
                 if closings not in (None, self._closings):
-                    raise NotStarted(CLOSED)
+                    raise NotStarted(_CLOSED)
                 if not self._lifeline:
                     self._lifeline.extend(os.pipe())
                 worker = Worker(self._lifeline[0], self._memory)

@@ -109,12 +109,12 @@ def _read_lines(text: str, count: int, *, from_end: bool) -> dict[str, Any]:
 
 def _make_matcher(pattern: str) -> tuple[Matcher | None, str]:
     """Return a test for lines and its kind; None and the reason if the pattern is invalid."""
+    from edictum.contracts._regex import PatternError, compile_pattern
+
     try:
-        from edictum.contracts.regex import PatternError, compiled
-    except EdictumConfigError:
+        found = compile_pattern(pattern)
+    except EdictumConfigError:  # RE2 is not installed
         return (lambda line: pattern in line), "plain text"
-    try:
-        found = compiled(pattern)
     except PatternError as exc:
         return None, f"{exc} {exc.hint}".strip()
     except UnicodeEncodeError:

@@ -114,7 +114,7 @@ class CallDriver:
                     effect = self._flow.throw(exc)
                     continue
                 value = Failed(exc)
-            if leases is not None:
+            if leases is not None and effect.wait.on_cancel == "finish":
                 leases.take_answer(effect, value)
             effect = send(value)
 

@@ -128,18 +128,20 @@ class EffectHandlers:
         entry.at = self._now()
         self._local.take(entry)
         event = entry.event()
-        emission = _Emission()
+        failures: list[tuple[Any, BaseException]] = []
+        waiting: deque[tuple[Any, Awaitable[None]]] = deque()
         for sink in self._sinks:
             try:
                 emitted = sink.emit(event)
             except USER_ERRORS as exc:
-                emission.failures.append((sink, exc))
+                failures.append((sink, exc))
             else:
                 if emitted is not None and isawaitable(emitted):
-                    emission.waiting.append((sink, emitted))
-        if emission.waiting:
-            return emission
-        _raise_required(emission.failures)
+                    waiting.append((sink, emitted))
+        if waiting:
+            return _Emission(failures, waiting)
+        if failures:
+            _raise_required(failures)
         return None
 
     def _ask(self, effect: Ask) -> Any:
@@ -218,9 +220,12 @@ class _Emission:
 
     __slots__ = ("failures", "waiting")
 
-    def __init__(self) -> None:
-        self.failures: list[tuple[Any, BaseException]] = []
-        self.waiting: deque[tuple[Any, Awaitable[None]]] = deque()
+    def __init__(
+        self,
+        failures: list[tuple[Any, BaseException]],
+        waiting: deque[tuple[Any, Awaitable[None]]],
+    ) -> None:
+        self.failures, self.waiting = failures, waiting
 
     def __await__(self) -> Generator[Any, Any, None]:
         return self._await_all().__await__()

@@ -17,15 +17,16 @@ from edictum.core.limits import (
 from edictum.core.session import SessionReading
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
+from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
 from edictum.sessions.ledger import Ledger
-from edictum.sessions.storage import StorageBackend, StorageLedger, is_storage
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Session(SessionReading):
-    """The counters of one session. Attributes read the ledger now; ``snapshot()`` reads all of them
-    at one moment.
+    """The counters of one session.
+
+    Attributes read the ledger now; ``snapshot()`` reads all of them at one moment.
     """
 
     def __init__(self, session_id: str, backend: Ledger | StorageBackend) -> None:
@@ -76,8 +77,8 @@ class Session(SessionReading):
         )
 
 
-def _now(answer: T | Awaitable[T]) -> T:
-    return PORTAL.run(cast("Awaitable[T]", answer)) if needs_await(answer) else cast("T", answer)
+def _now(answer: _T | Awaitable[_T]) -> _T:
+    return PORTAL.run(cast("Awaitable[_T]", answer)) if needs_await(answer) else cast("_T", answer)
 
 
 async def _soon(answer: Any) -> Any:

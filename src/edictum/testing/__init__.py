@@ -1,5 +1,4 @@
-"""For tests of code that uses Edictum: fakes for every port, and the suites that a port's
-implementation must pass.
+"""Fakes for every port, and the suites that a port's implementation must pass.
 
 Nothing here needs pytest. A suite is a class of test methods; subclass it beside your
 implementation::
@@ -8,6 +7,7 @@ implementation::
         def make_sink(self): ...
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from edictum.testing.approval import ApprovalConformance
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from edictum.testing.cases import Case, load_cases, run_cases
     from edictum.testing.ledger import LedgerConformance
 
+# Imported on first use: they need more of the library, and reading cases needs the extra `yaml`.
+_LAZY = {
+    "AdapterConformance": "adapter",
+    "LedgerConformance": "ledger",
+    **dict.fromkeys(("Case", "load_cases", "run_cases"), "cases"),
+}
 __all__ = [
     "AdapterConformance",
     "ApprovalConformance",
@@ -50,20 +56,6 @@ __all__ = [
 if not TYPE_CHECKING:  # with it, type checkers would believe that every name exists
 
     def __getattr__(name: str) -> Any:
-        if name == "AdapterConformance":
-            from edictum.testing.adapter import AdapterConformance
-
-            return AdapterConformance
-        if name == "LedgerConformance":  # on first use: it needs more of the library than the rest
-            from edictum.testing.ledger import LedgerConformance
-
-            return LedgerConformance
-        if name in (
-            "Case",
-            "load_cases",
-            "run_cases",
-        ):  # on first use: reading cases needs the extra `yaml`
-            from edictum.testing import cases
-
-            return getattr(cases, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"edictum.testing.{_LAZY[name]}"), name)

@@ -1,10 +1,9 @@
-"""Cases: what contracts must do, written down as data.
+"""Cases: what contracts must do, as data.
 
 A file of cases is YAML: a list, or a mapping with ``cases`` and a ``bundle`` that all of them
 share. Each case says what is called and what must come of it::
 
-    bundle: contracts.yaml            # a file beside this one, or a bundle written out, or a list
-    of layers
+    bundle: contracts.yaml            # a file beside this one, a bundle, or a list of layers
     cases:
       - note: files/env-is-denied     # unique; a path, so that cases can be selected by it
         call: {tool: read_file, args: {path: /srv/.env}}
@@ -37,34 +36,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
-from edictum.contracts.load import load_any, to_plain
+from edictum.contracts._load import load_yaml
+from edictum.contracts._tree import to_plain
 from edictum.core.call import Principal
 from edictum.errors import EdictumConfigError, EdictumError
 from edictum.evaluation import EvaluationResult
 from edictum.factories import BundleOptions
 from edictum.guard import Edictum
-from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, outcome_kind
+from edictum.outcomes import ToolDenied, ToolFailure, ToolOutcome, outcome_kind
 from edictum.sessions.memory import MemoryLedger
+from edictum.testing.fakes import FakeClock
 
-MAX_BYTES = 16 << 20
+MAX_CASES_BYTES = 16 << 20
 CASE_KEYS = frozenset(
-    (
-        "note",
-        "bundle",
-        "when",
-        "success",
-        "tools",
-        "mode",
-        "call",
-        "session",
-        "result",
-        "error",
-        "env",
-        "want",
-    )
+    {"note", "bundle", "when", "success", "tools", "mode"}
+    | {"call", "session", "result", "error", "env", "want"}
 )
 HEAD = {"apiVersion": "edictum/v1", "kind": "ContractBundle", "metadata": {"name": "case"}}
-SESSION = "case"
+_SESSION_ID = "case"
 
 
 class CaseFailed(AssertionError):
@@ -73,9 +62,7 @@ class CaseFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What happened: the outcome of the call, what ``evaluate`` said before it, and what the audit
-    has.
-    """
+    """What happened: the outcome of the call, what ``evaluate`` said before it, and the guard."""
 
     outcome: ToolOutcome
     evaluation: EvaluationResult
@@ -93,70 +80,51 @@ class Observed:
         return [str(event.decision_name) for event in events]
 
 
-def _contract(seen: Observed) -> str | None:
+def _contract_of(seen: Observed) -> str | None:
     return seen.outcome.decision_name if isinstance(seen.outcome, ToolDenied) else None
 
 
-def _reason(seen: Observed) -> str | None:
-    match seen.outcome:
-        case ToolDenied():
-            return seen.outcome.details
-        case ToolFailure():
-            return seen.outcome.success_reason
-        case _:
-            return None
+def _reason_of(seen: Observed) -> str | None:
+    if isinstance(seen.outcome, ToolDenied):
+        return seen.outcome.details
+    return seen.outcome.success_reason if isinstance(seen.outcome, ToolFailure) else None
 
 
-def _policy_error(seen: Observed) -> bool:
+def _has_policy_error(seen: Observed) -> bool:
     if isinstance(seen.outcome, (ToolDenied, ToolFailure)) and seen.outcome.policy_error:
         return True
     return bool(seen.guard.local_sink.last().policy_error)
 
 
-def _value(seen: Observed) -> Any:
-    return (
-        seen.outcome.value if isinstance(seen.outcome, (ToolExecutionResult, ToolFailure)) else None
-    )
-
-
-def _findings(seen: Observed) -> list[str]:
+def _findings_of(seen: Observed) -> list[str]:
     return [finding.contract_id for finding in getattr(seen.outcome, "findings", ())]
 
 
-def _counts(seen: Observed) -> dict[str, int]:
-    session = seen.guard.session(SESSION)
-    return {
-        name: int(getattr(session, name))
-        for name in ("attempts", "executions", "successes", "failures", "consecutive_failures")
-    }
+def _counts_of(seen: Observed) -> dict[str, int]:
+    session = seen.guard.session(_SESSION_ID)
+    names = ("attempts", "executions", "successes", "failures", "consecutive_failures")
+    return {name: int(getattr(session, name)) for name in names}
 
 
 WANTS: dict[str, Callable[[Observed], Any]] = {
     "decision": lambda seen: seen.decision,
-    "contract": _contract,
-    "reason": _reason,
-    "policy_error": _policy_error,
+    "contract": _contract_of,
+    "reason": _reason_of,
+    "policy_error": _has_policy_error,
     "outcome": lambda seen: outcome_kind(seen.outcome),
-    "value": _value,
+    "value": lambda seen: getattr(seen.outcome, "value", None),
     "success": lambda seen: outcome_kind(seen.outcome) == "executed",
     "success_source": lambda seen: getattr(seen.outcome, "success_source", None),
-    "findings": _findings,
+    "findings": _findings_of,
     "would_deny": lambda seen: seen.would_deny,
-    "counts": _counts,
+    "counts": _counts_of,
     "mode": lambda seen: seen.guard.mode,
 }
 
 
-@dataclass(slots=True)
-class _Clock:
-    """The time of a case, in seconds. It passes only when the case says so."""
-
-    now: float = 1_000.0
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case. ``check`` raises CaseFailed with everything that came out otherwise."""
+    """One case; ``check`` raises CaseFailed with all that came out otherwise."""
 
     note: str
     data: Mapping[str, Any]
@@ -172,7 +140,7 @@ class Case:
             raise CaseFailed(f"{self.note}:\n  " + "\n  ".join(problems))
 
     def problems(self) -> list[str]:
-        """What came out otherwise than the case says; nothing when all is well."""
+        """Return what came out otherwise than the case says."""
         want: Mapping[str, Any] = self.data["want"]
         if "load_error" in want:
             return self._load_problems(str(want["load_error"]))
@@ -198,12 +166,13 @@ class Case:
         return [f"load_error: wanted {wanted!r}, and the bundle loads"]
 
     def run(self) -> Observed:
-        """Make the calls of the case, and see what happens to the last one."""
-        clock = _Clock()
-        guard = self.guard(**self._timed(clock))
+        """Make the calls of the case; return what happened to the last one."""
+        clock = FakeClock()  # time passes only when the case says so
+        waits = any("wait" in earlier for earlier in self.data.get("session", ()))
+        guard = self.guard(**{"backend": MemoryLedger(clock=clock.now)} if waits else {})
         for earlier in self.data.get("session", ()):
             if "wait" in earlier:
-                clock.now += earlier["wait"]
+                clock.advance(earlier["wait"])
                 continue
             for _ in range(earlier.get("times", 1)):
                 _dispatch(guard, earlier, earlier)
@@ -211,61 +180,43 @@ class Case:
         guard.local_sink.clear()
         return Observed(_dispatch(guard, self.data.get("call", {}), self.data), evaluation, guard)
 
-    def _timed(self, clock: _Clock) -> dict[str, Any]:
-        """A case that lets time pass has counters whose time is its own."""
-        waits = any("wait" in earlier for earlier in self.data.get("session", ()))
-        return {"backend": MemoryLedger(clock=lambda: clock.now)} if waits else {}
-
     def guard(self, **more: Any) -> Edictum:
-        layers = [self._layer(layer) for layer in self._layers()]
-        options: dict[str, Any] = {
-            **self.options,
-            **more,
-            **({"mode": self.data["mode"]} if "mode" in self.data else {}),
-        }
+        """Return a guard with the bundle of the case."""
+        layers = [self._to_yaml(layer) for layer in self._layers()]
+        options: dict[str, Any] = {**self.options, **more}
+        if "mode" in self.data:
+            options["mode"] = self.data["mode"]
         return Edictum.from_yaml_string(*layers, **options)
 
     def _layers(self) -> list[Any]:
         if "when" in self.data:
             return [_one_contract(self.data)]
-        bundle = self.data.get("bundle", self.shared)
-        if bundle is None:
-            bundle = {}
+        bundle = self.data.get("bundle", self.shared) or {}
         layers = bundle if isinstance(bundle, list) else [bundle]
         extra = {name: self.data[name] for name in ("success", "tools") if name in self.data}
         return layers if not extra else [*layers[:-1], {**layers[-1], **extra}]
 
-    def _layer(self, layer: Any) -> str | bytes:
-        """A layer as YAML. A path is read; a mapping may leave out the head of a bundle."""
+    def _to_yaml(self, layer: Any) -> str | bytes:
+        """Return a layer as YAML; a path is read, a mapping may leave out the head of a bundle."""
         if isinstance(layer, Mapping):
             return json.dumps({**HEAD, **layer})
         return str(layer) if "\n" in str(layer) else (self.directory / str(layer)).read_bytes()
 
 
 def _one_contract(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A bundle with one contract for every tool: it denies, or warns when the condition looks at
-    the result.
-    """
+    """Return a bundle with one contract, which denies, or warns when it reads the result."""
     after = any(word in json.dumps(data["when"]) for word in ('"result', '"output'))
     then = {"effect": "warn" if after else "deny", "message": "The condition holds."}
-    contract = {
-        "id": "when",
-        "type": "post" if after else "pre",
-        "tool": "*",
-        "when": data["when"],
-        "then": then,
-    }
-    return {
-        "contracts": [contract],
-        **{name: data[name] for name in ("success", "tools") if name in data},
-    }
+    contract = {"id": "when", "type": "post" if after else "pre", "tool": "*", "then": then}
+    extra = {name: data[name] for name in ("success", "tools") if name in data}
+    return {"contracts": [{**contract, "when": data["when"]}], **extra}
 
 
 def _call_options(call: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: call[name] for name in ("environment", "metadata") if name in call}
     if "principal" in call:
         options["principal"] = Principal(**call["principal"])
-    return {**options, "session_id": SESSION}
+    return {**options, "session_id": _SESSION_ID}
 
 
 def _dispatch(guard: Edictum, call: Mapping[str, Any], body: Mapping[str, Any]) -> ToolOutcome:
@@ -304,71 +255,56 @@ def _environment(variables: Mapping[str, Any]) -> Iterator[None]:
 
 
 def load_cases(*paths: str | os.PathLike[str], **options: Unpack[BundleOptions]) -> list[Case]:
-    """The cases of some files, or of all ``*.yaml`` in some directories. Options are handed to the
-    guard: custom operators, say.
+    """Return the cases of some files, or of all ``*.yaml`` in some directories. Options, such as
+    custom operators, go to the guard.
     """
     files = [
         file
         for path in map(Path, paths)
         for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])
     ]
-    cases = [case for file in files for case in _file(file, options)]
+    cases = [case for file in files for case in _read_file(file, options)]
     if not cases:
-        raise EdictumConfigError(
-            f"No cases in {', '.join(map(str, paths))}.",
-            hint="Pass files with cases, or a directory of them.",
-        )
+        hint = "Pass files with cases, or a directory of them."
+        raise EdictumConfigError(f"No cases in {', '.join(map(str, paths))}.", hint=hint)
     seen: set[str] = set()
     for case in cases:
         if case.note in seen:
-            raise EdictumConfigError(
-                f"Two cases have the note '{case.note}'.", hint="Give each case a note of its own."
-            )
+            hint = "Give each case a note of its own."
+            raise EdictumConfigError(f"Two cases have the note '{case.note}'.", hint=hint)
         seen.add(case.note)
     return cases
 
 
-def _file(path: Path, options: Mapping[str, Any]) -> Iterator[Case]:
-    content = to_plain(load_any(path.read_bytes(), str(path), max_bytes=MAX_BYTES)[0])
+def _read_file(path: Path, options: Mapping[str, Any]) -> Iterator[Case]:
+    content = to_plain(load_yaml(path.read_bytes(), str(path), max_bytes=MAX_CASES_BYTES)[0])
     shared = content.get("bundle") if isinstance(content, dict) else None
     listed = content.get("cases") if isinstance(content, dict) else content
     if not isinstance(listed, list):
-        raise EdictumConfigError(
-            f"{path}: there is no list of cases.", hint="Write a list, or a mapping with 'cases:'."
-        )
+        hint = "Write a list, or a mapping with 'cases:'."
+        raise EdictumConfigError(f"{path}: there is no list of cases.", hint=hint)
     for number, data in enumerate(listed):
-        yield Case(_checked(path, number, data), data, path.parent, shared, options)
+        yield Case(_check_case(path, number, data), data, path.parent, shared, options)
 
 
-def _checked(path: Path, number: int, data: Any) -> str:
-    """The note of a case, when the case can be run."""
+def _check_case(path: Path, number: int, data: Any) -> str:
+    """Return the note of a case; raise EdictumConfigError when the case cannot be run."""
     where = f"{path}: case {number + 1}"
-    if (
-        not isinstance(data, dict)
-        or not isinstance(data.get("note"), str)
-        or not isinstance(data.get("want"), dict)
-        or not data["want"]
-    ):
-        raise EdictumConfigError(
-            f"{where} needs a note and what is wanted.",
-            hint="Write 'note: ...' and 'want: {decision: deny}'.",
-        )
+    note, want = (data.get("note"), data.get("want")) if isinstance(data, dict) else (None, None)
+    if not isinstance(note, str) or not isinstance(want, dict) or not want:
+        hint = "Write 'note: ...' and 'want: {decision: deny}'."
+        raise EdictumConfigError(f"{where} needs a note and what is wanted.", hint=hint)
     if unknown := sorted(set(data) - CASE_KEYS):
-        raise EdictumConfigError(
-            f"{where}: unknown key '{unknown[0]}'.",
-            hint=f"Known keys: {', '.join(sorted(CASE_KEYS))}.",
-        )
-    if unknown := sorted(set(data["want"]) - set(WANTS) - {"load_error"}):
-        raise EdictumConfigError(
-            f"{where}: nobody knows how to look at '{unknown[0]}'.",
-            hint=f"Known: {', '.join(WANTS)}, load_error.",
-        )
-    note: str = data["note"]
+        hint = f"Known keys: {', '.join(sorted(CASE_KEYS))}."
+        raise EdictumConfigError(f"{where}: unknown key '{unknown[0]}'.", hint=hint)
+    if unknown := sorted(set(want) - set(WANTS) - {"load_error"}):
+        hint = f"Known keys: {', '.join(WANTS)}, load_error."
+        raise EdictumConfigError(f"{where}: unknown key '{unknown[0]}' under 'want'.", hint=hint)
     return note
 
 
 def run_cases(*paths: str | os.PathLike[str], **options: Unpack[BundleOptions]) -> list[str]:
-    """The problems of all cases, as lines of text; an empty list when all of them hold."""
+    """Return the problems of all cases, as lines of text; an empty list when all hold."""
     lines = []
     for case in load_cases(*paths, **options):
         try:

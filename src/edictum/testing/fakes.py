@@ -1,6 +1,4 @@
-"""Fakes for a guard's ports: a clock that tests own, and sinks, ledgers and approval backends that
-fail on request.
-"""
+"""Fakes for a guard's ports: a clock, and sinks, ledgers and approval backends that fail."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from edictum.sessions.memory import MemoryLedger
 
 
 class FakeClock:
-    """A clock that moves only when it is told to, or by ``step`` each time it is read; its ids are
-    ``id-1``, ``id-2``, ...
-    """
+    """A clock that moves by ``advance``, and by ``step`` when read; its ids are ``id-1``, ..."""
 
     def __init__(self, start: float = 1_000_000.0, *, step: float = 0.0) -> None:
         self._lock = threading.Lock()
@@ -39,15 +35,13 @@ class FakeClock:
             return f"id-{self._ids}"
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move the clock forward."""
         with self._lock:
             self._now += seconds
 
 
 class RecordingSink:
-    """Keeps what it gets. ``asynchronous`` makes ``emit`` give control away before it writes, as a
-    sink on a network would.
-    """
+    """Keeps events. With ``asynchronous``, ``emit`` suspends before it writes, as on a network."""
 
     def __init__(self, *, asynchronous: bool = False) -> None:
         self.events: list[AuditEvent] = []
@@ -56,11 +50,11 @@ class RecordingSink:
 
     def emit(self, event: AuditEvent) -> Any:
         if self._asynchronous:
-            return self._later(event)
+            return self._emit_later(event)
         self.events.append(event)
         return None
 
-    async def _later(self, event: AuditEvent) -> None:
+    async def _emit_later(self, event: AuditEvent) -> None:
         await asyncio.sleep(0)
         self.events.append(event)
 
@@ -69,9 +63,7 @@ class RecordingSink:
 
 
 class FailingSink(RecordingSink):
-    """Fails for the actions named in ``on`` (all of them when it is None) and keeps the other
-    events.
-    """
+    """Fails for the actions named in ``on``, by default for all; keeps the other events."""
 
     def __init__(
         self,
@@ -99,9 +91,7 @@ class FailingSink(RecordingSink):
 
 
 class FailingLedger(MemoryLedger):
-    """A MemoryLedger whose verbs named in ``on`` raise. Names can be added and removed between
-    calls.
-    """
+    """A MemoryLedger whose verbs named in ``on`` raise; the names can change between calls."""
 
     def __init__(self, on: Iterable[str] = (), *, error: str = "the ledger is down") -> None:
         super().__init__()
@@ -130,9 +120,7 @@ class FailingLedger(MemoryLedger):
 
 
 class AsyncLedger:
-    """A ledger behind an ``async`` face that gives control away before and after every operation,
-    as one on a network would.
-    """
+    """An asynchronous ledger that suspends around every operation, as one on a network."""
 
     name = "async"
     default_lease_s: float | None = None
@@ -167,9 +155,7 @@ class AsyncLedger:
 
 
 class ScriptedApprovalBackend(InMemoryApprovalBackend):
-    """Answers with whatever it is given, however wrong: ``request`` instead of a request,
-    ``decision`` instead of a decision.
-    """
+    """Answers with ``request`` and ``decision``, however wrong they are."""
 
     UNSCRIPTED: Any = object()
 
@@ -190,9 +176,7 @@ class ScriptedApprovalBackend(InMemoryApprovalBackend):
 
 
 class FailingApprovalBackend(InMemoryApprovalBackend):
-    """Raises when it is asked (``at="request"``), while it waits (``at="wait"``) or when a request
-    is withdrawn.
-    """
+    """Raises when it is asked (``at="request"``), while it waits or when it withdraws."""
 
     def __init__(
         self,
@@ -226,9 +210,7 @@ _MEASURED = re.compile(r"\b\d+ ms\b")
 
 
 def audit_trail(events: Iterable[AuditEvent]) -> list[Mapping[str, Any]]:
-    """Events as data that can be compared between two runs: measured durations and the ids of
-    approvals are masked.
-    """
+    """Return events as data to compare between two runs: durations and approval ids are masked."""
     trail: list[Mapping[str, Any]] = []
     for event in events:
         data = event.to_dict()

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 from execution_helpers import CeleryWorker
 
-HERE = Path(__file__).parent
-
-
-def _servers() -> ModuleType:
-    """The servers of the session tests, which are not a package."""
-    spec = importlib.util.spec_from_file_location(
-        "session_test_servers", HERE.parents[1] / "sessions" / "servers.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 @pytest.fixture(scope="session")
-def valkey() -> Iterator[str]:
-    if url := os.environ.get("EDICTUM_TEST_REDIS_URL"):
-        yield url
-        return
-    servers = _servers()
-    try:
-        server = servers.Valkey(durable=False)
-    except (servers.NoServer, OSError) as exc:
-        pytest.skip(f"valkey: NOT TESTED, {exc}")
-    yield server.url
-    server.stop()
+def valkey(broker_url: str) -> str:
+    return broker_url
 
 
 @pytest.fixture(scope="module")

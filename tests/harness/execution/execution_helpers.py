@@ -11,10 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from edictum.execution.worker_process import descendants
 
@@ -69,15 +66,6 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
-
-
-def eventually(check: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-    """What ``check`` answers as soon as it is true."""
-    deadline = time.monotonic() + timeout_s
-    while not (answer := check()):
-        assert time.monotonic() < deadline, f"{check} did not come true"
-        time.sleep(0.01)
-    return answer
 
 
 class SilentServer:

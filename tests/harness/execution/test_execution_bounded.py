@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from execution_helpers import eventually
 
 from edictum import (
     Edictum,
@@ -30,13 +29,10 @@ from edictum.execution.engines import as_run_in
 from edictum.execution.processes import PROCESSES
 from edictum.execution.threads import DaemonPool
 from edictum.execution.waiting import DETACHED
+from support.guards import count_calls
+from support.waiting import wait_until
 
 SHORT = 0.05
-
-
-def counted(guard: Edictum) -> tuple[int, int, int, int]:
-    totals = guard.session().snapshot().totals
-    return totals.executions, totals.successes, totals.failures, totals.in_flight
 
 
 async def dispatch(guard: Edictum, sync: bool, tool: str, fn: Any, **options: Any) -> Any:
@@ -94,8 +90,8 @@ async def test_a_coroutine_whose_finally_hangs_is_left_after_a_short_grace(sync:
     gc.collect()
     assert len(DETACHED - before) == 1
     release.set()
-    await asyncio.to_thread(eventually, lambda: not DETACHED - before)
-    assert counted(guard) == (1, 0, 1, 0)
+    await asyncio.to_thread(wait_until, lambda: not DETACHED - before)
+    assert count_calls(guard) == (1, 0, 1, 0)
 
 
 async def test_a_coroutine_that_swallows_cancellation_and_answers_is_too_late() -> None:
@@ -132,7 +128,7 @@ async def test_a_result_in_the_moment_of_the_deadline_is_one_outcome() -> None:
     good = sum(isinstance(outcome, ToolExecutionResult) for outcome in outcomes)
     late = sum(isinstance(outcome, ToolTimeout) for outcome in outcomes)
     assert good + late == 50
-    assert counted(guard) == (50, good, late, 0)
+    assert count_calls(guard) == (50, good, late, 0)
 
 
 async def test_a_caller_who_is_cancelled_again_while_the_tool_cleans_up() -> None:
@@ -154,7 +150,7 @@ async def test_a_caller_who_is_cancelled_again_while_the_tool_cleans_up() -> Non
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert counted(guard) == (1, 0, 1, 0)
+    assert count_calls(guard) == (1, 0, 1, 0)
 
 
 async def test_a_caller_who_is_cancelled_in_the_grace_after_a_deadline() -> None:
@@ -172,7 +168,7 @@ async def test_a_caller_who_is_cancelled_in_the_grace_after_a_deadline() -> None
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert counted(guard) == (1, 0, 1, 0)
+    assert count_calls(guard) == (1, 0, 1, 0)
 
 
 # --- Threads --------------------------------------------------------------------------------------
@@ -206,9 +202,9 @@ async def test_abandoned_threads_are_counted_and_bounded(
     assert not outcome.effect_unknown
     assert await guard.run("t", {}, lambda: 1) == 1  # inline needs no thread
     release.set()
-    eventually(lambda: small_pool.abandoned == 0)
+    wait_until(lambda: small_pool.abandoned == 0)
     assert await guard.run("t", {}, lambda: 1, run_in="thread") == 1
-    assert counted(guard) == (6, 2, 4, 0)
+    assert count_calls(guard) == (6, 2, 4, 0)
 
 
 async def test_a_late_result_is_dropped(small_pool: DaemonPool) -> None:
@@ -229,7 +225,7 @@ async def test_a_late_result_is_dropped(small_pool: DaemonPool) -> None:
     for fn in (returns_a_coroutine, raises):
         assert isinstance(await guard.dispatch("t", {}, fn, timeout_s=SHORT), ToolTimeout)
     release.set()
-    eventually(lambda: small_pool.abandoned == 0)
+    wait_until(lambda: small_pool.abandoned == 0)
     gc.collect()
 
 
@@ -247,7 +243,7 @@ async def test_a_cancelled_caller_leaves_a_thread_that_is_counted(small_pool: Da
         await call
     assert small_pool.abandoned == 1
     release.set()
-    eventually(lambda: small_pool.abandoned == 0)
+    wait_until(lambda: small_pool.abandoned == 0)
 
 
 async def test_threads_are_used_again() -> None:
@@ -295,7 +291,7 @@ async def test_an_engine_that_raises_may_have_begun() -> None:
         assert isinstance(outcome, ToolFailure)
         assert "no route to host" in outcome.error
         assert outcome.effect_unknown
-    assert counted(guard) == (2, 0, 2, 0)
+    assert count_calls(guard) == (2, 0, 2, 0)
 
 
 def test_execution_is_a_word_an_engine_or_refused() -> None:

@@ -18,12 +18,14 @@ import pytest
 pytest.importorskip("celery")
 
 import celery_bodies as bodies
-from execution_helpers import CeleryWorker, eventually, gone, pids_in
+from execution_helpers import CeleryWorker, gone, pids_in
 
 from edictum import Edictum, ToolExecutionResult, ToolFailure, ToolTimeout, outcome_to_model_content
 from edictum.execution import celery
 from edictum.execution.celery import TASK, CeleryEngine
 from edictum.harness import Turn
+from support.guards import count_calls
+from support.waiting import wait_until
 
 TOOLS = {"append": {"side_effect": "write", "verify": "read_file"}, "add": {"side_effect": "pure"}}
 
@@ -48,18 +50,13 @@ def guard(engine: CeleryEngine, worker: CeleryWorker) -> Edictum:
     return Edictum(execution=engine, tools=TOOLS)
 
 
-def counted(guard: Edictum) -> tuple[int, int, int, int]:
-    totals = guard.session().snapshot().totals
-    return totals.executions, totals.successes, totals.failures, totals.in_flight
-
-
 async def test_a_tool_runs_on_the_worker(guard: Edictum) -> None:
     """From asynchronous and from synchronous code, ordinary functions and coroutines."""
     assert await guard.run("pid", {}, bodies.pid) != os.getpid()
     assert await guard.run("add", {"a": 1, "b": 2}, bodies.add) == 3
     assert await guard.run("add", {"a": 1, "b": 2}, bodies.add_later) == 3
     assert guard.run_sync("add", {"a": 1, "b": 2}, bodies.add) == 3
-    assert counted(guard) == (4, 4, 0, 0)
+    assert count_calls(guard) == (4, 4, 0, 0)
 
 
 async def test_a_tool_gets_what_its_hints_name_on_the_worker_too(guard: Edictum) -> None:
@@ -101,7 +98,7 @@ async def test_a_loop_is_killed_at_the_deadline_and_the_next_call_works(guard: E
     assert not outcome.body_may_be_running
     assert outcome.effect_unknown
     assert await guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=20) == 3
-    assert counted(guard) == (2, 1, 1, 0)
+    assert count_calls(guard) == (2, 1, 1, 0)
 
 
 async def test_a_child_of_the_tool_is_killed_as_well(guard: Edictum, tmp_path: Path) -> None:
@@ -114,7 +111,7 @@ async def test_a_child_of_the_tool_is_killed_as_well(guard: Edictum, tmp_path: P
         if pids_in(path):
             break
     (child,) = pids_in(path)
-    eventually(lambda: gone(child))
+    wait_until(lambda: gone(child))
 
 
 async def test_a_worker_process_that_dies_is_lost(guard: Edictum) -> None:
@@ -123,7 +120,7 @@ async def test_a_worker_process_that_dies_is_lost(guard: Edictum) -> None:
     assert outcome.success_source == "lost"
     assert outcome.effect_unknown
     assert await guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=20) == 3
-    assert counted(guard) == (2, 1, 1, 0)
+    assert count_calls(guard) == (2, 1, 1, 0)
 
 
 async def test_a_process_that_dies_is_noticed_before_celery_would_look_for_it(
@@ -151,14 +148,14 @@ async def test_killing_the_process_during_a_call_is_lost_and_not_repeated(
             timeout_s=20,
         )
     )
-    await asyncio.to_thread(eventually, path.exists)
+    await asyncio.to_thread(wait_until, path.exists)
     os.kill(int(path.read_text().split()[0]), signal.SIGKILL)
     outcome = await call
     assert isinstance(outcome, ToolFailure)
     assert outcome.effect_unknown
     assert outcome.verify_tool == "read_file"
     assert "check with 'read_file'" in outcome_to_model_content(outcome)
-    assert counted(guard) == (1, 0, 1, 0)
+    assert count_calls(guard) == (1, 0, 1, 0)
     assert (
         await guard.run("append", {"path": str(path), "text": "b"}, bodies.append, timeout_s=20)
         == "b"
@@ -198,12 +195,12 @@ async def test_a_cancelled_caller_takes_the_call_with_it(guard: Edictum, tmp_pat
             timeout_s=60,
         )
     )
-    await asyncio.to_thread(eventually, path.exists)
+    await asyncio.to_thread(wait_until, path.exists)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     assert await guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=20) == 3
-    assert counted(guard) == (2, 1, 1, 0)
+    assert count_calls(guard) == (2, 1, 1, 0)
 
 
 async def test_many_cancelled_callers_leave_the_connections_to_others(
@@ -214,7 +211,7 @@ async def test_many_cancelled_callers_leave_the_connections_to_others(
         asyncio.ensure_future(guard.run("add", {"a": 1, "b": 2}, bodies.add, timeout_s=60))
         for _ in range(100)
     ]
-    await asyncio.to_thread(eventually, lambda: engine._waiting)
+    await asyncio.to_thread(wait_until, lambda: engine._waiting)
     for call in calls:
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
@@ -262,9 +259,9 @@ async def test_a_message_that_cannot_be_read_keeps_nobody_from_his_answer(
     begun, go_on, replies = tmp_path / "begun", tmp_path / "go_on", inbox(engine)
     args = {"begun": str(begun), "go_on": str(go_on)}
     call = asyncio.ensure_future(guard.dispatch("hold", args, bodies.hold, timeout_s=20))
-    await asyncio.to_thread(eventually, begun.exists)
+    await asyncio.to_thread(wait_until, begun.exists)
     engine.results.rpush(replies, message)
-    await asyncio.to_thread(eventually, lambda: not engine.results.exists(replies))
+    await asyncio.to_thread(wait_until, lambda: not engine.results.exists(replies))
     go_on.touch()
     assert isinstance(await call, ToolExecutionResult)
 
@@ -292,7 +289,7 @@ async def test_messages_that_cannot_be_read_are_told_once(
     answer: Future[dict[str, Any]] = Future()
     replies = engine.expect("a", answer)
     engine.results.rpush(replies, "not JSON", "[]", '{"call": "a", "status": "ok"}')
-    await asyncio.to_thread(eventually, answer.done)
+    await asyncio.to_thread(wait_until, answer.done)
     assert answer.result() == {"call": "a", "status": "ok"}
     assert [
         record.message.partition(":")[0] for record in caplog.records if record.name == "edictum"
@@ -316,7 +313,7 @@ async def test_an_answer_that_makes_no_sense_is_lost(valkey: str, answer: str) -
     call = asyncio.ensure_future(
         guard.dispatch("append", {"path": "", "text": ""}, bodies.append, timeout_s=60)
     )
-    (name,) = await asyncio.to_thread(eventually, lambda: list(engine._waiting))
+    (name,) = await asyncio.to_thread(wait_until, lambda: list(engine._waiting))
     engine.results.rpush(inbox(engine), f'{{"call": "{name}", {answer}}}')
     outcome = await call
     assert isinstance(outcome, ToolFailure)
@@ -359,7 +356,7 @@ async def test_without_a_worker_a_call_is_known_not_to_have_begun_and_with_a_dea
     path = tmp_path / "done"
     args: dict[str, Any] = {"path": str(path), "text": "a", "then_sleep": 60}
     call = asyncio.ensure_future(guard.dispatch("append", args, bodies.append, timeout_s=6))
-    await asyncio.to_thread(eventually, path.exists)
+    await asyncio.to_thread(wait_until, path.exists)
     worker.kill()
     outcome = await call
     assert isinstance(outcome, ToolTimeout)
@@ -372,7 +369,7 @@ async def test_without_a_worker_a_call_is_known_not_to_have_begun_and_with_a_dea
     assert isinstance(outcome, ToolTimeout)
     assert not outcome.effect_unknown
     assert not outcome.body_may_be_running
-    assert counted(guard) == (2, 0, 2, 0)
+    assert count_calls(guard) == (2, 0, 2, 0)
 
     start_worker()
     assert (

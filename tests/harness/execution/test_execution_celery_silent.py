@@ -22,12 +22,13 @@ pytest.importorskip("celery")
 
 import celery_bodies as bodies
 from celery import Celery
-from execution_helpers import HERE, SilentServer, eventually
+from execution_helpers import HERE, SilentServer
 
 from edictum import Edictum, ToolFailure, ToolOutcome, ToolTimeout
 from edictum.execution import celery
 from edictum.execution.celery import CeleryEngine
 from edictum.execution.failures import NotStarted
+from support.waiting import wait_until
 
 AN_HOUR = "socket_timeout=3600"
 ARGS = {"a": 1, "b": 2}
@@ -75,7 +76,7 @@ def outcome_of(call: Callable[[Edictum], ToolOutcome], guard: Edictum) -> Any:
     """In a thread: a call that does not end is a failure here, not a test that hangs."""
     outcomes: list[ToolOutcome] = []
     threading.Thread(target=lambda: outcomes.append(call(guard)), daemon=True).start()
-    return eventually(lambda: outcomes)[0]
+    return wait_until(lambda: outcomes)[0]
 
 
 @pytest.mark.parametrize("app", [redis_app, amqp_app])
@@ -87,7 +88,7 @@ def test_a_call_ends_without_an_answer_and_its_effect_is_unknown(
     guard, engine = guard_of(app(silent.port))
     outcome = outcome_of(call, guard)
     assert engine.hung == 1
-    eventually(silent.heard.is_set)
+    wait_until(silent.heard.is_set)
     assert isinstance(outcome, ToolTimeout)
     assert outcome.effect_unknown
     assert outcome.body_may_be_running
@@ -127,7 +128,7 @@ def test_calls_that_hang_are_counted_and_too_many_are_refused(
     assert not outcome.effect_unknown
     assert engine.hung == 2
     silent.release()
-    eventually(lambda: engine.hung == 0)
+    wait_until(lambda: engine.hung == 0)
 
 
 def test_a_cancelled_caller_does_not_wait_for_the_broker(silent: SilentServer) -> None:
@@ -142,7 +143,7 @@ def test_a_cancelled_caller_does_not_wait_for_the_broker(silent: SilentServer) -
 
     ended: list[bool] = []
     threading.Thread(target=lambda: ended.append(asyncio.run(cancelled())), daemon=True).start()
-    assert eventually(lambda: ended) == [True]
+    assert wait_until(lambda: ended) == [True]
 
 
 @contextlib.contextmanager
@@ -169,7 +170,7 @@ def test_nothing_keeps_the_program_from_ending(silent: SilentServer) -> None:
 def test_a_program_can_be_interrupted(silent: SilentServer) -> None:
     """Ctrl-C while the broker is silent: to withdraw the call is tried, not waited for."""
     with program(silent, 3_600) as process:
-        eventually(silent.heard.is_set)
+        wait_until(silent.heard.is_set)
         process.send_signal(signal.SIGINT)
         _, complaints = process.communicate(timeout=60)
         assert process.returncode == -signal.SIGINT

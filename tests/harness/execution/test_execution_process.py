@@ -18,12 +18,14 @@ from typing import Any
 
 import process_bodies as bodies
 import pytest
-from execution_helpers import eventually, gone, pids_in
+from execution_helpers import gone, pids_in
 
 from edictum import Edictum, ToolExecutionResult, ToolFailure, ToolTimeout, outcome_to_model_content
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError, RemoteTraceback
 from edictum.execution.processes import ProcessPool
 from edictum.execution.worker_process import descendants
+from support.guards import count_calls
+from support.waiting import wait_until
 
 HERE = Path(__file__).parent
 SHORT = 1.0  # enough for a warm worker to have begun, on a busy machine too
@@ -48,11 +50,6 @@ def guard(pool: ProcessPool) -> Edictum:
     )
 
 
-def counted(guard: Edictum) -> tuple[int, int, int, int]:
-    totals = guard.session().snapshot().totals
-    return totals.executions, totals.successes, totals.failures, totals.in_flight
-
-
 def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -66,7 +63,7 @@ async def test_tools_run_in_another_process_and_workers_are_used_again(guard: Ed
     assert await guard.run("read", {}, bodies.pid) == first
     assert await asyncio.to_thread(guard.run_sync, "read", {}, bodies.pid) == first
     assert guard.run_sync("read", {}, bodies.pid) == first
-    assert counted(guard) == (4, 4, 0, 0)
+    assert count_calls(guard) == (4, 4, 0, 0)
 
 
 @pytest.mark.parametrize("options", [{"run_in": "process"}, {}])
@@ -98,7 +95,7 @@ async def test_more_calls_than_workers_wait_for_their_turn(guard: Edictum) -> No
         for number in range(40)
     ]
     assert await asyncio.gather(*tasks, *threads) == [number + 1 for number in range(40)] * 2
-    assert counted(guard) == (80, 80, 0, 0)
+    assert count_calls(guard) == (80, 80, 0, 0)
 
 
 async def test_context_variables_are_not_carried_over(guard: Edictum) -> None:
@@ -136,7 +133,7 @@ async def test_a_body_that_does_not_end_is_killed(guard: Edictum, body: Any, syn
         in json.loads(outcome_to_model_content(outcome))["error"]
     )
     assert await guard.run("read", {"a": 1, "b": 2}, bodies.add) == 3
-    assert counted(guard) == (3, 2, 1, 0)
+    assert count_calls(guard) == (3, 2, 1, 0)
 
 
 async def test_what_only_reads_has_no_unknown_effect(guard: Edictum) -> None:
@@ -156,7 +153,7 @@ async def test_children_and_grandchildren_die_too(guard: Edictum, tmp_path: Path
             break
     assert len(pids) == 3
     for pid in pids:
-        eventually(lambda pid=pid: gone(pid))
+        wait_until(lambda pid=pid: gone(pid))
 
 
 async def test_what_a_tool_leaves_running_ends_with_its_call(
@@ -166,9 +163,9 @@ async def test_what_a_tool_leaves_running_ends_with_its_call(
     path = tmp_path / "pids"
     assert await guard.run("pay", {"path": str(path), "hang": False}, bodies.family) == "done"
     for pid in map(int, path.read_text().split()):
-        eventually(lambda pid=pid: gone(pid))
+        wait_until(lambda pid=pid: gone(pid))
     assert await guard.run("pay", {"path": str(path)}, bodies.fork_and_sleep) == "parent"
-    eventually(lambda: gone(int(path.read_text())))
+    wait_until(lambda: gone(int(path.read_text())))
 
 
 async def test_the_child_of_a_child_keeps_what_is_its_own(guard: Edictum) -> None:
@@ -217,14 +214,14 @@ async def test_a_cancelled_caller_takes_the_worker_with_it(guard: Edictum, tmp_p
     path = tmp_path / "pids"
     call = asyncio.ensure_future(guard.run("pay", {"path": str(path)}, bodies.family))
     await asyncio.to_thread(
-        eventually, lambda: path.exists() and len(path.read_text().split()) == 3
+        wait_until, lambda: path.exists() and len(path.read_text().split()) == 3
     )
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     for pid in map(int, path.read_text().split()):
-        eventually(lambda pid=pid: gone(pid))
-    assert counted(guard) == (1, 0, 1, 0)
+        wait_until(lambda pid=pid: gone(pid))
+    assert count_calls(guard) == (1, 0, 1, 0)
 
 
 # --- Lost -----------------------------------------------------------------------------------------
@@ -259,7 +256,7 @@ async def test_a_worker_that_dies_is_lost_and_replaced(
     assert outcome.effect_unknown
     assert "check with 'read_balance'" in outcome_to_model_content(outcome)
     assert await guard.run("read", {"a": 1, "b": 2}, bodies.add) == 3
-    assert counted(guard) == (2, 1, 1, 0)
+    assert count_calls(guard) == (2, 1, 1, 0)
 
 
 async def test_a_worker_that_died_while_it_was_idle_harms_nobody(
@@ -267,11 +264,11 @@ async def test_a_worker_that_died_while_it_was_idle_harms_nobody(
 ) -> None:
     pid = await guard.run("read", {}, bodies.pid)
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: gone(pid))
+    wait_until(lambda: gone(pid))
     assert await guard.run("read", {"a": 1, "b": 2}, bodies.add) == 3
     pid = guard.run_sync("read", {}, bodies.pid)
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: gone(pid))
+    wait_until(lambda: gone(pid))
     assert guard.run_sync("read", {"a": 1, "b": 2}, bodies.add) == 3
 
 
@@ -417,13 +414,13 @@ async def test_no_process_thread_or_descriptor_is_left(tmp_path: Path) -> None:
     pool.close()
     # Servers that other tests of this process have started may start and end children of their own
     # meanwhile.
-    eventually(
+    wait_until(
         lambda: (
             descendants(os.getpid()) - set().union(*(descendants(child) for child in children))
             <= children
         )
     )
-    eventually(lambda: open_files() <= files)
+    wait_until(lambda: open_files() <= files)
     assert threading.active_count() <= threads + 8  # idle helper threads are kept, a few
 
 
@@ -432,7 +429,7 @@ async def test_a_closed_pool_starts_anew() -> None:
     guard = Edictum(execution=pool)
     first = await guard.run("pid", {}, bodies.pid)
     pool.close()
-    eventually(lambda: gone(first))
+    wait_until(lambda: gone(first))
     assert await guard.run("pid", {}, bodies.pid) != first
     await guard.close()
 
@@ -450,7 +447,7 @@ async def test_a_worker_is_not_replaced_in_a_pool_that_was_closed_meanwhile(
     assert isinstance(
         await Edictum(execution=pool).dispatch("crash", {"code": 1}, bodies.crash), ToolFailure
     )
-    await asyncio.to_thread(eventually, lambda: put_off)
+    await asyncio.to_thread(wait_until, lambda: put_off)
     started: list[Any] = []
 
     def closing(closings: int) -> Any:
@@ -467,7 +464,7 @@ async def test_a_worker_is_not_replaced_in_a_pool_that_was_closed_meanwhile(
     assert (pool._workers, pool._count) == (set(), 0)
     assert len(started) == (when == "when it is there")
     await asyncio.to_thread(
-        eventually,
+        wait_until,
         lambda: all(
             it.process.returncode is not None and it.socket.fileno() == -1 for it in started
         ),
@@ -549,7 +546,7 @@ time.sleep(0.3)
     assert done.returncode in (4, -9), done
     assert done.stderr == ""
     for pid in done.stdout.split():
-        eventually(lambda pid=pid: gone(int(pid)))
+        wait_until(lambda pid=pid: gone(int(pid)))
 
 
 def test_an_event_loop_ends_although_an_async_tool_does_not(tmp_path: Path) -> None:

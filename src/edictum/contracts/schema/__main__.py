@@ -1,10 +1,8 @@
-"""Print the JSON Schema from the loader's grammar: ``python -m edictum.contracts.schema >
-bundle.schema.json``.
-"""
+"""Print the JSON Schema of a bundle: ``python -m edictum.contracts.schema``."""
 
 import json
 import sys
 
-from edictum.contracts.grammar import bundle_schema
+from edictum.contracts.schema import bundle_schema
 
 sys.stdout.write(json.dumps(bundle_schema(), indent=2) + "\n")

@@ -1,0 +1,63 @@
+"""A bundle as values: what a file says, checked, before it is compiled into a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from edictum.contracts._expressions import Expression
+from edictum.contracts._problems import BundleProblem, Place
+from edictum.core.contract import Effect, Kind, Mode
+
+Unlisted = Literal["allow", "deny", "approve"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractSpec:
+    """One contract: pre and post have ``when``, session ``limits``, sandbox ``bounds``."""
+
+    id: str
+    kind: Kind
+    effect: Effect
+    message: str
+    tools: tuple[str, ...] = ("*",)
+    mode: Mode | None = None
+    enabled: bool = True
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    timeout: int = 300
+    timeout_effect: Literal["deny", "allow"] = "deny"
+    when: Expression | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
+    place: Place = field(default=Place(1, 1), compare=False)
+    shadow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuccessSpec:
+    """What counts as a failure of some tools."""
+
+    id: str
+    tools: tuple[str, ...]
+    failure_when: Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """One file, or several composed."""
+
+    name: str
+    source: str
+    mode: Mode | None = None
+    unlisted_tools: Unlisted | None = None
+    contracts: tuple[ContractSpec, ...] = ()
+    success: tuple[SuccessSpec, ...] = ()
+    tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    session: Mapping[str, Any] = field(default_factory=dict)
+    observability: Mapping[str, Any] = field(default_factory=dict)
+    observe_alongside: bool = False
+    version: str = ""
+    warnings: tuple[BundleProblem, ...] = ()

@@ -1,0 +1,220 @@
+"""The grammar of a bundle, in both vocabularies, as shapes; the JSON Schema is printed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edictum.contracts._expressions import expression_schema, read_shape
+from edictum.contracts._shapes import (
+    MOST,
+    Anything,
+    Boolean,
+    Choice,
+    Definition,
+    Duration,
+    Each,
+    Field,
+    Free,
+    ListOf,
+    MapOf,
+    Number,
+    Record,
+    Shape,
+    String,
+    Variant,
+    words,
+)
+from edictum.contracts._vocabulary import ALLOW, APPROVE, DENY, VOCABULARIES, Vocabulary
+from edictum.core.contract import MESSAGE_MAX_CHARS
+from edictum.core.limits import MAX_AMOUNT, SESSION_FIELDS, TOOL_FIELDS
+from edictum.core.policy import RUN_IN, TOOL_KEYS
+
+API_VERSION = "edictum/v1"
+SCHEMA_ID = "https://edictum.dev/schema/bundle-v1.json"
+ID = String(
+    max_length=200,
+    pattern=r"^[a-z0-9][a-z0-9_-]*$",
+    rule="lower-case letters, digits, '-' and '_', starting with a letter or digit",
+)
+NAME = String(
+    max_length=200,
+    pattern=r"^[a-z0-9][a-z0-9._-]*$",
+    rule="lower-case letters, digits, '.', '-' and '_'",
+)
+TOOL_NAME = String(
+    max_length=256,
+    pattern=r"^(?! )[^\x00-\x1f\x7f/\\]*[^\x00-\x20\x7f/\\]$",
+    rule="a tool's name or a glob; names have no slashes, and no space before or behind them",
+)
+PATH = String(max_length=4_096)  # longer ones are refused by operating systems
+MESSAGE = String(max_length=MESSAGE_MAX_CHARS)
+MODE = words("enforce", "observe")
+WHOLE = Number(whole=True, at_least=1, at_most=MOST)
+AMOUNT = Number(above=0, at_most=MAX_AMOUNT)
+WHEN = Definition(read_shape, "expression")
+
+
+class _Grammar:
+    """The grammar in one vocabulary; keys and words of the other are named in errors."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.words = vocabulary
+        self.other = next(each for each in VOCABULARIES.values() if each is not vocabulary)
+
+    def choice(self, *meanings: str) -> Choice:
+        """Return the words for these meanings, and the word to use for each of the other's."""
+        mine, others = self.words.words_for(*meanings), self.other.words_for(*meanings)
+        word_for = {meaning: word for word, meaning in mine.items()}
+        return Choice(mine, {w: word_for[meant] for w, meant in others.items() if w not in mine})
+
+    def document(self) -> Record:
+        defaults = {"mode": Field(MODE), "unlisted_tools": Field(self.choice(ALLOW, DENY, APPROVE))}
+        metadata = {"name": Field(NAME, required=True), "description": Field(String())}
+        contracts = self.words.contracts
+        return Record(
+            {
+                "apiVersion": Field(words(API_VERSION), required=True),
+                "kind": Field(words(self.words.kind), required=True),
+                "metadata": Field(Record(metadata), required=True),
+                "defaults": Field(Record(defaults, any_of=(tuple(defaults),))),
+                "tools": Field(MapOf(TOOL_ENTRY)),
+                contracts: Field(Each(self.contract())),
+                "success": Field(Each(SUCCESS_RULE)),
+                "session": Field(SESSION_SETTINGS),
+                "observability": Field(OBSERVABILITY_SETTINGS),
+                "observe_alongside": Field(Boolean()),
+            },
+            any_of=((contracts, "success", "tools", "defaults"),),
+            others={self.other.contracts: contracts},
+        )
+
+    def contract(self) -> Variant:
+        session = {"limits": Field(LIMITS, required=True), "then": self.then(DENY)}
+        return Variant(
+            "type",
+            {
+                "pre": self.conditional(self.then(DENY, APPROVE, extra=self.approval())),
+                "post": self.conditional(self.then("warn", "redact", DENY)),
+                "session": Record({**_COMMON, **session}),
+                "sandbox": self.sandbox(),
+            },
+        )
+
+    def approval(self) -> dict[str, Field]:
+        """Return the keys that say how long to wait for a person, and what then."""
+        return {"timeout": Field(WHOLE), self.words.timeout_effect: Field(self.choice(DENY, ALLOW))}
+
+    def then(self, *effects: str, extra: Mapping[str, Field] | None = None) -> Field:
+        effect = {self.words.effect: Field(self.choice(*effects), required=True)}
+        others = {
+            self.other.effect: self.words.effect,
+            self.other.timeout_effect: self.words.timeout_effect,
+        }
+        fields = {**effect, **_MESSAGE_FIELDS, **(extra or {})}
+        return Field(Record(fields, others=others), required=True)
+
+    def conditional(self, then: Field) -> Record:
+        fields = {**_COMMON, **_TOOLS, "when": Field(WHEN, required=True), "then": then}
+        return Record(fields, one_of=(("tool", "tools"),))
+
+    def sandbox(self) -> Record:
+        allows = Record({"commands": _TEXTS, "domains": _TEXTS}, any_of=(("commands", "domains"),))
+        not_allows = Record({"domains": Field(ListOf(String()), required=True)})
+        bounds = {
+            "within": Field(ListOf(PATH)),
+            "not_within": Field(ListOf(PATH)),
+            "allows": Field(allows),
+            "not_allows": Field(not_allows),
+            "outside": Field(self.choice(DENY, APPROVE)),
+        }
+        return Record(
+            {**_COMMON, **_TOOLS, **_MESSAGE_FIELDS, **self.approval(), **bounds},
+            one_of=(("tool", "tools"),),
+            any_of=(("within", "allows"),),
+            needs={"not_within": "within", "not_allows": "allows"},
+            others={self.other.timeout_effect: self.words.timeout_effect},
+        )
+
+
+_TEXTS = Field(ListOf(String()))
+_COMMON = {
+    "id": Field(ID, required=True),
+    "type": Field(Anything(), required=True),
+    "enabled": Field(Boolean()),
+    "mode": Field(MODE),
+}
+_TOOLS = {"tool": Field(TOOL_NAME), "tools": Field(ListOf(TOOL_NAME))}
+_MESSAGE_FIELDS = {
+    "message": Field(MESSAGE, required=True),
+    "tags": Field(ListOf(String())),
+    "metadata": Field(Free()),
+}
+_LIMIT_FIELDS: dict[str, Field] = {
+    **{name: Field(WHOLE) for name in SESSION_FIELDS},
+    **{name: Field(MapOf(WHOLE)) for name in TOOL_FIELDS},
+    "max_cost": Field(AMOUNT),
+    "max_amounts": Field(MapOf(AMOUNT)),
+}
+LIMITS = Record({**_LIMIT_FIELDS, "per": Field(Duration())}, any_of=(tuple(_LIMIT_FIELDS),))
+TOOL_ENTRY = Record(
+    {
+        "side_effect": Field(words("pure", "read", "write", "irreversible")),
+        "idempotent": Field(Boolean()),
+        "timeout_s": Field(Number(above=0, at_most=MOST)),
+        "run_in": Field(words(*RUN_IN)),
+        "retry_on_timeout": Field(Boolean()),
+        "retry_on_failure": Field(Boolean()),
+        "verify": Field(TOOL_NAME),
+    },
+    any_of=(TOOL_KEYS,),
+)
+SUCCESS_RULE = Record(
+    {
+        "id": Field(ID),
+        "tool": Field(TOOL_NAME),
+        "tools": Field(ListOf(TOOL_NAME)),
+        "failure_when": Field(WHEN, required=True),
+        "enabled": Field(Boolean()),
+    },
+    one_of=(("tool", "tools"),),
+)
+SESSION_SETTINGS = Record(
+    {
+        "store": Field(String()),
+        "lease": Field(Duration()),
+        "ttl": Field(Duration()),
+        "on_store_error": Field(words(DENY)),  # nothing else would be safe
+    },
+    any_of=(("store", "lease", "ttl", "on_store_error"),),
+)
+OTEL_SETTINGS = Record(
+    {
+        "enabled": Field(Boolean()),
+        "endpoint": Field(String()),
+        "protocol": Field(words("grpc", "http")),
+        "service_name": Field(String()),
+        "insecure": Field(Boolean()),
+        "resource_attributes": Field(MapOf(String(), may_be_empty=True)),
+    }
+)
+OBSERVABILITY_SETTINGS = Record(
+    {"otel": Field(OTEL_SETTINGS), "stdout": Field(Boolean()), "file": Field(String())}
+)
+
+DOCUMENTS: dict[str, Record] = {
+    kind: _Grammar(vocabulary).document() for kind, vocabulary in VOCABULARIES.items()
+}
+DOCUMENT: Shape = Variant("kind", DOCUMENTS)
+
+
+def make_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a bundle, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
+        "title": "Edictum contract bundle",
+        "description": "What AI agents may call, when, and what may be shown of the result.",
+        **DOCUMENT.schema(),
+        "$defs": {"expression": expression_schema()},
+    }

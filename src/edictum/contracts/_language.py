@@ -1,0 +1,27 @@
+"""How a guard reads bundles. Needs no YAML library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from edictum.core.contract import Mode
+
+if TYPE_CHECKING:
+    from edictum.contracts._operators import Operator
+    from edictum.contracts._selectors import CustomSelectors
+
+MAX_BUNDLE_BYTES = 1_048_576
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """The contract language of one guard, with its custom operators and selectors; it stays when a
+    bundle is reloaded. ``mode`` replaces a bundle's default mode.
+    """
+
+    operators: Mapping[str, Operator] = field(default_factory=dict)
+    selectors: CustomSelectors = field(default_factory=dict)
+    mode: Mode | None = None
+    max_bytes: int = MAX_BUNDLE_BYTES

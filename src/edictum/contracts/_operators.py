@@ -1,0 +1,250 @@
+"""The operators: the shape of the value in YAML, the answer for a missing field, the test.
+
+A test gets a value that is there. For a type it cannot judge it raises ``Mismatch``, which counts
+as a policy error: the call is refused, because a rule that cannot be applied must not let anything
+through.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import operator
+from collections.abc import Callable, Mapping, Sized
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import Any
+
+from edictum.contracts._regex import Pattern, compile_pattern, pattern_set
+from edictum.contracts._selectors import check_custom
+from edictum.contracts._shapes import Anything, Boolean, ListOf, Number, Shape, String
+
+
+class Mismatch(TypeError):
+    """The field is of a type that the operator cannot judge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """``test(field, prepared value)``; ``missing(value)`` is the answer for a missing field."""
+
+    name: str
+    shape: Shape
+    test: Callable[[Any, Any], bool]
+    summary: str
+    prepare: Callable[[Any], Any] = lambda value: value
+    missing: Callable[[Any], bool] = lambda _value: False
+    negative: bool = False
+    custom: bool = False
+
+
+def _text(field: Any) -> str:
+    if isinstance(field, str):
+        return field
+    raise Mismatch("text")
+
+
+def _number(field: Any) -> float:
+    if isinstance(field, (int, float)) and not (isinstance(field, float) and math.isnan(field)):
+        return field
+    raise Mismatch("a number")
+
+
+def _size(field: Any) -> int:
+    if isinstance(field, Sized) and not isinstance(field, (bytes, bytearray)):
+        return len(field)
+    raise Mismatch("text, a list or a mapping")
+
+
+def _compare(
+    compare: Callable[[Any, Any], Any], measure: Callable[[Any], Any] = lambda field: field
+) -> Callable[[Any, Any], bool]:
+    """Return a test that compares a measure of the field with the value."""
+    return lambda field, value: bool(compare(measure(field), value))
+
+
+def _negate(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    return lambda field, value: not test(field, value)
+
+
+def _is_in(field: Any, values: tuple[Any, ...]) -> bool:
+    return any(field == value for value in values)
+
+
+def _contains_any(field: Any, parts: tuple[str, ...]) -> bool:
+    text = _text(field)
+    return any(part in text for part in parts)
+
+
+def _matches(field: Any, pattern: Pattern) -> bool:
+    return pattern.search(_text(field))
+
+
+def _matches_any(field: Any, patterns: tuple[Pattern, ...]) -> bool:
+    text = _text(field)
+    if len(patterns) == 1:
+        return patterns[0].search(text)
+    return pattern_set(tuple(pattern.source for pattern in patterns)).any(text)
+
+
+def _address(field: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    try:
+        address = ipaddress.ip_address(_text(field).strip().strip("[]"))
+    except ValueError:
+        raise Mismatch("an IP address") from None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _in_cidr(field: Any, networks: tuple[Any, ...]) -> bool:
+    address = _address(field)
+    return any(address in network for network in networks)
+
+
+def _networks(values: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(_network(ipaddress.ip_network(value, strict=False)) for value in values)
+
+
+def _network(
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network,
+) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Return a network of mapped IPv4 addresses as one of IPv4, as ``_address`` does."""
+    if isinstance(network, ipaddress.IPv4Network) or network.prefixlen < 96:
+        return network
+    mapped = network.network_address.ipv4_mapped
+    return network if mapped is None else ipaddress.IPv4Network((mapped, network.prefixlen - 96))
+
+
+def _patterns(values: tuple[str, ...]) -> tuple[Pattern, ...]:
+    return tuple(map(compile_pattern, values))
+
+
+def _fold(field: Any) -> str:
+    return _text(field).casefold()
+
+
+_TEXTS = ListOf(String())
+_VALUES = ListOf(Anything())
+_SIZE = Number(whole=True, at_least=0)
+_EMPTY = (
+    "the field is missing, null, or an empty text, list or mapping (or, with false, is none of"
+    " these)"
+)
+_TABLE = (
+    Operator(
+        "exists",
+        Boolean(),
+        lambda _field, wanted: wanted,
+        "the field is there and not null (or, with false, is not)",
+        missing=operator.not_,
+    ),
+    Operator(
+        "empty",
+        Boolean(),
+        lambda field, wanted: (_size(field) == 0) is wanted,
+        _EMPTY,
+        missing=bool,
+    ),
+    Operator("equals", Anything(), _compare(operator.eq), "the field equals the value"),
+    Operator(
+        "not_equals",
+        Anything(),
+        _compare(operator.ne),
+        "the field is there and differs",
+        negative=True,
+    ),
+    Operator(
+        "equals_ignore_case",
+        String(),
+        _compare(operator.eq, _fold),
+        "the text equals the value, upper and lower case alike",
+        prepare=str.casefold,
+    ),
+    Operator("in", _VALUES, _is_in, "the field equals one of the values"),
+    Operator(
+        "not_in",
+        _VALUES,
+        _negate(_is_in),
+        "the field is there and equals none of the values",
+        negative=True,
+    ),
+    Operator(
+        "contains", String(), _compare(operator.contains, _text), "the text contains the value"
+    ),
+    Operator("contains_any", _TEXTS, _contains_any, "the text contains one of the values"),
+    Operator(
+        "starts_with", String(), _compare(str.startswith, _text), "the text starts with the value"
+    ),
+    Operator("ends_with", String(), _compare(str.endswith, _text), "the text ends with the value"),
+    Operator(
+        "matches", String(), _matches, "the pattern is found in the text", prepare=compile_pattern
+    ),
+    Operator(
+        "matches_any",
+        _TEXTS,
+        _matches_any,
+        "one of the patterns is found in the text",
+        prepare=_patterns,
+    ),
+    Operator(
+        "matches_none",
+        _TEXTS,
+        _negate(_matches_any),
+        "the field is there and none of the patterns is found in it",
+        prepare=_patterns,
+        negative=True,
+    ),
+    Operator("gt", Number(), _compare(operator.gt, _number), "the number is greater"),
+    Operator("gte", Number(), _compare(operator.ge, _number), "the number is greater or equal"),
+    Operator("lt", Number(), _compare(operator.lt, _number), "the number is less"),
+    Operator("lte", Number(), _compare(operator.le, _number), "the number is less or equal"),
+    Operator(
+        "length_gt", _SIZE, _compare(operator.gt, _size), "the text, list or mapping is longer"
+    ),
+    Operator(
+        "length_gte",
+        _SIZE,
+        _compare(operator.ge, _size),
+        "the text, list or mapping is at least as long",
+    ),
+    Operator(
+        "length_lt", _SIZE, _compare(operator.lt, _size), "the text, list or mapping is shorter"
+    ),
+    Operator(
+        "length_lte",
+        _SIZE,
+        _compare(operator.le, _size),
+        "the text, list or mapping is at most as long",
+    ),
+    Operator(
+        "in_cidr",
+        ListOf(String(), one_will_do=True),
+        _in_cidr,
+        "the IP address lies in one of the networks",
+        prepare=_networks,
+    ),
+)
+OPERATORS = {each.name: each for each in _TABLE}
+REGEX_OPERATORS = frozenset({"matches", "matches_any", "matches_none"})
+
+
+def custom_operator(name: str, function: Callable[[Any, Any], Any]) -> Operator:
+    """Make an operator of a user-supplied function, which raises if it is asynchronous."""
+
+    def test(field: Any, value: Any) -> bool:
+        answer = function(field, value)
+        if isawaitable(answer):
+            getattr(answer, "close", lambda: None)()
+            raise TypeError(
+                f"the custom operator '{name}' is asynchronous; operators are plain functions"
+            )
+        return bool(answer)
+
+    return Operator(name, Anything(), test, function.__doc__ or "a custom operator", custom=True)
+
+
+def check_custom_operators(custom: Mapping[str, Any] | None) -> dict[str, Operator]:
+    """Return a guard's custom operators, or raise an error that says what is wrong with them."""
+    reserved = {*OPERATORS, "all", "any", "not"}
+    check_custom("operator", custom, reserved, bool, "a function (field, value) -> bool")
+    return {name: custom_operator(name, function) for name, function in (custom or {}).items()}

@@ -1,0 +1,311 @@
+"""Parse a tree into a Bundle. All problems are found before any is raised."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from edictum.contracts import _grammar as grammar
+from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
+from edictum.contracts._contradiction import contradictions
+from edictum.contracts._expressions import All, Expression, Leaf, Meaning, leaves
+from edictum.contracts._language import Language
+from edictum.contracts._load import load_bundle, pause_collection, to_bytes
+from edictum.contracts._messages import check_message
+from edictum.contracts._problems import Place, Problems, join_words
+from edictum.contracts._reach import Guesses, Names, Reach
+from edictum.contracts._regex import PatternBudget
+from edictum.contracts._shapes import WRONG
+from edictum.contracts._tree import Map, Scalar, Seq, Tree
+from edictum.contracts._vocabulary import VOCABULARIES
+from edictum.core.contract import Kind
+from edictum.core.limits import TOOL_FIELDS
+
+
+def parse(content: bytes | str, name: str, language: Language) -> Bundle:
+    """Return the bundle that a text describes; raise BundleError with everything wrong with it."""
+    with pause_collection():
+        bundle, problems = examine(content, name, language)
+    problems.raise_if_any()
+    assert bundle is not None
+    return bundle
+
+
+def examine(
+    content: bytes | str, name: str, language: Language | None = None
+) -> tuple[Bundle | None, Problems]:
+    """As ``parse``, but return the problems instead of raising them, if the text is YAML at all."""
+    language = language or Language()
+    tree, problems = load_bundle(content, name, max_bytes=language.max_bytes)
+    values = grammar.DOCUMENT.read(tree, problems)
+    if values is WRONG:
+        return None, problems
+    bundle = _Reader(tree, problems, language, name).read(values)
+    if problems.errors:
+        return None, problems
+    version = hashlib.sha256(to_bytes(content)).hexdigest()
+    return replace(bundle, version=version, warnings=tuple(problems.warnings)), problems
+
+
+class _Reader:
+    """Reads what has the right shape, and checks what it means."""
+
+    def __init__(self, tree: Map, problems: Problems, language: Language, source: str) -> None:
+        self.tree = tree
+        self.problems = problems
+        self.language = language
+        self.source = source
+        self.reach = Reach()
+        self.patterns = PatternBudget(len(problems.source.text))
+        kind = tree.values["kind"]
+        assert isinstance(kind, Scalar)
+        self.words = VOCABULARIES[kind.value]
+
+    def read(self, values: Mapping[str, Any]) -> Bundle:
+        defaults = values.get("defaults", {})
+        bundle = Bundle(
+            name=values.get("metadata", {}).get("name", ""),
+            source=self.source,
+            mode=defaults.get("mode"),
+            unlisted_tools=defaults.get("unlisted_tools"),
+            contracts=tuple(self._read_contracts(values.get(self.words.contracts, ()))),
+            success=tuple(self._read_success(values.get("success", ()))),
+            tools=values.get("tools", {}),
+            session=values.get("session", {}),
+            observability=values.get("observability", {}),
+            observe_alongside=values.get("observe_alongside", False),
+        )
+        self._check_listed(bundle)
+        return bundle
+
+    def _meaning(self, stage: str) -> Meaning:
+        operators, selectors = self.language.operators, self.language.selectors
+        return Meaning(operators, selectors, self.problems, stage, self.patterns)
+
+    # --- Contracts --------------------------------------------------------------------------------
+
+    def _read_contracts(self, read: Iterable[tuple[Map, Any]]) -> Iterator[ContractSpec]:
+        seen: dict[str, int] = {}
+        for tree, values in read:
+            if values is WRONG or "id" not in values:
+                continue
+            self._check_unique(values["id"], tree.values["id"], seen, "contract")
+            if (contract := self._read_contract(tree, values)) is not None:
+                yield contract
+
+    def _check_unique(self, name: str, place: Place, seen: dict[str, int], what: str) -> None:
+        if name in seen:
+            message = f"the id '{name}' is taken (line {seen[name]})"
+            self.problems.add(place, message, f"Give each {what} an id of its own.")
+        seen.setdefault(name, place.line)
+
+    def _read_contract(self, tree: Map, values: Mapping[str, Any]) -> ContractSpec | None:
+        kind = Kind(values["type"])
+        meaning = self._meaning("post" if kind is Kind.POST else "pre")
+        when = meaning.of(values["when"]) if "when" in values else None
+        # In a sandbox, what to do about a violation stands beside its bounds.
+        holder, then = tree.values.get("then"), values.get("then", {})
+        effect = then.get(self.words.effect)
+        if kind is Kind.SANDBOX:
+            holder, then, effect = tree, values, values.get("outside", "deny")
+            self._check_bounds(tree)
+        if isinstance(holder, Map):
+            self._check_then(holder, then, effect, meaning, kind)
+        without_condition = when is None and kind in (Kind.PRE, Kind.POST)
+        if without_condition or effect is None or "message" not in then:
+            return None
+        if when is not None:
+            self._check_when(values, when, effect)
+        return ContractSpec(
+            id=values["id"],
+            kind=kind,
+            effect=effect,
+            message=then["message"],
+            tools=_tools_of(values),
+            mode=values.get("mode"),
+            enabled=values.get("enabled", True),
+            tags=then.get("tags", ()),
+            metadata=then.get("metadata", {}),
+            timeout=then.get("timeout", 300),
+            timeout_effect=then.get(self.words.timeout_effect, "deny"),
+            when=when,
+            limits=values.get("limits", {}),
+            bounds=_bounds_of(values) if kind is Kind.SANDBOX else {},
+            source=self.source,
+            place=tree.values["id"],
+        )
+
+    # --- Checks -----------------------------------------------------------------------------------
+
+    def _check_then(
+        self, holder: Map, then: Mapping[str, Any], effect: str | None, meaning: Meaning, kind: Kind
+    ) -> None:
+        """Check the message, and that a timeout is only given where a person is asked."""
+        if "message" in then:
+            check_message(then["message"], holder.values["message"], meaning, kind)
+        for key in ("timeout", self.words.timeout_effect):
+            if effect == "deny" and key in then:
+                message = f"'{key}' has no effect here: the call is denied without asking a person"
+                hint = f"Remove it, or use '{self.words.approve}'."
+                self.problems.warn(holder.keys[key], message, hint)
+
+    def _check_bounds(self, tree: Map) -> None:
+        """Report the bounds of a sandbox that cannot be used, where their place is known."""
+        # The parts of the sandbox are large, and few bundles need them.
+        from edictum.contracts.sandbox._domains import DomainBounds
+        from edictum.contracts.sandbox._paths import PathBounds
+
+        for place in _texts_under(tree.values.get("allows"), "commands"):
+            if len(place.value.split()) > 1:
+                message = "a program's name has no spaces, so this allows nothing"
+                self.problems.warn(place, message, "Write the name alone, without arguments.")
+        for key in ("within", "not_within"):
+            for place in _texts_under(tree, key):
+                hint = "Write a directory's path."
+                self._try(place, lambda path: PathBounds((path,), (), None), "a directory", hint)
+        for key in ("allows", "not_allows"):
+            for place in _texts_under(tree.values.get(key), "domains"):
+                hint = (
+                    "Write host names or patterns such as '*.example.com', without scheme, port and"
+                    " path."
+                )
+                self._try(place, lambda domain: DomainBounds((domain,), ()), "a domain", hint)
+
+    def _try(self, place: Scalar, use: Callable[[str], Any], what: str, hint: str) -> None:
+        try:
+            use(place.value)
+        except ValueError as exc:
+            text = str(exc)
+            message = text if " " in text else f"'{place.value}' is not {what}"
+            self.problems.add(place, message, hint)
+
+    def _check_when(self, values: Mapping[str, Any], when: Expression, effect: str) -> None:
+        for leaf in leaves(when):
+            if leaf.selector.root == "session" and effect != "deny":
+                message = f"'{leaf.selector.text}' cannot be combined with asking a person"
+                deny = f"'{self.words.effect}: {self.words.deny}'"
+                hint = f"Use {deny}, or remove the condition on the session."
+                self.problems.add(leaf.place, message, hint)
+        self._check_condition(when)
+        self._check_tool_name(_tools_of(values), when)
+
+    def _check_condition(self, when: Expression) -> None:
+        """Warn about negations of missing fields, and about contradictions."""
+        found = list(leaves(when))
+        checked = {
+            leaf.selector.text for leaf in found if leaf.operator.name in ("exists", "empty")
+        }
+        for leaf in found:
+            name = leaf.selector.text
+            if leaf.operator.negative and not leaf.if_missing and name not in checked:
+                message = f"'{leaf.operator.name}' does not hold when '{name}' is missing"
+                hint = (
+                    f"Add '{name}: {{exists: false}}' under any, or '{{exists: true}}' to say that"
+                    " this is meant."
+                )
+                self.problems.warn(leaf.place, message, hint)
+        for first, second in contradictions(when):
+            message = f"this contract can never fire: '{first}' and '{second}' cannot both hold"
+            self.problems.warn(second.place, message, "Use 'any:', or remove one of them.")
+
+    def _check_tool_name(self, tools: Sequence[str], when: Expression) -> None:
+        for leaf in when.items if isinstance(when, All) else (when,):
+            if not isinstance(leaf, Leaf) or leaf.selector.root != "tool":
+                continue
+            if leaf.operator.name not in ("equals", "in"):
+                continue
+            names = leaf.value if leaf.operator.name == "in" else (leaf.value,)
+            if self._can_meet(tools, Names(map(str, names)), leaf.place) is False:
+                message = (
+                    f"this contract can never fire: it is for {join_words(tools)}, and wants"
+                    f" tool.name {leaf.value!r}"
+                )
+                self.problems.warn(leaf.place, message, "Put the name under 'tool:'.")
+
+    def _can_meet(self, tools: Sequence[str], names: Names, place: Place) -> bool | None:
+        """Whether a tool can have one of the names; None, with one warning, for too many."""
+        was_left = self.reach.left >= 0
+        met = self.reach.meet(tools, names)
+        if met is None and was_left:
+            message = (
+                "there are too many names and globs to compare, so contracts that can never fire"
+                " are not all found"
+            )
+            self.problems.warn(place, message, "Use fewer globs.")
+        return met
+
+    def _check_listed(self, bundle: Bundle) -> None:
+        """Warn about contracts for tools that the bundle's table does not list."""
+        known, denied = Names(bundle.tools), bundle.unlisted_tools == "deny"
+        if not known.all:
+            if denied:
+                defaults = self.tree.values["defaults"]
+                place = defaults.keys["unlisted_tools"] if isinstance(defaults, Map) else defaults
+                hint = "List the tools that may be called under 'tools:'."
+                self.problems.warn(place, "no tool is listed, so every call is denied", hint)
+            return
+        guesses = Guesses(known)
+        for spec in bundle.contracts:
+            judged = denied and spec.kind is not Kind.SESSION
+            if judged and self._can_meet(spec.tools, known, spec.place) is False:
+                self._report_unreachable(spec, guesses)
+            else:
+                self._check_spelling(spec, guesses)
+
+    def _report_unreachable(self, spec: ContractSpec, guesses: Guesses) -> None:
+        message = (
+            f"the contract '{spec.id}' is never asked: {join_words(spec.tools)} is not listed under"
+            " 'tools:'"
+        )
+        guess = next(filter(None, map(guesses.of, spec.tools)), "")
+        hint = f"{guess}Unlisted tools are denied; list the tool, or remove the contract."
+        self.problems.warn(spec.place, message, hint)
+
+    def _check_spelling(self, spec: ContractSpec, guesses: Guesses) -> None:
+        limited = (tool for name in TOOL_FIELDS for tool in spec.limits.get(name, ()))
+        for tool in dict.fromkeys((*spec.tools, *limited)):
+            if guess := guesses.of(tool):
+                message = (
+                    f"the contract '{spec.id}' is for '{tool}', which is not listed under 'tools:'"
+                )
+                hint = f"{guess}If there is such a tool, list it as well."
+                self.problems.warn(spec.place, message, hint)
+
+    # --- Success rules ----------------------------------------------------------------------------
+
+    def _read_success(self, read: Iterable[tuple[Map, Any]]) -> Iterator[SuccessSpec]:
+        seen: dict[str, int] = {}
+        for number, (tree, values) in enumerate(read):
+            if values is WRONG or "failure_when" not in values:
+                continue
+            name = values.get("id", f"success[{number}]")
+            self._check_unique(name, tree.values.get("id", tree), seen, "rule")
+            when = self._meaning("success").of(values["failure_when"])
+            if when is not None and values.get("enabled", True):
+                self._check_condition(when)
+                yield SuccessSpec(id=name, tools=_tools_of(values), failure_when=when)
+
+
+def _tools_of(values: Mapping[str, Any]) -> tuple[str, ...]:
+    tools: tuple[str, ...] = values.get("tools") or (values.get("tool", "*"),)
+    return tools
+
+
+def _texts_under(holder: Tree | None, key: str) -> list[Scalar]:
+    """Return the texts of a list under a key."""
+    found = holder.values.get(key) if isinstance(holder, Map) else None
+    items = found.items if isinstance(found, Seq) else []
+    return [item for item in items if isinstance(item, Scalar) and isinstance(item.value, str)]
+
+
+def _bounds_of(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    allows, not_allows = values.get("allows", {}), values.get("not_allows", {})
+    return {
+        "within": values.get("within", ()),
+        "not_within": values.get("not_within", ()),
+        "commands": allows.get("commands", ()),
+        "domains": allows.get("domains", ()),
+        "not_domains": not_allows.get("domains", ()),
+    }

@@ -1,0 +1,190 @@
+"""Redaction by contract: what a postcondition objected to is taken out of the result, inside its
+structure.
+
+A dict stays a dict and a list a list; only the matched text is replaced. Where a condition names a
+field and not a text (``result.salary: {gt: 0}``), the field's whole value is. When something is
+left that the condition still objects to (inside an object that cannot be changed, say), the
+redaction has failed and the result is suppressed instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edictum.contracts._expressions import (
+    All,
+    AnyOf,
+    Expression,
+    Leaf,
+    Not,
+    leaves,
+    positive_leaves,
+)
+from edictum.contracts._regex import Pattern
+from edictum.contracts._selectors import STAR, CustomSelectors, Subject, resolver
+from edictum.core.call import ToolCall
+from edictum.core.redaction import REDACTED
+
+Change = Callable[[str], str]
+
+
+class NotRedacted(Exception):
+    """Something that the contract objects to is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What to replace, and where: ``path`` is empty for the whole result; without ``change`` the
+    value is replaced whole.
+    """
+
+    path: tuple[str, ...]
+    change: Change | None
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """The redaction that a condition calls for. It looks again at what it leaves, and raises when
+    that is still objected to: also when it is the call that the condition objects to, which no
+    redaction changes.
+    """
+
+    cuts: tuple[Cut, ...]
+    expression: Expression
+    custom: CustomSelectors
+    own: Callable[
+        [Any], Any
+    ]  # the guard's own redaction, for a condition that names nothing to cut
+    checks_itself: bool = True
+
+    def __call__(self, value: Any, call: ToolCall) -> Any:
+        if not self.cuts:
+            value = self.own(value)
+        for cut in self.cuts:
+            value = _apply(cut, value, cut.path)
+        if _holds(self.expression, Subject(call, value), self.custom):
+            raise NotRedacted
+        return value
+
+
+def redaction_for(
+    expression: Expression, custom: CustomSelectors, own: Callable[[Any], Any]
+) -> Redaction | None:
+    """The redaction for a condition; None when it says nothing about the result, and the guard's
+    own is used.
+    """
+    if not any(leaf.selector.of_result for leaf in leaves(expression)):
+        return None
+    speaking = [leaf for leaf in positive_leaves(expression) if leaf.selector.of_result]
+    cuts = tuple(cut for leaf in speaking if (cut := _cut(leaf)) is not None)
+    return Redaction(cuts, expression, custom, own)
+
+
+def _holds(expression: Expression, subject: Subject, custom: CustomSelectors) -> bool:
+    """Whether a condition holds for what is left. A field that was replaced whole is no longer
+    judged.
+    """
+    if isinstance(expression, Not):
+        return not _holds(expression.item, subject, custom)
+    if isinstance(expression, All):
+        return all(_holds(item, subject, custom) for item in expression.items)
+    if isinstance(expression, AnyOf):
+        return any(_holds(item, subject, custom) for item in expression.items)
+    found = resolver(expression.selector, custom)(subject)
+    if not expression.selector.of_result:
+        return expression.holds(found)
+    if expression.selector.wild:
+        return expression.holds([item for item in found if item != REDACTED])
+    return found != REDACTED and expression.holds(found)
+
+
+def _cut(leaf: Leaf) -> Cut | None:
+    path = () if leaf.selector.whole_text else leaf.selector.path
+    make = _CHANGES.get(leaf.operator.name)
+    if make is not None:
+        return Cut(path, make(leaf))
+    return Cut(path, None) if path and leaf.operator.name not in ("exists", "empty") else None
+
+
+def _literals(*texts: str) -> Change:
+    found = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)))
+    return lambda text: found.sub(REDACTED, text)
+
+
+def _patterns(patterns: tuple[Pattern, ...]) -> Change:
+    def change(text: str) -> str:
+        for pattern in patterns:
+            if pattern.search(text):
+                text = pattern.redact(text)
+        return text
+
+    return change
+
+
+def _ignoring_case(leaf: Leaf) -> Change:
+    return lambda text: REDACTED if text.casefold() == leaf.prepared else text
+
+
+_CHANGES: dict[str, Callable[[Leaf], Change]] = {
+    "matches": lambda leaf: _patterns((leaf.prepared,)),
+    "matches_any": lambda leaf: _patterns(leaf.prepared),
+    "contains": lambda leaf: _literals(leaf.value),
+    "contains_any": lambda leaf: _literals(*leaf.value),
+    "starts_with": lambda leaf: _literals(leaf.value),
+    "ends_with": lambda leaf: _literals(leaf.value),
+    "equals_ignore_case": _ignoring_case,
+}
+
+
+def _apply(cut: Cut, value: Any, path: tuple[str, ...]) -> Any:
+    """The value with the cut made at the path; a path that leads nowhere changes nothing."""
+    if not path:
+        return REDACTED if cut.change is None else _map_text(value, cut.change)
+    key, rest = path[0], path[1:]
+    if isinstance(value, Mapping) and type(value) is dict:
+        return {
+            name: _apply(cut, item, rest) if str(name) == key and item is not None else item
+            for name, item in value.items()
+        }
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        items = [
+            _apply(cut, item, rest) if key in (STAR, str(number)) and item is not None else item
+            for number, item in enumerate(value)
+        ]
+        return type(value)(items)
+    return value
+
+
+def _map_text(value: Any, change: Change, depth: int = 0) -> Any:
+    """Every text inside a structure changed, keys included; the types stay."""
+    if type(value) is str:
+        return change(value)
+    if depth > 50:
+        return value
+    if type(value) is dict:
+        return _distinct(
+            [
+                (_map_text(key, change, depth + 1), _map_text(item, change, depth + 1))
+                for key, item in value.items()
+            ]
+        )
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)([_map_text(item, change, depth + 1) for item in value])
+    return value
+
+
+def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A dict of these. Keys that have become alike are numbered, so that no value is lost."""
+    made: dict[Any, Any] = {}
+    seen: Counter[Any] = Counter()
+    for key, item in pairs:
+        name = key
+        while name in made:
+            seen[key] += 1
+            name = f"{key} ({seen[key] + 1})"
+        made[name] = item
+    return made

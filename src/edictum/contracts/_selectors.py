@@ -1,0 +1,403 @@
+"""Selectors: which value of a call a condition looks at.
+
+A selector is a root and a path: ``args.items[*].path``, ``principal.claims."team.name"``,
+``result.rows.0``. ``None`` and absent are the same, *missing*. ``[*]`` stands for any element of a
+list: a condition holds when it holds for one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
+from typing import Any, Final
+
+from edictum.contracts._problems import join_words, suggest
+from edictum.core.call import Principal, ToolCall
+from edictum.core.jsonable import jsonable
+from edictum.errors import EdictumConfigError
+
+STAR: Final = "[*]"
+PRINCIPAL_FIELDS = tuple(name for name in Principal.__slots__ if name != "claims")
+COUNTERS = ("attempts", "executions", "successes", "failures", "consecutive_failures", "in_flight")
+TOOL_COUNTERS = ("per_tool", "successes_per_tool")
+_SEGMENT = re.compile(
+    r"""\.(?:"([^"]+)"|'([^']+)'|([^.\[\]"']+))|\[(?:(\d+)|(\*)|"([^"]+)"|'([^']+)')\]"""
+)
+_ROOT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_LISTS = (list, tuple, set, frozenset)
+
+CustomSelectors = Mapping[str, Callable[[ToolCall], Any]]
+Steps = tuple[str, ...]
+
+
+class SelectorError(ValueError):
+    """A selector that can never mean anything; ``hint`` says what to write."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class SelectorMismatch(TypeError):
+    """The value is not what the selector expects, such as ``[*]`` on what is not a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """``text`` as it was written, its root, and the steps behind the root."""
+
+    text: str
+    root: str
+    path: Steps = ()
+
+    @property
+    def wild(self) -> bool:
+        return STAR in self.path
+
+    @property
+    def of_result(self) -> bool:
+        return self.root == "result"
+
+    @property
+    def whole_text(self) -> bool:
+        """The result as text: ``output.text``, ``result.text``."""
+        quoted = '"' in self.text or "'" in self.text
+        return self.root == "result" and self.path == ("text",) and not quoted
+
+
+def parse_selector(text: str, custom: Mapping[str, Any] | None = None) -> Selector:
+    """Return the selector that a text stands for; raise SelectorError when there is none."""
+    found = _ROOT.match(text)
+    root = found.group() if found else text
+    path = _parse_path(text, len(root))
+    if custom and root in custom:
+        _require_path(text, path)
+        return Selector(text, root, path)
+    return _parse_builtin(text, root, path, tuple(custom or ()))
+
+
+@lru_cache(maxsize=4_096)
+def _parse_builtin(text: str, root: str, path: Steps, custom: tuple[str, ...]) -> Selector:
+    check = _CHECKS.get(root)
+    if check is None:
+        known = [*ROOTS, *custom]
+        # Suggest the whole selector when only its root is misspelt.
+        hint = suggest(root, known).replace("'?", f"{text[len(root) :]}'?")
+        raise SelectorError(
+            f"unknown selector '{text}'",
+            f"{hint}A selector starts with one of: {join_words(known)}.",
+        )
+    check(text, path)
+    return Selector(text, "result" if root == "output" else root, path)
+
+
+@lru_cache(maxsize=4_096)
+def _parse_path(text: str, at: int) -> Steps:
+    steps: list[str] = []
+    while at < len(text):
+        found = _SEGMENT.match(text, at)
+        if found is None:
+            raise SelectorError(
+                f"'{text}' cannot be read from character {at + 1} on",
+                'Write steps as .name, ."quoted.name", [0] or [*].',
+            )
+        _check_step(text, found.group(3))
+        star = found.group(5)
+        steps.append(STAR if star else next(group for group in found.groups() if group is not None))
+        at = found.end()
+    return tuple(steps)
+
+
+def _check_step(text: str, name: str | None) -> None:
+    """Refuse an unquoted name that was probably meant as something else than a key."""
+    if name is None:
+        return
+    if "*" in name:
+        hint = 'Write [*] for the elements of a list, or ."*" for a key of this name.'
+        raise SelectorError(f"'{text}' has a '*' among its names", hint)
+    if re.fullmatch(r"-\d+", name):
+        hint = f'Elements are counted from the start: [0]; a key of this name is ."{name}".'
+        raise SelectorError(f"'{text}' counts from the end", hint)
+    if name != name.strip():
+        hint = f'Remove it, or write ."{name}" for a key of this name.'
+        raise SelectorError(f"'{text}' has a space beside a name", hint)
+
+
+def _require_path(text: str, path: Steps) -> None:
+    if not path:
+        raise SelectorError(f"'{text}' names no field", f"Write for example {text}.name.")
+
+
+def _refuse_path(text: str, path: Steps) -> None:
+    if path:
+        hint = f"Write just '{text.split('.')[0].split('[')[0]}'."
+        raise SelectorError(f"'{text}' has no fields", hint)
+
+
+def _check_tool(text: str, path: Steps) -> None:
+    if path != ("name",):
+        raise SelectorError(f"unknown selector '{text}'", "Write 'tool.name'.")
+
+
+def _check_env(text: str, path: Steps) -> None:
+    if len(path) != 1 or path[0] == STAR:
+        hint = "Write for example env.DEPLOY_TARGET."
+        raise SelectorError(f"'{text}' names no environment variable", hint)
+
+
+def _check_principal(text: str, path: Steps) -> None:
+    _require_path(text, path)
+    name, known = path[0], [*PRINCIPAL_FIELDS, "claims"]
+    if path == ("claims",):
+        raise SelectorError(f"'{text}' names no claim", "Write for example principal.claims.team.")
+    if name not in known:
+        hint = f"{suggest(name, known)}Known fields: {join_words(known)}."
+        raise SelectorError(f"a principal has no field '{name}'", hint)
+    if len(path) > 1 and name != "claims":
+        raise SelectorError(f"'principal.{name}' has no fields", f"Write just 'principal.{name}'.")
+
+
+def _check_session(text: str, path: Steps) -> None:
+    _require_path(text, path)
+    known = [*COUNTERS, *TOOL_COUNTERS]
+    if path[0] not in known or (path[0] in COUNTERS and len(path) > 1):
+        hint = f"{suggest(path[0], known)}Known counters: {join_words(known)}."
+        raise SelectorError(f"a session has no counter '{'.'.join(path)}'", hint)
+    if path[0] in TOOL_COUNTERS and (len(path) != 2 or path[1] == STAR):
+        hint = f"Write for example session.{path[0]}.read_file."
+        raise SelectorError(f"'{text}' names no tool", hint)
+
+
+def _accept_path(text: str, path: Steps) -> None:
+    """Accept any path, even none."""
+
+
+_CHECKS: dict[str, Callable[[str, Steps], None]] = {
+    "environment": _refuse_path,
+    "tool": _check_tool,
+    "args": _require_path,
+    "principal": _check_principal,
+    "output": _accept_path,
+    "result": _accept_path,
+    "env": _check_env,
+    "metadata": _require_path,
+    "session": _check_session,
+}
+ROOTS = tuple(_CHECKS)
+
+
+def check_custom_selectors(custom: Mapping[str, Any] | None) -> CustomSelectors:
+    """Return a guard's custom selectors, or raise an error that says what is wrong with them."""
+    wanted = "a function of the call that returns a dict"
+    check_custom("selector", custom, set(ROOTS), _ROOT.fullmatch, wanted)
+    return dict(custom or {})
+
+
+def check_custom(
+    kind: str,
+    custom: Mapping[str, Any] | None,
+    reserved: set[str],
+    is_name: Callable[[str], Any],
+    wanted: str,
+) -> None:
+    """Raise EdictumConfigError unless all names are usable and all values callable."""
+    if clash := sorted(set(custom or ()) & reserved):
+        message = f"Custom {kind} names clash with built-in {kind}s: {clash}."
+        raise EdictumConfigError(message, hint="Choose other names.")
+    for name, function in (custom or {}).items():
+        if not isinstance(name, str) or not is_name(name):
+            message = f"Custom {kind} {name!r} is not a name."
+            raise EdictumConfigError(message, hint="Use letters, digits, '_' and '-'.")
+        if not callable(function):
+            raise EdictumConfigError(
+                f"Custom {kind} '{name}' is not callable.", hint=f"Pass {wanted}."
+            )
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+
+def step(value: Any, key: str) -> Any:
+    """Return one step into a dict or a list; None when there is nothing."""
+    if isinstance(value, Mapping):
+        found = value.get(key)
+        return value.get(int(key)) if found is None and key.isdecimal() else found
+    if isinstance(value, (list, tuple)) and key.isdecimal():
+        return value[int(key)] if int(key) < len(value) else None
+    return None
+
+
+_NOT_OPENED = (str, bytes, bytearray, int, float, complex, bool, type(None), set, frozenset)
+
+
+def result_step(value: Any, key: str) -> Any:
+    """As ``step``, and into objects, because tools return them: a response, a dataclass."""
+    if isinstance(value, (Mapping, list, tuple)):
+        found = step(value, key)
+        if found is not None or isinstance(value, (Mapping, list)):
+            return found
+    if isinstance(value, _NOT_OPENED) or key.startswith("_") or not key.isidentifier():
+        return None
+    found = getattr(value, key, None)
+    return None if callable(found) else found
+
+
+def walk(value: Any, path: Steps, into: Callable[[Any, str], Any] = step) -> Any:
+    """Return the value at the end of a path, or None."""
+    for key in path:
+        value = into(value, key)
+        if value is None:
+            return None
+    return value
+
+
+def expand_wildcards(value: Any, path: Steps, into: Callable[[Any, str], Any]) -> list[Any]:
+    """Return all values that a path with ``[*]`` reaches; ``[None]`` when it reaches nothing."""
+    values = [value]
+    for key in path:
+        values = [
+            found
+            for item in values
+            for found in (_elements(item) if key == STAR else (into(item, key),))
+        ]
+    return values or [None]
+
+
+def _elements(value: Any) -> list[Any]:
+    if value is None:
+        return [None]
+    if not isinstance(value, _LISTS):
+        raise SelectorMismatch(
+            f"[*] stands for the elements of a list, and this is {type(value).__name__}"
+        )
+    return list(value)
+
+
+def text_of(result: Any) -> str | None:
+    """Return a result as text, with what printing would escape (a line break, a quote) or leave out
+    (a field with ``repr=False``) added, so that patterns see it.
+    """
+    if result is None or isinstance(result, str):
+        return result
+    if isinstance(result, (bytes, bytearray)):
+        return result.decode("utf-8", "replace")
+    whole = str(result)
+    opened = [str(jsonable(result))] if _prints_itself(result) else []
+    escaped = [text for text in texts(result) if repr(text)[1:-1] != text]
+    return "\n".join([whole, *opened, *escaped]) if opened or escaped else whole
+
+
+_PRINTED_WHOLE = frozenset({str, bytes, bytearray, int, float, complex, bool, type(None)})
+
+
+def _prints_itself(value: Any, depth: int = 0) -> bool:
+    """Whether something in a structure has its own way of printing, and may leave out a field."""
+    kind = type(value)
+    if kind in _PRINTED_WHOLE:
+        return False
+    if depth > 50:
+        return True
+    if kind is dict:
+        return any(_prints_itself(item, depth + 1) for pair in value.items() for item in pair)
+    return kind not in _LISTS or any(_prints_itself(item, depth + 1) for item in value)
+
+
+def texts(value: Any, depth: int = 0) -> list[str]:
+    """Return every text inside a structure, keys included."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, (bytes, bytearray)):
+        return [value.decode("utf-8", "replace")]
+    if depth > 50:
+        return []
+    if isinstance(value, Mapping):
+        items = [item for pair in value.items() for item in pair]
+    elif isinstance(value, _LISTS):
+        items = list(value)
+    else:
+        opened = jsonable(value)  # a dataclass, a model
+        items = [opened] if isinstance(opened, (dict, list)) else []
+    return [text for item in items for text in texts(item, depth + 1)]
+
+
+def environment_variable(name: str) -> Any:
+    """Return a process variable, as a flag or a number when it looks like one."""
+    text = os.environ.get(name)
+    if text is None:
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for convert in (int, float):
+        try:
+            number = convert(text)
+        except ValueError:
+            continue
+        return number if isfinite(number) else text
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What conditions are asked about."""
+
+    call: ToolCall
+    result: Any = None
+    session: Any = None
+    violation: str | None = None  # what a sandbox found out of bounds
+
+
+Resolver = Callable[[Subject], Any]
+
+
+def resolver(selector: Selector, custom: CustomSelectors) -> Resolver:
+    """Return a function from the subject to the value; with ``[*]``, to the list of values."""
+    path = selector.path
+    if selector.root in custom:
+        function = custom[selector.root]
+        return lambda subject: _find(_call_custom(function, subject.call), path, step)
+    if selector.whole_text:
+        return lambda subject: text_of(subject.result)
+    return _RESOLVERS[selector.root](path)
+
+
+def _call_custom(function: Callable[[ToolCall], Any], call: ToolCall) -> Any:
+    value = function(call)
+    if value is not None and not isinstance(value, Mapping):
+        raise SelectorMismatch(
+            f"a custom selector returns a dict, and this one returned {type(value).__name__}"
+        )
+    return value
+
+
+def _find(value: Any, path: Steps, into: Callable[[Any, str], Any]) -> Any:
+    return expand_wildcards(value, path, into) if STAR in path else walk(value, path, into)
+
+
+def _principal(path: Steps) -> Resolver:
+    if path[0] == "claims":
+        return lambda subject: _find(
+            subject.call.principal and subject.call.principal.claims, path[1:], step
+        )
+    return lambda subject: getattr(subject.call.principal, path[0], None)
+
+
+def _session(path: Steps) -> Resolver:
+    if path[0] in TOOL_COUNTERS:
+        return lambda subject: getattr(subject.session, path[0]).get(path[1], 0)
+    return lambda subject: int(getattr(subject.session, path[0]))
+
+
+_RESOLVERS: dict[str, Callable[[Steps], Resolver]] = {
+    "environment": lambda _path: lambda subject: subject.call.environment,
+    "tool": lambda _path: lambda subject: subject.call.tool_name,
+    "args": lambda path: lambda subject: _find(subject.call.args, path, step),
+    "metadata": lambda path: lambda subject: _find(subject.call.metadata, path, step),
+    "env": lambda path: lambda _subject: environment_variable(path[0]),
+    "result": lambda path: lambda subject: _find(subject.result, path, result_step),
+    "principal": _principal,
+    "session": _session,
+}

@@ -1,0 +1,387 @@
+"""Find the programs that a command line runs, even behind wrappers and in scripts given as text.
+
+``split`` is the seam: it turns a line into simple commands, and everything else here only reads
+what it returns. ``programs_of`` follows wrappers (``sudo env nice rm``) from one program to the
+next; ``read_commands`` also reads the scripts that a command carries as text (``bash -c '...'``,
+``eval``, ``trap``). What is known only at run time (``$TOOL x``, ``eval "$(...)"``, ``... | sh``)
+is ``Unreadable``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from edictum.contracts.sandbox._expand import SETTERS, Values, gives_default, texts_of
+from edictum.contracts.sandbox._shell import (
+    BEFORE_COMMANDS,
+    CASE_ENDS,
+    MAX_PIECES,
+    MAX_SHELL_DEPTH,
+    Plain,
+    Redirect,
+    Simple,
+    Unreadable,
+    Variable,
+    Word,
+    literal_word,
+    names,
+    split,
+)
+from edictum.contracts.sandbox._wrappers import (
+    COMMAND_OPTIONS,
+    FILLING,
+    SCRIPT_OPERANDS,
+    SCRIPT_OPTIONS,
+    WRAPPERS,
+    behind,
+    option_scripts,
+    replaced_texts,
+)
+
+SCRIPT_DEPTH = 4  # a script in a script is read again, so it counts for several levels
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"})
+SYSTEM_DIRECTORIES = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
+# Words of the shell's grammar after which the next word is again a command ...
+OPENERS = BEFORE_COMMANDS | {"for", "select", "function"}
+# ... which begin with a name of their own ...
+NAMED_CLAUSES = frozenset({"for", "select"})
+# ... and those whose line runs no program.
+CLAUSES = frozenset({"case", "esac", "fi", "done", "}", "[["})
+# Setting one of these changes what a listed program does or which file its name means.
+STEERING_VARIABLES = names(
+    "PATH IFS ENV BASH_ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 LD_PRELOAD LD_LIBRARY_PATH"
+    " LD_AUDIT DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH PAGER GIT_PAGER EDITOR VISUAL GIT_EDITOR"
+    " GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF PYTHONPATH PYTHONSTARTUP PERL5LIB PERL5OPT RUBYOPT"
+    " NODE_OPTIONS GIT_CONFIG GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS GIT_CONFIG_GLOBAL"
+    " GIT_CONFIG_SYSTEM GIT_EXEC_PATH GIT_ASKPASS SSH_ASKPASS GIT_PROXY_COMMAND TAR_OPTIONS"
+    " LESSOPEN LESSCLOSE MANPAGER BROWSER MAKEFLAGS RSYNC_RSH"
+)
+# Programs that start a shell on their input when they are given no command.
+INPUT_SHELLS = frozenset(
+    {"su", "runuser", "script", "chroot", "unshare", "nsenter", "nix-shell", "sudo", "doas"}
+)
+# Programs to which one more word can be a program or a script.
+OPEN_ENDED = (
+    SHELLS
+    | frozenset(WRAPPERS)
+    | SCRIPT_OPERANDS
+    | frozenset(SCRIPT_OPTIONS)
+    | frozenset(COMMAND_OPTIONS)
+    | {"trap", "alias"}
+)
+PIPES = ("|", "|&")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program that a simple command runs, and its words."""
+
+    word: Word
+    operands: tuple[Word, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the name without the directory."""
+        return (self.word.literal or "").rsplit("/", 1)[-1]
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the operands as text: as the program receives them, where that is known."""
+        return [word.source if word.literal is None else word.literal for word in self.operands]
+
+
+def read_commands(line: str, depth: int = 0) -> list[Simple]:
+    """Return the simple commands of a line and of every script that one of them carries."""
+    found = split(line, depth)
+    fed = depth > 0 or any(_has_other_input(simple) for simple in found)
+    return [inner for simple in found for inner in with_scripts(simple, fed=fed)]
+
+
+def _has_other_input(simple: Simple) -> bool:
+    """Whether the input of this command, or of those around it, may not be the line's own."""
+    if simple.depth > 0 or simple.before in PIPES or simple.after in PIPES:
+        return True
+    return any(_is_input(redirect) for redirect in simple.redirects)
+
+
+def with_scripts(simple: Simple, *, fed: bool = False) -> Iterator[Simple]:
+    """Return the command and those of its scripts; ``fed``: its input may come from the line."""
+    yield simple
+    programs = programs_of(simple)
+    for index, program in enumerate(programs):
+        replaced = frozenset[str]().union(
+            *(replaced_texts(outer.name, outer.operands) for outer in programs[:index])
+        )
+        for script in scripts_of(program, simple, fed=fed):
+            text = _literal_script(script, program)
+            if any(mark in text for mark in replaced):
+                raise Unreadable(
+                    f"{program.name} gets a script that is known only when it runs; write sh -c"
+                    " '... \"$1\"' _ {}"
+                )
+            inner = read_commands(text, simple.depth + SCRIPT_DEPTH)
+            if inner and (program.name in FILLING or program.name == "alias"):
+                _refuse_open_end(programs_of(inner[-1]), program.name)
+            yield from inner
+
+
+def _literal_script(script: Sequence[Word], program: Program) -> str:
+    texts = [word.literal for word in script]
+    if None in texts:
+        raise Unreadable(f"{program.name} gets a script that is known only when it runs")
+    return " ".join(text for text in texts if text is not None)
+
+
+def is_case_pattern(simple: Simple) -> bool:
+    """Whether the words are a pattern of ``case``: compared, neither run nor looked up as files."""
+    opens = bool(simple.words) and simple.words[0].source == "case"
+    return simple.after == ")" and (opens or simple.before in CASE_ENDS)
+
+
+def command_words(simple: Simple) -> tuple[Word, ...]:
+    """Return the words from the program on, without leading grammar and assignments."""
+    if is_case_pattern(simple):
+        return ()
+    words, index = simple.words, 0
+    while index < len(words):
+        if words[index].source in CLAUSES:
+            return ()
+        if words[index].source == "coproc":
+            raise Unreadable("'coproc' is not followed; run the command in the background with '&'")
+        if words[index].source not in OPENERS and words[index].assigns is None:
+            return words[index:]
+        index += _grammar_length(words[index : index + 3])
+    return ()
+
+
+def _grammar_length(words: tuple[Word, ...]) -> int:
+    """Return how many words of grammar stand first: ``function name``, ``for x`` before ``do``
+    (else values follow), ``time -p``, or one.
+    """
+    first, second, third = (*(word.source for word in words), "", "")[:3]
+    if first in NAMED_CLAUSES:
+        return 2 if third in ("do", "{") else MAX_PIECES
+    return 2 if first == "function" or (first, second) == ("time", "-p") else 1
+
+
+def programs_of(simple: Simple) -> list[Program]:
+    """Return the program of a simple command and, behind each wrapper, the next one."""
+    found: list[Program] = []
+    waiting = [command_words(simple)]
+    while waiting:
+        words = waiting.pop()
+        if not words:
+            continue
+        program = Program(words[0], words[1:])
+        found.append(program)
+        if len(found) > MAX_SHELL_DEPTH:
+            raise Unreadable("it wraps one program in another too often")
+        waiting += inner_commands(program)
+    for index, program in enumerate(found):
+        if program.name in FILLING:
+            _refuse_open_end(found[index + 1 :], program.name)
+    return found
+
+
+def _refuse_open_end(programs: Sequence[Program], filling: str) -> None:
+    """Refuse ``xargs env``, which runs whatever it reads; a shell with its own script does not."""
+    last = programs[-1] if programs else None
+    if last is None or last.name not in OPEN_ENDED:
+        return
+    if not (last.name in SHELLS and shell_call(last).script):
+        raise Unreadable(f"what {last.name} behind {filling} runs is known only when it runs")
+
+
+def inner_commands(program: Program) -> Iterator[tuple[Word, ...]]:
+    """Return the commands that a program is asked to run."""
+    if program.name in WRAPPERS and program.name not in SCRIPT_OPERANDS:
+        yield behind(program.name, program.operands)
+    options = COMMAND_OPTIONS.get(program.name, frozenset())
+    for index, word in enumerate(program.operands if options else ()):
+        if word.literal in options:
+            yield _up_to_end(program.operands[index + 1 :])
+
+
+def _up_to_end(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    ends = (index for index, word in enumerate(words) if word.literal in (";", "+"))
+    return words[: next(ends, len(words))]
+
+
+def scripts_of(program: Program, simple: Simple, *, fed: bool) -> Iterator[Sequence[Word]]:
+    """Return the texts that a program runs as shell commands, each as the words it is made of."""
+    if program.name in SHELLS:
+        yield from _shell_scripts(program, simple, fed=fed)
+    if program.name in SCRIPT_OPERANDS:
+        script = behind(program.name, program.operands)
+        if not script and program.name in FILLING:
+            raise Unreadable(f"{program.name} runs whatever it reads")
+        yield script
+    yield from _builtin_scripts(program)
+    scripts = list(option_scripts(program.name, program.operands))
+    yield from scripts
+    if program.name in INPUT_SHELLS and fed and not scripts and not any(inner_commands(program)):
+        raise Unreadable(f"{program.name} may run whatever comes out of a pipe")
+
+
+def _builtin_scripts(program: Program) -> Iterator[Sequence[Word]]:
+    """Return the scripts of the shell's own commands."""
+    match program.name:
+        case "trap":
+            yield [word for word in program.operands if word.literal != "--"][:1]
+        case "alias":
+            for word in program.operands:
+                yield [literal_word(_literal_script([word], program).partition("=")[2])]
+        case "source" | ".":
+            _refuse_unknown_file(program, program.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCall:
+    """What a shell runs: a script as text, else its input, else a file."""
+
+    script: tuple[Word, ...]
+    takes_script: bool
+    reads_input: bool
+
+
+def shell_call(program: Program) -> ShellCall:
+    """Return what a shell is asked to run; raise Unreadable when its options are not certain."""
+    letters, index = _read_shell_options(program)
+    rest = program.operands[index : index + 1]
+    takes_script = "c" in letters
+    more = len(program.operands) > index + 1
+    if not takes_script and any(_may_be_option(word, more=more) for word in rest):
+        raise Unreadable(
+            f"{program.name} gets an option or a script that is known only when it runs; write sh"
+            ' -- "$file"'
+        )
+    reads_input = not takes_script and ("s" in letters or not rest)
+    return ShellCall(rest if takes_script else (), takes_script, reads_input)
+
+
+def _read_shell_options(program: Program) -> tuple[str, int]:
+    """Return the letters of a shell's options, and the position of its first operand. ``-o`` and
+    ``-O`` take a value each, even in a cluster and behind ``-c``.
+    """
+    letters, index = "", 0
+    while index < len(program.operands):
+        text = program.operands[index].literal or ""
+        if text in ("-", "--") or text[:1] not in ("-", "+"):
+            return letters, index + (text in ("-", "--"))
+        if text.startswith(("--command", "--init-command")):
+            raise Unreadable(f"the option '{text:.80}' of {program.name} is not known; write -c")
+        short = "" if text.startswith("--") else text[1:]
+        letters += short if text[0] == "-" else ""
+        index += 1 + short.count("o") + short.count("O") + (text in ("--rcfile", "--init-file"))
+    return letters, index
+
+
+def _may_be_option(word: Word, *, more: bool) -> bool:
+    """Whether a word in the place of a file may turn out to be ``-c``, followed by a script."""
+    if word.literal is not None:
+        return False
+    in_directory = any(isinstance(part, Plain) and "/" in part.value for part in word.parts)
+    return word.splits or (more and not in_directory)
+
+
+def _shell_scripts(program: Program, simple: Simple, *, fed: bool) -> Iterator[Sequence[Word]]:
+    """Return the script of ``bash -c`` or of a here-document; none when the shell runs a file."""
+    call = shell_call(program)
+    if call.takes_script:
+        if not call.script:
+            raise Unreadable(f"{program.name} gets a script that is known only when it runs")
+        yield call.script
+        return
+    _refuse_unknown_file(program, program.operands)
+    inputs = [redirect for redirect in simple.redirects if _is_input(redirect)]
+    yield from ([redirect.body] for redirect in inputs if redirect.body is not None)
+    if call.reads_input:
+        _refuse_unknown_file(
+            program, [redirect.target for redirect in inputs if redirect.body is None]
+        )
+        if any(redirect.operator == "<&" for redirect in inputs) or (fed and not inputs):
+            raise Unreadable(f"{program.name} runs whatever comes out of a pipe")
+
+
+def _is_input(redirect: Redirect) -> bool:
+    return redirect.operator.startswith("<") and redirect.number in ("", "0")
+
+
+def _refuse_unknown_file(program: Program, files: Iterable[Word]) -> None:
+    """Refuse ``bash <(...)`` and ``sh /dev/stdin``, which run the output of another program."""
+    for word in files:
+        steps = (word.literal or "").split("/")
+        is_device = "dev" in steps and not {"stdin", "fd"}.isdisjoint(steps)
+        if word.source.startswith("<(") or is_device or ("proc" in steps and "fd" in steps):
+            raise Unreadable(f"{program.name} runs whatever comes out of another program")
+
+
+class CommandBounds:
+    """The programs that may run, by name; with no list, any program whose name is known."""
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        self.allowed = frozenset(allowed)
+        self.listed = ", ".join(sorted(self.allowed))
+
+    def find_violation(self, commands: Iterable[Simple], values: Values) -> str | None:
+        for simple in commands:
+            for program in programs_of(simple):
+                _refuse_hidden_options(program, values)
+                if problem := self._check_program(program.word):
+                    return problem
+            if self.allowed and (problem := self._check_variables(simple)):
+                return problem
+        return None
+
+    def _check_program(self, word: Word) -> str | None:
+        name = word.literal
+        if name is None or "{}" in name:
+            command = f"Command '{word.source:.120}'"
+            return f"{command} is known only when it runs, so it cannot be judged."
+        if not self.allowed or self._allows(name):
+            return None
+        return f"Command '{name:.120}' is not one of the allowed commands: {self.listed}."
+
+    def _allows(self, name: str) -> bool:
+        """Whether a program is listed: by name, or by a path that is listed or in a system
+        directory, because ``./ls`` can be any program.
+        """
+        directory, _, base = name.rpartition("/")
+        if name in self.allowed or (name == "[" and "test" in self.allowed):
+            return True
+        return bool(directory) and f"{directory}/" in SYSTEM_DIRECTORIES and base in self.allowed
+
+    def _check_variables(self, simple: Simple) -> str | None:
+        for name in _variables_set_by(simple):
+            if name in STEERING_VARIABLES:
+                effect = f"Setting {name} changes which programs run"
+                return f"{effect}; allowed commands: {self.listed}."
+        return None
+
+
+def _variables_set_by(simple: Simple) -> Iterator[str | None]:
+    """Return every variable that a command may set, even in a loop, as a default or by ``read``."""
+    sources = [word.source for word in simple.words]
+    yield from (name for word, name in itertools.pairwise(sources) if word in NAMED_CLAUSES)
+    for word in simple.words:
+        yield word.assigns
+        variables = (part for part in word.parts if isinstance(part, Variable))
+        yield from (variable.name for variable in variables if gives_default(variable))
+    for program in programs_of(simple):
+        for word in program.operands if program.name in SETTERS else ():
+            yield from (word.literal or "").split("=")
+
+
+def _refuse_hidden_options(program: Program, values: Values) -> None:
+    """Refuse an option given by variable, as in ``x='-exec rm {} ;'; find . $x``."""
+    if program.name not in COMMAND_OPTIONS and program.name not in SCRIPT_OPTIONS:
+        return
+    for word in program.operands:
+        pieces = " ".join(texts_of(word, values)).split() if word.splits else ()
+        if any(piece.startswith("-") for piece in pieces):
+            raise Unreadable(
+                f"'{word.source:.80}' gives {program.name} an option by variable; write the option"
+                " itself"
+            )

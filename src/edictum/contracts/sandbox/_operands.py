@@ -1,0 +1,234 @@
+"""Find which words of a program are text and not paths.
+
+``grep /api src`` searches for ``/api`` and ``cut -d/ -f2`` cuts at slashes. Only words that the
+program never opens are left out, and only where its options leave no doubt. In scripts of ``sed``
+and ``awk``, what a reading or writing command names, or what stands in quotes, is a path; an
+address like ``/start/`` is not.
+
+A cluster such as ``-rne`` is trusted only when every letter before the last is known to take no
+value: ``sort -Tt`` works in the directory ``t``, and the word behind it is a file. Behind the first
+operand, options are trusted only where the program itself accepts them there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from edictum.contracts.sandbox._commands import Program
+from edictum.contracts.sandbox._options import GIT_VALUE_OPTIONS, values_in
+from edictum.contracts.sandbox._shell import names
+
+PathFinder = Callable[[str], Iterator[str]]
+_SED_FILE = re.compile(
+    r"(?:^|[\d$;{}\s!])[rRwW]\s*([/~.][^\s;}]*)|[^\w\s][rRwW]\s+([^\s;}]+)|(?:^|[\d$;{}\n])e\s([^\n]*)"
+)
+_SED_ADDRESS_FILE = re.compile(r"^[/\\].*?/[rRwW](/[^\s;}]*)")
+_QUOTED = re.compile(r'"([^"]*)"')
+
+
+def _sed_paths(script: str) -> Iterator[str]:
+    """Return what ``r``, ``w``, ``s///w`` and ``e`` name."""
+    for groups in _SED_FILE.findall(script):
+        yield from (text for text in groups if text)
+    yield from _SED_ADDRESS_FILE.findall(script)
+
+
+def _awk_paths(script: str) -> Iterator[str]:
+    """Return every string, which may name a file or a command; a lone slash splits lines."""
+    return (text for text in _QUOTED.findall(script) if text != "/")
+
+
+def find_no_paths(script: str) -> Iterator[str]:
+    return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """Where a program takes text.
+
+    ``texts`` are options whose value is text. With ``first``, so is the first operand, unless one
+    of the options in ``instead`` is given; ``valued`` options take a value that is not that
+    operand. ``every`` operand can be text. ``paths`` finds the paths in such a text. ``flags`` are
+    the letters that take no value. ``mixed`` programs know options behind operands whatever the
+    environment says.
+    """
+
+    texts: frozenset[str] = frozenset()
+    first: bool = False
+    valued: frozenset[str] = frozenset()
+    instead: frozenset[str] = frozenset()
+    every: bool = False
+    paths: PathFinder = find_no_paths
+    flags: frozenset[str] = frozenset()
+    mixed: bool = False
+
+
+def _grammar(
+    texts: str = "",
+    *,
+    first: bool = False,
+    valued: str = "",
+    instead: str = "",
+    every: bool = False,
+    paths: PathFinder = find_no_paths,
+    flags: str = "",
+    mixed: bool = False,
+) -> Grammar:
+    return Grammar(
+        names(texts), first, names(valued), names(instead), every, paths, frozenset(flags), mixed
+    )
+
+
+_GREP = _grammar(
+    "-e --regexp",
+    first=True,
+    valued=(
+        "-A -B -C -m -d -D -f --file --include --exclude --exclude-dir --exclude-from --max-count"
+        " --after-context --before-context --context --label --binary-files --directories --devices"
+    ),
+    instead="-e --regexp -f --file",
+    flags="EFGPHILTUVZabchilnoqRrsuvwxyz",
+)
+_AWK = _grammar(
+    "-F --field-separator",
+    first=True,
+    valued="-v",
+    instead="-f --file -e --source -E --exec -i --include",
+    paths=_awk_paths,
+)
+GRAMMARS: dict[str, Grammar] = {
+    "grep": _GREP,
+    "egrep": _GREP,
+    "fgrep": _GREP,
+    "rg": _grammar(
+        "-e --regexp -g --glob -r --replace",
+        first=True,
+        valued="-A -B -C -m -t -T --type --ignore-file --pre",
+        instead="-e --regexp -f --file --files",
+        flags="FHILNPSUVaclhinopqsuvwxz0",
+        mixed=True,
+    ),
+    "sed": _grammar(
+        "-e --expression",
+        first=True,
+        valued="-l",
+        instead="-e --expression -f --file",
+        paths=_sed_paths,
+        flags="nErsuz",
+    ),
+    "awk": _AWK,
+    "gawk": _AWK,
+    "mawk": _AWK,
+    "jq": _grammar(first=True, valued="--indent -L", instead="-f --from-file"),
+    "tr": _grammar(every=True),
+    "expr": _grammar(every=True),
+    "cut": _grammar("-d --delimiter --output-delimiter", flags="nsz"),
+    "sort": _grammar("-t --field-separator", flags="bcCdfghimMnrRsuVz"),
+    "paste": _grammar("-d --delimiters", flags="sz"),
+    "column": _grammar("-s --separator", flags="tx"),
+    "git": _grammar("-m --message", flags="anpqsv", mixed=True),
+    "gh": _grammar("-t --title -b --body --notes", mixed=True),
+    "curl": _grammar(
+        "-H --header -d --data --data-raw --json -A --user-agent -e --referer",
+        flags="012346#BafgGIijJkLlMnNOpqRsSvVZ",
+        mixed=True,
+    ),
+}
+# Where an option's first letter takes all the rest of its word, so that `-Isrc/x` is `src/x` and
+# never `/x`.
+_COMPILER = frozenset("ILDBFUWfilmo")
+ONE_LETTER: dict[str, frozenset[str]] = {
+    **dict.fromkeys(
+        names("cc gcc g++ c++ clang clang++ cpp ld gfortran rustc nasm protoc swiftc"), _COMPILER
+    ),
+    **dict.fromkeys(names("make gmake ninja"), frozenset("CIfoW")),
+    "cmake": frozenset("ABCDGS"),
+    "perl": frozenset("I"),
+    "ruby": frozenset("I"),
+    "git": frozenset("GS"),
+    "mvn": frozenset("D"),
+    "java": frozenset("DX"),
+    "gradle": frozenset("DP"),
+}
+
+
+# Where `git -m` is a message; elsewhere it takes no value.
+GIT_MESSAGES = names("commit tag merge notes stash")
+
+
+def text_operands(program: Program) -> dict[int, PathFinder]:
+    """Return the operands that are text, each with a function that finds the paths in it."""
+    grammar = GRAMMARS.get(program.name)
+    if grammar is None:
+        return {}
+    texts = program.texts
+    start = _git_command(texts) if program.name == "git" else 0
+    found = (index + start for index in _text_positions(grammar, texts[start:]))
+    return {i: grammar.paths for i in found if not _is_opened(program.name, texts, i)}
+
+
+def _is_opened(name: str, texts: list[str], index: int) -> bool:
+    """Whether the program opens a text after all: curl does with ``@file``, and a script of awk can
+    open what ``-F`` gives it, unless that is a mere separator.
+    """
+    if name == "curl":
+        return "@" in texts[index]
+    is_separator = texts[index].startswith("-F") or (index > 0 and texts[index - 1] == "-F")
+    return GRAMMARS[name] is _AWK and is_separator and len(texts[index].removeprefix("-F")) > 2
+
+
+def _git_command(texts: list[str]) -> int:
+    """Return where the command begins whose ``-m`` is a message; the end when there is none."""
+    operands = (value.index for value in values_in(texts, GIT_VALUE_OPTIONS) if not value.option)
+    first = next(operands, len(texts))
+    return first if first < len(texts) and texts[first] in GIT_MESSAGES else len(texts)
+
+
+def attaches_all(program: str, text: str) -> bool:
+    """Whether the first letter of an option takes the rest of the word as its value."""
+    return text[1:2] in ONE_LETTER.get(program, ())
+
+
+def _text_positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
+    first = grammar.first and not any(_may_give(text, grammar.instead) for text in texts)
+    follows, options = "", True
+    for index, text in enumerate(texts):
+        option, follows = follows, ""
+        if option in grammar.texts:
+            yield index
+        elif option in grammar.valued:
+            continue
+        elif options and text == "--":
+            options = False
+        elif options and text.startswith("-") and len(text) > 1:
+            follows = _option_awaiting_text(text, grammar)
+            if _is_attached(text, grammar.texts):
+                yield index
+        elif grammar.every or first:
+            first, options = False, options and grammar.mixed
+            yield index
+        else:
+            options = options and grammar.mixed
+
+
+def _option_awaiting_text(text: str, grammar: Grammar) -> str:
+    """Return the option that takes the next word: the word, or the last letter of a cluster."""
+    if text[:2] == "--" or len(text) == 2:
+        return text
+    return f"-{text[-1]}" if grammar.flags.issuperset(text[1:-1]) else ""
+
+
+def _is_attached(text: str, texts: frozenset[str]) -> bool:
+    """Whether a word carries the value of its option, as ``-d/`` and ``--delimiter=/`` do."""
+    name, sign, _ = text.partition("=")
+    return (len(text) > 2 and text[:2] in texts) or (bool(sign) and name in texts)
+
+
+def _may_give(text: str, options: frozenset[str]) -> bool:
+    """Whether a word may give one of the options, even shortened, attached, or in a cluster."""
+    if text.startswith("--"):
+        name = text.partition("=")[0]
+        return any(option.startswith(name) for option in options if len(name) > 2)
+    return text.startswith("-") and any(option[1] in text for option in options if len(option) == 2)

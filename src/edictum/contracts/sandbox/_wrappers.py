@@ -1,0 +1,260 @@
+"""Wrappers: programs that run another program, and where in their operands that one stands.
+
+An option that is not in the table is refused: if it takes a value, the next word is that value and
+not the program. So are shortened long options, and a word that may become several at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from edictum.contracts.sandbox._shell import Unreadable, Word, literal_word, names
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """The options of a wrapper with a value and without, letters with an attached value, and the
+    number of operands before the inner command.
+    """
+
+    valued: frozenset[str] = frozenset()
+    flags: frozenset[str] = frozenset()
+    attached: str = ""
+    operands: int = 0
+    assignments: bool = False
+
+
+def _wrapper(
+    valued: str = "",
+    letters: str = "",
+    flags: str = "",
+    attached: str = "",
+    operands: int = 0,
+    assigns: bool = False,
+) -> Wrapper:
+    return Wrapper(
+        names(valued),
+        names(flags) | {f"-{letter}" for letter in letters},
+        attached,
+        operands,
+        assigns,
+    )
+
+
+WRAPPERS: dict[str, Wrapper] = {
+    "env": _wrapper(
+        "-u --unset -C --chdir -S --split-string -P",
+        "i0v",
+        "--ignore-environment --null --debug",
+        assigns=True,
+    ),
+    "sudo": _wrapper(
+        "-u --user -g --group -h --host -p --prompt -C --close-from -r --role -t --type -T"
+        " --command-timeout -U --other-user -D --chdir -R --chroot",
+        "AbBEeHiKklnNPSsVv",
+        "--askpass --background --bell --preserve-env --edit --set-home --login --non-interactive"
+        " --stdin --shell --validate --list",
+        assigns=True,
+    ),
+    "doas": _wrapper("-u -C -a", "nsL"),
+    "nohup": _wrapper(),
+    "nice": _wrapper("-n --adjustment", attached="0123456789"),
+    "ionice": _wrapper("-c --class -n --classdata -p --pid -P --pgid -u --uid", "t", "--ignore"),
+    "timeout": _wrapper(
+        "-k --kill-after -s --signal", "vfp", "--foreground --preserve-status --verbose", operands=1
+    ),
+    "time": _wrapper("-f --format -o --output", "apqv", "--append --portability --quiet --verbose"),
+    "stdbuf": _wrapper("-i --input -o --output -e --error"),
+    "setsid": _wrapper(letters="cfw", flags="--ctty --fork --wait"),
+    "chrt": _wrapper("-T -P -D", "abdfimoprRv", operands=1),
+    "taskset": _wrapper(letters="acp", flags="--all-tasks --cpu-list --pid", operands=1),
+    "xargs": _wrapper(
+        "-I -J -R -S -n --max-args -P --max-procs -L -d --delimiter -E -s --max-chars -a --arg-file"
+        " --process-slot-var",
+        "0rtpxo",
+        "--null --no-run-if-empty --verbose --interactive --exit --open-tty --show-limits"
+        " --max-lines --eof --replace",
+        attached="ile",
+    ),
+    "command": _wrapper(letters="pvV"),
+    "builtin": _wrapper(),
+    "exec": _wrapper("-a", "cl"),
+    "strace": _wrapper("-e -o -p -s -u -P -E -a -S -O -b -I -X -U", "ACcdDFfhikNnqrtTvVwxyYzZ"),
+    "ltrace": _wrapper("-e -o -p -s -u -a -n -l -x -A -D -F", "bcCfhiLrStTV"),
+    "unbuffer": _wrapper(letters="p"),
+    "caffeinate": _wrapper("-t -w", "dimsu"),
+    "flock": _wrapper(
+        "-w --timeout --wait -E --conflict-exit-code -c --command",
+        "sxenuoFv",
+        "--shared --exclusive --nonblock --nb --unlock --close --no-fork --verbose",
+        operands=1,
+    ),
+    "chroot": _wrapper("--userspec --groups", flags="--skip-chdir", operands=1),
+    "unshare": _wrapper(
+        "-S --setuid -G --setgid -R --root -w --wd",
+        "muinpUCTfrc",
+        "--mount --uts --ipc --net --pid --user --cgroup --time --fork --map-root-user"
+        " --map-current-user --mount-proc",
+    ),
+    "nsenter": _wrapper(
+        "-t --target -S --setuid -G --setgid",
+        "amuinpUCTF",
+        "--all --mount --uts --ipc --net --pid --user --cgroup --time --no-fork",
+    ),
+    "setpriv": _wrapper(
+        "--reuid --regid --groups --inh-caps --ambient-caps --bounding-set --securebits"
+        " --pdeathsig",
+        flags="--clear-groups --keep-groups --init-groups --no-new-privs --reset-env",
+    ),
+    "busybox": _wrapper(flags="--list"),
+    "toybox": _wrapper(flags="--long"),
+    "faketime": _wrapper(letters="fm", operands=1),
+    "rlwrap": _wrapper("-f -H -s -C -l -p -b -D", "acmnruA"),
+    "torsocks": _wrapper("-a -P -u -p", "i"),
+    "proxychains": _wrapper("-f", "q"),
+    "proxychains4": _wrapper("-f", "q"),
+    "systemd-run": _wrapper(
+        "-p --property -u --unit -E --setenv --uid --gid --slice -M --machine -H --host"
+        " --description --nice --working-directory",
+        "tPqdGrS",
+        "--user --system --scope --wait --pty --pipe --quiet --same-dir --collect"
+        " --remain-after-exit --no-block --shell --no-ask-password",
+    ),
+    "systemd-inhibit": _wrapper("--what --who --why --mode", flags="--list"),
+    "dbus-run-session": _wrapper("--config-file --dbus-daemon"),
+    "xvfb-run": _wrapper(
+        "-s --server-args -n --server-num -e --error-file -f --auth-file -w --wait",
+        "al",
+        "--auto-servernum --listen-tcp",
+    ),
+    "firejail": _wrapper(),
+    "watch": _wrapper(
+        "-n --interval -q --equexit",
+        "bcdegptxwC",
+        "--beep --color --differences --errexit --chgexit --precise --no-title --exec --no-wrap",
+    ),
+    "parallel": _wrapper(
+        "-j --jobs -P --max-procs -a --arg-file -I -n --max-args -N --max-replace-args -L --colsep"
+        " -C --delay --timeout --halt --results --joblog --tagstring --retries --tmpdir --block -d"
+        " --delimiter",
+        "kX0tvuqmr",
+        "--keep-order --gnu --bar --progress --will-cite --null --verbose --ungroup --quote"
+        " --dry-run --line-buffer --lb --tag --no-run-if-empty --eta --pipe --xargs --shuf",
+    ),
+    "entr": _wrapper(letters="acdnprsxz"),
+}
+# Programs whose operands, joined, are a script for a shell.
+SCRIPT_OPERANDS = frozenset({"eval", "watch", "parallel"})
+# Programs with an option whose value is a script for a shell.
+SCRIPT_OPTIONS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("su", "runuser", "script", "flock"), names("-c --command")),
+    "env": names("-S --split-string"),
+    "nix-shell": names("--run --command"),
+}
+# Options after which a command follows, up to ";" or "+" or the end.
+COMMAND_OPTIONS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("find", "bfs"), names("-exec -execdir -ok -okdir")),
+    **dict.fromkeys(("fd", "fdfind"), names("-x -X --exec --exec-batch")),
+    "nix": names("-c --command"),
+}
+# Wrappers that give the inner program further words, which are known only when it runs.
+FILLING = frozenset({"xargs", "parallel"})
+
+
+def behind(name: str, operands: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Return the operands of a wrapper from the inner command on."""
+    wrapper = WRAPPERS.get(name, Wrapper())
+    index, left = 0, wrapper.operands
+    while index < len(operands):
+        text = operands[index].literal or ""
+        if text == "--":
+            index += 1
+            break
+        if text.startswith("-") and len(text) > 1:
+            index += _option_length(name, wrapper, text)
+        elif wrapper.assignments and operands[index].assigns is not None:
+            index += 1
+        else:
+            break
+    if any(word.splits for word in operands[: index + left]):
+        raise Unreadable(
+            f"a variable before the program that {name} runs may become several words; put it in"
+            " double quotes"
+        )
+    return operands[index + left :]
+
+
+def _option_length(name: str, wrapper: Wrapper, text: str) -> int:
+    """Return how many words an option takes."""
+    if text.startswith("--"):
+        if "=" in text or text in wrapper.flags or text in ("--help", "--version"):
+            return 1
+        if text in wrapper.valued:
+            return 2
+        raise _unknown(name, text)
+    for position in range(1, len(text)):
+        option = f"-{text[position]}"
+        if option in wrapper.valued:
+            return 1 if text[position + 1 :] else 2
+        if text[position] in wrapper.attached:
+            return 1
+        if option not in wrapper.flags:
+            raise _unknown(name, text)
+    return 1
+
+
+def _unknown(name: str, text: str) -> Unreadable:
+    return Unreadable(
+        f"the option '{text:.80}' of {name} is not known; leave it out, or write it in full and"
+        " with '=' before its value"
+    )
+
+
+def option_scripts(name: str, operands: tuple[Word, ...]) -> Iterator[Sequence[Word]]:
+    """Return the scripts that options carry: the next word, or attached, even in a cluster."""
+    options = SCRIPT_OPTIONS.get(name, frozenset())
+    for index, word in enumerate(operands if options else ()):
+        found = _script_option(name, options, word.literal or "")
+        if found is None:
+            continue
+        script = [literal_word(found)] if found else list(operands[index + 1 : index + 2])
+        # What env splits it runs together with the words that follow.
+        yield [*script, *operands[index + (1 if found else 2) :]] if name == "env" else script
+
+
+def _script_option(name: str, options: Iterable[str], text: str) -> str | None:
+    """Return the script attached to an option, "" when it is the next word; None when the word is
+    not such an option.
+    """
+    if text.startswith("--"):
+        given, _, value = text.partition("=")
+        is_one = len(given) > 2 and any(option.startswith(given) for option in options)
+        return value if is_one else None
+    if not text.startswith("-"):
+        return None
+    valued = WRAPPERS.get(name, Wrapper()).valued
+    for position in range(1, len(text)):
+        if f"-{text[position]}" in options:
+            return text[position + 1 :]
+        if f"-{text[position]}" in valued:
+            return None
+    return None
+
+
+def replaced_texts(name: str, operands: tuple[Word, ...]) -> frozenset[str]:
+    """Return the texts that a program replaces by what it reads or finds."""
+    if name in COMMAND_OPTIONS or name == "parallel":
+        return frozenset({"{}"})
+    if name != "xargs":
+        return frozenset()
+    found = {"{}"}
+    for word, following in zip(operands, (*operands[1:], literal_word("")), strict=True):
+        text = word.literal or ""
+        if text in ("-I", "-J"):
+            found.add(following.literal or "")
+        elif text.startswith(("-I", "-J", "-i")):
+            found.add(text[2:])
+        elif text.startswith("--replace="):
+            found.add(text.partition("=")[2])
+    return frozenset(found - {""})

@@ -1,0 +1,329 @@
+"""StorageBackend, the older port with four verbs, and the ledger that makes one exact.
+
+A storage can only add to a number and return the new value. That is enough: a call takes a slot by
+adding one and comparing, and subtracts it again when it went over the limit. The overshoot lasts a
+moment, so a call that was refused looks again before it believes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterable
+from itertools import product
+from typing import Protocol
+
+from edictum.core.decide import describe
+from edictum.core.limits import (
+    RESERVED,
+    WHOLE_SESSION,
+    Breach,
+    Counters,
+    Grant,
+    Limit,
+    Metric,
+    Reservation,
+    SessionSnapshot,
+    Settlement,
+)
+from edictum.errors import EdictumConfigError
+from edictum.execution.forks import protect
+
+logger = logging.getLogger("edictum")
+
+MAX_LOOKS = 50
+
+
+class StorageBackend(Protocol):
+    """Text values and atomic numbers under keys."""
+
+    async def get(self, key: str) -> str | None: ...
+
+    async def set(self, key: str, value: str) -> None: ...
+
+    async def delete(self, key: str) -> None: ...
+
+    async def increment(self, key: str, amount: float = 1) -> float: ...
+
+
+class MemoryBackend:
+    """A StorageBackend in this process; safe for threads and any number of event loops."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        protect(self)
+        self._values: dict[str, str] = {}
+
+    async def get(self, key: str) -> str | None:
+        with self._lock:
+            return self._values.get(key)
+
+    async def set(self, key: str, value: str) -> None:
+        with self._lock:
+            self._values[key] = value
+
+    async def delete(self, key: str) -> None:
+        with self._lock:
+            self._values.pop(key, None)
+
+    async def increment(self, key: str, amount: float = 1) -> float:
+        with self._lock:
+            value = float(self._values.get(key, 0)) + amount
+            self._values[key] = str(int(value)) if value.is_integer() else str(value)
+            return value
+
+
+def is_storage(backend: object) -> bool:
+    return all(
+        callable(getattr(backend, verb, None)) for verb in ("get", "set", "delete", "increment")
+    )
+
+
+# The keys of the older library, so that existing stores keep their counts. A slot that is held is
+# counted at once.
+COUNTER_NAMES = {
+    Metric.ATTEMPTS: "attempts",
+    Metric.EXECUTIONS: "execs",
+    Metric.SUCCESSES: "succ",
+    Metric.FAILURES: "fail",
+    Metric.CONSECUTIVE_FAILURES: "consec_fail",
+}
+SLOTS = (Metric.EXECUTIONS, Metric.SUCCESSES, Metric.FAILURES)
+Found = dict[tuple[str, Metric], int]  # how many there were of each, per scope
+
+
+def _key(session_id: str, scope: str, metric: Metric) -> str:
+    if scope == WHOLE_SESSION:
+        return f"s:{session_id}:{COUNTER_NAMES[metric]}"
+    if metric is Metric.EXECUTIONS:
+        return f"s:{session_id}:tool:{scope}"
+    return f"s:{session_id}:tool:{scope}:{COUNTER_NAMES[metric]}"
+
+
+def _check_possible(reservation: Reservation) -> None:
+    """Raise for what four verbs cannot do exactly, before anything is counted."""
+    asked = {
+        "limits with a window": any(limit.window_s is not None for limit in reservation.limits),
+        "budgets": any(limit.amount is not None for limit in reservation.limits),
+        "parent sessions": bool(reservation.parents),
+    }
+    for what, is_needed in asked.items():
+        if is_needed:
+            raise EdictumConfigError(
+                f"A StorageBackend cannot keep {what}.",
+                hint="Use a ledger: memory, sqlite, redis or postgresql.",
+            )
+
+
+class StorageLedger:
+    """A Ledger on top of any StorageBackend. Leases do not run out, and limits with a window are
+    refused: four verbs cannot keep time.
+    """
+
+    name = "storage"
+    default_lease_s: float | None = None
+
+    def __init__(self, storage: StorageBackend) -> None:
+        self._storage = storage
+        self._lock = threading.Lock()
+        protect(self)
+        self._held: dict[tuple[str, str], Grant] = {}
+        # Calls in flight whose session was reset: what they held is gone.
+        self._forgotten: set[tuple[str, str]] = set()
+        self._tools: dict[str, set[str]] = {}
+
+    async def reserve(self, reservation: Reservation) -> Grant:
+        held = self._held.get((reservation.session_id, reservation.call_id))
+        if held is not None:
+            return held
+        _check_possible(reservation)
+        attempts = await self._count_attempt(reservation)
+        for _ in range(MAX_LOOKS):
+            grant = await self._try(reservation, attempts)
+            if grant.granted or await self._still_full(reservation, grant):
+                break
+        if grant.granted and reservation.hold:
+            self._remember(reservation, grant)
+        return grant
+
+    def _remember(self, reservation: Reservation, grant: Grant) -> None:
+        with self._lock:
+            self._held[(reservation.session_id, reservation.call_id)] = grant
+            self._tools.setdefault(reservation.session_id, set()).update(reservation.scopes)
+
+    async def _count_attempt(self, reservation: Reservation) -> int:
+        key = _key(reservation.session_id, WHOLE_SESSION, Metric.ATTEMPTS)
+        if reservation.count_attempt:
+            return int(await self._storage.increment(key))
+        return await self._number(key)
+
+    async def _try(self, reservation: Reservation, attempts: int) -> Grant:
+        """Take every slot, compare, and give all back if one was too many; a look takes none."""
+        values: Found = {}
+        try:
+            for scope, metric in product(reservation.scopes, SLOTS):
+                key = _key(reservation.session_id, scope, metric)
+                values[scope, metric] = await self._take(reservation, key)
+            grant = await self._compare(reservation, values, attempts)
+        except (Exception, asyncio.CancelledError):
+            if reservation.hold:
+                await self._give_back(reservation.session_id, values)
+            raise
+        if reservation.hold and not grant.granted:
+            await self._add(reservation.session_id, reservation.scopes, SLOTS, -1)
+        return grant
+
+    async def _take(self, reservation: Reservation, key: str) -> int:
+        """Take a slot, unless this is a look; return how many were taken before."""
+        if reservation.hold:
+            return int(await self._storage.increment(key)) - 1
+        return await self._number(key)
+
+    async def _give_back(self, session_id: str, taken: Iterable[tuple[str, Metric]]) -> None:
+        """Subtract what a storage that failed has added, one by one, as it may fail again."""
+        for scope, metric in taken:
+            try:
+                await self._add(session_id, (scope,), (metric,), -1)
+            except Exception as exc:
+                logger.error(
+                    "A slot of the session %r could not be given back: %s",
+                    session_id,
+                    describe(exc),
+                )
+
+    async def _compare(self, reservation: Reservation, values: Found, attempts: int) -> Grant:
+        breaches = [
+            breach
+            for limit in reservation.limits
+            if (breach := await self._judge(reservation, limit, values, attempts))
+        ]
+        granted = not (reservation.enforce and any(breach.limit.enforce for breach in breaches))
+        own = int(granted and reservation.hold)
+        counters = await self._found(reservation.session_id, WHOLE_SESSION, values, attempts, own)
+        return Grant(
+            granted,
+            counters,
+            tuple(breaches),
+            await self._per_tool(reservation, values, own) if reservation.per_tool else None,
+        )
+
+    async def _found(
+        self, session_id: str, scope: str, values: Found, attempts: int, own: int
+    ) -> Counters:
+        """Return a scope's counters as they were when the call took its slots, with the call."""
+        executions, successes, failures = (values[(scope, metric)] for metric in SLOTS)
+        # each call in flight was added to all three
+        others = max(0, successes + failures - executions)
+        row = await self._number(_key(session_id, scope, Metric.CONSECUTIVE_FAILURES))
+        return Counters(
+            attempts, executions - others, successes - others, failures - others, row, others + own
+        )
+
+    async def _per_tool(
+        self, reservation: Reservation, values: Found, own: int
+    ) -> dict[str, Counters]:
+        """Return counters of the call's tool when it took its slot; of others as they are now."""
+        sid = reservation.session_id
+        own_scopes = [scope for scope in reservation.scopes if scope != WHOLE_SESSION]
+        others = sorted(self._tools.get(sid, set()).difference(own_scopes, {WHOLE_SESSION}))
+        found = {tool: await self._counters(sid, tool) for tool in others}
+        return found | {
+            scope: await self._found(sid, scope, values, 0, own) for scope in own_scopes
+        }
+
+    async def _judge(
+        self, reservation: Reservation, limit: Limit, values: Found, attempts: int
+    ) -> Breach | None:
+        if limit.metric is Metric.ATTEMPTS:
+            if reservation.count_attempt:
+                full = attempts > limit.maximum
+            else:
+                full = not reservation.hold and attempts >= limit.maximum
+            return Breach(limit, attempts, 0) if full else None
+        if limit.metric in RESERVED:
+            used = values[(limit.scope, limit.metric)]
+        else:
+            used = await self._number(_key(reservation.session_id, limit.scope, limit.metric))
+        return Breach(limit, used, 0) if used >= limit.maximum else None
+
+    async def _still_full(self, reservation: Reservation, grant: Grant) -> bool:
+        """Return whether an enforced limit is full, and not only by another call's overshoot."""
+        for limit in (breach.limit for breach in grant.breaches if breach.limit.enforce):
+            key = _key(reservation.session_id, limit.scope, limit.metric)
+            if limit.metric not in RESERVED or await self._number(key) >= limit.maximum:
+                return True
+        return False
+
+    async def settle(self, settlement: Settlement) -> Counters:
+        call = (settlement.session_id, settlement.call_id)
+        with self._lock:
+            known = self._held.pop(call, None) is not None
+            late = call in self._forgotten and settlement.result != "release"
+            self._forgotten.discard(call)
+        if late:  # it still counts, in the session as it is now
+            await self._add(settlement.session_id, settlement.scopes, SLOTS, 1)
+        if known or late:
+            await self._settle(settlement)
+        return await self._counters(settlement.session_id, WHOLE_SESSION)
+
+    async def _settle(self, settlement: Settlement) -> None:
+        sid, scopes = settlement.session_id, settlement.scopes
+        if settlement.result == "release":
+            await self._add(sid, scopes, SLOTS, -1)
+            return
+        success = settlement.result == "success"
+        await self._add(sid, scopes, (Metric.FAILURES if success else Metric.SUCCESSES,), -1)
+        for scope in scopes:
+            key = _key(sid, scope, Metric.CONSECUTIVE_FAILURES)
+            await (self._storage.delete(key) if success else self._storage.increment(key))
+
+    async def _add(
+        self, session_id: str, scopes: Iterable[str], metrics: Iterable[Metric], amount: int
+    ) -> None:
+        for scope in scopes:
+            for metric in metrics:
+                await self._storage.increment(_key(session_id, scope, metric), amount)
+
+    async def renew(self, session_id: str, call_id: str, lease_s: float) -> bool:
+        return (session_id, call_id) in self._held
+
+    async def snapshot(self, session_id: str) -> SessionSnapshot:
+        """Return the session's counters; tools are those this process has seen."""
+        tools = sorted(self._tools.get(session_id, set()) - {WHOLE_SESSION})
+        per_tool = {tool: await self._counters(session_id, tool) for tool in tools}
+        return SessionSnapshot(
+            session_id, await self._counters(session_id, WHOLE_SESSION), per_tool
+        )
+
+    async def _counters(self, session_id: str, scope: str) -> Counters:
+        values = {
+            metric: await self._number(_key(session_id, scope, metric)) for metric in COUNTER_NAMES
+        }
+        # Each held call was added to executions, successes and failures at once; a finished one to
+        # two of the three.
+        in_flight = max(
+            0, values[Metric.SUCCESSES] + values[Metric.FAILURES] - values[Metric.EXECUTIONS]
+        )
+        return Counters(
+            attempts=values[Metric.ATTEMPTS],
+            executions=values[Metric.EXECUTIONS] - in_flight,
+            successes=values[Metric.SUCCESSES] - in_flight,
+            failures=values[Metric.FAILURES] - in_flight,
+            consecutive_failures=values[Metric.CONSECUTIVE_FAILURES],
+            in_flight=in_flight,
+        )
+
+    async def _number(self, key: str) -> int:
+        return int(float(await self._storage.get(key) or 0))
+
+    async def reset(self, session_id: str) -> None:
+        with self._lock:
+            scopes = {WHOLE_SESSION} | self._tools.pop(session_id, set())
+            running = [call for call in self._held if call[0] == session_id]
+            self._forgotten.update(running)
+            for call in running:
+                del self._held[call]
+        for scope in scopes:
+            for metric in COUNTER_NAMES:
+                await self._storage.delete(_key(session_id, scope, metric))

@@ -1,0 +1,419 @@
+"""The Redis and Valkey ledger: exact for all machines that share a server or a cluster.
+
+The counting is done by the server, in the Lua files beside this one: each operation is one script,
+and a batch is one pipeline of redis-py's client, which knows about clusters. Time is the server's.
+All keys of a session, and of a child's session those of its root, share a hash tag and so a cluster
+slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    ClusterDownError,
+    MovedError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from edictum.core.decide import describe
+from edictum.core.limits import SessionSnapshot
+from edictum.errors import BackendError
+from edictum.sessions._batching import Batch, Operation, Refused, Unavailable
+from edictum.sessions._wire import compact_json, operation_as_json, read_answer, snapshot_from_json
+from edictum.sessions.memory import only_looks
+
+logger = logging.getLogger("edictum")
+
+SCRIPTS = ("reserve", "settle", "renew", "snapshot", "reset")
+# Whatever went wrong on the way or made no sense: the batch is sent again, over new connections.
+_LOST = (Unavailable, RedisError, OSError, ValueError, KeyError, TypeError)
+# Replies that mean "not now" or "not here any more": the batch is sent again as well.
+NOT_NOW = (
+    AskError,
+    ClusterDownError,
+    MovedError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    TryAgainError,
+)
+# The same, for replies that redis-py has no class for, or keeps the first word of.
+NOT_NOW_WORDS = (
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOREPLICAS",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+    "UNKILLABLE",
+)
+LETTERS = ("a", "x", "s", "f", "c", "h")
+SCAN_COUNT = 500
+MAX_ROOTS = 10_000
+_CLOSE_S = 1.0
+NO_TLS = (
+    "The server does not speak TLS on this port: write redis:// or valkey://, or use its TLS port."
+)
+ADVICE = {
+    "mismatch, certificate is not valid": "The URL must name the server as its certificate does.",
+    "CERTIFICATE_VERIFY_FAILED": (
+        "Name the authority that signed the server's certificate: add ?ssl_ca_certs=/path/to/ca.pem"
+        " to the URL."
+    ),
+    "WRONG_VERSION_NUMBER": NO_TLS,
+    "RECORD_LAYER_FAILURE": NO_TLS,
+}
+SIGN_IN = (
+    "Check the user and the password in the URL: redis://user:password@host, or"
+    " redis://:password@host for the default user."
+)
+RIGHTS = (
+    "The user needs these rights: ~edictum:* +@read +@write +@scripting +info +time +select, in a"
+    " cluster +cluster|slots +command."
+)
+
+
+class RedisStore:
+    """A server or a cluster.
+
+    ``allow_eviction`` accepts one that may throw counters away when its memory is full, which
+    forgets executions.
+    """
+
+    serves_loops = True
+
+    def __init__(
+        self, url: str, *, ttl_s: float | None = None, allow_eviction: bool = False
+    ) -> None:
+        parts = urlsplit(url)
+        self._url = url.replace("valkey", "redis", 1) if parts.scheme.startswith("valkey") else url
+        # Without credentials, as it goes into reasons and logs.
+        self.name = (
+            f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"
+        )
+        self._options = _tls_options(parts.scheme, parts.query)
+        self._allow_eviction = allow_eviction
+        self._warned = False
+        self.ttl_ms = 0 if ttl_s is None else max(1, round(ttl_s * 1_000))
+        self.scripts = {name: _script(name) for name in (*SCRIPTS, "link")}
+        self.digests = {
+            name: sha1(source.encode(), usedforsecurity=False).hexdigest()
+            for name, source in self.scripts.items()
+        }
+        self.roots: dict[str, str] = {}  # where sessions with parents are kept
+
+    def connect(self) -> RedisConnection:
+        return RedisConnection(self)
+
+    def client(self, kind: Any) -> Any:
+        """Return a client of redis-py. Repeating and timing out are the sender's business."""
+        return kind.from_url(
+            self._url,
+            decode_responses=True,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=None,
+            socket_connect_timeout=None,
+            **self._options,
+        )
+
+    def check(self, info: Mapping[str, Any]) -> None:
+        """Refuse a server that says about itself that it evicts keys."""
+        policy = info.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction" and not self._allow_eviction:
+            raise Refused(
+                f"{self.name} evicts keys when its memory is full (maxmemory-policy {policy}):"
+                " limits would be forgotten. Set it to noeviction, or add ?allow_eviction=1 to the"
+                " URL."
+            )
+        if not self._warned and not info.get("aof_enabled", 0):
+            self._warned = True
+            logger.warning(
+                "%s has no append-only file: when it restarts, sessions start again from what it"
+                " saved last.",
+                self.name,
+            )
+
+    def remember_root(self, child: str, root: str) -> None:
+        if len(self.roots) >= MAX_ROOTS:  # what is forgotten is asked for again
+            self.roots.clear()
+        self.roots[child] = root
+
+
+class RedisConnection:
+    """A client for one event loop. The scripts recognise repetitions by its ``_id``."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+        self._id = uuid.uuid4().hex[:16]
+        self._client: Any = None
+        self._is_checked = False
+
+    async def execute(self, batch: Batch) -> list[Any]:
+        try:
+            if not self._is_checked:
+                await self._connect()
+            return await self._answer_all(batch.ops)
+        except BaseException as exc:
+            await self.close()  # unread replies must not be taken for others
+            if isinstance(exc, _LOST):
+                raise unavailable(exc) from exc
+            raise
+
+    async def _connect(self) -> None:
+        """Connect, and look whether the server, or every node of the cluster, may be used."""
+        if self._client is None:
+            self._client = self._store.client(Redis)
+        if not isinstance(self._client, RedisCluster):
+            info = await self._client.execute_command("INFO")
+            if info.get("cluster_enabled"):
+                await self.close()
+                self._client = self._store.client(RedisCluster)
+            else:
+                self._store.check(info)
+        if isinstance(self._client, RedisCluster):
+            await self._client.initialize()
+            for node in self._nodes():
+                self._store.check(await node.execute_command("INFO"))
+        self._is_checked = True
+
+    async def close(self) -> None:
+        self._is_checked = False
+        if self._client is not None:  # a cluster's client remembers the nodes, and may go on
+            with contextlib.suppress(RedisError, OSError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._client.aclose()
+
+    def abandon(self) -> None:
+        """Nothing is to do: the pool keeps the client, and does not use it."""
+
+    def _nodes(self) -> Iterable[Any]:
+        client = self._client
+        return client.get_primaries() if isinstance(client, RedisCluster) else (client,)
+
+    # --- Operations -------------------------------------------------------------------------------
+
+    async def _answer_all(self, ops: Sequence[Operation]) -> list[Any]:
+        answers: list[Any] = [None] * len(ops)
+        todo = list(range(len(ops)))
+        unknown: set[int] = set()  # operations whose script the server did not know
+        while todo:
+            todo = await self._run_round(ops, todo, unknown, answers)
+        return answers
+
+    async def _run_round(
+        self, ops: Sequence[Operation], todo: list[int], unknown: set[int], answers: list[Any]
+    ) -> list[int]:
+        """Send these operations; return those that must be sent once more."""
+        wrong = await self._link_children([ops[index] for index in todo])
+        sent: list[int] = []
+        commands: list[tuple[Any, ...]] = []
+        for index in todo:
+            op = ops[index]
+            if op.kind in SCRIPTS:
+                try:
+                    commands.append(self._command(op, wrong, by_source=index in unknown))
+                    sent.append(index)
+                except (BackendError, UnicodeError) as exc:
+                    answers[index] = exc
+            elif op.kind == "sessions":
+                answers[index] = await self._list(op.step)
+            else:
+                for node in self._nodes():
+                    await node.execute_command("TIME")
+        again: list[int] = []
+        for index, reply in zip(sent, await self._pipeline(commands), strict=True):
+            op = ops[index]
+            if isinstance(reply, NoScriptError):  # the scripts were flushed, or the node is new
+                unknown.add(index)
+                again.append(index)
+            elif (root := _moved_to(reply)) is not None:
+                self._store.remember_root(_session_of(op), root)
+                again.append(index)
+            else:
+                answers[index] = self._read(op, reply)
+        return again
+
+    async def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Run commands in one round trip per node; a command's error stands in its place."""
+        if not commands:
+            return []
+        pipeline = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, Exception) and _is_lost(reply):
+                raise reply
+        return replies
+
+    def _read(self, op: Operation, reply: Any) -> Any:
+        if isinstance(reply, Exception):
+            return BackendError(f"The session store {self._store.name} refused: {describe(reply)}")
+        if op.kind == "snapshot":
+            fields = dict(zip(reply[::2], reply[1::2], strict=True))
+            return read_answer(op, _counters_of(fields))
+        return read_answer(op, json.loads(reply))
+
+    async def _link_children(self, ops: Sequence[Operation]) -> dict[str, str]:
+        """Leave a note under each new child session that says where it is kept.
+
+        Returns the sessions that cannot be children, with the reason.
+        """
+        store = self._store
+        children: dict[tuple[str, str, bool], tuple[Any, ...]] = {}
+        for op in ops:
+            parents: tuple[str, ...] = getattr(op.step, "parents", ())
+            looks = bool(parents) and only_looks(op.step)
+            for child in (op.step.session_id, *parents[:-1]) if parents else ():
+                if store.roots.get(child) != parents[-1]:
+                    key = f"edictum:{{{tag_of(child)}}}:h:{child}"
+                    note = (parents[-1], store.ttl_ms, int(looks))
+                    script = store.scripts["link"]
+                    children[child, parents[-1], looks] = ("EVAL", script, 1, key, *note)
+        wrong: dict[str, str] = {}
+        replies = await self._pipeline(list(children.values()))
+        for (child, root, looks), reply in zip(children, replies, strict=True):
+            if _good(reply) == "ok":
+                if not looks:
+                    store.remember_root(child, root)
+            else:
+                what = (
+                    "was used without a parent" if reply == "used" else "has another root session"
+                )
+                wrong[child] = f"The session {child!r} {what} before, and cannot count in {root!r}."
+        return wrong
+
+    def _command(self, op: Operation, wrong: dict[str, str], *, by_source: bool) -> tuple[Any, ...]:
+        """Return a script with its KEYS and ARGV, see ``common.lua``."""
+        store, session_id = self._store, _session_of(op)
+        if session_id in wrong:
+            raise BackendError(wrong[session_id])
+        parents: tuple[str, ...] = getattr(op.step, "parents", ())
+        root = parents[-1] if parents else store.roots.get(session_id, session_id)
+        prefix = f"edictum:{{{tag_of(root)}}}:"
+        step = operation_as_json(op)
+        step |= {"client": self._id, "number": op.number, "ttl": store.ttl_ms}
+        keys = [f"{prefix}h:{sid}" for sid in (session_id, *parents)]
+        script = (
+            ("EVAL", store.scripts[op.kind]) if by_source else ("EVALSHA", store.digests[op.kind])
+        )
+        return (*script, len(keys), *keys, compact_json(step), prefix)
+
+    async def _list(self, limit: int) -> list[SessionSnapshot]:
+        found: dict[str, tuple[int, SessionSnapshot]] = {}  # a scan may give a key twice
+        for node in self._nodes():
+            cursor = 0
+            while True:
+                cursor, keys = await node.execute_command(
+                    "SCAN", cursor, "MATCH", "edictum:{*}:h:*", "COUNT", SCAN_COUNT
+                )
+                replies = await self._pipeline([("HGETALL", key) for key in keys])
+                for key, fields in zip(keys, replies, strict=True):
+                    if "root" not in _good(fields):
+                        session_id = key.split("}:h:", 1)[1]
+                        snapshot = snapshot_from_json(session_id, _counters_of(fields))
+                        found[session_id] = (int(fields.get("t", 0)), snapshot)
+                if int(cursor) == 0:
+                    break
+        newest = sorted(found.values(), key=lambda it: -it[0])
+        return [snapshot for _, snapshot in newest[:limit]]
+
+
+def _script(name: str) -> str:
+    folder = files("edictum.sessions") / "lua"
+    own = (folder / f"{name}.lua").read_text()
+    return own if name == "link" else (folder / "common.lua").read_text() + own
+
+
+def _tls_options(scheme: str, query: str) -> dict[str, Any]:
+    """Check host names: redis-py before version 6 does not unless it is told to."""
+    is_tls = scheme in ("rediss", "valkeys")
+    is_chosen = {"ssl_check_hostname", "ssl_cert_reqs"} & parse_qs(query).keys()
+    return {"ssl_check_hostname": True} if is_tls and not is_chosen else {}
+
+
+def tag_of(root: str) -> str:
+    """Return what the cluster hashes: text without a closing brace; two roots may share one."""
+    return root.replace("}", "") or "_"
+
+
+def unavailable(exc: Exception) -> Unavailable:
+    """Return why the server could not be asked and, where that is known, what to do."""
+    if isinstance(exc, Unavailable):
+        return exc
+    text = describe(exc)
+    if isinstance(exc, AuthenticationError):
+        return Unavailable(f"{text} {SIGN_IN}")
+    if isinstance(exc, NoPermissionError):
+        return Unavailable(f"{text} {RIGHTS}")
+    return Unavailable(
+        next((f"{text} {advice}" for sign, advice in ADVICE.items() if sign in text), text)
+    )
+
+
+def _is_lost(reply: Exception) -> bool:
+    """Return whether a command's error says nothing about the command itself."""
+    is_refusal = isinstance(reply, ResponseError) and not isinstance(reply, NOT_NOW)
+    return not is_refusal or str(reply).startswith(NOT_NOW_WORDS)
+
+
+def _good(reply: Any) -> Any:
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+def _session_of(op: Operation) -> str:
+    found: str = op.step if isinstance(op.step, str) else op.step.session_id
+    return found
+
+
+def _moved_to(reply: Any) -> str | None:
+    """Return the root under which a session is kept, if not where it was looked for."""
+    if isinstance(reply, str) and reply.startswith('{"moved"'):
+        root: str = json.loads(reply)["moved"]
+        return root
+    return None
+
+
+def _counters_of(fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return a session's hash, see ``common.lua``, as other stores answer a snapshot."""
+    tallies: dict[str, list[int]] = {}
+    amounts: dict[tuple[str, str], list[int]] = {}
+    for field, value in fields.items():
+        letter, _, rest = field.partition(":")
+        if letter in LETTERS:
+            tallies.setdefault(rest, [0] * 6)[LETTERS.index(letter)] = int(value)
+        elif letter in ("S", "R"):
+            length, _, both = rest.partition(":")
+            cut = both.encode()[: int(length)].decode()
+            amounts.setdefault((cut, both[len(cut) :]), [0, 0])["SR".index(letter)] = int(value)
+    return {
+        "tallies": [[scope, *counters] for scope, counters in tallies.items()],
+        "amounts": [[scope, name, *entry] for (scope, name), entry in amounts.items()],
+    }

@@ -1,0 +1,466 @@
+"""The SQLite ledger: exact for all processes of one machine, and on disk when it has answered.
+
+A batch is one write transaction. The memory ledger does the counting, on sessions that are loaded
+when first used and kept for as long as no other process writes to the file. Writers of all
+processes queue on an operating system lock beside the file, which the kernel drops when its holder
+dies; SQLite's own lock would make them sleep and retry. ``synchronous=FULL``: a call that was
+granted is still counted after a power cut.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from edictum.core.decide import describe
+from edictum.core.limits import WHOLE_SESSION, Reservation, Settlement
+from edictum.execution.forks import protect
+from edictum.sessions._batching import Batch, Operation, Refused, Renewal, Unavailable
+from edictum.sessions._wire import answer_as_text, lease_from_text, terms_as_text
+from edictum.sessions.memory import Lease, MemoryLedger, SessionState, Tally, only_looks, parent_key
+
+APPLICATION_ID = 0x45_44_49_43  # "EDIC"
+_SCHEMA_VERSION = 2  # 1 was never released
+REMEMBER_ENDED_S = 3_600.0  # how long a repeated settlement is recognised
+_SWEEP_EVERY_S = 30.0
+MAX_CACHED_SESSIONS = 1_000
+
+TABLES = ("session", "tally", "amount", "lease", "ended", "moment")
+Moments = dict[tuple[str, str], list[tuple[float, int]]]
+# Connections that came through a fork: SQLite forbids even closing them.
+_inherited: list[sqlite3.Connection] = []
+
+
+class SqliteStore:
+    """A file. ``clock`` gives seconds since the epoch, for all processes that share the file."""
+
+    serves_loops = False
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        ttl_s: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = os.fspath(path)
+        self.name = f"sqlite:///{self.path}"
+        self.ttl_s = ttl_s
+        self.clock = clock
+
+    def connect(self) -> SqliteConnection:
+        return SqliteConnection(self)
+
+
+class SqliteConnection:
+    """A connection for one thread."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self._db: sqlite3.Connection | None = None
+        self._lock_fd: int | None = None
+        self._swept = 0.0
+        # A fork waits for it: a child that is made during a transaction cannot use SQLite.
+        self._lock = threading.Lock()
+        protect(self)
+
+    async def execute(self, batch: Batch) -> list[Any]:
+        with self._lock:
+            try:
+                return self._execute(batch.ops)
+            except (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError):
+                raise
+            except (sqlite3.DatabaseError, OSError) as exc:
+                self._disconnect()
+                raise Unavailable(describe(exc)) from exc
+
+    def _execute(self, ops: Sequence[Operation]) -> list[Any]:
+        with self._transaction() as db:
+            now = self._store.clock()
+            if now - self._swept > _SWEEP_EVERY_S:
+                self._swept = now
+                sweep(db, now, self._store.ttl_s)
+            return self._sessions.run(ops, now)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        db = self._db or self._connect()
+        assert self._lock_fd is not None
+        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                self._sessions.clear()
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        finally:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    def _connect(self) -> sqlite3.Connection:
+        path = self._store.path
+        self._lock_fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        db = self._db = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=1.0
+        )
+        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)  # two processes must not both make the file
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            set_up(db, self._store.name)
+        finally:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+        self._sessions = CachedSessions(db, self._store.ttl_s)
+        return db
+
+    def _disconnect(self) -> None:
+        db, self._db = self._db, None
+        fd, self._lock_fd = self._lock_fd, None
+        if db is not None:
+            db.close()
+        if fd is not None:
+            os.close(fd)
+
+    async def close(self) -> None:
+        with self._lock:
+            self._disconnect()
+
+    def abandon(self) -> None:
+        if self._db is not None:
+            _inherited.append(self._db)
+        if self._lock_fd is not None:  # else the child would keep the lock when the parent dies
+            os.close(self._lock_fd)
+        self._db = self._lock_fd = None
+
+
+def set_up(db: sqlite3.Connection, name: str) -> None:
+    """Create the tables in a new file; refuse a file that is not this version's."""
+    owner, version = (
+        db.execute(f"PRAGMA {pragma}").fetchone()[0]
+        for pragma in ("application_id", "user_version")
+    )
+    is_empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    if owner not in (0, APPLICATION_ID) or (owner == 0 and not is_empty):
+        raise Refused(f"{name} belongs to another program. Give sessions a file of their own.")
+    if version > _SCHEMA_VERSION:
+        raise Refused(
+            f"{name} was written by a newer version of edictum (schema {version}). Upgrade this"
+            " one."
+        )
+    if 0 < version < _SCHEMA_VERSION:
+        raise Refused(
+            f"{name} was written by an unreleased version of edictum (schema {version}) and cannot"
+            " be read. Delete the file, or give sessions another one."
+        )
+    if version == 0:
+        tables = (files("edictum.sessions") / "sql" / "sqlite" / "sessions.sql").read_text()
+        db.executescript(
+            f"BEGIN; {tables} PRAGMA application_id = {APPLICATION_ID};"
+            f" PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT"
+        )
+
+
+def sweep(db: sqlite3.Connection, now: float, ttl_s: float | None) -> None:
+    """Forget calls that ended long ago, and sessions unused for their time to live."""
+    db.execute("DELETE FROM ended WHERE at < ?", (now - REMEMBER_ENDED_S,))
+    if ttl_s is not None:
+        old = db.execute(
+            "SELECT sid FROM session WHERE touched < ? AND NOT EXISTS (SELECT 1 FROM lease"
+            " WHERE lease.sid = session.sid AND (expires IS NULL OR expires > ?))",
+            (now - ttl_s, now),
+        )
+        for (sid,) in old.fetchall():
+            delete_session(db, sid)
+
+
+def delete_session(db: sqlite3.Connection, sid: str) -> None:
+    for table in TABLES:
+        db.execute(f"DELETE FROM {table} WHERE sid = ?", (sid,))  # noqa: S608 - names of ours
+
+
+class LoadedSession(SessionState):
+    """A session's counters in memory. ``ended`` are the calls that ended in this batch."""
+
+    __slots__ = ("saved_amounts", "saved_moments", "saved_tallies")
+
+    def __init__(self, touched: float = 0.0) -> None:
+        super().__init__(touched=touched)
+        self.saved_tallies: dict[str, tuple[int, ...]] = {}
+        self.saved_amounts: dict[tuple[str, str], tuple[int, ...]] = {}
+        self.saved_moments: Moments = {}
+
+    def remember(self, call_id: str, how: str) -> None:
+        self.ended[call_id] = how
+
+    def all_tallies(self) -> Iterator[tuple[str, Tally]]:
+        yield WHOLE_SESSION, self.total
+        yield from self.tallies.items()
+
+
+class BatchCounter(MemoryLedger):
+    """Counts for one batch at a time, in one thread."""
+
+    _shared = False
+    now = 0.0
+
+    def __init__(self) -> None:
+        super().__init__(clock=lambda: self.now)
+
+    def _new_session(self, session_id: str) -> SessionState:
+        state = self._sessions[session_id] = LoadedSession()
+        return state
+
+
+class CachedSessions:
+    """The sessions of a file: loaded when first used, saved at the end of each batch, and kept
+    until another connection has written to the file.
+    """
+
+    def __init__(self, db: sqlite3.Connection, ttl_s: float | None) -> None:
+        self._db = db
+        self._ttl_s = ttl_s
+        self._counter = BatchCounter()
+        self._loaded: dict[str, Any] = self._counter._sessions
+        self._version = -1
+        self._touched: set[str] = set()  # sessions that this batch may have changed
+        self._used: set[str] = set()  # those that it keeps alive
+        self._leased: dict[tuple[str, str], None] = {}  # leases that it took or renewed
+        self._run_one: dict[str, Callable[[Any], Any]] = {
+            "reserve": self._reserve,
+            "settle": self._settle,
+            "renew": self._renew,
+            "snapshot": self._snapshot,
+            "reset": self._reset,
+            "sessions": self._list,
+            "ping": lambda _: None,
+        }
+
+    def clear(self) -> None:
+        """Forget everything that is not on disk, and what was read from there."""
+        for held in (self._loaded, self._touched, self._used, self._leased):
+            held.clear()
+
+    def run(self, ops: Sequence[Operation], now: float) -> list[Any]:
+        """Count a batch within a transaction that is under way; return the answers."""
+        version = self._db.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version or len(self._loaded) > MAX_CACHED_SESSIONS:
+            self._version = version
+            self.clear()
+        self._counter.now = now
+        answers = [self._run_one[op.kind](op.step) for op in ops]
+        self._save(now)
+        return answers
+
+    def _reserve(self, step: Reservation) -> Any:
+        self._load_all(step)
+        grant = self._counter._reserve(step)
+        if grant.granted and step.hold:
+            self._leased[step.session_id, step.call_id] = None
+            for parent in step.parents:
+                self._leased[parent, parent_key(step.session_id, step.call_id)] = None
+        return grant
+
+    def _settle(self, step: Settlement) -> Any:
+        self._load_all(step)
+        self._recall(step.session_id, step.call_id)
+        for parent in step.parents:
+            self._recall(parent, parent_key(step.session_id, step.call_id))
+        return self._counter._settle(step)
+
+    def _load_all(self, step: Reservation | Settlement) -> None:
+        self._load(step.session_id)
+        for parent in step.parents:
+            self._load(parent)
+        if not only_looks(step):
+            self._used.add(step.session_id)
+            self._used.update(step.parents)
+
+    def _recall(self, sid: str, call: str) -> None:
+        """Look up how a call ended that is no longer held."""
+        state = self._loaded.get(sid)
+        if state is not None and call not in state.leases and call not in state.ended:
+            found = self._db.execute(
+                "SELECT how FROM ended WHERE sid = ? AND call = ?", (sid, call)
+            ).fetchone()
+            if found is not None:
+                state.ended_before[call] = found[0]
+
+    def _renew(self, step: Renewal) -> bool:
+        state = self._load(step.session_id)
+        lease = state.leases.get(step.call_id) if state is not None else None
+        if lease is not None:
+            self._leased[step.session_id, step.call_id] = None
+            for parent in lease.held.parents:
+                self._load(parent)
+                self._leased[parent, parent_key(step.session_id, step.call_id)] = None
+        return self._counter.renew(step.session_id, step.call_id, step.lease_s)
+
+    def _snapshot(self, sid: str) -> Any:
+        self._load(sid)
+        return self._counter.snapshot(sid)
+
+    def _reset(self, sid: str) -> None:
+        self._loaded.pop(sid, None)
+        self._used.discard(sid)
+        delete_session(self._db, sid)
+
+    def _list(self, limit: int) -> list[Any]:
+        self._save(self._counter.now)
+        newest = self._db.execute(
+            "SELECT sid FROM session ORDER BY touched DESC LIMIT ?", (limit,)
+        ).fetchall()
+        return [self._snapshot(sid) for (sid,) in newest]
+
+    # --- From rows to a session and back ----------------------------------------------------------
+
+    def _load(self, sid: str) -> Any:
+        """Return a session that is there, and is not forgotten by now; None otherwise."""
+        self._touched.add(sid)
+        state = self._loaded.get(sid)
+        if state is None:
+            found = self._db.execute("SELECT touched FROM session WHERE sid = ?", (sid,)).fetchone()
+            if found is None:
+                return None
+            state = self._loaded[sid] = self._read(sid, found[0])
+        if (
+            self._ttl_s is not None
+            and self._counter.now - state.touched > self._ttl_s
+            and self._counter._idle(state)
+        ):
+            self._reset(sid)
+            return None
+        return state
+
+    def _read(self, sid: str, touched: float) -> LoadedSession:
+        state, select = LoadedSession(touched), self._db.execute
+        for scope, *row in select(
+            "SELECT scope, attempts, executions, successes, failures, consecutive_failures, held"
+            " FROM tally WHERE sid = ?",
+            (sid,),
+        ):
+            state.saved_tallies[scope] = tuple(row)
+            if scope == WHOLE_SESSION:
+                state.total = Tally(*row)
+            else:
+                state.tallies[scope] = Tally(*row)
+        for scope, name, spent, reserved in select(
+            "SELECT scope, name, spent, reserved FROM amount WHERE sid = ?", (sid,)
+        ):
+            state.saved_amounts[scope, name] = (spent, reserved)
+            state.tally(scope).amounts[name] = [spent, reserved]
+        for scope, counter, at, value in select(
+            "SELECT scope, counter, at, value FROM moment WHERE sid = ? ORDER BY at, value", (sid,)
+        ):
+            state.saved_moments.setdefault((scope, counter), []).append((at, value))
+            state.tally(scope).times.setdefault(counter, []).append((at, value))
+        for call, started, expires, terms, answer in select(
+            "SELECT call, started, expires, terms, answer FROM lease WHERE sid = ?", (sid,)
+        ):
+            held, grant = lease_from_text(sid, call, terms, answer)
+            state.leases[call] = Lease(held, started, expires, grant)
+            state.expiring = state.expiring or expires is not None
+        return state
+
+    def _save(self, now: float) -> None:
+        rows = ChangedRows()
+        for sid in self._touched:
+            state = self._loaded.get(sid)
+            if state is not None:
+                rows.collect(sid, state, now)
+        for sid, call in self._leased:
+            state = self._loaded.get(sid)
+            lease = state.leases.get(call) if state is not None else None
+            if lease is not None:
+                terms, answer = terms_as_text(lease.held), answer_as_text(lease.grant)
+                rows.leases.append((sid, call, lease.started, lease.expires, terms, answer))
+        for sid in self._used & self._loaded.keys():
+            self._loaded[sid].touched = now
+            rows.sessions.append((sid, now))
+        rows.write(self._db)
+        for changed in (self._touched, self._used, self._leased):
+            changed.clear()
+
+
+class ChangedRows:
+    """What a batch has changed, by table."""
+
+    def __init__(self) -> None:
+        self.sessions: list[tuple[Any, ...]] = []
+        self.tallies: list[tuple[Any, ...]] = []
+        self.amounts: list[tuple[Any, ...]] = []
+        self.leases: list[tuple[Any, ...]] = []
+        self.freed: list[tuple[Any, ...]] = []
+        self.ended: list[tuple[Any, ...]] = []
+        self.moments: list[tuple[Any, ...]] = []
+        self.old_moments: list[tuple[Any, ...]] = []
+
+    def collect(self, sid: str, state: LoadedSession, now: float) -> None:
+        """Add what differs from what was saved last, and note it as saved."""
+        for scope, t in state.all_tallies():
+            row = (
+                t.attempts,
+                t.executions,
+                t.successes,
+                t.failures,
+                t.consecutive_failures,
+                t.held,
+            )
+            if state.saved_tallies.get(scope) != row:
+                state.saved_tallies[scope] = row
+                self.tallies.append((sid, scope, *row))
+            if t.amounts:
+                self._collect_amounts(sid, scope, t, state)
+            if t.times:
+                self._collect_moments(sid, scope, t, state)
+        for call, how in state.ended.items():
+            self.freed.append((sid, call))
+            self.ended.append((sid, call, how, now))
+        state.ended.clear()
+        state.ended_before.clear()
+
+    def _collect_amounts(self, sid: str, scope: str, tally: Tally, state: LoadedSession) -> None:
+        for name, entry in tally.amounts.items():
+            row = tuple(entry)
+            if state.saved_amounts.get((scope, name)) != row:
+                state.saved_amounts[scope, name] = row
+                self.amounts.append((sid, scope, name, *row))
+
+    def _collect_moments(self, sid: str, scope: str, tally: Tally, state: LoadedSession) -> None:
+        for counter, after in tally.times.items():
+            before = state.saved_moments.get((scope, counter), [])
+            if before == after:
+                continue
+            new = (Counter(after) - Counter(before)).elements()
+            self.moments += [(sid, scope, counter, at, value) for at, value in new]
+            oldest = after[0][0] if after else float("inf")
+            self.old_moments.append((sid, scope, counter, oldest))
+            state.saved_moments[scope, counter] = list(after)
+
+    def write(self, db: sqlite3.Connection) -> None:
+        for statement, rows in (
+            ("INSERT OR REPLACE INTO session VALUES (?, ?)", self.sessions),
+            ("INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self.tallies),
+            ("INSERT OR REPLACE INTO amount VALUES (?, ?, ?, ?, ?)", self.amounts),
+            ("DELETE FROM lease WHERE sid = ? AND call = ?", self.freed),
+            ("INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?, ?, ?)", self.leases),
+            ("INSERT OR REPLACE INTO ended VALUES (?, ?, ?, ?)", self.ended),
+            ("INSERT INTO moment VALUES (?, ?, ?, ?, ?)", self.moments),
+            (
+                "DELETE FROM moment WHERE sid = ? AND scope = ? AND counter = ? AND at < ?",
+                self.old_moments,
+            ),
+        ):
+            if rows:
+                db.executemany(statement, rows)

@@ -1,0 +1,192 @@
+"""Open the ledger that a URL names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+from edictum.core._records import record
+from edictum.errors import BackendError, EdictumConfigError
+from edictum.execution.portal import PORTAL
+from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
+from edictum.sessions.ledger import Ledger
+from edictum.sessions.memory import MemoryLedger
+
+logger = logging.getLogger("edictum")
+
+VERBS = ("reserve", "settle", "renew", "snapshot", "reset")
+ENTRY_POINTS = "edictum.ledgers"
+
+
+@record
+class Options:
+    """How a store is used. None for ``lease_s`` or ``wait_s`` means the store's own default."""
+
+    lease_s: float | None = None
+    ttl_s: float | None = None
+    wait_s: float | None = None
+    allow_eviction: bool = False
+
+
+def open(  # noqa: A001  # sessions.open(url) is the published name
+    url: str,
+    *,
+    lease_s: float | None = None,
+    ttl_s: float | None = None,
+    wait_s: float | None = None,
+) -> Ledger:
+    """Return the ledger that a URL names.
+
+    ``memory:``, ``sqlite:///file.db`` (four slashes for an absolute path), ``redis://``,
+    ``rediss://``, ``valkey://``, ``valkeys://``, ``postgresql://``, and every scheme that an
+    installed package registers as an entry point in the group ``edictum.ledgers``.
+
+    ``lease_s`` is how long a crashed worker's slots stay taken, ``ttl_s`` after how long an unused
+    session is forgotten (default: never), ``wait_s`` how long a call waits for the store (default
+    2) before it is denied. All three may stand in the URL's query as ``lease``, ``ttl`` and
+    ``wait``. A store that does not answer now is tried again by the first call; one that answers
+    and must not be used as it is set up is refused here.
+    """
+    scheme = url.partition(":")[0].lower()
+    plain, options = _options(url, Options(lease_s, ttl_s, wait_s))
+    make = SCHEMES.get(scheme)
+    if make is not None:
+        return make(plain, options)
+    from importlib.metadata import entry_points  # slow to import
+
+    for entry in entry_points(group=ENTRY_POINTS, name=scheme):
+        return cast(
+            "Ledger",
+            entry.load()(url, lease_s=options.lease_s, ttl_s=options.ttl_s, wait_s=options.wait_s),
+        )
+    hint = (
+        f"Known: {', '.join(SCHEMES)}, and entry points in the group {ENTRY_POINTS!r}. Or pass a"
+        " Ledger object."
+    )
+    raise EdictumConfigError(f"No session store for {(scheme or url)!r}.", hint=hint)
+
+
+QUERY = {"lease": "lease_s", "ttl": "ttl_s", "wait": "wait_s"}
+
+
+def _options(url: str, given: Options) -> tuple[str, Options]:
+    """Split our own query options from a URL; a keyword argument beats the URL."""
+    from urllib.parse import parse_qsl, urlencode
+
+    bare, _, query = url.partition("?")
+    rest: list[tuple[str, str]] = []
+    found: dict[str, Any] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in QUERY:
+            found[QUERY[name]] = _seconds(name, value)
+        elif name == "allow_eviction":
+            found[name] = value == "1"
+        else:
+            rest.append((name, value))
+    for name in QUERY.values():
+        if (value := getattr(given, name)) is not None:
+            found[name] = _seconds(name, value)
+    return (f"{bare}?{urlencode(rest)}" if rest else bare), Options(**found)
+
+
+def _seconds(name: str, value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise EdictumConfigError(
+            f"Session store: {name} is {value!r}.", hint="Use seconds, more than 0."
+        )
+    return seconds
+
+
+def _memory(url: str, options: Options) -> Ledger:
+    return MemoryLedger(lease_s=options.lease_s, ttl_s=options.ttl_s)
+
+
+def _sqlite(url: str, options: Options) -> Ledger:
+    try:
+        from edictum.sessions._sqlite import SqliteStore
+    except ImportError as exc:
+        raise EdictumConfigError(
+            "The SQLite session store needs a POSIX system with sqlite3.",
+            hint="Use memory: or a server.",
+        ) from exc
+    path = url.removeprefix("sqlite:///")
+    if not path or path == url:
+        raise EdictumConfigError(
+            f"{url!r} does not name a file.",
+            hint="Write sqlite:///sessions.db, or sqlite:////var/lib/app/sessions.db.",
+        )
+    return _with_store(SqliteStore(path, ttl_s=options.ttl_s), options)
+
+
+def _redis(url: str, options: Options) -> Ledger:
+    try:
+        from edictum.sessions._redis import RedisStore
+    except ImportError as exc:
+        raise _not_installed("redis") from exc
+    return _with_store(
+        RedisStore(url, ttl_s=options.ttl_s, allow_eviction=options.allow_eviction), options
+    )
+
+
+def _postgres(url: str, options: Options) -> Ledger:
+    try:
+        from edictum.sessions._postgres import PostgresStore
+    except ImportError as exc:
+        raise _not_installed("postgres") from exc
+    return _with_store(PostgresStore(url, ttl_s=options.ttl_s), options)
+
+
+def _not_installed(extra: str) -> EdictumConfigError:
+    return EdictumConfigError(
+        f"The {extra} session store is not installed.", hint=f"pip install 'edictum[{extra}]'"
+    )
+
+
+def _with_store(store: Any, options: Options) -> Ledger:
+    from edictum.sessions._batching import DEFAULT_WAIT_S
+    from edictum.sessions._remote_ledger import DEFAULT_LEASE_S, RemoteLedger
+
+    ledger = RemoteLedger(
+        store, wait_s=options.wait_s or DEFAULT_WAIT_S, lease_s=options.lease_s or DEFAULT_LEASE_S
+    )
+    try:
+        PORTAL.run(ledger.ping())
+    except BackendError as exc:  # it may come up later; until then calls are denied
+        logger.warning("%s", exc)
+    except EdictumConfigError:
+        PORTAL.run(ledger.close())
+        raise
+    return ledger
+
+
+SCHEMES: dict[str, Callable[[str, Options], Ledger]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "redis": _redis,
+    "rediss": _redis,
+    "valkey": _redis,
+    "valkeys": _redis,
+    "postgresql": _postgres,
+    "postgres": _postgres,
+}
+
+
+def as_ledger(backend: Any) -> Ledger:
+    """Return a ledger for what a guard was given: None, a URL, a ledger, or a StorageBackend."""
+    if backend is None:
+        return MemoryLedger()
+    if isinstance(backend, str):
+        return open(backend)
+    if all(callable(getattr(backend, verb, None)) for verb in VERBS):
+        return cast("Ledger", backend)
+    if is_storage(backend):
+        return StorageLedger(cast("StorageBackend", backend))
+    raise EdictumConfigError(
+        f"backend is {type(backend).__name__}, which is neither a Ledger nor a StorageBackend.",
+        hint=f"A Ledger has {', '.join(VERBS)}; a StorageBackend has get, set, delete, increment.",
+    )

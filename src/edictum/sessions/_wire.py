@@ -1,0 +1,252 @@
+"""Operations, answers and leases as JSON: for stores that count by themselves, and for SQLite.
+
+Times are whole microseconds and amounts whole millionths, so that no store and no language rounds
+them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from edictum.core.limits import (
+    MILLION,
+    WHOLE_SESSION,
+    Amount,
+    Breach,
+    Counters,
+    Grant,
+    Limit,
+    Metric,
+    Reservation,
+    SessionSnapshot,
+    Settlement,
+    windows_of,
+)
+from edictum.sessions._batching import Operation, OperationKind
+
+MAX_CACHED = 1_000
+_limits_cache: dict[int, tuple[tuple[Limit, ...], dict[str, Any]]] = {}
+_terms_cache: dict[tuple[Any, ...], tuple[tuple[Limit, ...], str]] = {}
+
+
+def microseconds(seconds: float | None) -> int:
+    """Return whole microseconds, 0 for no lease and no window."""
+    return 0 if seconds is None else max(1, round(seconds * MILLION))
+
+
+def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}
+
+
+def compact_json(value: Any) -> str:
+    """Return JSON without spaces; raise for text that is not valid Unicode."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text.encode()
+    return text
+
+
+def _limits(limits: tuple[Limit, ...]) -> dict[str, Any]:
+    """Return a plan's limits and windows, remembered by the identity of the plan's tuple."""
+    known = _limits_cache.get(id(limits))
+    if known is not None and known[0] is limits:
+        return known[1]
+    if len(_limits_cache) >= MAX_CACHED:
+        _limits_cache.clear()
+    made = {
+        "limits": [
+            [
+                it.scope,
+                it.counter,
+                it.maximum,
+                microseconds(it.window_s),
+                it.enforce,
+                it.reserved,
+                it.amount or "",
+            ]
+            for it in limits
+        ],
+        "windows": [
+            [it.scope, it.counter, it.keep, microseconds(it.span_s)] for it in windows_of(limits)
+        ],
+    }
+    _limits_cache[id(limits)] = (limits, made)
+    return made
+
+
+def _reservation(step: Reservation) -> dict[str, Any]:
+    return {
+        "sid": step.session_id,
+        "call": step.call_id,
+        "parents": step.parents,
+        "scopes": step.scopes,
+        **_limits(step.limits),
+        "attempt": step.count_attempt,
+        "hold": step.hold,
+        "enforce": step.enforce,
+        "lease": microseconds(step.lease_s),
+        "counts": step.expiry_counts,
+        "amounts": _amounts(step.amounts),
+        "per_tool": step.per_tool,
+    }
+
+
+def _settlement(step: Settlement) -> dict[str, Any]:
+    return {
+        "sid": step.session_id,
+        "call": step.call_id,
+        "parents": step.parents,
+        "scopes": step.scopes,
+        "windows": _limits(step.limits)["windows"],
+        "result": step.result,
+        "amounts": _amounts(step.amounts),
+    }
+
+
+def _grant(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant:
+    """Read ``breaches``, [number of the limit, used, in flight], and ``tallies``, [scope, six
+    counters ...]. Numbers may come as text from languages without 64-bit integers.
+    """
+    breaches = tuple(
+        Breach(limits[int(index)], int(used), int(held))
+        for index, used, held in answer.get("breaches") or ()
+    )
+    per_tool = _tallies(answer["tallies"]) if "tallies" in answer else None
+    if per_tool is not None:
+        per_tool.pop(WHOLE_SESSION, None)
+    return Grant(answer["granted"] is True, _counters(answer["counters"]), breaches, per_tool)
+
+
+def _tallies(rows: Any) -> dict[str, Counters]:
+    return {scope: _counters(values) for scope, *values in rows or ()}
+
+
+def _counters(values: Sequence[Any]) -> Counters:
+    """Read attempts, executions, successes, failures, consecutive failures, in flight."""
+    if len(values) != 6:
+        raise ValueError(f"{len(values)} counters instead of 6")
+    return Counters(*(int(value) for value in values))
+
+
+def snapshot_from_json(session_id: str, answer: Mapping[str, Any]) -> SessionSnapshot:
+    """Read ``tallies``, [scope, counters ...], and ``amounts``, [scope, name, spent, reserved]."""
+    tallies = _tallies(answer.get("tallies"))
+    amounts: dict[str, dict[str, Amount]] = {}
+    for scope, name, spent, reserved in answer.get("amounts") or ():
+        amounts.setdefault(scope, {})[name] = Amount(int(spent) / MILLION, int(reserved) / MILLION)
+    totals = tallies.pop(WHOLE_SESSION, Counters())
+    return SessionSnapshot(session_id, totals, tallies, amounts)
+
+
+_WRITERS: dict[OperationKind, Callable[[Any], dict[str, Any]]] = {
+    "reserve": _reservation,
+    "settle": _settlement,
+    "renew": lambda it: {
+        "sid": it.session_id,
+        "call": it.call_id,
+        "lease": microseconds(it.lease_s),
+        "parents": [],
+    },
+    "snapshot": lambda sid: {"sid": sid, "parents": []},
+    "reset": lambda sid: {"sid": sid, "parents": []},
+    "sessions": lambda limit: {"limit": limit, "parents": []},
+    "ping": lambda _: {"parents": []},
+}
+_READERS: dict[OperationKind, Callable[[Any, Any], Any]] = {
+    "reserve": lambda step, answer: _grant(answer, step.limits),
+    "settle": lambda _, answer: _counters(answer["counters"]),
+    "renew": lambda _, answer: answer["renewed"] is True,
+    "snapshot": snapshot_from_json,
+    "reset": lambda _step, _answer: None,
+    "sessions": lambda _, answer: [snapshot_from_json(it["sid"], it) for it in answer or ()],
+    "ping": lambda _step, _answer: None,
+}
+
+
+def operation_as_json(op: Operation) -> dict[str, Any]:
+    return _WRITERS[op.kind](op.step)
+
+
+def read_answer(op: Operation, answer: Any) -> Any:
+    return _READERS[op.kind](op.step, answer)
+
+
+# --- Leases at rest, for the ledger that counts in Python -----------------------------------------
+
+LIMIT_FIELDS = (
+    "name",
+    "metric",
+    "maximum",
+    "scope",
+    "window_s",
+    "enforce",
+    "source",
+    "message",
+    "contract_id",
+    "amount",
+)
+
+
+def _limit_row(limit: Limit) -> list[Any]:
+    return [getattr(limit, name) for name in LIMIT_FIELDS]
+
+
+def _limit(row: Sequence[Any]) -> Limit:
+    fields = dict(zip(LIMIT_FIELDS, row, strict=True))
+    return Limit(**{**fields, "metric": Metric(fields["metric"])})
+
+
+def terms_as_text(step: Reservation | Settlement) -> str:
+    """Return what a lease must know when it ends. Calls of one plan share the text."""
+    key = (id(step.limits), step.scopes, step.parents, getattr(step, "expiry_counts", False))
+    known = _terms_cache.get(key)
+    if known is not None and known[0] is step.limits and not step.amounts:
+        return known[1]
+    windows = [_limit_row(limit) for limit in step.limits if limit.window_s is not None]
+    text = compact_json([step.parents, step.scopes, windows, key[3], dict(step.amounts)])
+    if not step.amounts:
+        if len(_terms_cache) >= MAX_CACHED:
+            _terms_cache.clear()
+        _terms_cache[key] = (step.limits, text)
+    return text
+
+
+def answer_as_text(grant: Grant | None) -> str:
+    """Return what is answered when a reservation is repeated."""
+    assert grant is not None
+    c = grant.counters
+    counters = (
+        f"[{c.attempts},{c.executions},{c.successes},{c.failures},{c.consecutive_failures},"
+        f"{c.in_flight}]"
+    )
+    if not grant.breaches and grant.per_tool is None:
+        return f"[{counters},[],null]"
+    full = [[_limit_row(it.limit), it.used, it.in_flight] for it in grant.breaches]
+    tools = None
+    if grant.per_tool is not None:
+        tools = {tool: _row(it) for tool, it in grant.per_tool.items()}
+    return f"[{counters},{compact_json(full)},{compact_json(tools)}]"
+
+
+def _row(c: Counters) -> list[int]:
+    return [c.attempts, c.executions, c.successes, c.failures, c.consecutive_failures, c.in_flight]
+
+
+def lease_from_text(
+    session_id: str, call_id: str, terms: str, answer: str
+) -> tuple[Reservation, Grant]:
+    parents, scopes, limits, counts, amounts = json.loads(terms)
+    step = Reservation(
+        session_id,
+        call_id,
+        tuple(scopes),
+        tuple(_limit(row) for row in limits),
+        expiry_counts=counts,
+        amounts=amounts,
+        parents=tuple(parents),
+    )
+    counters, breaches, per_tool = json.loads(answer)
+    full = tuple(Breach(_limit(row), used, held) for row, used, held in breaches)
+    tools = None if per_tool is None else {tool: Counters(*row) for tool, row in per_tool.items()}
+    return step, Grant(True, Counters(*counters), full, tools)

@@ -1,0 +1,408 @@
+-- Counters by session and scope ('' is the whole session), budgets, calls in flight, calls that ended, moments for windows.
+-- Times are microseconds since the epoch, by the server's clock; amounts are millionths. Half-empty pages keep updates in place.
+CREATE TABLE session (
+  sid     text PRIMARY KEY,
+  touched bigint NOT NULL  -- 0: forgotten, the row is only the lock
+) WITH (fillfactor = 50);
+CREATE INDEX session_touched ON session (touched);
+
+CREATE TABLE tally (
+  sid text NOT NULL, scope text NOT NULL,
+  attempts bigint NOT NULL DEFAULT 0, executions bigint NOT NULL DEFAULT 0, successes bigint NOT NULL DEFAULT 0,
+  failures bigint NOT NULL DEFAULT 0, consecutive_failures bigint NOT NULL DEFAULT 0, held bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (sid, scope)
+) WITH (fillfactor = 50);
+
+CREATE TABLE amount (
+  sid text NOT NULL, scope text NOT NULL, name text NOT NULL,
+  spent bigint NOT NULL DEFAULT 0, reserved bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (sid, scope, name)
+) WITH (fillfactor = 50);
+
+CREATE TABLE lease (
+  sid text NOT NULL, call text NOT NULL,
+  started bigint NOT NULL, expires bigint, step jsonb NOT NULL, answer jsonb NOT NULL,
+  PRIMARY KEY (sid, call)
+);
+
+CREATE TABLE ended (
+  sid text NOT NULL, call text NOT NULL,
+  how text NOT NULL, counted jsonb, at bigint NOT NULL,
+  PRIMARY KEY (sid, call)
+);
+CREATE INDEX ended_at ON ended (at);
+
+CREATE TABLE moment (
+  sid text NOT NULL, scope text NOT NULL, counter text NOT NULL,
+  at bigint NOT NULL, value bigint NOT NULL
+);
+CREATE INDEX moment_of ON moment (sid, scope, counter, at);
+
+-- The last batch of each process that writes here, and what was answered: a batch that is sent again changes nothing.
+CREATE TABLE client (
+  id text PRIMARY KEY,
+  batch bigint NOT NULL, answers jsonb, at bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- One function per operation, and run_batch, which is all that is called from outside. What each does is said in
+-- edictum/sessions/ledger.py; the shape of the JSON is made in edictum/sessions/_wire.py. They are PL/pgSQL, whose plans are kept
+-- for the life of a connection, except for sessions_of, which is inlined into the queries that use it.
+
+CREATE FUNCTION now_us() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+END $$;
+
+CREATE FUNCTION totals(p_sid text) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  t tally;
+BEGIN
+  SELECT * INTO t FROM tally WHERE sid = p_sid AND scope = '';
+  RETURN CASE WHEN FOUND THEN jsonb_build_array(t.attempts, t.executions, t.successes, t.failures, t.consecutive_failures, t.held)
+              ELSE '[0,0,0,0,0,0]' END;
+END $$;
+
+-- The counters of every scope.
+CREATE FUNCTION tallies(p_sid text) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (SELECT jsonb_agg(jsonb_build_array(scope, attempts, executions, successes, failures, consecutive_failures, held))
+          FROM tally WHERE sid = p_sid);
+END $$;
+
+-- The sessions a call counts in, each with the name the call has there: ids of calls are unique within one session only.
+CREATE FUNCTION sessions_of(p_step jsonb) RETURNS TABLE (sid text, call text) LANGUAGE sql IMMUTABLE AS $$
+  SELECT p_step->>'sid', p_step->>'call'
+  UNION ALL
+  SELECT parent, (p_step->>'sid') || E'\x1f' || (p_step->>'call') FROM jsonb_array_elements_text(p_step->'parents') AS parent
+$$;
+
+CREATE FUNCTION add_amounts(p_sid text, p_scopes jsonb, p_spent jsonb, p_reserved jsonb, p_sign int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO amount (sid, scope, name, spent, reserved)
+    SELECT p_sid, scope, name, coalesce((p_spent->>name)::bigint, 0), p_sign * coalesce((p_reserved->>name)::bigint, 0)
+    FROM jsonb_array_elements_text(p_scopes) AS scope, jsonb_object_keys(p_spent || p_reserved) AS name
+  ON CONFLICT (sid, scope, name)
+    DO UPDATE SET spent = amount.spent + excluded.spent, reserved = amount.reserved + excluded.reserved;
+END $$;
+
+CREATE FUNCTION stamp(p_sid text, p_window jsonb, p_at bigint, p_value bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  w_scope text := p_window->>0; w_counter text := p_window->>1;
+BEGIN
+  INSERT INTO moment VALUES (p_sid, w_scope, w_counter, p_at, p_value);
+  IF w_counter LIKE 'amount:%' THEN
+    DELETE FROM moment WHERE sid = p_sid AND scope = w_scope AND counter = w_counter AND at <= p_now - (p_window->>3)::bigint;
+  ELSE
+    DELETE FROM moment WHERE ctid = ANY (ARRAY(
+      SELECT ctid FROM moment WHERE sid = p_sid AND scope = w_scope AND counter = w_counter
+      ORDER BY at DESC OFFSET (p_window->>2)::bigint));
+  END IF;
+END $$;
+
+CREATE FUNCTION remember(p_sid text, p_call text, p_how text, p_counted jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO ended VALUES (p_sid, p_call, p_how, p_counted, p_now)
+  ON CONFLICT (sid, call) DO UPDATE SET how = excluded.how, counted = excluded.counted, at = excluded.at;
+END $$;
+
+-- A call that ran: an execution and its amounts count from its start, a success or failure from its end.
+CREATE FUNCTION count_call(p_sid text, p_scopes jsonb, p_windows jsonb, p_success boolean, p_started bigint, p_used jsonb,
+                           p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  w jsonb; w_counter text;
+BEGIN
+  INSERT INTO tally (sid, scope, executions, successes, failures, consecutive_failures)
+    SELECT p_sid, scope, 1, p_success::int, (NOT p_success)::int, (NOT p_success)::int FROM jsonb_array_elements_text(p_scopes) AS scope
+  ON CONFLICT (sid, scope) DO UPDATE SET
+    executions = tally.executions + 1,
+    successes = tally.successes + excluded.successes,
+    failures = tally.failures + excluded.failures,
+    consecutive_failures = CASE WHEN p_success THEN 0 ELSE tally.consecutive_failures + 1 END;
+  IF p_used <> '{}' THEN
+    PERFORM add_amounts(p_sid, p_scopes, p_used, '{}', 0);
+  END IF;
+  FOR w IN SELECT * FROM jsonb_array_elements(p_windows) LOOP
+    w_counter := w->>1;
+    IF w_counter = 'executions' THEN
+      PERFORM stamp(p_sid, w, p_started, 1, p_now);
+    ELSIF w_counter = (CASE WHEN p_success THEN 'successes' ELSE 'failures' END) THEN
+      PERFORM stamp(p_sid, w, p_now, 1, p_now);
+    ELSIF w_counter LIKE 'amount:%' AND p_used ? substr(w_counter, 8) THEN
+      PERFORM stamp(p_sid, w, p_started, (p_used->>substr(w_counter, 8))::bigint, p_now);
+    END IF;
+  END LOOP;
+END $$;
+
+-- End a call that holds its slots; false when it holds none. Amounts that p_used does not state were used as reserved.
+CREATE FUNCTION finish_call(p_sid text, p_call text, p_result text, p_used jsonb, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  held_by lease;
+BEGIN
+  DELETE FROM lease WHERE sid = p_sid AND call = p_call RETURNING * INTO held_by;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  UPDATE tally SET held = held - 1 WHERE sid = p_sid AND scope = ANY (ARRAY(SELECT jsonb_array_elements_text(held_by.step->'scopes')));
+  IF held_by.step->'amounts' <> '{}' THEN
+    PERFORM add_amounts(p_sid, held_by.step->'scopes', '{}', held_by.step->'amounts', -1);
+  END IF;
+  IF p_result <> 'release' THEN
+    PERFORM count_call(p_sid, held_by.step->'scopes', held_by.step->'windows', p_result = 'success', held_by.started,
+                       (held_by.step->'amounts') || p_used, p_now);
+  END IF;
+  PERFORM remember(p_sid, p_call, p_result, NULL, p_now);
+  RETURN true;
+END $$;
+
+CREATE FUNCTION expire(p_sid text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  over record; counts boolean;
+BEGIN
+  FOR over IN SELECT call, step FROM lease WHERE sid = p_sid AND expires <= p_now LOOP
+    counts := (over.step->>'counts')::boolean;
+    PERFORM finish_call(p_sid, over.call, CASE WHEN counts THEN 'failure' ELSE 'release' END, '{}', p_now);
+    PERFORM remember(p_sid, over.call, CASE WHEN counts THEN 'expired:counted' ELSE 'expired:released' END, over.step->'amounts', p_now);
+  END LOOP;
+END $$;
+
+-- What a limit has used and what running calls hold of it, if that leaves no room for this call.
+CREATE FUNCTION judge(p_sid text, p_limit jsonb, p_step jsonb, p_now bigint, OUT used bigint, OUT in_flight bigint, OUT is_full boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+  l_scope text := p_limit->>0; l_counter text := p_limit->>1; maximum bigint := (p_limit->>2)::bigint;
+  span bigint := (p_limit->>3)::bigint; l_amount text := p_limit->>6; asked bigint := (p_step->'amounts'->>l_amount)::bigint;
+  t tally;
+BEGIN
+  in_flight := 0;
+  IF l_amount <> '' THEN
+    SELECT spent, reserved INTO used, in_flight FROM amount WHERE sid = p_sid AND scope = l_scope AND name = l_amount;
+    in_flight := coalesce(in_flight, 0);
+  ELSE
+    SELECT * INTO t FROM tally WHERE sid = p_sid AND scope = l_scope;
+    used := CASE l_counter WHEN 'attempts' THEN t.attempts WHEN 'executions' THEN t.executions WHEN 'successes' THEN t.successes
+                           WHEN 'failures' THEN t.failures WHEN 'consecutive_failures' THEN t.consecutive_failures END;
+    IF (p_limit->>5)::boolean THEN
+      in_flight := coalesce(t.held, 0);
+    END IF;
+  END IF;
+  IF span > 0 AND l_counter = 'consecutive_failures' THEN
+    -- The row is made of the latest failures, so those of it that are inside the window are at most as many as it is long.
+    SELECT least(coalesce(used, 0), count(*)) INTO used
+      FROM moment WHERE sid = p_sid AND scope = l_scope AND counter = 'failures' AND at > p_now - span;
+  ELSIF span > 0 THEN
+    SELECT CASE WHEN l_amount = '' THEN count(*) ELSE sum(value) END INTO used
+      FROM moment WHERE sid = p_sid AND scope = l_scope AND counter = l_counter AND at > p_now - span;
+  END IF;
+  used := coalesce(used, 0);
+  is_full := CASE
+    WHEN l_counter = 'attempts' AND (p_step->>'attempt')::boolean THEN used > maximum
+    WHEN l_counter = 'attempts' THEN NOT (p_step->>'hold')::boolean AND used >= maximum
+    WHEN asked IS NOT NULL AND l_amount <> '' THEN used + in_flight + asked > maximum
+    ELSE used + in_flight >= maximum END;  -- who does not say what it will use may go on while anything is left
+END $$;
+
+-- A session above that holds the call still, because only the call's own session was reset, has judged and counted it already: the
+-- call is new in the other sessions only.
+CREATE FUNCTION reserve(p_step jsonb, p_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  found_answer jsonb; it record; here text; new_in text[] := '{}'; lim record; judged record; w jsonb;
+  breaches jsonb := '[]'; refused boolean := false; granted boolean; answer jsonb;
+  lease_us bigint := (p_step->>'lease')::bigint;
+BEGIN
+  FOR it IN SELECT sid, call FROM sessions_of(p_step) LOOP
+    PERFORM expire(it.sid, p_now);
+    IF NOT EXISTS (SELECT 1 FROM lease l WHERE l.sid = it.sid AND l.call = it.call) THEN
+      new_in := new_in || it.sid;
+    END IF;
+  END LOOP;
+  SELECT l.answer INTO found_answer FROM lease l WHERE sid = p_step->>'sid' AND call = p_step->>'call';
+  IF FOUND THEN
+    RETURN found_answer;
+  END IF;
+  FOREACH here IN ARRAY new_in LOOP
+    IF (p_step->>'attempt')::boolean THEN
+      INSERT INTO tally (sid, scope, attempts) VALUES (here, '', 1) ON CONFLICT (sid, scope) DO UPDATE SET attempts = tally.attempts + 1;
+      FOR w IN SELECT * FROM jsonb_array_elements(p_step->'windows') AS x WHERE x->>1 = 'attempts' LOOP
+        PERFORM stamp(here, w, p_now, 1, p_now);
+      END LOOP;
+    END IF;
+    FOR lim IN SELECT value, ordinality - 1 AS number FROM jsonb_array_elements(p_step->'limits') WITH ORDINALITY LOOP
+      SELECT * INTO judged FROM judge(here, lim.value, p_step, p_now);
+      IF judged.is_full THEN
+        breaches := breaches || jsonb_build_array(jsonb_build_array(lim.number, judged.used, judged.in_flight));
+        refused := refused OR (lim.value->>4)::boolean;
+      END IF;
+    END LOOP;
+  END LOOP;
+  granted := NOT (refused AND (p_step->>'enforce')::boolean);
+  IF granted AND (p_step->>'hold')::boolean THEN
+    FOREACH here IN ARRAY new_in LOOP
+      INSERT INTO tally (sid, scope, held) SELECT here, scope, 1 FROM jsonb_array_elements_text(p_step->'scopes') AS scope
+        ON CONFLICT (sid, scope) DO UPDATE SET held = tally.held + 1;
+      IF p_step->'amounts' <> '{}' THEN
+        PERFORM add_amounts(here, p_step->'scopes', '{}', p_step->'amounts', 1);
+      END IF;
+    END LOOP;
+  END IF;
+  answer := jsonb_build_object('granted', granted, 'counters', totals(p_step->>'sid'), 'breaches', breaches);
+  IF (p_step->>'per_tool')::boolean THEN
+    answer := answer || jsonb_build_object('tallies', tallies(p_step->>'sid'));
+  END IF;
+  IF granted AND (p_step->>'hold')::boolean THEN
+    INSERT INTO lease SELECT sid, call, p_now, CASE WHEN lease_us > 0 THEN p_now + lease_us END, p_step, answer
+      FROM sessions_of(p_step) WHERE sid = ANY (new_in);
+  END IF;
+  RETURN answer;
+END $$;
+
+-- A call that holds nothing any more was settled before, expired, or ran through a reset.
+CREATE FUNCTION settle_late(p_sid text, p_call text, p_step jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  before ended; w jsonb; more jsonb; scopes jsonb := p_step->'scopes';
+BEGIN
+  SELECT * INTO before FROM ended WHERE sid = p_sid AND call = p_call;
+  IF p_step->>'result' = 'release' OR before.how IN ('success', 'failure', 'release') THEN
+    RETURN;
+  END IF;
+  IF before.how IS DISTINCT FROM 'expired:counted' THEN
+    PERFORM count_call(p_sid, scopes, p_step->'windows', p_step->>'result' = 'success', p_now, p_step->'amounts', p_now);
+  ELSE
+    -- It was counted as failed, with the amounts it had reserved. Now it is known better.
+    SELECT coalesce(jsonb_object_agg(name, used::bigint - coalesce((before.counted->>name)::bigint, 0)), '{}') INTO more
+      FROM jsonb_each_text(p_step->'amounts') AS stated(name, used);
+    PERFORM add_amounts(p_sid, scopes, more, '{}', 0);
+    IF p_step->>'result' = 'success' THEN
+      UPDATE tally SET failures = failures - 1, successes = successes + 1, consecutive_failures = 0
+        WHERE sid = p_sid AND scope = ANY (ARRAY(SELECT jsonb_array_elements_text(scopes)));
+    END IF;
+    FOR w IN SELECT * FROM jsonb_array_elements(p_step->'windows') LOOP
+      IF w->>1 = 'successes' AND p_step->>'result' = 'success' THEN
+        PERFORM stamp(p_sid, w, p_now, 1, p_now);
+      ELSIF w->>1 LIKE 'amount:%' AND (more->>substr(w->>1, 8))::bigint > 0 THEN  -- what it used less leaves the window with its start
+        PERFORM stamp(p_sid, w, p_now, (more->>substr(w->>1, 8))::bigint, p_now);
+      END IF;
+    END LOOP;
+  END IF;
+  PERFORM remember(p_sid, p_call, p_step->>'result', NULL, p_now);
+END $$;
+
+CREATE FUNCTION settle(p_step jsonb, p_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  it record;
+BEGIN
+  FOR it IN SELECT * FROM sessions_of(p_step) LOOP
+    IF NOT finish_call(it.sid, it.call, p_step->>'result', p_step->'amounts', p_now) THEN
+      PERFORM settle_late(it.sid, it.call, p_step, p_now);
+    END IF;
+  END LOOP;
+  RETURN jsonb_build_object('counters', totals(p_step->>'sid'));
+END $$;
+
+CREATE FUNCTION renew(p_step jsonb, p_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  reserved jsonb;
+BEGIN
+  PERFORM expire(p_step->>'sid', p_now);
+  SELECT step INTO reserved FROM lease WHERE sid = p_step->>'sid' AND call = p_step->>'call';
+  IF NOT FOUND THEN
+    RETURN '{"renewed": false}';
+  END IF;
+  UPDATE lease SET expires = p_now + (p_step->>'lease')::bigint FROM sessions_of(reserved) AS it
+    WHERE lease.sid = it.sid AND lease.call = it.call;
+  RETURN '{"renewed": true}';
+END $$;
+
+CREATE FUNCTION snapshot(p_sid text, p_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM expire(p_sid, p_now);
+  RETURN jsonb_build_object(
+    'sid', p_sid,
+    'tallies', tallies(p_sid),
+    'amounts', (SELECT jsonb_agg(jsonb_build_array(scope, name, spent::text, reserved::text)) FROM amount WHERE sid = p_sid));
+END $$;
+
+CREATE FUNCTION forget(p_sid text) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  DELETE FROM tally WHERE sid = p_sid;
+  DELETE FROM amount WHERE sid = p_sid;
+  DELETE FROM lease WHERE sid = p_sid;
+  DELETE FROM ended WHERE sid = p_sid;
+  DELETE FROM moment WHERE sid = p_sid;
+  UPDATE session SET touched = 0 WHERE sid = p_sid;
+  RETURN '{}';
+END $$;
+
+-- Lock every session of a batch, always in the same order, so that two batches cannot wait for each other.
+CREATE FUNCTION lock_sessions(p_ops jsonb, p_ttl bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  it record; last_used bigint;
+BEGIN
+  FOR it IN
+    SELECT s.sid, bool_or(op->>'op' IN ('reserve', 'settle')) AS asks,
+           bool_or(op->>'op' = 'settle' OR (op->>'op' = 'reserve' AND ((op->>'attempt')::boolean OR (op->>'hold')::boolean))) AS uses
+    FROM jsonb_array_elements(p_ops) AS op,
+         LATERAL (SELECT op->>'sid' AS sid UNION ALL SELECT jsonb_array_elements_text(op->'parents')
+                  UNION ALL SELECT above.sid FROM lease, LATERAL sessions_of(lease.step) AS above
+                            WHERE op->>'op' = 'renew' AND lease.sid = op->>'sid' AND lease.call = op->>'call') AS s
+    WHERE s.sid IS NOT NULL GROUP BY s.sid ORDER BY s.sid COLLATE "C"
+  LOOP
+    SELECT touched INTO last_used FROM session WHERE sid = it.sid FOR UPDATE;
+    IF it.asks AND p_ttl > 0 AND last_used BETWEEN 1 AND p_now - p_ttl
+       AND NOT EXISTS (SELECT 1 FROM lease WHERE sid = it.sid AND (expires IS NULL OR expires > p_now)) THEN
+      PERFORM forget(it.sid);
+    END IF;
+    IF it.uses THEN
+      INSERT INTO session VALUES (it.sid, p_now) ON CONFLICT (sid) DO UPDATE SET touched = p_now;
+    END IF;
+  END LOOP;
+END $$;
+
+CREATE FUNCTION run_op(p_op jsonb, p_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  CASE p_op->>'op'
+    WHEN 'reserve' THEN RETURN reserve(p_op, p_now);
+    WHEN 'settle' THEN RETURN settle(p_op, p_now);
+    WHEN 'renew' THEN RETURN renew(p_op, p_now);
+    WHEN 'snapshot' THEN RETURN snapshot(p_op->>'sid', p_now);
+    WHEN 'reset' THEN RETURN forget(p_op->>'sid');
+    WHEN 'sessions' THEN RETURN (
+      SELECT jsonb_agg(snapshot(sid, p_now) ORDER BY touched DESC)
+      FROM (SELECT sid, touched FROM session WHERE touched > 0 ORDER BY touched DESC LIMIT (p_op->>'limit')::int FOR UPDATE SKIP LOCKED) AS newest);
+    WHEN 'ping' THEN RETURN '{}';
+  END CASE;
+END $$;
+
+-- All operations of one process that waited at the same time, as one transaction. One answer each, in the order of asking.
+CREATE FUNCTION run_batch(p_client text, p_batch bigint, p_ops jsonb, p_ttl bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  known client; said jsonb := '[]'; op jsonb; at_us bigint;
+BEGIN
+  INSERT INTO client VALUES (p_client, 0, NULL, now_us()) ON CONFLICT (id) DO NOTHING;
+  SELECT * INTO known FROM client WHERE id = p_client FOR UPDATE;
+  IF known.batch = p_batch THEN
+    RETURN known.answers;
+  END IF;
+  PERFORM lock_sessions(p_ops, p_ttl, now_us());
+  at_us := now_us();  -- after the locks, so that time does not run backwards within a session
+  FOR op IN SELECT * FROM jsonb_array_elements(p_ops) LOOP
+    said := said || jsonb_build_array(run_op(op, at_us));
+  END LOOP;
+  UPDATE client SET batch = p_batch, answers = said, at = at_us WHERE id = p_client;
+  RETURN said;
+END $$;
+
+-- Forget calls that ended long ago, processes that are gone, and sessions that were not used for their time to live.
+CREATE FUNCTION sweep(p_ttl bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  it record; at_us bigint := now_us();
+BEGIN
+  DELETE FROM ended WHERE at < at_us - 3600 * 1000000::bigint;
+  DELETE FROM client WHERE at < at_us - 86400 * 1000000::bigint;
+  FOR it IN SELECT sid FROM session
+            WHERE touched < CASE WHEN p_ttl > 0 THEN at_us - p_ttl ELSE 1 END
+              AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.sid = session.sid AND (expires IS NULL OR expires > at_us))
+            ORDER BY sid FOR UPDATE SKIP LOCKED LOOP
+    PERFORM forget(it.sid);
+    DELETE FROM session WHERE sid = it.sid;
+  END LOOP;
+END $$;

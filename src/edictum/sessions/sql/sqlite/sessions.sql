@@ -1,0 +1,39 @@
+-- Counters by session and scope ('' is the whole session), budgets, calls in flight, calls that ended, moments for windows.
+CREATE TABLE session (
+  sid     TEXT PRIMARY KEY,
+  touched REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX session_touched ON session (touched);
+
+CREATE TABLE tally (
+  sid TEXT NOT NULL, scope TEXT NOT NULL,
+  attempts INTEGER NOT NULL, executions INTEGER NOT NULL, successes INTEGER NOT NULL, failures INTEGER NOT NULL,
+  consecutive_failures INTEGER NOT NULL, held INTEGER NOT NULL,
+  PRIMARY KEY (sid, scope)
+) WITHOUT ROWID;
+
+CREATE TABLE amount (
+  sid TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+  spent INTEGER NOT NULL, reserved INTEGER NOT NULL,
+  PRIMARY KEY (sid, scope, name)
+) WITHOUT ROWID;
+
+-- terms: what the call holds, see _wire.py; answer: what its reservation was answered, for a repetition.
+CREATE TABLE lease (
+  sid TEXT NOT NULL, call TEXT NOT NULL,
+  started REAL NOT NULL, expires REAL, terms TEXT NOT NULL, answer TEXT NOT NULL,
+  PRIMARY KEY (sid, call)
+) WITHOUT ROWID;
+
+CREATE TABLE ended (
+  sid TEXT NOT NULL, call TEXT NOT NULL,
+  how TEXT NOT NULL, at REAL NOT NULL,
+  PRIMARY KEY (sid, call)
+) WITHOUT ROWID;
+CREATE INDEX ended_at ON ended (at);
+
+CREATE TABLE moment (
+  sid TEXT NOT NULL, scope TEXT NOT NULL, counter TEXT NOT NULL,
+  at REAL NOT NULL, value INTEGER NOT NULL
+);
+CREATE INDEX moment_of ON moment (sid, scope, counter, at);

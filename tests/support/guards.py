@@ -1,0 +1,22 @@
+"""Guards and contracts that many tests need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edictum import Edictum, Verdict, precondition
+
+
+def approval_contract(
+    tool: str = "*", message: str = "are you sure?", *, id: str = "ask", **options: Any
+) -> Any:
+    """Return a contract that lets every call of ``tool`` wait for a person."""
+    contract = precondition(tool, id=id, effect="approve", **options)
+    return contract(lambda call: Verdict.fail(message))
+
+
+def count_calls(guard: Edictum, session_id: str | None = None) -> tuple[int, int, int, int]:
+    """Return executions, successes, failures and calls in flight of a session."""
+    session = guard.session() if session_id is None else guard.session(session_id)
+    totals = session.snapshot().totals
+    return totals.executions, totals.successes, totals.failures, totals.in_flight

