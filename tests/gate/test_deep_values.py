@@ -21,7 +21,7 @@ from edictum import (
     outcome_to_model_content,
     precondition,
 )
-from edictum.core.lifecycle import approval_digest
+from edictum.core.lifecycle.approval import approval_digest
 
 SECRET = "ghp_" + "a1B2" * 9
 
