@@ -22,7 +22,7 @@ from edictum.harness._functions import (
     get_parameters,
 )
 from edictum.harness._typed_arguments import JSON_NODES, PLAIN_NODES, TypedFunction, has_only_nodes
-from edictum.success import Misfit, error_key
+from edictum.success import SchemaMismatch, error_key
 
 INSTALL_HINT = "Install the extra: pip install 'edictum[harness]'."
 _NOT_FETCHED = "[not fetched]"
@@ -195,7 +195,8 @@ def make_result_check(schema: Mapping[str, Any] | None) -> ResultCheck:
         mismatch = explain_mismatch(compiled(), value)
         if mismatch is None:
             return None
-        return Misfit(f"The result does not fit the tool's schema: {shorten(mismatch, 300)}")
+        problem = f"The result does not fit the tool's schema: {shorten(mismatch, 300)}"
+        return SchemaMismatch(problem)
 
     return check
 
@@ -226,8 +227,8 @@ def explain_mismatch(validator: Any, value: Any) -> str | None:
     return None if first is None else str(first.message)
 
 
-def _explain_lazy(value: Any) -> Misfit:
-    return Misfit(
+def _explain_lazy(value: Any) -> SchemaMismatch:
+    return SchemaMismatch(
         f"The tool returned a {type(value).__name__}, of which nothing has run. It must return a"
         " list, or what it has found."
     )

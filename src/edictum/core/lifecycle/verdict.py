@@ -26,7 +26,7 @@ from edictum.outcomes import (
 )
 from edictum.success import (
     SUCCEEDED_BY_DEFAULT,
-    Misfit,
+    SchemaMismatch,
     SuccessCheck,
     SuccessVerdict,
     default_problem,
@@ -95,8 +95,8 @@ def _find_problem(
         if (reason := rule.judge(call, value)) is not None:
             return SuccessVerdict(False, f"success_rule:{rule.name}", str(reason))
     if failure_flag is not None and (reason := failure_flag(value)) is not None:
-        source = "schema" if type(reason) is Misfit else "framework"
-        return SuccessVerdict(False, source, str(reason))
+        is_mismatch = type(reason) is SchemaMismatch
+        return SuccessVerdict(False, "schema" if is_mismatch else "framework", str(reason))
     problem = default_problem(value)
     return None if problem is None else SuccessVerdict(False, "default", problem)
 
