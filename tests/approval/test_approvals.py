@@ -27,7 +27,7 @@ from edictum import (
     Verdict,
     precondition,
 )
-from edictum.core.lifecycle import approval_digest
+from edictum.core.lifecycle.approval import approval_digest
 from edictum.testing import ApprovalConformance, ScriptedApprovalBackend
 
 SOON = 0.05

@@ -46,7 +46,7 @@ async def test_it_is_not_waited_for_without_end(
     driven: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It gets its time and a little more; then the answer is no, and the audit says so."""
-    monkeypatch.setattr("edictum.core.lifecycle.LATE_ANSWER_S", -0.9)
+    monkeypatch.setattr("edictum.core.lifecycle.approval.LATE_ANSWER_S", -0.9)
     guard = Edictum(contracts=[ask], approval_backend=Slow(silent=True))  # type: ignore[arg-type]
     ran: list[int] = []
     if driven == "async":

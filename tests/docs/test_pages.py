@@ -16,8 +16,9 @@ from generated import TABLES, found
 from edictum import AuditAction, AuditEvent, OperationLimits, adapters
 from edictum import success as success_module
 from edictum.contracts import _compile as compile_module
-from edictum.core import lifecycle
 from edictum.core.contract import RECORD_TYPES
+from edictum.core.lifecycle.approval import DENIED_BY_PERSON
+from edictum.core.lifecycle.conclusion import DENIAL_REASONS
 from edictum.success import Checker
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -178,8 +179,9 @@ def test_every_reason_of_a_denial_is_documented():
     reasons = (
         place_words(0, "Refusal")
         | place_words(2, "ToolDenied")
-        | keyword_words("gate", "replace")
-        | set(lifecycle.REASONS.values())
+        | place_words(1, "deny", below="core")
+        | set(DENIAL_REASONS.values())
+        | {DENIED_BY_PERSON}
     )
     assert len(reasons) > 10
     assert named_in("docs/concepts/outcomes.md", "Why a call was refused") == reasons | {"contract"}
@@ -193,7 +195,7 @@ def test_every_decision_source_is_documented():
         | keyword_words("source", "Contract")
     )
     parts = (
-        place_words(0, "_error", "Objection", below="core")
+        place_words(0, "deny", "fail", "Objection", below="core")
         | keyword_words("source", "replace")
         | keyword_words("decision_source", "ToolDenied")
     )

@@ -29,6 +29,7 @@ from edictum import (
     Verdict,
     precondition,
 )
+from edictum.guard import PendingCall
 from edictum.harness import ArtifactStore, DeadlineToken, ToolSpec, TurnBudget, TurnState, tool
 from edictum.outcomes import (
     TOOL_MESSAGE_MAX_CHARS,
@@ -182,7 +183,8 @@ async def test_a_value_that_came_just_in_time_counts_although_the_waiter_had_giv
 
     guard = new_guard()
     step = Turn(new_state(), [simple(lambda: 1)]).open("work", {}, None, guard.policy)
-    run = guard._call(guard._state, guard._state.policy.plan("work"), {}, step.body, {})
+    pending = PendingCall("work", {}, step.body, None, {})
+    run = guard._make_run(guard._state, guard._state.policy.plan("work"), pending, "session")
     step._call = run.call
     started = step.start(run)
     assert isinstance(started, RunTool)

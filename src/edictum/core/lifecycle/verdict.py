@@ -93,8 +93,9 @@ def _find_problem(
         if (reason := rule.judge(call, value)) is not None:
             return SuccessVerdict(False, f"success_rule:{rule.name}", str(reason))
     if failure_flag is not None and (reason := failure_flag(value)) is not None:
-        source = "schema" if type(reason) is Misfit else "framework"
-        return SuccessVerdict(False, source, str(reason))
+        if type(reason) is Misfit:
+            return SuccessVerdict(False, "schema", str(reason))
+        return SuccessVerdict(False, "framework", str(reason))
     problem = default_problem(value)
     return None if problem is None else SuccessVerdict(False, "default", problem)
 
