@@ -39,6 +39,7 @@ TRACED = (
 )
 NOT_TRACED = ("harness/execution",)
 HERE = Path(__file__).parent
+FAST_PATH = "edictum.runtime.fast_path"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="half of the tests: those that are run with coverage, or all the others",
     )
     parser.addoption(
-        "--no-fast-path", action="store_true", help="make the fast path's module unimportable"
+        "--no-fast-path", action="store_true", help="run with the fast path made unimportable"
     )
 
 
@@ -75,6 +76,9 @@ def has_workers(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--no-fast-path"):
+        assert "edictum.guard" not in sys.modules, "the guard has imported the fast path already"
+        sys.modules[FAST_PATH] = None  # type: ignore[assignment]  # so that importing it fails
     if has_workers(config):
         shared_servers.prepare()
     if config.getoption("--no-fast-path"):

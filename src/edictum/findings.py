@@ -14,15 +14,8 @@ _WORD = re.compile(r"[a-z]+")
 FINDING_WORDS = {
     "pii_detected": {"pii", "ssn", "patient", "dob"},
     "secret_detected": {
-        "secret",
-        "secrets",
-        "token",
-        "key",
-        "keys",
-        "credential",
-        "credentials",
-        "password",
-        "passwords",
+        *("secret", "secrets", "token", "key", "keys"),
+        *("credential", "credentials", "password", "passwords"),
     },
     "limit_exceeded": {"session", "limit", "limits", "budget"},
 }
@@ -61,9 +54,7 @@ class PostCallResult:
 
 
 def classify_finding(contract_id: str, message: str) -> str:
-    """The type of a finding, by the words of the contract's id and message ("filename" is not the
-    word "name").
-    """
+    """Return the type of a finding by the words of the contract's id and message."""
     words = set(_WORD.findall(f"{contract_id} {message}".lower()))
     return next(
         (kind for kind, hints in FINDING_WORDS.items() if words & hints), "policy_violation"
@@ -71,8 +62,8 @@ def classify_finding(contract_id: str, message: str) -> str:
 
 
 def finding(answer: Answer, *, happened: bool = False) -> Finding:
-    """The finding for a postcondition's objection. ``happened`` says that the tool has changed
-    something, whatever is shown of it.
+    """Return the finding for a postcondition's objection. ``happened``: the tool has changed
+    something, even if its result is not shown.
     """
     contract, verdict = answer.contract, answer.verdict
     return Finding(

@@ -5,13 +5,12 @@ checker::
 
     match outcome:
         case ToolExecutionResult(): ...    # it ran and succeeded
-        case ToolArtifactReference(): ...  # it ran and succeeded; the output is too large for a
-        message and was stored
+        case ToolArtifactReference(): ...  # it ran and succeeded; its large output was stored
         case ToolFailure(): ...            # it ran and counts as failed
         case ToolTimeout(): ...            # its time ran out
         case ToolDenied(): ...             # it did not run
 
-What stands behind the fields of the published design is keyword-only and has defaults.
+Fields that the published design does not have are keyword-only, with defaults.
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias, assert_never
 
 from edictum.core._records import frozen_maker
-from edictum.core.jsonable import dumps, jsonable
+from edictum.core.values import dumps, to_json
 from edictum.findings import Finding
 
 TOOL_MESSAGE_MAX_CHARS: Final = 12_000
-FAILURE_TEXT_CHARS: Final = (
-    TOOL_MESSAGE_MAX_CHARS - 1_000
-)  # of the message: the rest is for what stands around it
+FAILURE_TEXT_CHARS: Final = TOOL_MESSAGE_MAX_CHARS - 1_000  # the rest is for what is around it
 SCHEMA_VERSION: Final = 1
 
 
@@ -40,11 +37,8 @@ UNSET: Final = _Unset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
-    """What a turn knows about a call: how often it was tried, what was repaired in its arguments,
-    and whether it ran at all.
-
-    ``replayed``: the body did not run for this call; the outcome is that of the same call, made
-    before or at the same time.
+    """What a turn knows about a call. ``replayed``: the body did not run for this call; the outcome
+    is that of the same call, made before or at the same time.
     """
 
     attempts: int = 1
@@ -78,10 +72,9 @@ class ToolExecutionResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolTimeout:
-    """The call's time ran out. ``deadline_s`` is the absolute deadline on the process's monotonic
-    clock.
+    """The call's time ran out. ``deadline_s`` is on the process's monotonic clock.
 
-    ``effect_unknown``: the tool changes the world, and nobody knows whether it did; ``verify_tool``
+    ``effect_unknown``: the tool changes the world, and whether it did is not known; ``verify_tool``
     is the tool that can tell.
     """
 
@@ -99,8 +92,7 @@ class ToolTimeout:
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """The tool ran and its call counts as failed: it raised, or success detection judged its result
-    a failure.
+    """The tool ran and its call counts as failed: it raised, or its result was judged a failure.
 
     ``effect_unknown`` and ``verify_tool`` as for a timeout: the process or machine that ran it was
     lost, or its caller stopped it.
@@ -183,22 +175,20 @@ make_failure = frozen_maker(ToolFailure)
 def execution_result(
     call_id: str, tool_name: str, value: Any, elapsed_ms: int, findings: tuple[Finding, ...] = ()
 ) -> ToolExecutionResult:
-    """A successful result from whatever a tool returned; a value that is not a dict is shown under
-    the key ``result``.
+    """Return the result for whatever a tool returned; the output of a value that is not a dict is
+    ``{"result": value}``.
     """
     output = value if type(value) is dict else {"result": value}
     return _make_result(call_id, tool_name, output, elapsed_ms, value=value, findings=findings)
 
 
 def outcome_kind(outcome: ToolOutcome) -> str:
-    """One word for the type: executed, failed, timeout, denied, artifact."""
+    """Return one word for the type: executed, failed, timeout, denied, artifact."""
     return OUTCOME_KINDS[type(outcome)]
 
 
 def outcome_to_model_content(outcome: ToolOutcome) -> str:
-    """The JSON text of the tool-role message that the model reads. It never raises, whatever the
-    tool returned.
-    """
+    """Return the JSON text of the tool-role message that the model reads; never raises."""
     match outcome:
         case ToolExecutionResult():
             return dumps(outcome.output)
@@ -212,7 +202,7 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
         case ToolFailure():
             content = {
                 "status": "error",
-                "error": _fitting(outcome.error) + _effect_text(outcome),
+                "error": _fit(outcome.error) + _effect_text(outcome),
                 "retryable": outcome.retryable,
             }
         case ToolDenied():
@@ -228,10 +218,8 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
     return dumps(content)
 
 
-def _fitting(text: str) -> str:
-    """The text, cut so that it fits a message as it is sent, where one character can take up to
-    twelve.
-    """
+def _fit(text: str) -> str:
+    """Cut a text so that it fits a message as JSON, where one character can take up to twelve."""
     if len(text) * 12 <= FAILURE_TEXT_CHARS:
         return text
     while (size := len(dumps(text))) > FAILURE_TEXT_CHARS:
@@ -240,22 +228,18 @@ def _fitting(text: str) -> str:
 
 
 def _artifact_hint(reader: str | None) -> str:
-    """Which tool to use: the one that is there, or, where nothing is known, that of the published
-    design.
-    """
-    use = (
-        "Use read_file with this reference to retrieve the full content."
-        if reader is None
-        else (f"Use {reader} with this reference to read it in parts.")
-    )
+    """Say which tool to use: the turn's, or else that of the published design."""
+    use = "Use read_file with this reference to retrieve the full content."
+    if reader is not None:
+        use = f"Use {reader} with this reference to read it in parts."
     return f"The output is too large for a message. {use}"
 
 
 def _timeout_text(outcome: ToolTimeout) -> str:
     text = f"Tool '{outcome.tool_name}' timed out after {outcome.elapsed_ms} ms."
-    return (
-        f"{text} It may still be running." if outcome.body_may_be_running else text
-    ) + _effect_text(outcome)
+    if outcome.body_may_be_running:
+        text += " It may still be running."
+    return text + _effect_text(outcome)
 
 
 def _effect_text(outcome: ToolTimeout | ToolFailure) -> str:
@@ -272,65 +256,52 @@ def _denied_content(outcome: ToolDenied) -> dict[str, Any]:
         case "blocked":
             return {"warning": "non_retryable_tool_failure", "skipped": True}
         case "validation":
-            hint = (
-                "Correct the arguments so that they match the tool's parameters, then call it"
-                " again."
-            )
             return {
                 "error": "argument_validation_failed",
-                "details": _fitting(outcome.details),
-                "hint": hint,
+                "details": _fit(outcome.details),
+                "hint": VALIDATION_HINT,
             }
         case "deadline":
             return {"error": "Turn deadline expired; cannot execute tool.", "timed_out": True}
         case _:
-            return {
-                "error": f"Blocked: {_fitting(outcome.details) or outcome.reason}",
-                "blocked": True,
-            }
+            why = _fit(outcome.details) or outcome.reason
+            return {"error": f"Blocked: {why}", "blocked": True}
+
+
+VALIDATION_HINT: Final = (
+    "Correct the arguments so that they match the tool's parameters, then call it again."
+)
 
 
 def outcome_is_error(outcome: ToolOutcome) -> bool:
-    """True for a timeout or a failure. A denial is not an error: nothing went wrong with the
-    tool.
-    """
+    """Whether it is a timeout or a failure. A denial is not an error of the tool."""
     return isinstance(outcome, (ToolTimeout, ToolFailure))
 
 
 def outcome_is_retryable(outcome: ToolOutcome) -> bool:
-    """True if the outcome says that the same call may be tried again."""
+    """Whether the outcome says that the same call may be tried again."""
     return isinstance(outcome, (ToolTimeout, ToolFailure)) and outcome.retryable
 
 
 def outcome_blocks_tool(outcome: ToolOutcome) -> bool:
-    """True if the tool should be blocked for the rest of the turn: it failed, or ran out of time,
-    in a way that will not heal.
-    """
+    """Whether the tool should be blocked for the rest of the turn: trying again will not help."""
     return isinstance(outcome, (ToolTimeout, ToolFailure)) and not outcome.retryable
 
 
 def outcome_to_dict(outcome: ToolOutcome) -> dict[str, Any]:
-    """The outcome as plain JSON data with its kind and a schema version; exceptions are left
-    out.
+    """Return the outcome as plain JSON data, with its kind and a schema version and without its
+    exception.
     """
-    body = {
-        item.name: getattr(outcome, item.name)
-        for item in fields(outcome)
-        if item.name != "exception"
-    }
-    if "findings" in body:
-        body["findings"] = [finding.as_dict() for finding in body["findings"]]
+    names = [item.name for item in fields(outcome) if item.name != "exception"]
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": outcome_kind(outcome),
-        **{key: jsonable(value) for key, value in body.items()},
+        **{name: to_json(getattr(outcome, name)) for name in names},
     }
 
 
 def outcome_from_dict(data: dict[str, Any]) -> ToolOutcome:
-    """The outcome that ``outcome_to_dict`` wrote. Unknown fields of a later minor version are
-    ignored.
-    """
+    """Return the outcome that ``outcome_to_dict`` wrote; unknown fields are ignored."""
     version, kind = data.get("schema_version"), data.get("kind")
     if version != SCHEMA_VERSION:
         raise ValueError(

@@ -3,7 +3,7 @@
 Session contracts are only as right as the counts they enforce against. A ``success_check(tool_name,
 result) -> bool`` given to the guard replaces everything else; without one, the policy's success
 rules are asked, then the framework's own failure flag, then ``default_success_check``. A tool that
-raised has failed, whoever is asked.
+raised has failed in any case.
 
 The checkers here can be given to the guard as they are, or combined::
 
@@ -20,12 +20,12 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 from edictum.core._records import record
-from edictum.core.jsonable import show
 from edictum.core.redaction import shorten
+from edictum.core.values import show
 from edictum.errors import EdictumConfigError
 
 SuccessCheck = Callable[[str, Any], Any]
-Problem = Callable[[str, Any], str | None]
+FindProblem = Callable[[str, Any], str | None]
 
 STATUS_KEYS = ("status", "status_code", "statusCode")
 EXIT_KEYS = ("exit_code", "exitCode", "returncode", "return_code")
@@ -34,7 +34,7 @@ ROW_KEYS = ("rows", "results", "items", "records", "matches", "data")
 
 @record
 class SuccessVerdict:
-    """Whether a call succeeded, who said so, and why not."""
+    """Whether a call succeeded, by which judge, and why not."""
 
     success: bool
     source: str
@@ -46,11 +46,9 @@ SUCCEEDED_BY_DEFAULT = SuccessVerdict(True, "default")
 
 
 class Checker:
-    """A success check that can say why: ``problem(tool_name, result)`` is a reason, or None when
-    all is well.
-    """
+    """A success check that can say why: ``problem(tool_name, result)`` is a reason or None."""
 
-    def __init__(self, problem: Problem, name: str | None = None) -> None:
+    def __init__(self, problem: FindProblem, name: str | None = None) -> None:
         self.problem = problem
         self.__name__ = name or getattr(problem, "__name__", "checker")
         self.__doc__ = problem.__doc__
@@ -63,9 +61,7 @@ class Checker:
 
 
 def default_success_check(tool_name: str, result: Any) -> bool:
-    """The default heuristic: a dict with ``is_error``, or text that starts with "Error:" or
-    "fatal:", is a failure.
-    """
+    """Fail on a dict with ``is_error``, and on text that starts with "Error:" or "fatal:"."""
     return default_problem(result) is None
 
 
@@ -73,7 +69,7 @@ GENERATORS = frozenset({GeneratorType, AsyncGeneratorType})
 
 
 def default_problem(result: Any) -> str | None:
-    """What the default heuristic objects to."""
+    """Return what the default heuristic objects to, or None."""
     if isinstance(result, dict):
         return "is_error is set" if result.get("is_error") else None
     if isinstance(result, str) and result.startswith(("Error:", "fatal:")):
@@ -82,7 +78,7 @@ def default_problem(result: Any) -> str | None:
 
 
 def _field(result: Any, names: tuple[str, ...]) -> tuple[str, Any]:
-    """The first of the names that a dict has as a key, or an object as an attribute."""
+    """Return the first of the names that a dict has as a key, or an object as an attribute."""
     for name in names:
         if isinstance(result, Mapping):
             if name in result:
@@ -121,11 +117,8 @@ def ok_flag(tool_name: str, result: Any) -> str | None:
 @Checker
 def no_traceback(tool_name: str, result: Any) -> str | None:
     """Fails on text that contains a Python traceback."""
-    return (
-        "the text contains a traceback"
-        if isinstance(result, str) and "Traceback" in result
-        else None
-    )
+    found = isinstance(result, str) and "Traceback" in result
+    return "the text contains a traceback" if found else None
 
 
 @Checker
@@ -136,8 +129,8 @@ def not_none(tool_name: str, result: Any) -> str | None:
 
 @Checker
 def non_empty(tool_name: str, result: Any) -> str | None:
-    """Fails on nothing: None, an empty text or collection, or a dict whose rows, results, items,
-    records, matches or data are empty.
+    """Fails on None, an empty text or collection, or a dict whose rows, results, items, records,
+    matches or data are empty.
     """
     name, value = _field(result, ROW_KEYS) if isinstance(result, Mapping) else ("", None)
     if name:
@@ -162,8 +155,8 @@ def mcp_error(tool_name: str, result: Any) -> str | None:
     return f"{name} is true" if value else None
 
 
-def _problem_of(check: SuccessCheck) -> Problem:
-    """The problem function of any synchronous check; a plain one can only say that it said no."""
+def _problem_of(check: SuccessCheck) -> FindProblem:
+    """Return the problem function of a synchronous check."""
     if not callable(check):
         raise EdictumConfigError(
             f"{check!r} is not a success check.",
@@ -179,19 +172,17 @@ def _problem_of(check: SuccessCheck) -> Problem:
         return check.problem
 
     def problem(tool_name: str, result: Any) -> str | None:
-        return (
-            None
-            if truth(check(tool_name, result))
-            else f"{getattr(check, '__name__', 'success_check')} returned False"
-        )
+        return None if truth(check(tool_name, result)) else _said_no(check)
 
     return problem
 
 
+def _said_no(check: SuccessCheck) -> str:
+    return f"{getattr(check, '__name__', 'success_check')} returned False"
+
+
 def truth(answer: Any) -> bool:
-    """The truth value of a checker's answer; None and things without one are mistakes, not
-    failures.
-    """
+    """Return the truth value of a checker's answer; raises TypeError for what has none."""
     if answer is None:
         raise TypeError("it returned None; return True or False")
     if isawaitable(answer):  # an asynchronous check inside a combination
@@ -204,7 +195,7 @@ def truth(answer: Any) -> bool:
 
 
 def all_of(*checks: SuccessCheck) -> Checker:
-    """Succeeds when all do; the reason is that of the first that does not."""
+    """Return a check that succeeds when all do; the reason is that of the first that does not."""
     problems = [_problem_of(check) for check in checks]
     _require(checks, "all_of")
     return Checker(
@@ -216,7 +207,7 @@ def all_of(*checks: SuccessCheck) -> Checker:
 
 
 def any_of(*checks: SuccessCheck) -> Checker:
-    """Succeeds when at least one does."""
+    """Return a check that succeeds when at least one does."""
     problems = [_problem_of(check) for check in checks]
     _require(checks, "any_of")
 
@@ -230,7 +221,7 @@ def any_of(*checks: SuccessCheck) -> Checker:
 def per_tool(
     checks: Mapping[str, SuccessCheck], default: SuccessCheck = default_success_check
 ) -> Checker:
-    """A check per tool: exact names first, then globs in order, then ``default``."""
+    """Return a check per tool: by exact name, else by glob in order, else ``default``."""
     _require(checks, "per_tool")
     problems = {pattern: _problem_of(check) for pattern, check in checks.items()}
     fallback = _problem_of(default)
@@ -252,33 +243,28 @@ def _require(checks: Any, name: str) -> None:
 
 
 class Misfit(str):
-    """Why a result is a failure: it is not what the tool promised to return, so that nobody can
-    tell what the tool has done.
+    """Why a result is a failure: it is not what the tool promised to return, so what the tool has
+    done is not known.
     """
 
     __slots__ = ()
 
 
 def error_key(result: Any) -> str | None:
-    """The flag of typed outcomes: a dict whose ``error`` is set is a failure; ``{"error": None}``
-    is not.
-    """
+    """Return why a dict whose ``error`` is set is a failure; ``{"error": None}`` is not."""
     if isinstance(result, dict) and (error := result.get("error")):
         return f"error is {shorten(show(error), 200)}"
     return None
 
 
 def verdict_from_check(check: SuccessCheck, tool_name: str, answer: Any) -> SuccessVerdict:
-    """The verdict of a custom check from what it returned."""
-    if truth(answer):
-        return SuccessVerdict(True, "success_check")
-    return SuccessVerdict(
-        False, "success_check", f"{getattr(check, '__name__', 'success_check')} returned False"
-    )
+    """Return the verdict of a custom check from what it returned."""
+    passed = truth(answer)
+    return SuccessVerdict(passed, "success_check", "" if passed else _said_no(check))
 
 
 def verdict_from_problem(problem: Any) -> SuccessVerdict:
-    """The verdict of a ``Checker`` from the problem it found."""
+    """Return the verdict of a ``Checker`` from the problem it found."""
     if problem is None:
         return SuccessVerdict(True, "success_check")
     if not isinstance(problem, str):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from edictum.adapters._wire import same
 from edictum.core.freeze import freeze_args
+from edictum.core.values import is_same
 
 CHANGED: list[tuple[Any, Any]] = [
     ({"n": True}, {"n": 1}),
@@ -23,9 +23,9 @@ CHANGED: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("checked", "given"), CHANGED)
 def test_what_is_equal_to_python_alone_has_changed(checked: Any, given: Any) -> None:
-    assert not same(checked, given)
+    assert not is_same(checked, given)
 
 
 def test_a_snapshot_is_the_same_as_what_it_was_made_of() -> None:
     given = {"text": "a", "n": 1, "deep": {"list": [1, {"x": None}], "flag": True}}
-    assert same(freeze_args(given), given)
+    assert is_same(freeze_args(given), given)

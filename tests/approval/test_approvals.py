@@ -528,7 +528,7 @@ async def test_a_closed_input_means_no_now_and_later(terminal: Terminal) -> None
     for _ in range(3):
         outcome = await guard.dispatch("t", {}, lambda: 1)
         assert isinstance(outcome, ToolDenied)
-        assert outcome.details == "Standard input is closed; nobody can answer."
+        assert outcome.details == "Standard input is closed, so the question cannot be answered."
     assert actions(guard).count("call_approval_denied") == 3
 
 

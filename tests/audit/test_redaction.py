@@ -25,14 +25,8 @@ from edictum import (
     postcondition,
     precondition,
 )
-from edictum.core.redaction import (
-    MAX_PAYLOAD,
-    MAX_STRING,
-    MAX_SUMMARY,
-    bounded_payload,
-    map_text,
-    shorten,
-)
+from edictum.core.redaction import MAX_PAYLOAD, MAX_STRING, MAX_SUMMARY, shorten
+from edictum.core.values import change_text
 
 POLICY = RedactionPolicy()
 
@@ -442,7 +436,7 @@ def test_the_structure_is_kept() -> None:
         "password": "export API_KEY=[REDACTED]",
         "t": ("export API_KEY=[REDACTED]",),
     }
-    assert map_text({"a": ["x"]}, str.upper) == {"a": ["X"]}
+    assert change_text({"a": ["x"]}, str.upper) == {"A": ["X"]}
 
 
 def deep(levels: int, bottom: Any) -> Any:
@@ -474,7 +468,7 @@ def test_a_large_payload_stays_valid_json_and_says_what_was_left_out() -> None:
 
 def test_a_large_list_says_how_much_was_left_out() -> None:
     """As its last item."""
-    shown = bounded_payload({"rows": ["x" * 100] * 2_000, "after": 1})
+    shown = POLICY.redact_args({"rows": ["x" * 100] * 2_000, "after": 1})
     assert shown["rows"][-1].startswith("[omitted: ")
     assert len(json.dumps(shown)) < MAX_PAYLOAD * 2
     assert shorten("abcdef", 5) == "ab..."

@@ -15,6 +15,7 @@ import pytest
 
 from edictum import Edictum, EdictumConfigError, RedactionPolicy, Verdict, postcondition
 from edictum.core.redaction import MAX_SUMMARY
+from edictum.core.values import MAX_VALUE_DEPTH
 
 POLICY = RedactionPolicy()
 
@@ -204,17 +205,17 @@ def test_a_summary_looks_at_no_more_than_it_shows(value: Any) -> None:
 
 def test_a_huge_name_is_cut() -> None:
     """Also before it is judged by its words and remembered."""
-    assert len(POLICY.sketch({"k" * 5_000_000: 1})) < 3_000
+    assert len(POLICY.summarize({"k" * 5_000_000: 1})) < 3_000
     assert POLICY.is_sensitive("x" * 5_000_000 + "_password")
 
 
 def test_what_is_nested_too_deeply_is_not_shown() -> None:
     """It would be shown with all its secrets."""
     bottom: Any = {"iban": "DE1"}
-    for _ in range(25):
+    for _ in range(MAX_VALUE_DEPTH + 5):
         bottom = [bottom]
     shown = RedactionPolicy(sensitive_keys=["iban"]).redact_result(bottom)
-    assert shown == "[" * 20 + "[nested too deeply]" + "]" * 20
+    assert shown == "[" * MAX_VALUE_DEPTH + "[nested too deeply]" + "]" * MAX_VALUE_DEPTH
 
 
 class Big:

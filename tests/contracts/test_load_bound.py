@@ -28,7 +28,7 @@ from edictum.contracts import _regex as regex
 from edictum.contracts import _selectors as selectors
 from edictum.contracts._reach import MAX_COMPARISONS, Guesses, Names, Reach
 from edictum.contracts._regex import PatternBudget, PatternError, PatternSet, compile_pattern
-from edictum.core import redaction
+from edictum.core import sensitive_keys
 
 SIZES = (6_000, 12_000)
 LARGE = dict.fromkeys(
@@ -39,7 +39,7 @@ REMEMBERED = (
     regex.pattern_set,
     selectors._parse_builtin,
     selectors._parse_path,
-    redaction._sensitive_by_words,
+    sensitive_keys._is_sensitive,
     fnmatch._compile_pattern,
 )
 GROUPS = sorted({name.partition("/")[0] for name in adversarial.DOCUMENTS})

@@ -26,7 +26,7 @@ from edictum import (
     Verdict,
     precondition,
 )
-from edictum.core.freeze import FrozenSet, KeptDict, copy_object, freeze, thaw
+from edictum.core.freeze import CopyOnReadDict, FrozenSet, copy_object, freeze, thaw
 
 LOCK = threading.Lock()  # cannot be copied
 
@@ -288,7 +288,7 @@ READINGS: dict[str, Callable[[Any], Any]] = {
 def test_however_an_object_is_read_it_is_a_copy(read: Callable[[Any], Any]) -> None:
     """Changing it changes nothing that others read."""
     args = ToolCall("t", {"place": Place("/safe"), "plain": [1]}).args
-    assert type(args) is KeptDict
+    assert type(args) is CopyOnReadDict
     read(args).path = "/etc/shadow"
     assert [again(args).path for again in READINGS.values()] == ["/safe"] * len(READINGS)
 

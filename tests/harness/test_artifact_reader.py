@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edictum.core.jsonable import dumps
+from edictum.core.values import dumps
 from edictum.harness import ArtifactStore
 from edictum.harness.artifact_reader import ANSWER_CHARS, make_reader
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edictum.core.freeze import freeze_args
+from edictum.core.values import canonical, digest, identity
 from edictum.harness import ReplayControl, ToolSpec
-from edictum.harness.canonical import canonical, digest, identity
 from edictum.harness.replay_control import Done, InFlight, New
 from edictum.outcomes import ToolExecutionResult, ToolFailure
 

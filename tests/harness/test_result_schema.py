@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from turns import Bench
 from typing_extensions import TypedDict
 
-from edictum.core.jsonable import jsonable
+from edictum.core.values import to_json
 from edictum.harness import ToolRegistry, tool
 from edictum.harness._schemas import compile_schema, explain_mismatch
 from edictum.outcomes import ToolExecutionResult, ToolFailure
@@ -165,7 +165,7 @@ def test_what_is_let_pass_by_its_type_fits_the_schema(kind: str, more: dict[str,
     schema = {"type": kind, **more}
     for value in ANY_VALUES[kind]:
         assert explain_mismatch(compile_schema(schema), value) is None
-        assert compile_schema(schema).is_valid(jsonable(value))
+        assert compile_schema(schema).is_valid(to_json(value))
 
 
 @pytest.mark.parametrize("hint", [str, dict[str, str], list[str]])

@@ -29,7 +29,6 @@ from edictum import (
     Verdict,
     precondition,
 )
-from edictum.guard import PendingCall
 from edictum.harness import ArtifactStore, DeadlineToken, ToolSpec, TurnBudget, TurnState, tool
 from edictum.outcomes import (
     TOOL_MESSAGE_MAX_CHARS,
@@ -179,12 +178,13 @@ async def test_a_tool_that_finishes_in_the_moment_of_its_deadline_has_one_end() 
 
 async def test_a_value_that_came_just_in_time_counts_although_the_waiter_had_given_up() -> None:
     from edictum.core.effects import Ran, RunTool
+    from edictum.guard import PendingCall
     from edictum.harness.turn_call import Turn
 
     guard = new_guard()
     step = Turn(new_state(), [simple(lambda: 1)]).open("work", {}, None, guard.policy)
     pending = PendingCall("work", {}, step.body, None, {})
-    run = guard._make_run(guard._state, guard._state.policy.plan("work"), pending, "session")
+    run = guard._make_run(guard._state, guard._state.policy.plan("work"), pending, "s")
     step._call = run.call
     started = step.start(run)
     assert isinstance(started, RunTool)

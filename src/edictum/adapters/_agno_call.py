@@ -7,8 +7,8 @@ from inspect import isgenerator
 from typing import Any
 
 from edictum.adapters._reply import OnWarn, ToolReply, to_text
-from edictum.adapters._wire import same
 from edictum.core._records import record
+from edictum.core.values import is_same
 
 TEXT_EVENTS = ("RunContent", "TeamRunContent", "WorkflowCompleted")
 
@@ -60,7 +60,7 @@ class AgnoExchange:
 
     def run(self, checked: dict[str, Any]) -> Any:
         """Agno runs the tool with the arguments of its FunctionCall, whatever a hook passes on."""
-        if not same(checked, self.args):
+        if not is_same(checked, self.args):
             self.made_by.arguments = checked
         return self._following(**checked)
 

@@ -37,12 +37,12 @@ from edictum.adapters._reply import (
     tell_findings_async,
 )
 from edictum.adapters._versions import check_version
-from edictum.adapters._wire import same
 from edictum.core._records import record
 from edictum.core.call import Principal
 from edictum.core.config import FailureFlag
 from edictum.core.effects import Pause
 from edictum.core.turn import TurnPort
+from edictum.core.values import is_same
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
 from edictum.outcomes import ToolOutcome
@@ -205,7 +205,7 @@ class Adapter(SelfTest):
     def is_around(self, call: Any, args: Mapping[str, Any]) -> bool:
         """Whether this adapter, wired twice, governs this call with these arguments already."""
         return call is not None and any(
-            adapter is self and known is call and same(args, checked)
+            adapter is self and known is call and is_same(args, checked)
             for adapter, known, checked in AROUND.get()
         )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from edictum.adapters._mcp import WireResult, alike, make_text
+from edictum.adapters._mcp import WireResult, make_text
 from edictum.adapters._reply import ToolReply, to_text
+from edictum.core.values import has_same_form
 from edictum.runtime.ticket import MAX_OPEN
 
 CLOSED = "The output is not shown: its call was closed before the tool ended."
@@ -114,7 +115,7 @@ class ToolOutput:
 
     def _fit(self, shown: Any) -> Any:
         """Return what is shown in the form of the tool's own output, or None."""
-        if alike(self._response, shown):
+        if has_same_form(self._response, shown):
             return shown
         if isinstance(self._response, dict) and "stdout" in self._response:
             return {**self._response, "stdout": to_text(shown), "stderr": ""}

@@ -119,12 +119,3 @@ def _repeats(blocks: list[Any], value: Any) -> bool:
         return bool(text == value or (isinstance(text, str) and json.loads(text) == value))
     except ValueError:
         return False
-
-
-def alike(given: Any, made: Any) -> bool:
-    """Whether a structure that we made has the form of the server's. A client that knows another
-    form refuses it, unless it is an error.
-    """
-    if isinstance(given, dict) and isinstance(made, dict):
-        return given.keys() == made.keys() and all(alike(given[key], made[key]) for key in given)
-    return given is None or type(given) is type(made)

@@ -6,8 +6,8 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from edictum.adapters._reply import OnWarn
-from edictum.adapters._wire import parse_json_args, same
-from edictum.core.jsonable import dumps
+from edictum.adapters._wire import parse_json_args
+from edictum.core.values import dumps, is_same
 
 if TYPE_CHECKING:
     from edictum.adapters.openai_agents import OpenAIAgentsAdapter
@@ -42,7 +42,7 @@ def govern_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn:
 
         async def body(checked: dict[str, Any]) -> Any:
             nonlocal agent
-            following = await inner(ctx, text if same(checked, asked) else dumps(checked))
+            following = await inner(ctx, text if is_same(checked, asked) else dumps(checked))
             agent = adapter.govern(following, on_warn)
             return {"assistant": agent.name}
 

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from edictum.core._records import record
 from edictum.core.decide import describe
-from edictum.core.jsonable import dumps
+from edictum.core.values import dumps
 from edictum.errors import EdictumToolError
 from edictum.execution.portal import PORTAL
 from edictum.findings import Finding

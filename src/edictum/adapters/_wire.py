@@ -21,19 +21,6 @@ def parse_json_args(text: str | None) -> dict[str, Any] | None:
     return args if isinstance(args, dict) else None
 
 
-def same(checked: Any, given: Any) -> bool:
-    """Whether a call's arguments are still those that came. ``==`` would not do: to Python 1 is
-    True, to a tool it may not be.
-    """
-    if isinstance(checked, dict) and isinstance(given, dict):
-        return checked.keys() == given.keys() and all(
-            same(checked[key], given[key]) for key in checked
-        )
-    if isinstance(checked, (list, tuple)) and isinstance(given, (list, tuple)):
-        return len(checked) == len(given) and all(map(same, checked, given))
-    return type(checked) is type(given) and bool(checked == given)
-
-
 def note_mcp_errors(call_tool: Callable[..., Any]) -> Callable[..., Any]:
     """Return an MCP client's ``call_tool`` that notes failed results in MCP_ERRORS."""
     if hasattr(call_tool, "notes_errors"):

@@ -20,7 +20,7 @@ from edictum.adapters._claude_calls import (
 from edictum.adapters._claude_canary import ask_claude_hooks
 from edictum.adapters._mcp import WireResult
 from edictum.adapters._reply import OnWarn, ToolReply, deny_broken_gate, to_text
-from edictum.adapters._wire import same
+from edictum.core.values import is_same
 from edictum.errors import EdictumToolError
 from edictum.execution.portal import PORTAL
 
@@ -99,7 +99,7 @@ class ClaudeAgentSDKAdapter(Adapter):
             return make_hook_output("PreToolUse", **denial)
         call.args = dict(ticket.args)
         self._open.add(key, call)
-        if same(call.args, args):
+        if is_same(call.args, args):
             return {}
         return make_hook_output("PreToolUse", updatedInput=call.args)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
-from edictum.adapters._mcp import InputRequired, WireResult, alike, is_own, make_text
+from edictum.adapters._mcp import InputRequired, WireResult, is_own, make_text
 from edictum.adapters._reply import OnWarn, ToolReply, to_text
-from edictum.adapters._wire import same
+from edictum.core.values import has_same_form, is_same
 from edictum.execution.portal import PORTAL
 
 # only requests of the newer protocol carry their version
@@ -95,7 +95,7 @@ class MCPExchange:
 
     async def run(self, args: dict[str, Any]) -> Any:
         request = self._request
-        if not same(args, self._params.get("arguments", {})):
+        if not is_same(args, self._params.get("arguments", {})):
             request = {**request, "params": {**self._params, "arguments": args}}
         self._answer = await self._forward(request)
         return self.wire.take(_read_result(self._answer))
@@ -121,7 +121,7 @@ class MCPExchange:
         result = self.wire.answer(reply)
         if result is not judged:
             structure = result.get("structuredContent")
-            if judged is not None and not alike(judged.get("structuredContent"), structure):
+            if judged is not None and not has_same_form(judged.get("structuredContent"), structure):
                 result["isError"] = True
             result |= {"resultType": "complete"} if self._is_modern() else {}
         return _make_message(self._request, result=result)

@@ -11,8 +11,8 @@ from edictum.adapters._base import Adapter
 from edictum.adapters._openai_canary import ask_openai_agent
 from edictum.adapters._openai_handoffs import get_governors, govern_handoff
 from edictum.adapters._reply import OnWarn, logger
-from edictum.adapters._wire import MCP_ERRORS, note_mcp_errors, parse_json_args, same
-from edictum.core.jsonable import dumps
+from edictum.adapters._wire import MCP_ERRORS, note_mcp_errors, parse_json_args
+from edictum.core.values import dumps, is_same
 from edictum.errors import EdictumConfigError
 
 # Guardrails put the guard into a tool that other threads may be about to use.
@@ -141,7 +141,7 @@ class OpenAIAgentsAdapter(Adapter):
                 if args is None:  # rules saw no arguments, but a lenient tool might find some
                     raise invalid(f"Invalid JSON input for tool {ctx.tool_name}")
                 MCP_ERRORS.set(errors)
-                value = await inner(ctx, text if same(checked, args) else dumps(checked))
+                value = await inner(ctx, text if is_same(checked, args) else dumps(checked))
                 scope = state.get_agent_tool_state_scope(ctx)
                 nested = state.peek_agent_tool_run_result(ctx.tool_call, scope_id=scope)
                 if getattr(nested, "interruptions", None):

@@ -6,13 +6,18 @@ import asyncio
 import queue
 import sys
 import threading
-import uuid
 from collections.abc import Mapping
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO, Unpack
 
-from edictum.approval.port import ApprovalDecision, ApprovalRequest, ApprovalStatus
-from edictum.core.jsonable import dumps
+from edictum.approval.port import (
+    ApprovalDecision,
+    ApprovalRequest,
+    ApprovalStatus,
+    RequestOptions,
+    new_request,
+)
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.values import dumps
 
 YES = frozenset({"y", "yes", "approve"})
 
@@ -20,10 +25,9 @@ YES = frozenset({"y", "yes", "approve"})
 class LocalApprovalBackend:
     """Prints the request, arguments redacted, and reads one line: y, yes or approve approves.
 
-    One thread reads the terminal, however many requests wait, and a line belongs to the request
-    that was asked last before it was typed. A request that timed out is no longer listening, so it
-    cannot eat the answer to the next one: a line that was typed for it is thrown away when the next
-    question is put.
+    One thread reads the terminal, however many requests wait, and a line answers the request that
+    was asked last before it was typed. A line that was typed for a request that has timed out is
+    discarded when the next question is asked.
     """
 
     def __init__(
@@ -46,26 +50,9 @@ class LocalApprovalBackend:
         tool_name: str,
         tool_args: Mapping[str, Any],
         message: str,
-        *,
-        timeout: float = 300,
-        timeout_effect: Literal["deny", "allow"] = "deny",
-        principal: Mapping[str, Any] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        session_id: str | None = None,
+        **options: Unpack[RequestOptions],
     ) -> ApprovalRequest:
-        metadata = metadata or {}
-        request = ApprovalRequest(
-            str(uuid.uuid4()),
-            tool_name,
-            tool_args,
-            message,
-            timeout,
-            timeout_effect,
-            principal,
-            metadata,
-            session_id=session_id,
-            digest=metadata.get("digest", ""),
-        )
+        request = new_request(tool_name, tool_args, message, **options)
         self._pending[request.approval_id] = request
         return request
 
@@ -74,17 +61,15 @@ class LocalApprovalBackend:
     ) -> ApprovalDecision:
         request = self._pending.pop(approval_id)
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        if not await self._my_turn(deadline):
+        if not await self._take_turn(deadline):
             return ApprovalDecision(False, status=ApprovalStatus.TIMEOUT)
         try:
             return await self._ask(request, deadline)
         finally:
             self._turn.release()
 
-    async def _my_turn(self, deadline: float | None) -> bool:
-        """One question at a time on the terminal; waiting for the turn is part of the request's
-        time.
-        """
+    async def _take_turn(self, deadline: float | None) -> bool:
+        """Wait until no other question is on the terminal; return False when time runs out."""
         while not self._turn.acquire(blocking=False):
             if deadline is not None and asyncio.get_running_loop().time() >= deadline:
                 return False
@@ -93,7 +78,7 @@ class LocalApprovalBackend:
 
     async def _ask(self, request: ApprovalRequest, deadline: float | None) -> ApprovalDecision:
         self._start_reader()
-        while not self._lines.empty():  # typed before this question was put
+        while not self._lines.empty():  # typed before this question was asked
             if self._lines.get() is None:
                 self._lines.put(None)
                 break
@@ -111,27 +96,21 @@ class LocalApprovalBackend:
     def _decision(self, line: str | None) -> ApprovalDecision:
         if line is None:
             self._lines.put(None)  # end of input stays the end for later requests
-            return ApprovalDecision(
-                False,
-                "local",
-                "Standard input is closed; nobody can answer.",
-                ApprovalStatus.DENIED,
-            )
+            reason = "Standard input is closed, so the question cannot be answered."
+            return ApprovalDecision(False, "local", reason, ApprovalStatus.DENIED)
         approved = line.strip().lower() in YES
-        return ApprovalDecision(
-            approved, "local", None, ApprovalStatus.APPROVED if approved else ApprovalStatus.DENIED
-        )
+        status = ApprovalStatus.APPROVED if approved else ApprovalStatus.DENIED
+        return ApprovalDecision(approved, "local", None, status)
 
     def _show(self, request: ApprovalRequest) -> None:
-        message, args = (
-            self._redaction.redact_text(request.message),
-            dumps(self._redaction.redact_args(request.tool_args)),
-        )
+        args = dumps(self._redaction.redact_args(request.tool_args))
         text = (
-            f"[APPROVAL REQUIRED] {_on_one_line(message)}\n  Tool:"
-            f" {_on_one_line(request.tool_name)}\n  Args: {_on_one_line(args)}\n"
+            f"[APPROVAL REQUIRED] {_escape(self._redaction.redact_text(request.message))}\n"
+            f"  Tool: {_escape(request.tool_name)}\n"
+            f"  Args: {_escape(args)}\n"
+            f"  ID:   {request.approval_id}\n"
+            "Approve? [y/N] "
         )
-        text += f"  ID:   {request.approval_id}\nApprove? [y/N] "
         print(text, end="", file=self._stdout or sys.stdout, flush=True)
 
     def _start_reader(self) -> None:
@@ -145,10 +124,9 @@ class LocalApprovalBackend:
         self._lines.put(None)
 
 
-def _on_one_line(text: str) -> str:
-    """Text that may come from the model, with everything escaped that could write a line of its
-    own, turn the writing direction or repaint the screen, and so put another question in the place
-    of this one.
+def _escape(text: str) -> str:
+    """Escape what could start a new line, turn the writing direction or repaint the screen: text
+    from the model must not put another question in the place of this one.
     """
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text

@@ -1,27 +1,32 @@
-"""InMemoryApprovalBackend: for tests, and for programs that decide elsewhere in the same
-process.
-"""
+"""InMemoryApprovalBackend: for tests, and for programs that decide in the same process."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, Literal
+from typing import Any, Unpack
 
-from edictum.approval.port import ApprovalDecision, ApprovalRequest, ApprovalStatus
+from edictum.approval.port import (
+    ApprovalDecision,
+    ApprovalRequest,
+    ApprovalStatus,
+    RequestOptions,
+    new_request,
+)
 
-Answer = bool | ApprovalDecision | Callable[[ApprovalRequest], "bool | ApprovalDecision"] | None
+Decided = bool | ApprovalDecision
 
 
 class InMemoryApprovalBackend:
-    """Keeps requests until somebody calls ``decide``; ``answer`` decides at once (True, False, a
+    """Keeps requests until ``decide`` is called; ``answer`` decides at once (True, False, a
     decision, or a function).
     """
 
-    def __init__(self, answer: Answer = None) -> None:
+    def __init__(
+        self, answer: Decided | Callable[[ApprovalRequest], Decided] | None = None
+    ) -> None:
         self._answer = answer
         self._lock = threading.Lock()
         self._waiting: dict[str, tuple[ApprovalRequest, Future[ApprovalDecision]]] = {}
@@ -33,26 +38,9 @@ class InMemoryApprovalBackend:
         tool_name: str,
         tool_args: Mapping[str, Any],
         message: str,
-        *,
-        timeout: float = 300,
-        timeout_effect: Literal["deny", "allow"] = "deny",
-        principal: Mapping[str, Any] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        session_id: str | None = None,
+        **options: Unpack[RequestOptions],
     ) -> ApprovalRequest:
-        metadata = metadata or {}
-        request = ApprovalRequest(
-            str(uuid.uuid4()),
-            tool_name,
-            tool_args,
-            message,
-            timeout,
-            timeout_effect,
-            principal,
-            metadata,
-            session_id=session_id,
-            digest=metadata.get("digest", ""),
-        )
+        request = new_request(tool_name, tool_args, message, **options)
         with self._lock:
             self.requests.append(request)
             self._waiting[request.approval_id] = (request, Future())
@@ -69,7 +57,7 @@ class InMemoryApprovalBackend:
     def decide(
         self,
         approval_id: str,
-        answer: bool | ApprovalDecision,
+        answer: Decided,
         *,
         approver: str | None = None,
         reason: str | None = None,

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
+from uuid import uuid4
 
 from edictum.core.freeze import EMPTY
 
@@ -56,10 +57,31 @@ class ApprovalDecision:
     digest: str | None = None
 
 
+class RequestOptions(TypedDict, total=False):
+    """The keyword arguments of ``request_approval``."""
+
+    timeout: float
+    timeout_effect: Literal["deny", "allow"]
+    principal: Mapping[str, Any] | None
+    metadata: Mapping[str, Any] | None
+    session_id: str | None
+
+
+def new_request(
+    tool_name: str, tool_args: Mapping[str, Any], message: str, **options: Unpack[RequestOptions]
+) -> ApprovalRequest:
+    """Return a request with an id of its own and the digest from its metadata."""
+    metadata = options.get("metadata") or EMPTY
+    more: dict[str, Any] = {"timeout": 300, **options, "metadata": metadata}
+    return ApprovalRequest(
+        str(uuid4()), tool_name, tool_args, message, digest=metadata.get("digest", ""), **more
+    )
+
+
 @runtime_checkable
 class ApprovalBackend(Protocol):
-    """Where approvals are asked for. A backend may also have ``withdraw(approval_id)``, for when
-    nobody waits any more.
+    """Where approvals are asked for. A backend may have ``withdraw(approval_id)`` as well, which is
+    called when the answer is not awaited any more.
     """
 
     async def request_approval(

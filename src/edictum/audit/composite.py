@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
 
-from edictum.audit.sinks import AuditSink
+from edictum.audit.sinks import AuditSink, deliver, takes_entries
 from edictum.core.decide import describe
-from edictum.core.events import AuditEvent
+from edictum.core.events import AuditEvent, Entry
 
 logger = logging.getLogger("edictum")
 
@@ -28,33 +28,36 @@ class CompositeSink:
     def sinks(self) -> list[AuditSink]:
         return list(self._sinks)
 
-    async def emit(self, event: AuditEvent) -> None:
+    @takes_entries
+    async def emit(self, event: AuditEvent | Entry) -> None:
         failures: list[Exception] = []
-        for sink in self._sinks:
-            try:
-                emitted = sink.emit(event)
-                if isawaitable(emitted):
-                    await emitted
-            except Exception as exc:
-                if getattr(sink, "required", True):
-                    failures.append(exc)
-                else:
-                    logger.error("audit sink %s failed: %s", type(sink).__name__, describe(exc))
-        if failures:
-            raise ExceptionGroup(
-                f"{len(failures)} of {len(self._sinks)} audit sinks failed", failures
-            )
+        for sink, error in await self._try_all(lambda sink: deliver(event, sink)):
+            if getattr(sink, "required", True):
+                failures.append(error)
+            else:
+                logger.error("audit sink %s failed: %s", type(sink).__name__, describe(error))
+        self._raise("failed", failures)
 
     async def close(self) -> None:
-        failures: list[Exception] = []
+        failed = await self._try_all(lambda sink: sink.close() if hasattr(sink, "close") else None)
+        self._raise("could not be closed", [error for _, error in failed])
+
+    async def _try_all(
+        self, act: Callable[[AuditSink], Awaitable[None] | None]
+    ) -> list[tuple[AuditSink, Exception]]:
+        """Do the same with every sink; return those that raised, with what they raised."""
+        failed = []
         for sink in self._sinks:
             try:
-                closed = sink.close() if hasattr(sink, "close") else None
-                if isawaitable(closed):
-                    await closed
+                pending = act(sink)
+                if isawaitable(pending):
+                    await pending
             except Exception as exc:
-                failures.append(exc)
+                failed.append((sink, exc))
+        return failed
+
+    def _raise(self, what: str, failures: list[Exception]) -> None:
         if failures:
             raise ExceptionGroup(
-                f"{len(failures)} of {len(self._sinks)} audit sinks could not be closed", failures
+                f"{len(failures)} of {len(self._sinks)} audit sinks {what}", failures
             )

@@ -1,6 +1,4 @@
-"""FileAuditSink: events as JSON lines in a file that stays open, with rotation and, if asked,
-fsync.
-"""
+"""FileAuditSink: events as JSON lines in a file, with rotation and, if wanted, fsync."""
 
 from __future__ import annotations
 
@@ -9,16 +7,16 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from edictum.audit.stdout import event_line
-from edictum.core.events import AuditEvent
+from edictum.audit.sinks import event_line, takes_entries
+from edictum.core.events import AuditEvent, Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.forks import call_in_child, protect
 
 
 class FileAuditSink:
-    """Appends one JSON line per event. The parent directory is created; the file is private to its
-    owner.
+    """Appends one JSON line per event. The parent directory is created; the file stays open and is
+    private to its owner.
 
     ``max_bytes`` rotates: the file becomes ``<name>.1``, that one ``<name>.2``, and so on up to
     ``keep`` old files. ``fsync=True`` makes each event durable before its call goes on.
@@ -51,9 +49,10 @@ class FileAuditSink:
         protect(self)
         call_in_child(self._close)  # a child opens the file by itself
         self._file: IO[bytes] | None = None
-        self._torn = False  # the last line lacks its end: the next one must not be lost with it
+        self._torn = False  # the last line lacks its end, so the next one starts on a new line
 
-    def emit(self, event: AuditEvent) -> None:
+    @takes_entries
+    def emit(self, event: AuditEvent | Entry) -> None:
         line = event_line(event, self._redaction).encode() + b"\n"
         with self._lock:
             try:
@@ -62,9 +61,7 @@ class FileAuditSink:
                 raise self._unwritable(exc) from exc
 
     def open(self) -> None:
-        """Open the file now, so that a path that cannot be written is known before the first
-        event.
-        """
+        """Open the file now, to learn before the first event whether it can be written."""
         with self._lock:
             try:
                 self._open()
@@ -80,11 +77,8 @@ class FileAuditSink:
 
     def _write(self, line: bytes) -> None:
         file = self._file or self._open()
-        if (
-            self._max_bytes is not None
-            and file.tell() > 0
-            and file.tell() + len(line) > self._max_bytes
-        ):
+        size = 0 if self._max_bytes is None else file.tell()
+        if self._max_bytes is not None and 0 < size > self._max_bytes - len(line):
             self._rotate()
             file = self._open()
         self._append(file, b"\n" + line if self._torn else line)
@@ -92,14 +86,13 @@ class FileAuditSink:
             os.fsync(file.fileno())
 
     def _append(self, file: IO[bytes], line: bytes) -> None:
-        """One write of a whole line to a file opened for appending: lines of several processes do
-        not mix.
+        """Write a whole line at once to a file opened for appending: lines of several processes do
+        not mix. The rest of a line for which the disk has no room is not written later, because it
+        could end up behind a line of another process.
         """
         written = file.write(line)
         self._torn = written != len(line)
-        if (
-            self._torn
-        ):  # the disk is full; the rest, written later, could end up behind a line of somebody else
+        if self._torn:
             raise OSError(f"only {written} of {len(line)} bytes were written")
 
     def _open(self) -> IO[bytes]:

@@ -7,12 +7,41 @@ is reported in the outcome's notes and in the log.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from edictum.core.events import AuditEvent
+from edictum.core.events import AuditEvent, Entry
+from edictum.core.redaction import RedactionPolicy
+from edictum.core.values import dumps
+
+Emit = TypeVar("Emit", bound=Callable[..., Any])
 
 
 @runtime_checkable
 class AuditSink(Protocol):
     def emit(self, event: AuditEvent, /) -> Awaitable[None] | None: ...
+
+
+def takes_entries(emit: Emit) -> Emit:
+    """Mark an ``emit`` that takes an ``Entry`` as well, and so needs no AuditEvent to be made.
+
+    The mark is on the function, so that an ``emit`` that overrides it gets AuditEvents.
+    """
+    vars(emit)["takes_entries"] = True
+    return emit
+
+
+def deliver(event: AuditEvent | Entry, sink: AuditSink) -> Awaitable[None] | None:
+    """Give an event to a sink, in the form that the sink takes; return what it must await."""
+    emit: Callable[[Any], Awaitable[None] | None] = sink.emit
+    if isinstance(event, Entry) and not hasattr(emit, "takes_entries"):
+        return emit(event.event())
+    return emit(event)
+
+
+def event_line(event: AuditEvent | Entry, redaction: RedactionPolicy | None) -> str:
+    """Return an event as one line of JSON, redacted once more if the sink has its own policy."""
+    if redaction is None:
+        return event.to_json()
+    made = event.event() if isinstance(event, Entry) else event
+    return dumps(redaction.redact_args(made.to_dict()))

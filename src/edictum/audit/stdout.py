@@ -6,14 +6,14 @@ import sys
 import threading
 from typing import TextIO
 
-from edictum.core.events import AuditEvent
-from edictum.core.jsonable import dumps
+from edictum.audit.sinks import event_line, takes_entries
+from edictum.core.events import AuditEvent, Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.execution.forks import protect
 
 
 class StdoutAuditSink:
-    """Events are redacted already; a policy given here is applied on top."""
+    """Prints events. They are redacted already; a policy given here is applied on top."""
 
     def __init__(
         self, redaction: RedactionPolicy | None = None, stream: TextIO | None = None
@@ -23,13 +23,8 @@ class StdoutAuditSink:
         self._lock = threading.Lock()
         protect(self)
 
-    def emit(self, event: AuditEvent) -> None:
+    @takes_entries
+    def emit(self, event: AuditEvent | Entry) -> None:
         line = event_line(event, self._redaction)
         with self._lock:
             print(line, file=self._stream or sys.stdout, flush=True)
-
-
-def event_line(event: AuditEvent, redaction: RedactionPolicy | None = None) -> str:
-    """An event as one line of JSON."""
-    data = event.to_dict()
-    return dumps(redaction.redact_args(data) if redaction else data)

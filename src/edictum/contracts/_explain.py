@@ -6,7 +6,8 @@ from edictum.contracts._expressions import All, AnyOf, Expression, Leaf, Not
 from edictum.contracts._messages import MAX_SHOWN_VALUE, is_hidden, show_redacted
 from edictum.contracts._selectors import CustomSelectors, Subject, resolver
 from edictum.core.decide import describe
-from edictum.core.redaction import REDACTED, RedactionPolicy, shorten
+from edictum.core.redaction import RedactionPolicy, shorten
+from edictum.core.secret_patterns import REDACTED
 from edictum.explanation import ConditionNode
 
 MAX_REASON_VALUE = 100

@@ -22,8 +22,9 @@ from edictum.contracts._selectors import (
     resolver,
 )
 from edictum.core.contract import Kind, bounded
-from edictum.core.jsonable import show
-from edictum.core.redaction import REDACTED, RedactionPolicy, shorten
+from edictum.core.redaction import RedactionPolicy, shorten
+from edictum.core.secret_patterns import REDACTED
+from edictum.core.values import show
 
 MAX_SHOWN_VALUE = 200
 MAX_SHOWN_VIOLATION = 300

@@ -10,7 +10,6 @@ redaction has failed and the result is suppressed instead.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,38 +26,36 @@ from edictum.contracts._expressions import (
 from edictum.contracts._regex import Pattern
 from edictum.contracts._selectors import STAR, CustomSelectors, Subject, resolver
 from edictum.core.call import ToolCall
-from edictum.core.redaction import REDACTED
+from edictum.core.secret_patterns import REDACTED
+from edictum.core.values import change_text
 
-Change = Callable[[str], str]
+TextChange = Callable[[str], str]
 
 
 class NotRedacted(Exception):
-    """Something that the contract objects to is still there."""
+    """The contract still objects to what is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What to replace, and where: ``path`` is empty for the whole result; without ``change`` the
+    """What to replace, and where: an empty ``path`` is the whole result; without ``change`` the
     value is replaced whole.
     """
 
     path: tuple[str, ...]
-    change: Change | None
+    change: TextChange | None
 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """The redaction that a condition calls for. It looks again at what it leaves, and raises when
-    that is still objected to: also when it is the call that the condition objects to, which no
-    redaction changes.
+    """The redaction that a condition calls for. It judges what it leaves, and raises NotRedacted
+    when the condition still holds, even when that is because of the call and not of the result.
     """
 
     cuts: tuple[Cut, ...]
     expression: Expression
     custom: CustomSelectors
-    own: Callable[
-        [Any], Any
-    ]  # the guard's own redaction, for a condition that names nothing to cut
+    own: Callable[[Any], Any]  # the guard's, for a condition that names nothing to cut
     checks_itself: bool = True
 
     def __call__(self, value: Any, call: ToolCall) -> Any:
@@ -74,9 +71,7 @@ class Redaction:
 def redaction_for(
     expression: Expression, custom: CustomSelectors, own: Callable[[Any], Any]
 ) -> Redaction | None:
-    """The redaction for a condition; None when it says nothing about the result, and the guard's
-    own is used.
-    """
+    """Return the redaction for a condition; None when it says nothing about the result."""
     if not any(leaf.selector.of_result for leaf in leaves(expression)):
         return None
     speaking = [leaf for leaf in positive_leaves(expression) if leaf.selector.of_result]
@@ -85,9 +80,7 @@ def redaction_for(
 
 
 def _holds(expression: Expression, subject: Subject, custom: CustomSelectors) -> bool:
-    """Whether a condition holds for what is left. A field that was replaced whole is no longer
-    judged.
-    """
+    """Whether a condition holds for what is left, fields that were replaced whole aside."""
     if isinstance(expression, Not):
         return not _holds(expression.item, subject, custom)
     if isinstance(expression, All):
@@ -110,12 +103,12 @@ def _cut(leaf: Leaf) -> Cut | None:
     return Cut(path, None) if path and leaf.operator.name not in ("exists", "empty") else None
 
 
-def _literals(*texts: str) -> Change:
+def _literals(*texts: str) -> TextChange:
     found = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)))
     return lambda text: found.sub(REDACTED, text)
 
 
-def _patterns(patterns: tuple[Pattern, ...]) -> Change:
+def _patterns(patterns: tuple[Pattern, ...]) -> TextChange:
     def change(text: str) -> str:
         for pattern in patterns:
             if pattern.search(text):
@@ -125,11 +118,11 @@ def _patterns(patterns: tuple[Pattern, ...]) -> Change:
     return change
 
 
-def _ignoring_case(leaf: Leaf) -> Change:
+def _ignoring_case(leaf: Leaf) -> TextChange:
     return lambda text: REDACTED if text.casefold() == leaf.prepared else text
 
 
-_CHANGES: dict[str, Callable[[Leaf], Change]] = {
+_CHANGES: dict[str, Callable[[Leaf], TextChange]] = {
     "matches": lambda leaf: _patterns((leaf.prepared,)),
     "matches_any": lambda leaf: _patterns(leaf.prepared),
     "contains": lambda leaf: _literals(leaf.value),
@@ -141,9 +134,9 @@ _CHANGES: dict[str, Callable[[Leaf], Change]] = {
 
 
 def _apply(cut: Cut, value: Any, path: tuple[str, ...]) -> Any:
-    """The value with the cut made at the path; a path that leads nowhere changes nothing."""
+    """Return the value with the cut made at the path; a path that leads nowhere changes nothing."""
     if not path:
-        return REDACTED if cut.change is None else _map_text(value, cut.change)
+        return REDACTED if cut.change is None else change_text(value, cut.change)
     key, rest = path[0], path[1:]
     if isinstance(value, Mapping) and type(value) is dict:
         return {
@@ -157,34 +150,3 @@ def _apply(cut: Cut, value: Any, path: tuple[str, ...]) -> Any:
         ]
         return type(value)(items)
     return value
-
-
-def _map_text(value: Any, change: Change, depth: int = 0) -> Any:
-    """Every text inside a structure changed, keys included; the types stay."""
-    if type(value) is str:
-        return change(value)
-    if depth > 50:
-        return value
-    if type(value) is dict:
-        return _distinct(
-            [
-                (_map_text(key, change, depth + 1), _map_text(item, change, depth + 1))
-                for key, item in value.items()
-            ]
-        )
-    if type(value) in (list, tuple, set, frozenset):
-        return type(value)([_map_text(item, change, depth + 1) for item in value])
-    return value
-
-
-def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A dict of these. Keys that have become alike are numbered, so that no value is lost."""
-    made: dict[Any, Any] = {}
-    seen: Counter[Any] = Counter()
-    for key, item in pairs:
-        name = key
-        while name in made:
-            seen[key] += 1
-            name = f"{key} ({seen[key] + 1})"
-        made[name] = item
-    return made

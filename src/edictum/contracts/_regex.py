@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import Any
 
 from edictum.contracts._problems import missing_packages
-from edictum.core.redaction import REDACTED
+from edictum.core.secret_patterns import REDACTED
 
 try:
     import re2

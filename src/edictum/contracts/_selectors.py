@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from edictum.contracts._problems import join_words, suggest
 from edictum.core.call import Principal, ToolCall
-from edictum.core.jsonable import jsonable
+from edictum.core.values import MAX_VALUE_DEPTH, to_json
 from edictum.errors import EdictumConfigError
 
 STAR: Final = "[*]"
@@ -286,7 +286,7 @@ def text_of(result: Any) -> str | None:
     if isinstance(result, (bytes, bytearray)):
         return result.decode("utf-8", "replace")
     whole = str(result)
-    opened = [str(jsonable(result))] if _prints_itself(result) else []
+    opened = [str(to_json(result))] if _prints_itself(result) else []
     escaped = [text for text in texts(result) if repr(text)[1:-1] != text]
     return "\n".join([whole, *opened, *escaped]) if opened or escaped else whole
 
@@ -299,7 +299,7 @@ def _prints_itself(value: Any, depth: int = 0) -> bool:
     kind = type(value)
     if kind in _PRINTED_WHOLE:
         return False
-    if depth > 50:
+    if depth > MAX_VALUE_DEPTH:
         return True
     if kind is dict:
         return any(_prints_itself(item, depth + 1) for pair in value.items() for item in pair)
@@ -312,14 +312,14 @@ def texts(value: Any, depth: int = 0) -> list[str]:
         return [value]
     if isinstance(value, (bytes, bytearray)):
         return [value.decode("utf-8", "replace")]
-    if depth > 50:
+    if depth > MAX_VALUE_DEPTH:
         return []
     if isinstance(value, Mapping):
         items = [item for pair in value.items() for item in pair]
     elif isinstance(value, _LISTS):
         items = list(value)
     else:
-        opened = jsonable(value)  # a dataclass, a model
+        opened = to_json(value)  # a dataclass, a model
         items = [opened] if isinstance(opened, (dict, list)) else []
     return [text for item in items for text in texts(item, depth + 1)]
 

@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from edictum.core._records import frozen_maker
-from edictum.core.freeze import EMPTY, SCALARS, FlatDict, FrozenDict, freeze_args, snapshot_dict
+from edictum.core.freeze import EMPTY, FlatDict, FrozenDict, freeze_args, snapshot_dict
+from edictum.core.values import SCALARS
 from edictum.errors import EdictumInputError
 
 SHELL_TOOLS = frozenset({"bash", "shell", "sh", "exec", "run_command", "run_shell_command"})

@@ -1,28 +1,35 @@
-"""AuditEvent, and one constructor per action.
+"""AuditEvent, and how the line of a call is written.
 
 A call writes an opening event (allowed, denied, approval requested ...) and, when it ran, one
-closing event. Writing down has two steps, so that a call pays little for what nobody may read: the
-lifecycle makes an ``Entry``, which only refers to the call's frozen parts; ``entry.event()`` makes
-the redacted ``AuditEvent``, at once for sinks that write, on first reading for the in-memory one.
+closing event. The lifecycle makes an ``Entry``, which only refers to the call's frozen parts.
+``entry.to_json()`` writes the redacted line, once for all sinks; ``entry.event()`` is the same line
+as an ``AuditEvent``, for sinks that want an object. Both are made when they are asked for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from json.encoder import encode_basestring_ascii
+from types import SimpleNamespace
 from typing import Any
 
 from edictum.core._records import record
 from edictum.core.call import ToolCall
 from edictum.core.contract import Mode
 from edictum.core.decide import AfterDecision
-from edictum.core.decision import Decision, Objection
+from edictum.core.decision import Answer, Decision, Objection
 from edictum.core.freeze import kept
 from edictum.core.limits import NO_COUNTERS, Counters
 from edictum.core.redaction import MAX_SUMMARY, RedactionPolicy, shorten
+from edictum.core.values import dumps
 from edictum.core.wait_policy import RECORD
 from edictum.success import SuccessVerdict
+
+EVENT_SCHEMA_VERSION = "0.4.0"
 
 
 class AuditAction(StrEnum):
@@ -53,7 +60,7 @@ CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED = (
 class AuditEvent:
     """One line of the audit. All texts and structures in it are redacted and bounded."""
 
-    schema_version: str = "0.4.0"
+    schema_version: str = EVENT_SCHEMA_VERSION
     timestamp: datetime = field(default_factory=lambda: datetime.fromtimestamp(0, UTC))
     run_id: str = ""
     call_id: str = ""
@@ -88,38 +95,81 @@ class AuditEvent:
     approver: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as JSON-ready data."""
-        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        """Return the event as JSON-ready data."""
+        data = {name: getattr(self, name) for name in AuditEvent.__slots__}
         data["timestamp"] = self.timestamp.isoformat()
         data["action"] = self.action.value
         return data
 
-
-@record
-class Context:
-    """What all events of a guard have in common."""
-
-    mode: Mode
-    policy_version: str | None
-    redaction: RedactionPolicy
+    def to_json(self) -> str:
+        """Return the event as one line of JSON."""
+        return dumps(self.to_dict())
 
 
 @record
 class Closing:
     """What is known once a call has ended."""
 
-    outcome: str
+    outcome: str | None
     verdict: SuccessVerdict | None = None
     after: AfterDecision | None = None
     duration_ms: int = 0
     error: str | None = None
-    sketch: str | None = None  # of the result, not redacted yet
+    summary: str | None = None  # of the result, not redacted yet
 
 
 @record
 class Approval:
     approval_id: str
     approver: str | None = None
+
+
+class Context:
+    """What all events of a guard have in common, and the texts that several events share."""
+
+    __slots__ = ("_calls", "_decisions", "mode", "policy_version", "redaction")
+
+    def __init__(self, mode: Mode, policy_version: str | None, redaction: RedactionPolicy) -> None:
+        self.mode = mode
+        self.policy_version = policy_version
+        self.redaction = redaction
+        self._calls: dict[int, tuple[ToolCall, str]] = {}  # that have not ended yet
+        self._decisions: dict[int, tuple[Decision, str, str]] = {}
+
+    def call_text(self, call: ToolCall, *, ends: bool) -> str:
+        """Return the fields of a call as JSON; they are the same in all its events."""
+        known = self._calls.pop(id(call), None) if ends else self._calls.get(id(call))
+        if known is not None and known[0] is call:
+            return known[1]
+        text = _write_call(call, self.redaction)
+        if not ends:
+            _remember(self._calls, call, (call, text))
+        return text
+
+    def decision_texts(self, decision: Decision) -> tuple[str, str]:
+        """Return the records of hooks and of contracts as JSON, without the brackets around them.
+
+        All calls that no contract objects to share a decision.
+        """
+        known = self._decisions.get(id(decision))
+        if known is None or known[0] is not decision:
+            hooks = self.redaction.redact_args([answer.as_record() for answer in decision.hooks])
+            contracts = self.contract_texts(decision.answers())
+            known = (decision, dumps(hooks)[1:-1], contracts)
+            _remember(self._decisions, decision, known)
+        return known[1], known[2]
+
+    def contract_texts(self, answers: list[Answer]) -> str:
+        return dumps(self.redaction.redact_args([answer.as_record() for answer in answers]))[1:-1]
+
+
+MAX_REMEMBERED = 1_000
+
+
+def _remember(texts: dict[int, Any], owner: object, entry: Any) -> None:
+    if len(texts) >= MAX_REMEMBERED:  # calls that never ended, decisions of one call each
+        texts.clear()
+    texts[id(owner)] = entry
 
 
 class Entry:
@@ -132,6 +182,7 @@ class Entry:
     wait = RECORD
     __slots__ = (
         "_event",
+        "_line",
         "about",
         "action",
         "approval",
@@ -168,12 +219,22 @@ class Entry:
         self.approval = approval
         self.reason = reason
         self.at = 0.0
+        self._line: str | None = None
         self._event: AuditEvent | None = None
 
+    def to_json(self) -> str:
+        """Return the redacted event as one line of JSON; written once."""
+        if self._line is None:
+            self._line = _write(self)
+        return self._line
+
     def event(self) -> AuditEvent:
-        """The redacted event; made once."""
+        """Return the event of that line; made once."""
         if self._event is None:
-            self._event = _event(self)
+            data = json.loads(self.to_json())
+            data["timestamp"] = datetime.fromtimestamp(self.at, UTC)
+            data["action"] = self.action
+            self._event = AuditEvent(**data)
         return self._event
 
 
@@ -216,69 +277,91 @@ def approval(
     )
 
 
-def _event(entry: Entry) -> AuditEvent:
-    context, call, decision, closing = entry.context, entry.call, entry.decision, entry.closing
-    redact = context.redaction
-    event = AuditEvent(
-        timestamp=datetime.fromtimestamp(entry.at, UTC),
-        run_id=call.run_id,
-        call_id=call.call_id,
-        call_index=call.call_index,
-        parent_call_id=call.parent_call_id,
-        tool_name=call.tool_name,
-        tool_args=redact.redact_args(kept(call.args)),
-        side_effect=call.side_effect.value,
-        environment=call.environment,
-        principal=redact.redact_args(call.principal.as_dict()) if call.principal else None,
-        action=entry.action,
-        session_attempt_count=entry.attempts,
-        session_execution_count=entry.executions,
-        mode=context.mode,
-        policy_version=context.policy_version,
-        session_id=call.run_id,
-        hooks_evaluated=redact.redact_args([answer.as_record() for answer in decision.hooks]),
+# --- The line -------------------------------------------------------------------------------------
+
+
+def _write(entry: Entry) -> str:
+    """Write an event with its fields in the order of ``AuditEvent``."""
+    context, closing, said = entry.context, entry.closing or _OPEN, entry.about or entry.decision
+    verdict: Any = closing.verdict or _ABSENT
+    after: Any = closing.after or _ABSENT
+    approval: Any = entry.approval or _ABSENT
+    policy_error = said.policy_error or verdict.policy_error or after.policy_error
+    ends = closing is not _OPEN and entry.action is not AuditAction.POSTCONDITION_WARNING
+    hooks, contracts = context.decision_texts(entry.decision)
+    if after is not _ABSENT:
+        judged = context.contract_texts(after.all_answers())
+        contracts = ", ".join(filter(None, (contracts, judged)))
+    text = context.redaction.redact_text
+    return (
+        f'{{"schema_version": "{EVENT_SCHEMA_VERSION}"'
+        f', "timestamp": "{datetime.fromtimestamp(entry.at, UTC).isoformat()}"'
+        f", {context.call_text(entry.call, ends=ends)}"
+        f', "action": {_json(entry.action.value)}'
+        f', "decision_source": {_json(said.source)}'
+        f', "decision_name": {_json(said.name)}'
+        f', "reason": {_json(text(entry.reason or said.reason or "") or None)}'
+        f', "hooks_evaluated": [{hooks}]'
+        f', "contracts_evaluated": [{contracts}]'
+        f', "tool_success": {_json(verdict.success)}'
+        f', "postconditions_passed": {_json(after.passed)}'
+        f', "duration_ms": {_json(closing.duration_ms)}'
+        f', "error": {_json(closing.error)}'
+        f', "result_summary": {_json(_redact_summary(closing.summary, text))}'
+        f', "session_attempt_count": {_json(entry.attempts)}'
+        f', "session_execution_count": {_json(entry.executions)}'
+        f', "mode": {_json(context.mode if entry.about is None else "observe")}'
+        f', "policy_version": {_json(context.policy_version)}'
+        f', "policy_error": {_json(policy_error)}'
+        f', "session_id": {_json(entry.call.run_id)}'
+        f', "outcome": {_json(closing.outcome)}'
+        f', "success_source": {_json(verdict.source)}'
+        f', "success_reason": {_json(text(verdict.reason) or None)}'
+        f', "approval_id": {_json(approval.approval_id)}'
+        f', "approver": {_json(approval.approver)}}}'
     )
-    _describe_decision(event, entry)
-    if closing is not None:
-        _describe_closing(event, closing, redact)
-    if entry.approval is not None:
-        event.approval_id, event.approver = entry.approval.approval_id, entry.approval.approver
-    return event
 
 
-def _describe_decision(event: AuditEvent, entry: Entry) -> None:
-    redact, decision, about = entry.context.redaction, entry.decision, entry.about
-    event.contracts_evaluated = redact.redact_args(
-        [answer.as_record() for answer in decision.answers()]
+def _redact_summary(summary: str | None, redact_text: Callable[[str], str]) -> str | None:
+    return None if summary is None else shorten(redact_text(summary), MAX_SUMMARY)
+
+
+def _write_call(call: ToolCall, redact: RedactionPolicy) -> str:
+    principal = redact.redact_args(call.principal.as_dict()) if call.principal else None
+    return (
+        f'"run_id": {_json(call.run_id)}'
+        f', "call_id": {_json(call.call_id)}'
+        f', "call_index": {_json(call.call_index)}'
+        f', "parent_call_id": {_json(call.parent_call_id)}'
+        f', "tool_name": {_json(call.tool_name)}'
+        f', "tool_args": {dumps(redact.redact_args(kept(call.args)))}'
+        f', "side_effect": {_json(call.side_effect.value)}'
+        f', "environment": {_json(call.environment)}'
+        f', "principal": {_json(principal)}'
     )
-    if about is not None:
-        event.decision_source, event.decision_name, event.mode = about.source, about.name, "observe"
-        event.policy_error = about.policy_error
-        reason: str | None = about.reason
-    else:
-        event.decision_source, event.decision_name, event.policy_error = (
-            decision.source,
-            decision.name,
-            decision.policy_error,
-        )
-        reason = entry.reason or decision.reason
-    event.reason = redact.redact_text(reason) if reason else None
 
 
-def _describe_closing(event: AuditEvent, closing: Closing, redact: RedactionPolicy) -> None:
-    event.outcome, event.duration_ms = closing.outcome, closing.duration_ms
-    event.error = closing.error
-    event.result_summary = (
-        None if closing.sketch is None else shorten(redact.redact_text(closing.sketch), MAX_SUMMARY)
-    )
-    if closing.verdict is not None:
-        event.tool_success = closing.verdict.success
-        event.success_source = closing.verdict.source
-        event.success_reason = redact.redact_text(closing.verdict.reason) or None
-        event.policy_error = event.policy_error or closing.verdict.policy_error
-    if closing.after is not None:
-        event.postconditions_passed = closing.after.passed
-        event.policy_error = event.policy_error or closing.after.policy_error
-        event.contracts_evaluated += redact.redact_args(
-            [answer.as_record() for answer in closing.after.all_answers()]
-        )
+_OPEN = Closing(outcome=None)
+# Stands for the verdict, the postconditions and the approval that an event does not have.
+_ABSENT = SimpleNamespace(
+    success=None,
+    source=None,
+    reason="",
+    passed=None,
+    policy_error=False,
+    approval_id=None,
+    approver=None,
+)
+
+
+def _json(value: Any) -> str:
+    """Return ``dumps(value)``. It is quicker for the simple values that nearly all fields have."""
+    if value is None:
+        return "null"
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if type(value) is str:
+        return encode_basestring_ascii(value)
+    return str(value) if type(value) is int and abs(value) < 2**63 else dumps(value)

@@ -1,27 +1,22 @@
 """Snapshots: what was checked is what runs.
 
-The arguments of a call are copied once, deeply, into values that nobody can change: not the caller
-while the call waits for a person, not a contract, not a hook. ``freeze`` makes that copy; ``thaw``
-makes a fresh ordinary copy for the tool. A frozen mapping is still a ``dict`` and a frozen list
-still a ``list``, so contracts and ``json.dumps`` need not know.
+The arguments of a call are copied once, deeply, into values that cannot be changed: not by the
+caller while the call waits for a person, not by a contract, not by a hook. ``freeze`` makes that
+copy; ``thaw`` makes a fresh ordinary copy for the tool. A frozen mapping is still a ``dict`` and a
+frozen list still a ``list``, so contracts and ``json.dumps`` need not know.
 """
 
 import copy
 from collections import UserDict, UserList
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
-SCALARS = frozenset({str, int, float, bool, type(None), bytes, complex})
-DATA = (
-    dict,
-    list,
-    UserDict,
-    UserList,
-    SimpleNamespace,
-)  # and dataclasses: these hold values, whatever else they do
-MAX_DEPTH = 200  # deeper than any honest argument, well within Python's recursion limit
+from edictum.core.values import SCALARS, Rebuilder
+
+# Types that hold values, whatever else they do. Dataclasses do, too.
+DATA = (dict, list, UserDict, UserList, SimpleNamespace)
 
 
 def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
@@ -31,74 +26,64 @@ def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
     )
 
 
-class FrozenDict(dict[Any, Any]):
+class _Snapshot:
+    """How snapshots are copied: as ordinary values."""
+
+    __slots__ = ()
+    ordinary: ClassVar[type[Any]]
+
+    def __copy__(self) -> Any:
+        return self.ordinary(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return thaw(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a snapshot of the kind that any of its values may have."""
+        kinds: dict[type[Any], type[Any]] = {dict: FrozenDict, list: FrozenList, set: FrozenSet}
+        return (kinds[self.ordinary], (self.ordinary(self),))
+
+
+class FrozenDict(_Snapshot, dict[Any, Any]):
     """A dict that refuses changes. Copies of it are ordinary dicts."""
 
     __slots__ = ()
+    ordinary = dict
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
-    def __hash__(self) -> int:  # type: ignore[override]
+    def __hash__(self) -> int:  # type: ignore[override]  # a dict has none; this cannot change
         return hash(frozenset(self.items()))
 
-    def __copy__(self) -> dict[Any, Any]:
-        return dict(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return thaw(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (FrozenDict, (dict(self),))
-
-
-class FrozenList(list[Any]):
+class FrozenList(_Snapshot, list[Any]):
     """A list that refuses changes. Copies of it are ordinary lists."""
 
     __slots__ = ()
+    ordinary = list
     __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
     pop = remove = reverse = sort = _refuse
 
-    def __hash__(self) -> int:  # type: ignore[override]
+    def __hash__(self) -> int:  # type: ignore[override]  # a list has none; this cannot change
         return hash(tuple(self))
 
-    def __copy__(self) -> list[Any]:
-        return list(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return thaw(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (FrozenList, (list(self),))
-
-
-class FrozenSet(frozenset[Any]):
-    """What a set becomes in a snapshot. Copies of it are ordinary sets; a frozenset stays what it
-    is.
-    """
+class FrozenSet(_Snapshot, frozenset[Any]):
+    """What a set becomes in a snapshot. Copies of it are ordinary sets; a frozenset stays one."""
 
     __slots__ = ()
-
-    def __copy__(self) -> set[Any]:
-        return set(self)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return thaw(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (FrozenSet, (list(self),))
+    ordinary = set
 
 
 class FlatDict(FrozenDict):
-    """A snapshot of nothing but scalars, with names that are text: whatever is done with a copy of
-    it cannot reach it, so one level of copying is enough.
-    """
+    """A snapshot of scalars under names that are text: a shallow copy of it is a full copy."""
 
     __slots__ = ()
 
 
-class KeptDict(FrozenDict):
-    """A snapshot that contains objects which can be changed. Whoever reads one gets a copy of his
-    own, made from ``kept``, as do the tool and the record: what a hook does to an object is not
-    seen by the contracts, nor by the person who is asked, nor by the tool.
+class CopyOnReadDict(FrozenDict):
+    """A snapshot that contains objects which can be changed. Each read returns a new copy, made
+    from ``kept``: what a hook does to an object is not seen by the contracts, by the person who is
+    asked, or by the tool.
     """
 
     __slots__ = ("kept",)
@@ -106,7 +91,7 @@ class KeptDict(FrozenDict):
 
     def __getitem__(self, key: Any) -> Any:
         value = super().__getitem__(key)
-        return value if _unchangeable(value) else freeze(self.kept[key])
+        return value if _is_unchangeable(value) else freeze(self.kept[key])
 
     def get(self, key: Any, default: Any = None) -> Any:
         try:
@@ -120,9 +105,8 @@ class KeptDict(FrozenDict):
     def items(self) -> Any:
         return ItemsView(self)
 
-    def __iter__(
-        self,
-    ) -> Iterator[Any]:  # with one of its own, dict(args) and f(**args) read by the methods above
+    def __iter__(self) -> Iterator[Any]:
+        """Exists so that ``dict(args)`` and ``f(**args)`` read by the methods above."""
         return super().__iter__()
 
     def copy(self) -> dict[Any, Any]:
@@ -136,73 +120,106 @@ class KeptDict(FrozenDict):
 
 
 EMPTY: FrozenDict = FlatDict()
-DICTS = frozenset({dict, FrozenDict, FlatDict, KeptDict})
+_DICTS = frozenset({dict, FrozenDict, FlatDict, CopyOnReadDict})
 
 
 def kept(args: Any) -> Any:
-    """The arguments as they were when the call was made."""
-    return args.kept if type(args) is KeptDict else args
+    """Return the arguments as they were when the call was made."""
+    return args.kept if type(args) is CopyOnReadDict else args
 
 
-def snapshot_dict(args: Mapping[Any, Any]) -> FrozenDict:
-    """A frozen deep copy of arguments that are not flat."""
-    frozen = FrozenDict({key: freeze(value) for key, value in args.items()})
-    if all(_unchangeable(value) for value in frozen.values()):
-        return frozen
-    shown = KeptDict(frozen)
-    shown.kept = thaw(frozen)
-    return shown
+class _Copier(Rebuilder):
+    __slots__ = ()
+
+    def mapping(self, value: Any) -> Any:
+        return super().mapping(kept(value))
+
+    def members(self, value: Any) -> Any:
+        make = self.makers.get(type(value))
+        return self.other(value) if make is None else make(map(self._member, value))
+
+    def _member(self, item: Any) -> Any:
+        """Return a member of a set, which must stay hashable: the unchangeable is not copied."""
+        return item if _is_unchangeable(item) else self.visit(item)
+
+    def other(self, value: Any) -> Any:
+        return copy_object(value)
 
 
-def _unchangeable(value: Any) -> bool:
-    kind = type(value)
-    if kind is FrozenDict:
-        return all(_unchangeable(item) for item in value.values())
-    if kind in (FrozenList, tuple, FrozenSet, frozenset):
-        return all(_unchangeable(item) for item in value)
-    return kind in SCALARS
+class _Freezer(_Copier):
+    __slots__ = ()
+    makers = (
+        dict.fromkeys(_DICTS, FrozenDict)
+        | dict.fromkeys((list, FrozenList), FrozenList)
+        | dict.fromkeys((set, FrozenSet), FrozenSet)
+        | {tuple: tuple, frozenset: frozenset}
+    )
 
 
-def freeze_args(args: Mapping[Any, Any]) -> FrozenDict:
-    """A frozen deep copy of a call's arguments. Flat arguments, the usual case, cost one shallow
-    copy.
-    """
-    for name, value in args.items():
-        if type(value) not in SCALARS or type(name) is not str:
-            return FrozenDict({key: freeze(value) for key, value in args.items()})
-    return FlatDict(args)
+class _Thawer(_Copier):
+    __slots__ = ()
+    makers = (
+        dict.fromkeys(_DICTS, dict)
+        | dict.fromkeys((list, FrozenList), list)
+        | dict.fromkeys((set, FrozenSet), set)
+        | {tuple: tuple, frozenset: frozenset}
+    )
 
 
-def freeze(value: Any, depth: int = 0) -> Any:
-    """A deep copy of ``value`` that cannot be changed, as far as its types allow.
+def freeze(value: Any) -> Any:
+    """Return a deep copy that cannot be changed, as far as its types allow; raises TooDeepError.
 
     Dicts, lists, tuples and sets are rebuilt frozen. Any other object is copied, see
     ``copy_object``.
     """
+    return _Freezer().visit(value)
+
+
+def thaw(value: Any) -> Any:
+    """Return an ordinary deep copy of a frozen value."""
+    return _Thawer().visit(value)
+
+
+def freeze_args(args: Mapping[Any, Any]) -> FrozenDict:
+    """Return a frozen deep copy of a mapping. A flat one, the usual case, costs a shallow copy."""
+    for name, value in args.items():
+        if type(value) not in SCALARS or type(name) is not str:
+            frozen: FrozenDict = freeze(dict(args.items()))
+            return frozen
+    return FlatDict(args)
+
+
+def snapshot_dict(args: Mapping[Any, Any]) -> FrozenDict:
+    """Return a frozen deep copy of arguments that are not flat."""
+    frozen: FrozenDict = freeze(dict(args.items()))
+    if all(_is_unchangeable(value) for value in frozen.values()):
+        return frozen
+    shown = CopyOnReadDict(frozen)
+    shown.kept = thaw(frozen)
+    return shown
+
+
+def thaw_args(args: Any) -> dict[Any, Any]:
+    """Return fresh, ordinary arguments for the tool: what it does to them changes no record."""
+    if type(args) is FlatDict:
+        return dict(args)
+    ordinary: dict[Any, Any] = thaw(args)
+    return ordinary
+
+
+def _is_unchangeable(value: Any) -> bool:
     kind = type(value)
-    if kind in SCALARS:
-        return value
-    if depth > MAX_DEPTH:
-        raise ValueError(
-            f"arguments are nested more than {MAX_DEPTH} levels deep, or refer to themselves"
-        )
-    if kind in DICTS:
-        return FrozenDict({key: freeze(item, depth + 1) for key, item in value.items()})
-    if kind is list or kind is FrozenList:
-        return FrozenList([freeze(item, depth + 1) for item in value])
-    if kind is tuple:
-        return tuple([freeze(item, depth + 1) for item in value])
-    if kind is set or kind is FrozenSet:
-        return FrozenSet([freeze(item, depth + 1) for item in value])
-    if kind is frozenset:
-        return frozenset([freeze(item, depth + 1) for item in value])
-    return copy_object(value)
+    if kind is FrozenDict:
+        return all(map(_is_unchangeable, value.values()))
+    if kind in (FrozenList, tuple, FrozenSet, frozenset):
+        return all(map(_is_unchangeable, value))
+    return kind in SCALARS
 
 
 def copy_object(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """A deep copy. What cannot be copied (a lock, a socket, a database handle) is kept as it is: it
-    is a capability that is passed on, not data that contracts judge. The data that holds it is
-    copied nevertheless.
+    """Return a deep copy. What cannot be copied (a lock, a socket, a database handle) is returned
+    itself: it is a capability that is passed on, not data that contracts judge. The data that
+    holds it is copied nevertheless.
     """
     try:
         return copy.deepcopy(value)
@@ -211,72 +228,38 @@ def copy_object(value: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def _copy_around(value: Any, memo: dict[int, Any]) -> Any:
-    """A copy of data with something in it that cannot be copied, item by item. ``memo``: the copies
+    """Copy data with something in it that cannot be copied, item by item. ``memo`` has the copies
     so far, for data in circles.
     """
     if id(value) in memo:
         return memo[id(value)]
+
+    def copy_part(part: Any) -> Any:
+        return copy_object(part, memo)
+
     try:
         if isinstance(value, tuple):
-            return tuple.__new__(type(value), [copy_object(item, memo) for item in value])
-        if isinstance(value, set | frozenset):
-            return type(value)([copy_object(item, memo) for item in value])
-        if isinstance(value, DATA) or (is_dataclass(value) and not isinstance(value, type)):
-            return _copy_contents(value, memo)
-        return value
+            return tuple.__new__(type(value), map(copy_part, value))
+        if isinstance(value, (set, frozenset)):
+            return type(value)(map(copy_part, value))
+        if not isinstance(value, DATA) and (not is_dataclass(value) or isinstance(value, type)):
+            return value
+        copied = copy.copy(value)
+        if copied is not value:
+            memo[id(value)] = copied
+            replace_contents(copied, copy_part)
+        return copied
     except Exception:
         return value
 
 
-def _copy_contents(value: Any, memo: dict[int, Any]) -> Any:
-    """A shallow copy, with copies in the place of what it shares with the original."""
-    copied = copy.copy(value)
-    if copied is value:
-        return value
-    memo[id(value)] = copied
+def replace_contents(copied: Any, replace: Callable[[Any], Any]) -> None:
+    """Replace every item and attribute of a shallow copy by ``replace(part)``, past its methods."""
     if isinstance(copied, dict):
         for key, item in list(dict.items(copied)):
-            dict.__setitem__(copied, key, copy_object(item, memo))
+            dict.__setitem__(copied, key, replace(item))
     elif isinstance(copied, list):
-        list.__setitem__(
-            copied, slice(None), [copy_object(item, memo) for item in list.__iter__(copied)]
-        )
-    names = {
-        *getattr(copied, "__dict__", ()),
-        *(field.name for field in (fields(copied) if is_dataclass(copied) else ())),
-    }
-    for name in names:
-        object.__setattr__(copied, name, copy_object(getattr(copied, name), memo))
-    return copied
-
-
-def thaw_args(args: Any) -> dict[Any, Any]:
-    """Fresh, ordinary arguments for the tool: what it does to them changes no record."""
-    return (
-        dict(args)
-        if type(args) is FlatDict
-        else {key: thaw(item) for key, item in kept(args).items()}
-    )
-
-
-def thaw(value: Any) -> Any:
-    """An ordinary deep copy of a frozen value."""
-    kind = type(value)
-    if kind in SCALARS:
-        return value
-    if kind in DICTS:
-        return {key: thaw(item) for key, item in kept(value).items()}
-    if kind is FrozenList or kind is list:
-        return [thaw(item) for item in value]
-    if kind is tuple:
-        return tuple([thaw(item) for item in value])
-    if kind is FrozenSet or kind is set:
-        return {_thaw_member(item) for item in value}
-    if kind is frozenset:
-        return frozenset([_thaw_member(item) for item in value])
-    return copy_object(value)
-
-
-def _thaw_member(item: Any) -> Any:
-    """A member of a set has to stay hashable: what cannot be changed need not be copied."""
-    return item if _unchangeable(item) else thaw(item)
+        list.__setitem__(copied, slice(None), [*map(replace, list.__iter__(copied))])
+    own = fields(copied) if is_dataclass(copied) else ()
+    for name in {*getattr(copied, "__dict__", ()), *(field.name for field in own)}:
+        object.__setattr__(copied, name, replace(getattr(copied, name)))

@@ -1,311 +1,38 @@
 """What must not be written down: values under sensitive keys, and secrets anywhere in a text.
 
-Keys are judged by their words, not by substrings: ``api_key``, ``dbPassword`` and ``access-token``
-are sensitive, ``monkey``, ``max_tokens`` and ``sort_key`` are not. Words that were run together
-(``dbpassword``, ``authtoken``) are taken apart where that is sure: by an ending that no ordinary
-word has, or one with a known word in front of it. Texts are searched whole for the shapes of
-well-known credentials. The structure of a value is kept: a dict stays a dict, a list a list; only
-the secret is replaced.
-
-The patterns are our own, applied to text of any size, so each is written to run in linear time: no
-nested repetition, and every repetition starts behind a fixed word.
+The structure of a value is kept: a dict stays a dict, a list a list; only the secret is replaced.
+Which keys are sensitive is said by ``sensitive_keys``, what a secret looks like by
+``secret_patterns``.
 """
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
-from edictum.core.freeze import SCALARS
-from edictum.core.jsonable import TOO_DEEP, jsonable, show
+from edictum.core.freeze import DATA, replace_contents
+from edictum.core.secret_patterns import REDACTED, hide_secrets, replace_all
+from edictum.core.sensitive_keys import MAX_KEY, is_sensitive_by_words
+from edictum.core.values import (
+    TOO_DEEP,
+    JsonVisitor,
+    TextChanger,
+    Visitor,
+    change_text,
+    held_fields,
+    key_text,
+    show,
+    to_json,
+)
 from edictum.errors import EdictumConfigError
 
-REDACTED = "[REDACTED]"
 MAX_STRING = 1_000
 MAX_PAYLOAD = 32_768
 MAX_SUMMARY = 500
-
-SENSITIVE_WORDS = frozenset(
-    [
-        "password",
-        "passwords",
-        "passwd",
-        "pwd",
-        "secret",
-        "secrets",
-        "credential",
-        "credentials",
-        "passphrase",
-        "authorization",
-        "auth",
-        "token",
-        "apikey",
-        "privatekey",
-        "accesstoken",
-        "refreshtoken",
-        "clientsecret",
-        "cookie",
-    ]
-)
-SENSITIVE_PHRASES = frozenset({("connection", "string"), ("database", "url")})
-KEY_WORDS = frozenset({"key", "keys", "tokens"})
-SAFE_COMPANIONS = frozenset(
-    [
-        "max",
-        "min",
-        "num",
-        "n",
-        "count",
-        "total",
-        "limit",
-        "budget",
-        "usage",
-        "prompt",
-        "completion",
-        "input",
-        "output",
-        "cached",
-        "per",
-        "next",
-        "page",
-        "continuation",
-        "type",
-        "sort",
-        "primary",
-        "foreign",
-        "partition",
-        "cache",
-        "public",
-        "index",
-        "row",
-        "group",
-        "map",
-        "object",
-        "id",
-        "name",
-        "names",
-        "error",
-        "order",
-        "range",
-        "hash",
-        "lookup",
-        "reasoning",
-        "used",
-        "remaining",
-        "left",
-        "s3",
-        "json",
-        "dict",
-        "idempotency",
-        "routing",
-        "message",
-        "kind",
-        "length",
-        "size",
-        "estimated",
-    ]
-)
-# Words that were run together. No ordinary word has the first endings; the others need a known word
-# in front: ``compass``, ``monkey``.
-SURE_ENDINGS = (
-    "password",
-    "passwords",
-    "passwd",
-    "passphrase",
-    "secret",
-    "secrets",
-    "apikey",
-    "apikeys",
-    "credential",
-    "credentials",
-    "connectionstring",
-    "databaseurl",
-)
-OTHER_ENDINGS = {
-    "token": "token",
-    "tokens": "tokens",
-    "key": "key",
-    "keys": "keys",
-    "pass": "password",
-    "pwd": "password",
-}
-FRONTS = frozenset(
-    (
-        "access",
-        "account",
-        "admin",
-        "api",
-        "app",
-        "auth",
-        "aws",
-        "azure",
-        "bearer",
-        "bot",
-        "client",
-        "csrf",
-        "db",
-        "deploy",
-        "device",
-        "encryption",
-        "ftp",
-        "gcp",
-        "github",
-        "gitlab",
-        "google",
-        "hmac",
-        "http",
-        "jwt",
-        "ldap",
-        "login",
-        "mail",
-        "master",
-        "my",
-        "mysql",
-        "oauth",
-        "openai",
-        "personal",
-        "pg",
-        "postgres",
-        "private",
-        "proxy",
-        "redis",
-        "refresh",
-        "root",
-        "secret",
-        "security",
-        "server",
-        "service",
-        "session",
-        "signing",
-        "slack",
-        "smtp",
-        "sql",
-        "ssh",
-        "ssl",
-        "stripe",
-        "telegram",
-        "tls",
-        "user",
-        "vault",
-        "webhook",
-        "wifi",
-        "xsrf",
-    )
-)
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-
-# A quote that is not closed reaches to the end of its line, or of what is looked at: a secret must
-# not show because its end is far away. Quotes inside a quoted JSON text come with backslashes; the
-# bracket behind what is hidden already is not a part of it.
-_VALUE = (
-    r"(?:\[REDACTED\](?=[)\]}])|\\{1,4}[\"'][^\"'\n]*[\"']?"
-    r"|\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"?|'[^'\\\n]*(?:\\.[^'\\\n]*)*'?|[^\s\"'&;,|]+)"
-)
-_WITH = r"\b[^\n;|&]{0,200}?\s"  # the words between a program and its flag
-_EDGE = r"(?<![A-Za-z0-9])"  # an underscore may stand in front: `token_ghp_...`
-_QUOTE = r"\\{0,4}[\"']"
-_IS = rf"(?:{_QUOTE})?\s{{0,3}}[=:]\s{{0,3}}"  # between a name, which may be quoted, and its value
-_FRONT = (  # looks whether it is worth to try them all
-    rf"(?=[a-z]{{2,12}}[_-]?(?:key|pass))(?:{'|'.join(sorted(FRONTS))})[_-]?"
-)
-_HEADERS = rf"{_EDGE}(?:authorization|cookie)"
-_REST = (  # the value of a header: the rest of its line, or of its quotes
-    r"(?!\s)(?:[^\"'\\\n]|\\(?![\"']))+"
-)
-_SCHEME = r"(?:(?:bearer|basic|token|digest|negotiate|ntlm|api-?key|aws4-hmac-sha256)\s{1,3})?"
-_ASSIGNED = ("key", "token", "secret", "passw", "passphrase", "credential")
-# Each behind the words of which a text must contain one, in whatever case, to be searched for it at
-# all: most texts contain none.
-SECRET_PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (
-        ("-----begin",),
-        (
-            r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,40}PRIVATE"
-            r" KEY-----|\Z)"
-        ),
-        REDACTED,
-    ),
-    (
-        ("sk-", "sk_", "pk-", "pk_", "rk-", "rk_"),
-        _EDGE + r"(?:sk|pk|rk)[-_](?:live_|test_|proj-|ant-|or-)?[A-Za-z0-9_-]{20,}",
-        REDACTED,
-    ),
-    (("akia", "asia"), _EDGE + r"(?:AKIA|ASIA)[A-Z0-9]{16}\b", REDACTED),
-    (("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _EDGE + r"gh[pousr]_[A-Za-z0-9]{30,}", REDACTED),
-    (("github_pat_",), _EDGE + r"github_pat_[A-Za-z0-9_]{20,}", REDACTED),
-    (("glpat-",), _EDGE + r"glpat-[A-Za-z0-9_-]{16,}", REDACTED),
-    (("npm_",), _EDGE + r"npm_[A-Za-z0-9]{30,}", REDACTED),
-    (("xox",), _EDGE + r"xox[abeoprs]-[A-Za-z0-9-]{10,}", REDACTED),
-    (("aiza",), _EDGE + r"AIza[A-Za-z0-9_-]{30,}", REDACTED),
-    (("ya29.",), _EDGE + r"ya29\.[A-Za-z0-9_-]{16,}", REDACTED),
-    (
-        ("hooks.slack",),
-        r"(?i)(\bhooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/)[A-Za-z0-9/_-]+",
-        rf"\1{REDACTED}",
-    ),
-    (("eyj",), _EDGE + r"eyJ[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?", REDACTED),
-    (("bearer", "basic"), r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{12,}", rf"\1{REDACTED}"),
-    (("://",), r"(://[^\s/:@]{0,200}:)[^\s/@]{1,500}@", rf"\1{REDACTED}@"),
-    (
-        ("-pass", "-token", "-secret", "-api"),
-        r"(?i)(--?(?:password|passwd|token|secret|api-?key)[= ]\s*)" + _VALUE,
-        rf"\1{REDACTED}",
-    ),
-    (
-        ("mysql", "mariadb", "mongo", "sshpass", "login"),
-        r"(\b(?:mysql[a-z]{0,12}|mariadb(?:-[a-z]{1,12})?|mongo[a-z]{0,12}|sshpass|(?:docker|podman|az|oc)\s{1,3}login)"
-        + _WITH
-        + r"-p[= ]?)(?!-)"
-        + _VALUE,
-        rf"\1{REDACTED}",
-    ),
-    (("sqlcmd",), r"(\bsqlcmd" + _WITH + r"-P[= ]?)(?!-)" + _VALUE, rf"\1{REDACTED}"),
-    (("redis-cli",), r"(\bredis-cli" + _WITH + r"-a[= ]?)(?!-)" + _VALUE, rf"\1{REDACTED}"),
-    (
-        ("curl",),
-        r"(\bcurl"
-        + _WITH
-        + r"(?:-u|--user|--proxy-user)[= ]?[\"']?[^\s:\"']{1,100}:)[^\s\"']{1,500}",
-        rf"\1{REDACTED}",
-    ),
-    (
-        _ASSIGNED,
-        r"(?i)(\b(?:export|setx?|env|declare|local)\s{1,3}[A-Za-z0-9_]{0,80}(?:key|token|secret|passw|credential)[A-Za-z0-9_]{0,80}"
-        r"\s{0,3}=\s{0,3})" + _VALUE,
-        rf"\1{REDACTED}",
-    ),
-    (
-        ("authorization", "cookie"),  # but not what stands behind a value that is hidden already
-        rf"(?i)({_HEADERS}(?:{_QUOTE})?\s{{0,3}}:\s{{0,3}}(?:{_QUOTE})?(?!{_SCHEME}\[REDACTED\]){_SCHEME}){_REST}",
-        rf"\1{REDACTED}",
-    ),
-    (
-        ("authorization", "cookie"),
-        rf"(?i)({_HEADERS}\s{{0,3}}=\s{{0,3}}{_SCHEME})(?!\s){_VALUE}",
-        rf"\1{REDACTED}",
-    ),
-    (
-        _ASSIGNED,
-        r"(?i)([\"']?\b[A-Za-z0-9_]{0,80}(?:password|passwd|passphrase|secret|(?:api|access|private|secret)[-_"
-        r" ]?key|credential|token)" + _IS + r")(?!\s)" + _VALUE,
-        rf"\1{REDACTED}",
-    ),
-    (("key", "pass"), rf"(?i)({_EDGE}{_FRONT}(?:key|pass){_IS})(?!\s){_VALUE}", rf"\1{REDACTED}"),
-    (
-        ("pwd",),
-        rf"(?i)({_EDGE}(?:admin|db|root|user)?pwd{_IS})(?![\s/]){_VALUE}",
-        rf"\1{REDACTED}",
-    ),  # PWD=/home is the shell's
-    (
-        ("auth=", 'auth"', "auth'", "auth\\"),  # not "auth: failed"
-        rf"(?i)({_EDGE}auth(?:=|{_QUOTE}\s{{0,3}}:)\s{{0,3}})(?!\s){_VALUE}",
-        rf"\1{REDACTED}",
-    ),
-)
-_HINTS = frozenset(hint for hints, _, _ in SECRET_PATTERNS for hint in hints)
 
 
 class RedactionPolicy:
@@ -324,7 +51,6 @@ class RedactionPolicy:
         self.safe_keys = _lowered("safe_keys", safe_keys)
         self._custom = [_custom_pattern(pair) for pair in custom_patterns or ()]
         self._detect = detect_secret_values
-        self._builtin = _builtin_patterns()
 
     def is_sensitive(self, key: object) -> bool:
         """Whether values under this key are hidden, whatever they are."""
@@ -332,66 +58,47 @@ class RedactionPolicy:
             return False
         lowered = key.lower()
         return lowered not in self.safe_keys and (
-            lowered in self.sensitive_keys
-            or _sensitive_by_words(key if len(key) <= 256 else _ends(key))
+            lowered in self.sensitive_keys or is_sensitive_by_words(key)
         )
 
     def redact_text(self, text: str) -> str:
-        """The text with every secret in it replaced; all of it is searched."""
+        """Return the text with every secret in it replaced; all of it is searched."""
         for pattern, replacement in self._custom:
-            text = _replace_all(pattern, replacement, text)
-        lowered = text.lower() if self._detect else ""
-        found = {hint for hint in _HINTS if hint in lowered}
-        for hints, pattern, replacement in self._builtin if found else ():
-            if not found.isdisjoint(hints):
-                text = _replace_all(pattern, replacement, text)
-        return text
+            text = replace_all(pattern, replacement, text)
+        return hide_secrets(text) if self._detect else text
+
+    redact_bash_command = redact_text
+
+    def redact_name(self, name: str) -> str:
+        """As ``redact_text``, for names, which come again and again."""
+        if self._custom or not self._detect or len(name) > MAX_KEY:
+            return self.redact_text(name)
+        return _hide_in_name(name)
 
     def redact_value(self, value: Any) -> Any:
-        """A value of the same shape with secrets and sensitive fields replaced."""
-        return self._walk(value, self.redact_text, 0)
+        """Return a value of the same shape with secrets and sensitive fields replaced."""
+        return _ValueRedactor(self).visit(value)
 
     def redact_secrets(self, value: Any) -> Any:
-        """As ``redact_value``, but sensitive keys are left alone: for results that a program goes
-        on to use.
+        """Return a value of the same types with secrets in text replaced, for results that a
+        program goes on to use. Sensitive keys are left alone.
         """
-        return _map_text(value, self.redact_text)
-
-    def _walk(self, value: Any, text: Callable[[str], str], depth: int) -> Any:
-        if isinstance(value, str):
-            return text(value)
-        if depth > 50:
-            return "[nested too deeply]"
-        if isinstance(value, Mapping):
-            return {
-                text(key) if isinstance(key, str) else key: (
-                    REDACTED
-                    if self.is_sensitive(key) and _hides(item)
-                    else self._walk(item, text, depth + 1)
-                )
-                for key, item in value.items()
-            }
-        if isinstance(value, (list, tuple)):
-            return [self._walk(item, text, depth + 1) for item in value]
-        return value
+        return _SecretRedactor(self.redact_text).visit(value)
 
     def redact_args(self, args: Any) -> Any:
-        """Arguments, principal claims or metadata as they are written to the audit: redacted,
+        """Return arguments, claims or metadata as they are written to the audit: redacted,
         JSON-ready, bounded.
         """
-        return bounded_payload(self._walk(jsonable(args), self.redact_text, 0))
-
-    def redact_bash_command(self, command: str) -> str:
-        return self.redact_text(command)
+        return _AuditRedactor(self).visit(args)
 
     def redact_result(self, result: Any, max_length: int = MAX_SUMMARY) -> str:
-        """A result as a short text for the audit. Redacted before it is cut, so that a cut cannot
-        bare half a secret.
+        """Return a result as a short text for the audit. It is redacted before it is cut, so that
+        a cut cannot bare half a secret.
         """
-        return shorten(self.redact_text(self.sketch(result, max_length)), max_length)
+        return shorten(self.redact_text(self.summarize(result, max_length)), max_length)
 
-    def sketch(self, result: Any, max_length: int = MAX_SUMMARY) -> str:
-        """Enough of a result to make its summary from, as text that cannot change any more.
+    def summarize(self, result: Any, max_length: int = MAX_SUMMARY) -> str:
+        """Return enough of a result to make its redacted summary from, as text.
 
         It looks a little beyond the cut: enough to see any secret whole, without reading a 10 MB
         answer.
@@ -400,83 +107,215 @@ class RedactionPolicy:
             return result[: max_length + 8_192]
         if result is None or type(result) in (bool, int, float):
             return show(result)
-        try:
-            return self._sketch(result, [max_length + 1_024], 0)
-        except Exception:  # a mapping or sequence whose own methods raise
-            return show(result)[: max_length + 8_192]
+        summary: str = _Summary(self, max_length + 1_024).visit(result)
+        return summary
 
-    def _sketch(self, value: Any, left: list[int], depth: int) -> str:
-        """A bounded, JSON-like rendering: it stops looking once it has enough, so a huge value
-        costs no more than a small one.
 
-        Everything that is looked at spends from what is ``left``, also names, hidden values and
-        empty lists.
-        """
-        kind = type(value)
-        if kind is dict and depth < 20:
-            return "{" + self._sketch_pairs(value.items(), ": ", left, depth) + "}"
-        if kind in SCALARS:
-            return _glimpse(value, left)
-        left[0] -= 2
-        names = _field_names(kind)  # type: ignore[arg-type]
-        if depth >= 20 and (names or isinstance(value, (Mapping, *_COLLECTIONS))):
-            return TOO_DEEP
-        if names:
-            pairs = self._sketch_pairs(
-                ((name, getattr(value, name, None)) for name in names), "=", left, depth
-            )
-            return f"{kind.__name__}({pairs})"
-        if isinstance(value, Mapping):
-            return "{" + self._sketch_pairs(value.items(), ": ", left, depth) + "}"
-        if isinstance(value, _COLLECTIONS):
-            items = ", ".join(self._sketch_items(value, left, depth))
-            return f"{{{items}}}" if isinstance(value, (set, frozenset)) else f"[{items}]"
-        return _glimpse(value, left)
+_hide_in_name = lru_cache(maxsize=4_096)(hide_secrets)
 
-    def _sketch_pairs(
-        self, pairs: Iterable[tuple[Any, Any]], sign: str, left: list[int], depth: int
-    ) -> str:
+
+def shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _is_hidden(item: Any) -> bool:
+    """Whether a sensitive key hides a value: text and containers. A flag or a fraction
+    (``has_token: true``) is not a secret.
+    """
+    return item is not None and not isinstance(item, (bool, float)) and item != ""
+
+
+class _AuditRedactor(JsonVisitor):
+    """JSON with secrets replaced and long texts shortened. What exceeds MAX_PAYLOAD characters in
+    all is left out by name, never cut in the middle.
+    """
+
+    __slots__ = ("_left", "_policy")
+
+    def __init__(self, policy: RedactionPolicy) -> None:
+        super().__init__()
+        self._policy = policy
+        self._left = MAX_PAYLOAD
+
+    def text(self, text: str) -> str:
+        shown = shorten(self._policy.redact_text(text), MAX_STRING)
+        self._left -= len(shown) + 2
+        return shown
+
+    def scalar(self, value: Any) -> Any:
+        shown = super().scalar(value)
+        if type(shown) is not str:
+            self._left -= 10
+        return shown
+
+    def mapping(self, value: Any) -> dict[str, Any]:
+        policy = self._policy
+        made: dict[str, Any] = {}
+        for key, item in value.items():
+            if self._left <= 0:
+                return made | {"_omitted": f"{len(value) - len(made)} more keys"}
+            name = key_text(key)
+            shown = policy.redact_name(name)
+            self._left -= len(shown) + 4
+            made[shown] = self._hide(item) if policy.is_sensitive(name) else self.visit(item)
+        return made
+
+    def _hide(self, item: Any) -> Any:
+        plain = to_json(item)
+        return self.scalar(REDACTED if _is_hidden(plain) else plain)
+
+    def sequence(self, value: Any) -> list[Any]:
+        made: list[Any] = []
+        for item in value:
+            if self._left <= 0:
+                return [*made, f"[omitted: {len(value) - len(made)} more items]"]
+            made.append(self.visit(item))
+        return made
+
+
+class _ValueRedactor(Visitor):
+    """Dicts and lists with secrets replaced. Other values stay as they are if they hold none."""
+
+    __slots__ = ("_policy",)
+
+    def __init__(self, policy: RedactionPolicy) -> None:
+        super().__init__()
+        self._policy = policy
+
+    def scalar(self, value: Any) -> Any:
+        if type(value) is str:
+            return self._policy.redact_text(value)
+        return self.other(value) if type(value) is bytes else value
+
+    def mapping(self, value: Any) -> dict[Any, Any]:
+        policy = self._policy
+        made: dict[Any, Any] = {}
+        for key, item in value.items():
+            shown = policy.redact_value(key)
+            hidden = policy.is_sensitive(key) and _is_hidden(item)
+            made[shown] = REDACTED if hidden else self.visit(item)
+        return made
+
+    def sequence(self, value: Any) -> list[Any]:
+        return [*map(self.visit, value)]
+
+    def other(self, value: Any) -> Any:
+        plain = to_json(value)
+        redacted = self._policy.redact_value(plain)
+        return value if redacted == plain and not isinstance(value, str) else redacted
+
+    def too_deep(self, value: Any) -> str:
+        return TOO_DEEP
+
+    def unreadable(self, value: Any, error: Exception) -> str:
+        return self._policy.redact_text(show(value))
+
+
+class _SecretRedactor(TextChanger):
+    """Text changed inside of objects, too: data is copied with changed parts, and what cannot be
+    copied so becomes its redacted JSON. Objects without secrets stay as they are.
+    """
+
+    __slots__ = ()
+
+    def scalar(self, value: Any) -> Any:
+        return self.other(value) if type(value) is bytes else super().scalar(value)
+
+    def other(self, value: Any) -> Any:
+        plain = to_json(value)
+        redacted = change_text(plain, self.change)
+        if redacted == plain and not isinstance(value, str):
+            return value
+        if isinstance(value, DATA) or held_fields(value) is not None:
+            copied = copy.copy(value)
+            replace_contents(copied, self.visit)
+            if to_json(copied) == redacted:
+                return copied
+        return redacted
+
+    def unreadable(self, value: Any, error: Exception) -> Any:
+        return change_text(to_json(value), self.change)
+
+
+class _Summary(Visitor):
+    """A bounded, JSON-like rendering: it stops looking once it has enough, so a huge value costs
+    no more than a small one.
+
+    Everything that is looked at spends from what is left, even names, hidden values and empty
+    lists.
+    """
+
+    __slots__ = ("_left", "_policy")
+
+    def __init__(self, policy: RedactionPolicy, limit: int) -> None:
+        super().__init__()
+        self._policy = policy
+        self._left = limit
+
+    def scalar(self, value: Any) -> str:
+        cut = value[:MAX_STRING] if isinstance(value, (str, bytes)) else value
+        text = show(cut)[: MAX_STRING + 100]
+        self._left -= len(text) + 2
+        return text
+
+    def mapping(self, value: Any) -> str:
+        return "{" + self._pairs(value.items(), ": ") + "}"
+
+    def sequence(self, value: Any) -> str:
+        named = _shown_fields(value)
+        return self._fields(value, named) if named else f"[{self._items(value)}]"
+
+    def members(self, value: Any) -> str:
+        return f"{{{self._items(value)}}}"
+
+    def other(self, value: Any) -> str:
+        named = _shown_fields(value)
+        return self._fields(value, named) if named else self.scalar(value)
+
+    def _fields(self, value: Any, names: tuple[str, ...]) -> str:
+        pairs = ((name, getattr(value, name, None)) for name in names)
+        return f"{type(value).__name__}({self._pairs(pairs, '=')})"
+
+    def _pairs(self, pairs: Iterable[tuple[Any, Any]], sign: str) -> str:
         parts = []
-        left[0] -= 2
+        self._left -= 2
         for key, item in pairs:
-            if left[0] <= 0:
+            if self._left <= 0:
                 parts.append("...")
                 break
-            left[0] -= len(REDACTED)
-            name = key if sign == "=" else _glimpse(key, left)
-            hidden = self.is_sensitive(key) and _hides(item)
-            parts.append(
-                f"{name}{sign}{REDACTED if hidden else self._sketch(item, left, depth + 1)}"
-            )
+            self._left -= len(REDACTED)
+            name = key if sign == "=" else self.scalar(key)
+            hidden = self._policy.is_sensitive(key) and _is_hidden(item)
+            parts.append(f"{name}{sign}{REDACTED if hidden else self.visit(item)}")
         return ", ".join(parts)
 
-    def _sketch_items(self, items: Iterable[Any], left: list[int], depth: int) -> Iterator[str]:
+    def _items(self, items: Iterable[Any]) -> str:
+        parts = []
+        self._left -= 2
         for item in items:
-            if left[0] <= 0:
-                yield "..."
-                return
-            yield self._sketch(item, left, depth + 1)
+            if self._left <= 0:
+                parts.append("...")
+                break
+            parts.append(self.visit(item))
+        return ", ".join(parts)
+
+    def too_deep(self, value: Any) -> str:
+        return TOO_DEEP
+
+    def unreadable(self, value: Any, error: Exception) -> str:
+        return self.scalar(value)
 
 
-_COLLECTIONS = (list, tuple, set, frozenset)
-
-
-def _glimpse(value: Any, left: list[int]) -> str:
-    if type(value) is str:
-        text = repr(value if len(value) <= MAX_STRING else value[:MAX_STRING])
-    else:
-        text = show(value[:MAX_STRING] if isinstance(value, (str, bytes)) else value)[
-            : MAX_STRING + 100
-        ]
-    left[0] -= len(text) + 2
-    return text
+def _shown_fields(value: Any) -> tuple[str, ...]:
+    """Return the fields by which a value is shown: a named tuple's, and a dataclass's unless its
+    own ``repr`` says less.
+    """
+    kind: Any = type(value)
+    return _shown_fields_of_type(kind)
 
 
 @lru_cache(maxsize=1_024)
-def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    """The fields by which values of a type are shown: a named tuple's, and a dataclass's unless its
-    own ``repr`` says less.
-    """
+def _shown_fields_of_type(kind: type[Any]) -> tuple[str, ...]:
     if issubclass(kind, tuple):
         return tuple(getattr(kind, "_fields", ()))
     made_by_dataclass = is_dataclass(kind) and hasattr(kind.__repr__, "__wrapped__")
@@ -494,7 +333,7 @@ def _lowered(option: str, keys: Iterable[str] | None) -> frozenset[str]:
 
 
 def _custom_pattern(pair: tuple[str, str]) -> tuple[re.Pattern[str], str]:
-    """A pattern of the user, tried out together with its replacement: a bad one must not come to
+    """Compile a user-supplied pattern and try it with its replacement: a bad one must not come to
     light after a tool has run.
     """
     try:
@@ -509,149 +348,8 @@ def _custom_pattern(pair: tuple[str, str]) -> tuple[re.Pattern[str], str]:
             hint="Fix or remove it.",
         ) from exc
     except (TypeError, ValueError, IndexError) as exc:
-        hint = "Write custom_patterns=[(regex, replacement)], both as text."
         raise EdictumConfigError(
-            f"RedactionPolicy: {pair!r:.200} in custom_patterns: {exc}.", hint=hint
+            f"RedactionPolicy: {pair!r:.200} in custom_patterns: {exc}.",
+            hint="Write custom_patterns=[(regex, replacement)], both as text.",
         ) from exc
     return compiled, replacement
-
-
-def _hides(item: Any) -> bool:
-    """Sensitive keys hide text and containers; a number or a flag under such a key (``has_token:
-    true``) is no secret.
-    """
-    return item is not None and not isinstance(item, (bool, float)) and item != ""
-
-
-# Python's regexes hold the interpreter lock, so a text of some megabytes would stop every other
-# thread for seconds. Long texts are searched window by window; windows overlap by more than any
-# secret is long, and grow when a match reaches their end.
-_WINDOW = 1 << 16
-_OVERLAP = 1 << 13
-
-
-def _replace_all(pattern: re.Pattern[str], replacement: str, text: str) -> str:
-    """``pattern.sub(replacement, text)``."""
-    if len(text) <= _WINDOW:
-        return pattern.sub(replacement, text)
-    parts: list[str] = []
-    kept, position, size = 0, 0, _WINDOW
-    while position < len(text):
-        end = min(position + size, len(text))
-        last = end == len(text)
-        match = pattern.search(text, position, end)
-        if match is None or (match.start() > end - _OVERLAP and not last):
-            position = end if last else match.start() if match else end - _OVERLAP
-        elif match.end() == end and not last:
-            size *= 2
-            continue
-        else:
-            parts += (text[kept : match.start()], match.expand(replacement))
-            kept = match.end()
-            position = kept if kept > match.start() else kept + 1
-        size = _WINDOW
-    return "".join((*parts, text[kept:]))
-
-
-@lru_cache(maxsize=1)
-def _builtin_patterns() -> list[tuple[tuple[str, ...], re.Pattern[str], str]]:
-    return [
-        (hints, re.compile(pattern), replacement) for hints, pattern, replacement in SECRET_PATTERNS
-    ]
-
-
-def _apart(word: str) -> tuple[str, ...]:
-    """A word, or the two that were run together in it."""
-    if word in SENSITIVE_WORDS:
-        return (word,)
-    for ending in SURE_ENDINGS:
-        if word.endswith(ending):
-            return word.removesuffix(ending), "password"
-    for ending, meaning in OTHER_ENDINGS.items():
-        if word.endswith(ending) and _ends_in_a_front(word.removesuffix(ending)):
-            return word.removesuffix(ending), meaning
-    return (word,)
-
-
-def _ends_in_a_front(word: str) -> bool:
-    """``github`` and ``githubaccess``; a short word counts only alone."""
-    return word in FRONTS or any(word.endswith(front) for front in FRONTS if len(front) > 5)
-
-
-def _ends(key: str) -> str:
-    """As much of a long key as is judged by its words, and remembered: nobody names a field in
-    more.
-    """
-    return f"{key[:128]} {key[-128:]}"
-
-
-@lru_cache(maxsize=4_096)
-def _sensitive_by_words(key: str) -> bool:
-    words = [part for word in _WORDS.findall(key) for part in _apart(word.lower())]
-    if any(tuple(words[i : i + 2]) in SENSITIVE_PHRASES for i in range(len(words) - 1)):
-        return True
-    companions = [
-        word
-        for word in words
-        if word not in SENSITIVE_WORDS and word not in KEY_WORDS and not word.isdigit()
-    ]
-    safe = bool(companions) and any(word in SAFE_COMPANIONS for word in companions)
-    if any(word in SENSITIVE_WORDS for word in words):
-        return not (safe and set(words) & SENSITIVE_WORDS <= {"token", "auth", "cookie"})
-    return bool(set(words) & KEY_WORDS) and bool(companions) and not safe
-
-
-def _map_text(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
-    """``change`` applied to every text inside a value. The value's own types are kept; untouched
-    values are returned as they are.
-    """
-    if isinstance(value, str):
-        return change(value)
-    if depth > 50:
-        return value
-    if type(value) is dict:
-        return {key: _map_text(item, change, depth + 1) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_map_text(item, change, depth + 1) for item in value)
-    return value
-
-
-map_text = _map_text
-
-
-def shorten(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-def bounded_payload(value: Any, limit: int = MAX_PAYLOAD) -> Any:
-    """The value with long texts shortened, and what exceeds ``limit`` characters in all left out by
-    name, never cut in the middle.
-    """
-    return _bound(value, [limit])
-
-
-def _bound(value: Any, left: list[int]) -> Any:
-    if isinstance(value, str):
-        text = shorten(value, MAX_STRING)
-        return _spend(text, len(text), left)
-    if isinstance(value, dict):
-        kept: dict[Any, Any] = {}
-        for key, item in value.items():
-            if left[0] <= 0:
-                return kept | {"_omitted": f"{len(value) - len(kept)} more keys"}
-            left[0] -= len(str(key)) + 4
-            kept[key] = _bound(item, left)
-        return kept
-    if isinstance(value, list):
-        items: list[Any] = []
-        for item in value:
-            if left[0] <= 0:
-                return [*items, f"[omitted: {len(value) - len(items)} more items]"]
-            items.append(_bound(item, left))
-        return items
-    return _spend(value, 8, left)
-
-
-def _spend(value: Any, cost: int, left: list[int]) -> Any:
-    left[0] -= cost + 2
-    return value

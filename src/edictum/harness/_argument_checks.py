@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from edictum.core.jsonable import show
 from edictum.core.redaction import shorten
+from edictum.core.values import show
 from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.guard import Edictum
 from edictum.harness.tool_registry import ToolRegistry, to_registry

@@ -12,8 +12,8 @@ from functools import cache, lru_cache
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from edictum.core.jsonable import dumps, jsonable
 from edictum.core.redaction import shorten
+from edictum.core.values import dumps, to_json
 from edictum.errors import EdictumConfigError
 from edictum.harness._functions import (
     LAZY_TYPES,
@@ -220,7 +220,7 @@ def explain_mismatch(validator: Any, value: Any) -> str | None:
     except ValueError:  # a value that JSON does not know
         pass
     try:
-        first = next(validator.iter_errors(jsonable(value)), None)
+        first = next(validator.iter_errors(to_json(value)), None)
     except ValueError:  # a lone surrogate, as in file names: text that the validator cannot read
         return None
     return None if first is None else str(first.message)

@@ -14,8 +14,8 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from edictum.core.decide import describe
-from edictum.core.jsonable import dumps, show
 from edictum.core.redaction import shorten
+from edictum.core.values import dumps, show
 from edictum.execution.failures import NotStarted
 
 MAX_TYPE_PROBLEMS = 8
@@ -116,7 +116,7 @@ _SHARED_NODES = frozenset(
 )
 # JSON that fits the schema of such a type needs no conversion.
 PLAIN_NODES = _SHARED_NODES | {"json-or-python"}
-# pydantic writes values of such a type to JSON as core.jsonable does.
+# pydantic writes values of such a type to JSON as core.values.to_json does.
 JSON_NODES = (
     _SHARED_NODES
     | {"literal of objects", "dict by keys", "str changed", "tuple", "enum", "default"}

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 
 from edictum.core._records import record
 from edictum.core.freeze import thaw
-from edictum.core.jsonable import jsonable, show
 from edictum.core.redaction import shorten
+from edictum.core.values import show, to_json
 from edictum.harness._schemas import compile_schema, find_defaults
 from edictum.harness.tool_spec import ToolSpec
 
@@ -79,7 +79,7 @@ class ToolArgValidator:
             if schema.validator.is_valid(plain):
                 return schema.check_types(plain)
         except ValueError:
-            plain = jsonable(plain)
+            plain = to_json(plain)
         repairs: list[str] = []
         for _ in range(MAX_REPAIR_ATTEMPTS if self._coerce and spec.may_coerce else 0):
             made = _repair_all(schema.validator, plain)

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from edictum.core.jsonable import dumps, show
 from edictum.core.redaction import shorten
+from edictum.core.values import dumps, show
 from edictum.errors import EdictumConfigError
 from edictum.harness.artifact_store import ArtifactStore
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS

@@ -26,8 +26,8 @@ from dataclasses import asdict, dataclass, fields
 from math import inf, isfinite, isnan
 from typing import Any
 
-from edictum.core.jsonable import jsonable, show
 from edictum.core.redaction import RedactionPolicy, shorten
+from edictum.core.values import show, to_json
 from edictum.errors import EdictumError, EdictumInputError
 from edictum.harness.artifact_backends import ArtifactBackend, open_backend
 
@@ -262,7 +262,7 @@ def _to_readable_text(content: Any, redaction: RedactionPolicy) -> tuple[str, st
         value = value["result"]
     if isinstance(value, str):
         return redaction.redact_text(value), "text"
-    return json.dumps(redaction.redact_value(jsonable(value)), indent=1, ensure_ascii=False), "json"
+    return json.dumps(redaction.redact_value(to_json(value)), indent=1, ensure_ascii=False), "json"
 
 
 def _make_ref(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from edictum.core.jsonable import dumps
+from edictum.core.values import dumps
 from edictum.errors import EdictumInputError
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.turn_call import NOT_A_NAME

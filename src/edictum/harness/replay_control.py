@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from edictum.core._records import replace
-from edictum.core.jsonable import dumps
-from edictum.harness.canonical import canonical, identity
+from edictum.core.values import canonical, dumps, identity
 from edictum.harness.tool_spec import ANY_RESOURCE, ToolSpec
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolOutcome
 

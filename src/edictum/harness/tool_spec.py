@@ -15,10 +15,10 @@ from typing import Any, Literal, get_args
 
 from edictum.core.call import SideEffect, check_tool_name
 from edictum.core.policy import ToolEntry
+from edictum.core.values import canonical, normalize
 from edictum.errors import EdictumConfigError
 from edictum.harness._functions import is_generator
 from edictum.harness._typed_arguments import TypedFunction
-from edictum.harness.canonical import canonical, normal
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 
 Isolation = Literal["inline", "async", "thread", "process"]
@@ -194,7 +194,7 @@ class ToolSpec:
 def _to_resource_name(value: Any) -> str:
     """Return one text for equal values: 1 and 1.0 are one account, and so is "1", to be careful."""
     if isinstance(value, str):
-        return normal(value)
+        return normalize(value)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value) if value is None or isinstance(value, (int, float)) else canonical(value)

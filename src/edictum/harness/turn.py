@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from edictum.core.decide import describe
 from edictum.core.decision import Failed
-from edictum.core.jsonable import show
 from edictum.core.redaction import shorten
+from edictum.core.values import canonical, show
 from edictum.execution.portal import PORTAL
 from edictum.execution.waiting import await_until, call_in_thread, capture_until
 from edictum.guard import Edictum
@@ -33,7 +33,6 @@ from edictum.harness._argument_checks import (
     check_tools,
 )
 from edictum.harness.artifact_reader import READER, make_reader
-from edictum.harness.canonical import canonical
 from edictum.harness.messages import (
     ChatMessage,
     ModelReply,

@@ -32,7 +32,6 @@ from edictum.core.decision import Failed
 from edictum.core.effects import Ran, Renew, RunTool
 from edictum.core.events import Approval
 from edictum.core.freeze import EMPTY, freeze_args
-from edictum.core.jsonable import dumps, show
 from edictum.core.limits import Grant, Limit, Metric, Reservation, Settlement
 from edictum.core.policy import Policy
 from edictum.core.redaction import shorten
@@ -47,6 +46,7 @@ from edictum.core.turn import (
     Replay,
     UncheckedReplay,
 )
+from edictum.core.values import canonical, digest, dumps, identity, show
 from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.execution.body import NOT_AWAITABLE, needs_await
 from edictum.harness._argument_checks import check_cap
@@ -59,7 +59,6 @@ from edictum.harness.arg_validator import (
 )
 from edictum.harness.artifact_reader import READER
 from edictum.harness.artifact_store import MAX_SUMMARY_CHARS
-from edictum.harness.canonical import canonical, digest, identity
 from edictum.harness.replay_control import (
     DUPLICATE_TEXT,
     Done,

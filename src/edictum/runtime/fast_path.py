@@ -110,7 +110,7 @@ class FastPath:
             return None
         elapsed_ms = int(ran.elapsed_s * 1000)
         outcome = execution_result(call.call_id, call.tool_name, value, elapsed_ms)
-        summary = config.context.redaction.sketch(value)
+        summary = config.context.redaction.summarize(value)
         closing = ("executed", verdict, None, elapsed_ms, None, summary)
         event = (self._now(), config.context, CALL_EXECUTED, call, plan.passed, *counted, *closing)
         self._append_last(event)

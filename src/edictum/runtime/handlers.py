@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from inspect import isawaitable
 from typing import Any
 
+from edictum.audit.sinks import deliver
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import (
@@ -127,12 +128,11 @@ class EffectHandlers:
         """Try every sink, then raise what failed together, but for sinks that are not required."""
         entry.at = self._now()
         self._local.take(entry)
-        event = entry.event()
         failures: list[tuple[Any, BaseException]] = []
         waiting: deque[tuple[Any, Awaitable[None]]] = deque()
         for sink in self._sinks:
             try:
-                emitted = sink.emit(event)
+                emitted = deliver(entry, sink)
             except USER_ERRORS as exc:
                 failures.append((sink, exc))
             else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +13,9 @@ from edictum.core.decide import explain_failure
 from edictum.core.decision import Decision, Failed
 from edictum.core.effects import Ask, AwaitDecision, Effect, NoApprovalBackend, Withdraw, Within
 from edictum.core.events import Approval, AuditAction, Closing
-from edictum.core.jsonable import jsonable
+from edictum.core.freeze import kept
 from edictum.core.turn import CallInTurn
+from edictum.core.values import TooDeepError, digest
 
 if TYPE_CHECKING:
     from edictum.core.lifecycle.admission import Admission, Admitting
@@ -44,7 +43,10 @@ def obtain_approval(
 
     Returns the admission, allowed or denied.
     """
-    digest = approval_digest(admission.call, config.context.policy_version)
+    try:
+        digest = approval_digest(admission.call, config.context.policy_version)
+    except TooDeepError as exc:
+        return _deny_unanswered(admission, "could not be asked", Failed(exc))
     known = None if turn is None else turn.approvals.get(digest)
     if known is None:
         return (yield from _ask_person(admission, config, digest, turn))
@@ -54,9 +56,7 @@ def obtain_approval(
 
 def approval_digest(call: ToolCall, policy_version: str | None) -> str:
     """Return what an approval is bound to: tool, arguments, principal and policy version."""
-    principal = call.principal.as_dict() if call.principal else None
-    subject = [call.tool_name, jsonable(call.args), jsonable(principal), policy_version]
-    return hashlib.sha256(json.dumps(subject, sort_keys=True).encode()).hexdigest()
+    return digest(call.tool_name, kept(call.args), call.principal, policy_version)
 
 
 def _ask_person(

@@ -13,9 +13,9 @@ from edictum.core.config import FailureFlag
 from edictum.core.decide import AfterDecision, describe, explain_failure
 from edictum.core.effects import NotReturned, Ran
 from edictum.core.events import Closing, Context
-from edictum.core.jsonable import dumps
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
+from edictum.core.values import dumps
 from edictum.outcomes import (
     OUTCOME_KINDS,
     TOOL_MESSAGE_MAX_CHARS,
@@ -60,7 +60,9 @@ def closing_of(
         after if plan.after else None,
         int(ran.elapsed_s * 1000),
         None if verdict.success and not outcome.notes else error_text(outcome),
-        context.redaction.sketch(value) if ran.error is None and ran.deadline_s is None else None,
+        context.redaction.summarize(value)
+        if ran.error is None and ran.deadline_s is None
+        else None,
     )
 
 

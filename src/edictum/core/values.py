@@ -1,0 +1,456 @@
+"""The one walk through values: bounded, and safe with whatever a tool or a model sends.
+
+``Visitor.visit`` takes a value apart level by level, counts the levels and notices values that
+contain themselves. What becomes of the parts is up to its subclasses: here JSON, canonical text and
+changed text; in ``freeze`` snapshots; in ``redaction`` what may be written down.
+
+There is one limit, ``MAX_VALUE_DEPTH``: more than honest data needs, and few enough that two Python
+frames per level fit into the recursion limit below a framework's own. Beyond it a value is
+*replaced* by ``TOO_DEEP`` where it is shown or written down, and *refused* with ``TooDeepError``
+where a call is frozen or a digest is made.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, time, timedelta
+from enum import Enum
+from operator import itemgetter
+from typing import Any, ClassVar
+
+MAX_VALUE_DEPTH = 200
+MAX_INT_BITS = 14_000  # Python refuses to print more decimal digits
+TOO_DEEP = "[nested too deeply]"
+CIRCULAR = "[circular reference]"
+
+SCALARS = frozenset({str, int, float, bool, type(None), bytes, complex})
+
+
+class TooDeepError(ValueError):
+    """A value is nested more than ``MAX_VALUE_DEPTH`` levels deep, or contains itself."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"a value is nested more than {MAX_VALUE_DEPTH} levels deep, or contains itself"
+        )
+
+
+class Visitor:
+    """Walk through a value. Subclasses return from each method what stands for that part.
+
+    ``scalar`` gets text, numbers, bytes and None; the other methods get one container each and
+    call ``visit`` on what is in it.
+    """
+
+    __slots__ = ("_parents",)
+
+    def __init__(self) -> None:
+        self._parents: list[int] = []
+
+    def visit(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in SCALARS:
+            return self.scalar(value)
+        parents = self._parents
+        if id(value) in parents:
+            return self.circular(value)
+        if len(parents) >= MAX_VALUE_DEPTH:
+            return self.too_deep(value)
+        parents.append(id(value))
+        try:
+            if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 -- a dict is quick
+                return self.mapping(value)
+            if isinstance(value, (list, tuple)):
+                return self.sequence(value)
+            if isinstance(value, (set, frozenset)):
+                return self.members(value)
+            return self.other(value)
+        except RecursionError:
+            return self.too_deep(value)
+        except Exception as exc:  # user-supplied methods can raise anything
+            return self.unreadable(value, exc)
+        finally:
+            parents.pop()
+
+    def scalar(self, value: Any) -> Any:
+        return value
+
+    def mapping(self, value: Any) -> Any:
+        return self.other(value)
+
+    def sequence(self, value: Any) -> Any:
+        return self.other(value)
+
+    def members(self, value: Any) -> Any:
+        return self.other(value)
+
+    def other(self, value: Any) -> Any:
+        return value
+
+    def too_deep(self, value: Any) -> Any:
+        raise TooDeepError
+
+    def circular(self, value: Any) -> Any:
+        return self.too_deep(value)
+
+    def unreadable(self, value: Any, error: Exception) -> Any:
+        raise error
+
+
+def show(value: Any) -> str:
+    """Return ``repr(value)``, or a text in its place when that raises."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__} whose repr raises>"
+
+
+def held_fields(value: Any) -> Any:
+    """Return what an object holds: the fields of a dataclass or a pydantic model, else None."""
+    if isinstance(value, type):
+        return None
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name, None) for field in fields(value)}
+    dump = getattr(value, "model_dump", None)
+    return dump() if callable(dump) else None
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+class JsonVisitor(Visitor):
+    """Make plain dicts, lists, texts and numbers of a value. Every text passes through ``text``."""
+
+    __slots__ = ()
+
+    def text(self, text: str) -> Any:
+        return text
+
+    def scalar(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is str:
+            return self.text(value)
+        if value is None or kind is bool:
+            return value
+        if kind is float:
+            return value if value - value == 0 else self.text(str(value))
+        if kind is int:
+            return value if value.bit_length() < MAX_INT_BITS else self.text(hex(value))
+        return self.text(_decode(value) if kind is bytes else str(value))
+
+    def mapping(self, value: Any) -> Any:
+        made = {}
+        for key, item in value.items():  # a comprehension would be one more frame per level
+            made[key_text(key)] = self.visit(item)
+        return made
+
+    def sequence(self, value: Any) -> Any:
+        return [*map(self.visit, value)]
+
+    def members(self, value: Any) -> Any:
+        return self.sequence(_sort(value))
+
+    def other(self, value: Any) -> Any:
+        if isinstance(value, Enum):
+            return self.visit(value.value)
+        for kind in (str, int, float):
+            if isinstance(value, kind):
+                return self.scalar(kind(value))
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return self.scalar(bytes(value))
+        if isinstance(value, (date, time)):  # datetime is a date
+            return self.text(value.isoformat())
+        if isinstance(value, timedelta):
+            return self.scalar(value.total_seconds())
+        held = held_fields(value)
+        return self.text(_print(value)) if held is None else self.visit(held)
+
+    def too_deep(self, value: Any) -> Any:
+        return self.text(TOO_DEEP)
+
+    def circular(self, value: Any) -> Any:
+        return self.text(CIRCULAR)
+
+    def unreadable(self, value: Any, error: Exception) -> Any:
+        return self.text(show(value))
+
+
+def to_json(value: Any) -> Any:
+    """Return the value as plain dicts, lists, texts and numbers; never raises.
+
+    NaN and infinities become text, bytes base64 unless they are text.
+    """
+    return JsonVisitor().visit(value)
+
+
+_encode = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder each time
+
+
+def dumps(value: Any) -> str:
+    """Return the JSON text of any value: what ``json`` makes of it, else that of ``to_json``."""
+    try:
+        text = _encode(value)
+    except Exception:  # not JSON, too deep, or a subclass with methods that raise
+        return json.dumps(to_json(value))
+    may_be_deep = text.count("[") + text.count("{") > MAX_VALUE_DEPTH
+    return json.dumps(to_json(value)) if may_be_deep and _is_too_deep(value) else text
+
+
+def _is_too_deep(value: Any) -> bool:
+    """Whether JSON data has too many levels of containers, which are counted one by one."""
+    level = [value]
+    for _ in range(MAX_VALUE_DEPTH):
+        level = [
+            item
+            for container in level
+            for item in (container.values() if isinstance(container, dict) else container)
+            if isinstance(item, (dict, list, tuple))
+        ]
+        if not level:
+            return False
+    return True
+
+
+def key_text(key: Any) -> str:
+    return key if isinstance(key, str) else _print(key)
+
+
+def _print(value: Any) -> str:
+    """Return what a person would print: ``str`` where the type defines it, else ``repr``."""
+    try:
+        return str(value)
+    except Exception:
+        return show(value)
+
+
+def _decode(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode()
+
+
+def _sort(items: Iterable[Any]) -> list[Any]:
+    try:
+        return sorted(items)
+    except Exception:
+        return sorted(items, key=show)
+
+
+# --- The same value? ------------------------------------------------------------------------------
+
+
+class _Canonical(Visitor):
+    """Write one text for equal values into ``parts``, each with a mark of its type and its length.
+
+    ``exact`` tells apart what a tool may tell apart: 1 and 1.0, and texts that only look alike.
+    Without it the form follows RFC 8785: one way to write a number, and NFC text.
+    """
+
+    __slots__ = ("exact", "parts")
+
+    def __init__(self, exact: bool) -> None:
+        super().__init__()
+        self.exact = exact
+        self.parts: list[str] = []
+
+    def scalar(self, value: Any) -> None:
+        kind = type(value)
+        if kind is str:
+            self.parts.append(self._text(value))
+        elif value is None or kind is bool:
+            self.parts.append(f"{value};")
+        elif kind is int:
+            self.parts.append(f"n{value:x};")
+        elif kind is float:
+            whole = not self.exact and value.is_integer()
+            self.parts.append(f"n{int(value):x};" if whole else f"f{value!r};")
+        else:
+            self.parts.append(f"b{value.hex()};" if kind is bytes else f"c{value!r};")
+
+    def _text(self, value: str) -> str:
+        text = value if self.exact or value.isascii() else normalize(value)
+        return f"s{len(text)}:{text}"
+
+    def mapping(self, value: Any) -> None:
+        pairs = [(*self._key(key), item) for key, item in value.items()]
+        self.parts.append("(")
+        for text, _, item in sorted(pairs, key=itemgetter(0, 1)):
+            self.parts.append(text)
+            self.visit(item)
+        self.parts.append(")")
+
+    def _key(self, key: Any) -> tuple[str, str]:
+        """Return what is written of a key, and what sorts those of which the same is written."""
+        if type(key) is str:
+            return self._text(key), "" if key.isascii() else key
+        return "".join(self._apart(key)), show(key)
+
+    def sequence(self, value: Any) -> None:
+        self.parts.append("[")
+        for item in value:
+            self.visit(item)
+        self.parts.append("]")
+
+    def members(self, value: Any) -> None:
+        self.parts.append("{")
+        for parts in sorted(map(self._apart, value)):
+            self.parts += parts
+        self.parts.append("}")
+
+    def _apart(self, value: Any) -> list[str]:
+        """Return the parts of a key or a member of a set, which are sorted by them."""
+        parts, self.parts = self.parts, []
+        try:
+            self.visit(value)
+            return self.parts
+        finally:
+            self.parts = parts
+
+    def other(self, value: Any) -> None:
+        kind = type(value)
+        self.parts.append(f"o{kind.__module__}.{kind.__qualname__}:")
+        held = value.value if isinstance(value, Enum) else held_fields(value)
+        self.visit(to_json(value) if held is None else held)
+
+    def unreadable(self, value: Any, error: Exception) -> None:
+        if isinstance(error, TooDeepError):
+            raise error
+        self.parts.append(f"!{type(value).__name__}:{id(value)};")
+
+
+NAN = "fnan;"
+
+
+def _parts_of(value: Any, *, exact: bool) -> list[str]:
+    writer = _Canonical(exact)
+    writer.visit(value)
+    return writer.parts
+
+
+def canonical(value: Any) -> str:
+    """Return one text for all values that mean the same, however they were written; never raises.
+
+    1 and 1.0 are the same, as are texts that NFC makes equal; True and 1, ``{1: 2}`` and
+    ``{"1": 2}`` are not. What is too deep is the same as itself alone.
+    """
+    try:
+        return "".join(_parts_of(value, exact=False))
+    except TooDeepError:
+        return f"!{type(value).__name__}:{id(value)}"
+
+
+def identity(value: Any) -> str:
+    """Return a short key that is equal for the values whose canonical texts are equal."""
+    text = canonical(value)
+    return text if len(text) <= 256 else digest(text)
+
+
+def digest(*values: Any) -> str:
+    """Return a SHA-256 that no other values have, down to their types; raises TooDeepError."""
+    text = "".join(part for value in values for part in _parts_of(value, exact=True))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same to every tool. NaN is not, as it is not equal to itself."""
+    try:
+        parts = _parts_of(one, exact=True)
+        return NAN not in parts and parts == _parts_of(other, exact=True)
+    except TooDeepError:
+        return False
+
+
+def has_same_form(given: Any, made: Any, depth: int = 0) -> bool:
+    """Whether a structure has the keys and types of another; None in ``given`` stands for any."""
+    if isinstance(given, dict) and isinstance(made, dict) and depth < MAX_VALUE_DEPTH:
+        return given.keys() == made.keys() and all(
+            has_same_form(given[key], made[key], depth + 1) for key in given
+        )
+    return given is None or type(given) is type(made)
+
+
+def normalize(text: str) -> str:
+    """Return the text in Unicode's normal form C."""
+    return unicodedata.normalize("NFC", text)
+
+
+# --- Text inside of a structure -------------------------------------------------------------------
+
+
+class Rebuilder(Visitor):
+    """Rebuild plain containers by a table from their exact type to a constructor.
+
+    ``other`` gets whatever is not in the table.
+    """
+
+    __slots__ = ()
+    makers: ClassVar[dict[type[Any], Callable[[Iterable[Any]], Any]]]
+
+    def mapping(self, value: Any) -> Any:
+        make = self.makers.get(type(value))
+        if make is None:
+            return self.other(value)
+        return make(zip(map(self.key, value), map(self.visit, value.values()), strict=True))
+
+    def sequence(self, value: Any) -> Any:
+        make = self.makers.get(type(value))
+        return self.other(value) if make is None else make(map(self.visit, value))
+
+    def key(self, key: Any) -> Any:
+        return key
+
+    def members(self, value: Any) -> Any:
+        return self.sequence(value)
+
+
+class TextChanger(Rebuilder):
+    """Change every text inside a structure; plain containers keep their types."""
+
+    __slots__ = ("change",)
+
+    def __init__(self, change: Callable[[str], str]) -> None:
+        super().__init__()
+        self.change = change
+
+    def scalar(self, value: Any) -> Any:
+        return self.change(value) if type(value) is str else value
+
+    def key(self, key: Any) -> Any:
+        return self.visit(key)
+
+    def other(self, value: Any) -> Any:
+        return self.change(value) if isinstance(value, str) else value
+
+    def too_deep(self, value: Any) -> Any:
+        return TOO_DEEP
+
+
+def change_text(value: Any, change: Callable[[str], str]) -> Any:
+    """Return the value with ``change`` applied to every text in it, keys included.
+
+    Dicts, lists, tuples and sets are rebuilt with their types; other objects stay as they are.
+    """
+    return TextChanger(change).visit(value)
+
+
+def _distinct(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return a dict in which keys that have become equal are numbered, so that no item is lost."""
+    made: dict[Any, Any] = {}
+    numbers: Counter[Any] = Counter()
+    for key, item in pairs:
+        name = key
+        while name in made:
+            numbers[key] += 1
+            name = f"{key} ({numbers[key] + 1})"
+        made[name] = item
+    return made
+
+
+TextChanger.makers = {dict: _distinct} | {kind: kind for kind in (list, tuple, set, frozenset)}
