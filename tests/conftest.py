@@ -13,13 +13,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support import shared_servers
+from support.effort import SOAK
 
 settings.register_profile(
     "edictum",
     deadline=None,
     max_examples=60,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=True,
+    derandomize=not SOAK,
 )
 settings.load_profile("edictum")
 

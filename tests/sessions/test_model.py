@@ -203,6 +203,7 @@ def ask(walker: Any, rng: random.Random, where: Any, call: str, cost: int | None
     )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("limits", [LIMITS, WINDOWED], ids=["totals", "windows"])
 def test_long_walks_agree_with_the_model(timed: TimedBook, limits: tuple[Limit, ...]) -> None:
     for seed in range(timed.walks):

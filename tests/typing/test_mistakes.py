@@ -122,7 +122,7 @@ def test_names_that_are_imported_late_are_known_to_type_checkers(package: str) -
         if not (isinstance(node, ast.If) and ast.unparse(node.test) == "not TYPE_CHECKING")
     ]
     imported = {
-        alias.name
+        alias.asname or alias.name
         for node in seen
         for part in ast.walk(node)
         if isinstance(part, ast.ImportFrom)
