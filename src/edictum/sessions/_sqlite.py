@@ -337,7 +337,7 @@ class CachedSessions:
         if (
             self._ttl_s is not None
             and self._counter.now - state.touched > self._ttl_s
-            and self._counter._idle(state)
+            and self._counter._is_idle(state)
         ):
             self._reset(sid)
             return None

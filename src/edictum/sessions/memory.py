@@ -1,8 +1,6 @@
-"""The in-memory ledger: exact for any number of threads and event loops of one process, and gone
-with it.
+"""The in-memory ledger: exact for all threads and event loops of one process, and gone with it.
 
-It is also the reference: what it does is what every ledger does, and the SQLite ledger lets it do
-the counting.
+It is the reference for every other ledger, and the SQLite ledger lets it do the counting.
 """
 
 from __future__ import annotations
@@ -13,8 +11,8 @@ import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from edictum.core._records import maker
 from edictum.core.limits import (
     ATTEMPTS,
     MILLION,
@@ -37,21 +35,17 @@ from edictum.execution.forks import protect
 ENDED = {"success": Metric.SUCCESSES, "failure": Metric.FAILURES}
 COUNTED = "expired:counted "  # followed by the amounts that were counted
 MAX_VALUE = 2**63  # sorts after every amount that was stamped at the same moment
-# with the slots filled in one by one this takes two thirds of the time that a class's own __init__
-# takes
-new = object.__new__
-# calls per session and generation that are remembered as ended, so that a repeated settle changes
-# nothing
+# calls per session and generation that are remembered as ended: a repeated settle changes nothing
 MAX_ENDED = 5_000
+make_counters = maker(Counters)
 
 
 @dataclass(slots=True)
 class Tally:
-    """The counters of one scope. ``held`` are calls in flight; ``times`` are kept only for limits
-    with a window.
+    """The counters of one scope. ``held`` are calls in flight.
 
-    ``amounts`` are ``[spent, reserved]`` by name; a moment in ``times`` carries what it counts for:
-    1, or an amount.
+    ``amounts`` are ``[spent, reserved]`` by name. ``times`` are kept only for limits with a window:
+    pairs of a moment and what it counts for, which is 1 or an amount.
     """
 
     attempts: int = 0
@@ -63,16 +57,25 @@ class Tally:
     times: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
     amounts: dict[str, list[int]] = field(default_factory=dict)
 
+    def count(self, result: str) -> None:
+        """Count how a call ended; a release counts nothing."""
+        if result == "success":
+            self.executions += 1
+            self.successes += 1
+            self.consecutive_failures = 0
+        elif result == "failure":
+            self.executions += 1
+            self.failures += 1
+            self.consecutive_failures += 1
+
     def correct_to_success(self) -> None:
-        """A call that was counted as failed when its lease ran out has ended well after all."""
+        """Count a call as a success that was counted as failed when its lease expired."""
         self.failures -= 1
         self.successes += 1
         self.consecutive_failures = 0
 
     def stamp(self, window: Window, at: float, now: float, value: int = 1) -> None:
-        """Remember when, for limits with a window; no more than it takes to tell whether they are
-        full.
-        """
+        """Remember a moment, and forget those that no window needs any more."""
         times = self.times.setdefault(window.counter, [])
         insort(times, (at, value))
         if window.counter.startswith("amount:"):
@@ -80,14 +83,15 @@ class Tally:
         else:
             del times[: -window.keep]
 
-    def within(self, limit: Limit, now: float) -> int:
-        """What a limit with a window has used: how often, or how much."""
+    def used_within(self, limit: Limit, now: float) -> int:
+        """Return what counts against a limit with a window: how often, or how much."""
         times = self.times.get(limit.moments, [])
         first = bisect_right(times, (now - (limit.window_s or 0), MAX_VALUE))
         if limit.amount is not None:
             return sum(value for _, value in times[first:])
-        row = limit.metric is Metric.CONSECUTIVE_FAILURES
-        return min(len(times) - first, self.consecutive_failures) if row else len(times) - first
+        in_a_row = limit.metric is Metric.CONSECUTIVE_FAILURES
+        inside = len(times) - first
+        return min(inside, self.consecutive_failures) if in_a_row else inside
 
     def change(self, amount: str, spent: int, reserved: int) -> None:
         entry = self.amounts.setdefault(amount, [0, 0])
@@ -95,29 +99,27 @@ class Tally:
         entry[1] += reserved
 
     def counters(self) -> Counters:
-        counters: Any = new(Counters)
-        counters.attempts = self.attempts
-        counters.executions = self.executions
-        counters.successes = self.successes
-        counters.failures = self.failures
-        counters.consecutive_failures = self.consecutive_failures
-        counters.in_flight = self.held
-        return counters  # type: ignore[no-any-return]
+        return make_counters(
+            self.attempts,
+            self.executions,
+            self.successes,
+            self.failures,
+            self.consecutive_failures,
+            self.held,
+        )
+
+
+NOTHING = Tally()  # of a scope in which nothing was counted yet; never changed
 
 
 def parent_key(session_id: str, call_id: str) -> str:
-    """What a call of ``session_id`` is called in the sessions above it."""
+    """Return the name of a call in its parent sessions; its id is unique in its own only."""
     return f"{session_id}\x1f{call_id}"
 
 
 def only_looks(step: Reservation | Settlement) -> bool:
-    """Whether it asks what would be, and must leave no trace: not even of a session that nobody has
-    used.
-    """
+    """Whether the step must leave no trace, not even a new session."""
     return isinstance(step, Reservation) and not step.count_attempt and not step.hold
-
-
-NOTHING = Tally()  # stands for a scope in which nothing has been counted yet; never changed
 
 
 @dataclass(slots=True)
@@ -128,14 +130,13 @@ class Lease:
     started: float
     expires: float | None
     grant: Grant | None  # None: taken by ``try_reserve``
-    text: str | None = None  # how it was read from a file, to be written back as it is
 
 
 class ReservationTemplate:
     """What every call of one tool reserves in its session, worked out once.
 
-    Only for limits on plain counters, so that ``try_reserve`` is quick. ``bounds`` are the limits
-    as (scope, counter, whether calls in flight count, maximum).
+    Only for limits on plain counters. ``bounds`` are the limits as (scope, counter, whether calls
+    in flight count, maximum). ``lease`` is shared: it says what the calls hold.
     """
 
     __slots__ = ("bounds", "lease", "scopes", "tools")
@@ -143,10 +144,7 @@ class ReservationTemplate:
     def __init__(self, scopes: tuple[str, ...], limits: tuple[Limit, ...]) -> None:
         self.scopes = scopes
         self.tools = tuple(scope for scope in scopes if scope != WHOLE_SESSION)
-        self.bounds = tuple(
-            (limit.scope, limit.counter, limit.reserved, limit.maximum) for limit in limits
-        )
-        # shared by all calls: it says what they hold, which is the same for each
+        self.bounds = tuple((it.scope, it.counter, it.reserved, it.maximum) for it in limits)
         self.lease = Lease(Settlement("", "", scopes, limits, "success"), 0.0, None, None)
 
 
@@ -159,13 +157,15 @@ def reservation_template(
 
 @dataclass(slots=True)
 class SessionState:
+    """The counters of a session, its calls in flight, and how the last calls ended."""
+
     total: Tally = field(default_factory=Tally)
     tallies: dict[str, Tally] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     ended_before: dict[str, str] = field(default_factory=dict)
-    expiring: bool = False  # some lease can run out
-    touched: float = 0.0  # kept only when sessions are forgotten after a while
+    expiring: bool = False  # some lease can expire
+    touched: float = 0.0  # kept only when sessions have a lifetime
 
     def tally(self, scope: str) -> Tally:
         if scope == WHOLE_SESSION:
@@ -179,36 +179,30 @@ class SessionState:
     def per_tool(self) -> dict[str, Counters]:
         return {scope: tally.counters() for scope, tally in self.tallies.items()}
 
-    def grant(
+    def make_grant(
         self, reservation: Reservation, granted: bool, breaches: tuple[Breach, ...] = ()
     ) -> Grant:
-        """An answer with the counters as they are now."""
-        return Grant(
-            granted,
-            self.total.counters(),
-            breaches,
-            self.per_tool() if reservation.per_tool else None,
-        )
+        per_tool = self.per_tool() if reservation.per_tool else None
+        return Grant(granted, self.total.counters(), breaches, per_tool)
+
+    def hold(self, scopes: tuple[str, ...], amounts: Mapping[str, int]) -> None:
+        for scope in scopes:
+            tally = self.tally(scope)
+            tally.held += 1
+            for name, reserved in amounts.items():
+                tally.change(name, 0, reserved)
 
     def recount(self) -> None:
-        """Find out anew what is held, from the calls that hold it: somebody was interrupted while
-        it was counted.
-        """
+        """Compute what is held from the leases, after an interruption while it was counted."""
         for tally in (self.total, *self.tallies.values()):
             tally.held = 0
             for amount in tally.amounts.values():
                 amount[1] = 0
         for lease in self.leases.values():
-            for scope in lease.held.scopes:
-                tally = self.tally(scope)
-                tally.held += 1
-                for name, reserved in lease.held.amounts.items():
-                    tally.change(name, 0, reserved)
+            self.hold(lease.held.scopes, lease.held.amounts)
 
     def remember(self, call_id: str, how: str) -> None:
-        """How a call ended, for as long as it may be asked again: two generations, the older one
-        forgotten whole.
-        """
+        """Remember how a call ended, for two generations of calls."""
         self.ended[call_id] = how
         if len(self.ended) >= MAX_ENDED:
             self.next_generation()
@@ -221,9 +215,7 @@ class SessionState:
 
 
 class MemoryLedger:
-    """Counters in this process, behind one short lock. Leases do not run out unless the caller
-    gives them a length.
-    """
+    """Counters in this process, behind one short lock. By default leases do not expire."""
 
     name = "memory"
     default_lease_s: float | None = None
@@ -245,33 +237,27 @@ class MemoryLedger:
         self._swept = clock() if ttl_s is not None else 0.0
         self.default_lease_s = lease_s
 
+    # --- The fast path: without helpers, which would cost as much as the counting -----------------
+
     def try_reserve(
         self, session_id: str, call_id: str, template: ReservationTemplate
     ) -> tuple[int, int] | None:
         """Reserve and count the attempt; return attempts and executions.
 
-        None: nothing was changed, and the call must ask by ``reserve``. Written without helpers:
-        calling them would cost as much as the counting.
+        None: nothing was changed, and the call must ask by ``reserve``.
         """
         with self._lock:
             state = self._sessions.get(session_id)
             if state is None or state.expiring or call_id in state.leases:
                 return None
-            ttl_s = self._ttl_s
-            if ttl_s is not None:
-                now = self._clock()
-                if now - state.touched > ttl_s or now - self._swept > ttl_s:
-                    return None
+            if self._ttl_s is not None and not self._keep_alive(state, self._ttl_s):
+                return None
             total, tallies = state.total, state.tallies
             for scope, counter, reserved, maximum in template.bounds:
                 tally = tallies.get(scope, NOTHING) if scope else total
                 used: int = getattr(tally, counter)  # its own attempt is not counted yet
-                if reserved:
-                    used += tally.held
-                if used >= maximum:
+                if (used + tally.held if reserved else used) >= maximum:
                     return None
-            if ttl_s is not None:
-                state.touched = now
             try:
                 total.attempts += 1
                 total.held += 1
@@ -283,6 +269,14 @@ class MemoryLedger:
                 state.recount()
                 raise
             return total.attempts, total.executions
+
+    def _keep_alive(self, state: SessionState, ttl_s: float) -> bool:
+        """Touch a session, unless it or another may have to be forgotten now."""
+        now = self._clock()
+        if now - state.touched > ttl_s or now - self._swept > ttl_s:
+            return False
+        state.touched = now
+        return True
 
     def try_commit(
         self, session_id: str, call_id: str, template: ReservationTemplate
@@ -312,6 +306,8 @@ class MemoryLedger:
                 state.next_generation()
             return total.attempts, total.executions
 
+    # --- Reserving --------------------------------------------------------------------------------
+
     def reserve(self, reservation: Reservation) -> Grant:
         with self._lock:
             try:
@@ -323,179 +319,133 @@ class MemoryLedger:
     def _reserve(self, reservation: Reservation) -> Grant:
         looks = only_looks(reservation)
         if self._ttl_s is not None:
-            self._touch(reservation.session_id, reservation.parents, looks)
+            self._forget_old(reservation, looks, self._ttl_s)
         state = self._state(reservation.session_id, looks)
         if state.expiring:
             self._expire(state)
         lease = state.leases.get(reservation.call_id)
         if lease is not None:
-            return lease.grant or state.grant(reservation, True)
-        above = self._new_above(reservation, looks) if reservation.parents else ()
-        breaches = self._judge(state, reservation)
-        for _, parent in above:
-            breaches += self._judge(parent, reservation)
-        if breaches and reservation.enforce and any(breach.limit.enforce for breach in breaches):
-            return state.grant(reservation, False, breaches)
-        if not reservation.hold:
-            return state.grant(reservation, True, breaches)
-        for key, parent in above:
+            return lease.grant or state.make_grant(reservation, True)
+        parents = self._unheld_parents(reservation, looks) if reservation.parents else ()
+        breaches = self._find_breaches(state, reservation)
+        for _, parent in parents:
+            breaches += self._find_breaches(parent, reservation)
+        refused = breaches and reservation.enforce and any(it.limit.enforce for it in breaches)
+        if refused or not reservation.hold:
+            return state.make_grant(reservation, not refused, breaches)
+        for key, parent in parents:
             self._hold(parent, reservation, key, breaches)
         return self._hold(state, reservation, reservation.call_id, breaches)
 
     def _state(self, session_id: str, looks: bool = False) -> SessionState:
-        """A session. One that is not there yet is made, but not for who only looks."""
+        """Return the session, creating it unless this is a look."""
         return self._sessions.get(session_id) or (
             SessionState() if looks else self._new_session(session_id)
         )
-
-    def _parents(
-        self, step: Reservation | Settlement, looks: bool = False
-    ) -> Iterator[tuple[str, SessionState]]:
-        """The sessions above a call's own, and the name the call has there: ids of calls are unique
-        within one session only.
-        """
-        for session_id in step.parents:
-            yield parent_key(step.session_id, step.call_id), self._state(session_id, looks)
-
-    def _new_above(
-        self, reservation: Reservation, looks: bool
-    ) -> tuple[tuple[str, SessionState], ...]:
-        """All but those that hold the call still, because only its own session was reset: there it
-        is judged and counted already.
-        """
-        parents = tuple(self._parents(reservation, looks))
-        for _, parent in parents:
-            self._expire(parent)
-        return tuple((key, parent) for key, parent in parents if key not in parent.leases)
-
-    def _touch(self, session_id: str, parents: tuple[str, ...], looks: bool) -> None:
-        """Forget sessions that nobody has used for their time to live; calls in flight keep
-        theirs.
-        """
-        now, ttl_s = self._clock(), self._ttl_s or 0.0
-        for used in (session_id, *parents):
-            state = self._sessions.get(used)
-            if (
-                state is not None
-                and state.touched
-                and now - state.touched > ttl_s
-                and self._idle(state)
-            ):
-                del self._sessions[used]
-            if not looks:
-                self._state(used).touched = now
-        if now - self._swept > ttl_s:
-            self._swept = now
-            for old in [
-                sid
-                for sid, state in self._sessions.items()
-                if now - state.touched > ttl_s and self._idle(state)
-            ]:
-                del self._sessions[old]
-
-    def _idle(self, state: SessionState) -> bool:
-        self._expire(state)
-        return not state.leases
 
     def _new_session(self, session_id: str) -> SessionState:
         state = self._sessions[session_id] = SessionState()
         return state
 
-    def _judge(self, state: SessionState, reservation: Reservation) -> tuple[Breach, ...]:
-        """Count the attempt, and name the limits that leave no room for this call."""
-        total, counts_attempt = state.total, reservation.count_attempt
-        if counts_attempt:
-            total.attempts += 1
+    def _parents(
+        self, step: Reservation | Settlement, looks: bool = False
+    ) -> Iterator[tuple[str, SessionState]]:
+        """Yield the parent sessions of a call, each with the call's name there."""
+        for session_id in step.parents:
+            yield parent_key(step.session_id, step.call_id), self._state(session_id, looks)
+
+    def _unheld_parents(
+        self, reservation: Reservation, looks: bool
+    ) -> tuple[tuple[str, SessionState], ...]:
+        """Return the parents that do not hold the call yet, as they may after a reset below them."""
+        parents = tuple(self._parents(reservation, looks))
+        for _, parent in parents:
+            self._expire(parent)
+        return tuple((key, parent) for key, parent in parents if key not in parent.leases)
+
+    def _forget_old(self, reservation: Reservation, looks: bool, ttl_s: float) -> None:
+        """Forget sessions that were not used for their lifetime and have no call in flight."""
+        now = self._clock()
+        for used in (reservation.session_id, *reservation.parents):
+            state = self._sessions.get(used)
+            if state is not None and state.touched and self._is_old(state, now - ttl_s):
+                del self._sessions[used]
+            if not looks:
+                self._state(used).touched = now
+        if now - self._swept > ttl_s:
+            self._swept = now
+            sessions = self._sessions.items()
+            for old in [sid for sid, state in sessions if self._is_old(state, now - ttl_s)]:
+                del self._sessions[old]
+
+    def _is_old(self, state: SessionState, before: float) -> bool:
+        return state.touched < before and self._is_idle(state)
+
+    def _is_idle(self, state: SessionState) -> bool:
+        """Whether a session has no call in flight, once its leases that ran out are ended."""
+        self._expire(state)
+        return not state.leases
+
+    def _find_breaches(self, state: SessionState, reservation: Reservation) -> tuple[Breach, ...]:
+        """Count the attempt, and return the limits that leave no room for this call."""
+        if reservation.count_attempt:
+            state.total.attempts += 1
         breaches: tuple[Breach, ...] = ()
         for limit in reservation.limits:
-            tally = total if limit.scope == "" else state.tallies.get(limit.scope, NOTHING)
+            tally = state.tallies.get(limit.scope, NOTHING) if limit.scope else state.total
             if not limit.plain:
-                breaches += self._judge_special(tally, limit, reservation)
+                breaches += self._find_special_breach(tally, limit, reservation)
                 continue
             used: int = getattr(tally, limit.counter)
-            if limit.reserved:
-                used += tally.held
-            elif limit.metric is ATTEMPTS:
-                # The attempt itself is counted already, and is not judged twice when a call
-                # reserves after its approval.
-                used = used - 1 if counts_attempt else -1 if reservation.hold else used
-            if used >= limit.maximum:
-                held = tally.held if limit.reserved else 0
-                breaches += (Breach(limit, used - held, held),)
+            held = tally.held if limit.reserved else 0
+            if limit.metric is ATTEMPTS:
+                used = _attempts_before(used, reservation)
+            if used + held >= limit.maximum:
+                breaches += (Breach(limit, used, held),)
         return breaches
 
-    def _judge_special(
+    def _find_special_breach(
         self, tally: Tally, limit: Limit, reservation: Reservation
     ) -> tuple[Breach, ...]:
-        """A limit with a window, a budget, or both."""
+        """Return the breach of a limit with a window, a budget, or both."""
         now = self._clock()
         if limit.amount is not None:
             spent, held = tally.amounts.get(limit.amount, (0, 0))
-            used = spent if limit.window_s is None else tally.within(limit, now)
+            used = spent if limit.window_s is None else tally.used_within(limit, now)
             asked = reservation.amounts.get(limit.amount)
-            # Who does not say what it will use may go on while anything is left.
-            full = (
-                used + held >= limit.maximum
-                if asked is None
-                else used + held + asked > limit.maximum
-            )
+            # A call that does not state its amount may run while anything is left.
+            full = used + held + (asked or 0) >= limit.maximum + (asked is not None)
         elif limit.metric is ATTEMPTS:
             self._stamp_attempt(tally, limit, reservation, now)
-            used, held = tally.within(limit, now), 0
-            full = (
-                used > limit.maximum
-                if reservation.count_attempt
-                else not reservation.hold and used >= limit.maximum
-            )
+            used, held = tally.used_within(limit, now), 0
+            full = _attempts_before(used, reservation) >= limit.maximum
         else:
-            used, held = tally.within(limit, now), tally.held if limit.reserved else 0
+            used, held = tally.used_within(limit, now), tally.held if limit.reserved else 0
             full = used + held >= limit.maximum
         return (Breach(limit, used, held),) if full else ()
 
     @staticmethod
     def _stamp_attempt(tally: Tally, limit: Limit, reservation: Reservation, now: float) -> None:
-        """Once for all limits with a window on attempts: by the first of them."""
-        if reservation.count_attempt and limit is next(
-            it for it in reservation.limits if it.metric is ATTEMPTS and not it.plain
-        ):
-            window = next(
-                it for it in windows_of(reservation.limits) if it.counter == limit.counter
-            )
-            tally.stamp(window, now, now)
+        """Remember the attempt, once for all limits with a window on attempts."""
+        windowed = [it for it in reservation.limits if it.metric is ATTEMPTS and not it.plain]
+        if reservation.count_attempt and limit is windowed[0]:
+            windows = windows_of(reservation.limits)
+            tally.stamp(next(it for it in windows if it.counter == limit.counter), now, now)
 
     def _hold(
         self, state: SessionState, reservation: Reservation, key: str, breaches: tuple[Breach, ...]
     ) -> Grant:
-        tallies = state.tallies
-        state.total.held += 1
-        for scope in reservation.scopes:
-            if scope:
-                tally = tallies.get(scope) or state.new_tally(scope)
-                tally.held += 1
+        state.hold(reservation.scopes, reservation.amounts)
         now = self._clock()
         expires = None
         if reservation.lease_s is not None:
             expires = now + reservation.lease_s
             state.expiring = True
-        if reservation.amounts:
-            self._change_amounts(state, reservation.scopes, {}, reservation.amounts, 1)
-        grant = state.grant(reservation, True, breaches)
+        grant = state.make_grant(reservation, True, breaches)
         state.leases[key] = Lease(reservation, now, expires, grant)
         return grant
 
-    @staticmethod
-    def _change_amounts(
-        state: SessionState,
-        scopes: tuple[str, ...],
-        spent: Mapping[str, int],
-        reserved: Mapping[str, int],
-        sign: int,
-    ) -> None:
-        for scope in scopes:
-            for amount in {**spent, **reserved}:
-                state.tally(scope).change(
-                    amount, spent.get(amount, 0), sign * reserved.get(amount, 0)
-                )
+    # --- Settling ---------------------------------------------------------------------------------
 
     def settle(self, settlement: Settlement) -> Counters:
         with self._lock:
@@ -533,32 +483,25 @@ class MemoryLedger:
         result: str,
         used: Mapping[str, int] = NO_AMOUNTS,
     ) -> None:
-        for scope in lease.held.scopes:
+        held = lease.held
+        if used or held.amounts:
+            used = {} if result == "release" else {**held.amounts, **used}
+        for scope in held.scopes:
             tally = state.tallies[scope] if scope else state.total
             tally.held -= 1
-            if result == "success":
-                tally.executions += 1
-                tally.successes += 1
-                tally.consecutive_failures = 0
-            elif result == "failure":
-                tally.executions += 1
-                tally.failures += 1
-                tally.consecutive_failures += 1
-        if used or lease.held.amounts:
-            used = {} if result == "release" else {**lease.held.amounts, **used}
-            self._change_amounts(state, lease.held.scopes, used, lease.held.amounts, -1)
-        if result != "release":
-            for limit in lease.held.limits:
-                if limit.window_s is not None:
-                    self._stamp(state, lease, result, used)
-                    break
+            tally.count(result)
+            for amount in {**used, **held.amounts}:
+                tally.change(amount, used.get(amount, 0), -held.amounts.get(amount, 0))
+        if result != "release" and any(limit.window_s is not None for limit in held.limits):
+            self._stamp(state, lease, result, used)
         state.remember(key, result)
 
     def _stamp(
         self, state: SessionState, lease: Lease, result: str, used: Mapping[str, int]
     ) -> None:
-        """For limits with a window: an execution and its amounts count from its start, a success or
-        failure from its end.
+        """Remember when a call ran, for limits with a window.
+
+        An execution and its amounts count from its start, a success or failure from its end.
         """
         now = self._clock()
         for window in windows_of(lease.held.limits):
@@ -570,9 +513,7 @@ class MemoryLedger:
                 state.tally(window.scope).stamp(window, lease.started, now, amount)
 
     def _end_late(self, state: SessionState, key: str, settlement: Settlement) -> None:
-        """A call that holds nothing any more: settled before, expired, or its session was reset
-        while it ran.
-        """
+        """End a call without a lease: settled before, expired, or its session was reset."""
         before = state.recall(key) or ""
         if settlement.result == "release" or before in ("success", "failure", "release"):
             return
@@ -580,49 +521,43 @@ class MemoryLedger:
             self._correct(state, settlement, json.loads(before.removeprefix(COUNTED)))
             state.remember(key, settlement.result)
             return
-        for scope in settlement.scopes:
-            state.tally(scope).held += 1
-        self._change_amounts(state, settlement.scopes, {}, settlement.amounts, 1)
-        late = Lease(settlement, self._clock(), None, Grant(True, state.total.counters()))
+        state.hold(settlement.scopes, settlement.amounts)
+        late = Lease(settlement, self._clock(), None, None)
         self._end(state, late, key, settlement.result)
 
     def _correct(
         self, state: SessionState, settlement: Settlement, counted: Mapping[str, int]
     ) -> None:
-        """The call was counted as failed, with the amounts it had reserved, when its lease ran out.
-        Now it is known better.
-        """
-        more = {
-            amount: used - counted.get(amount, 0) for amount, used in settlement.amounts.items()
-        }
-        self._change_amounts(state, settlement.scopes, more, {}, 0)
+        """Correct a call that was counted as failed when its lease expired."""
+        more = {name: used - counted.get(name, 0) for name, used in settlement.amounts.items()}
         success, now = settlement.result == "success", self._clock()
-        if success:
-            for scope in settlement.scopes:
-                state.tally(scope).correct_to_success()
+        for scope in settlement.scopes:
+            tally = state.tally(scope)
+            for name, amount in more.items():
+                tally.change(name, amount, 0)
+            if success:
+                tally.correct_to_success()
         for window in windows_of(settlement.limits):
+            amount = more.get(window.counter.removeprefix("amount:"), 0)
             if window.counter == Metric.SUCCESSES and success:
                 state.tally(window.scope).stamp(window, now, now)
-            elif (
-                amount := more.get(window.counter.removeprefix("amount:"), 0)
-            ) > 0:  # what it used less leaves with its start
+            elif amount > 0:  # an amount that it used less leaves the window with its start
                 state.tally(window.scope).stamp(window, now, now, amount)
 
     def _expire(self, state: SessionState) -> None:
         now = self._clock()
-        for call_id, lease in [
-            (c, le)
-            for c, le in state.leases.items()
-            if le.expires is not None and le.expires <= now
-        ]:
+        leases = state.leases.items()
+        for call_id, lease in [it for it in leases if it[1].expires is not None]:
+            if lease.expires is None or lease.expires > now:
+                continue
             del state.leases[call_id]
             counts = isinstance(lease.held, Reservation) and lease.held.expiry_counts
             self._end(state, lease, call_id, "failure" if counts else "release")
-            state.remember(
-                call_id,
-                COUNTED + json.dumps(dict(lease.held.amounts)) if counts else "expired:released",
-            )
+            amounts = json.dumps(dict(lease.held.amounts))
+            state.remember(call_id, COUNTED + amounts if counts else "expired:released")
         state.expiring = any(lease.expires is not None for lease in state.leases.values())
+
+    # --- Leases, and looking ----------------------------------------------------------------------
 
     def renew(self, session_id: str, call_id: str, lease_s: float) -> bool:
         with self._lock:
@@ -634,16 +569,11 @@ class MemoryLedger:
             if lease is None:
                 return False
             expires = self._clock() + lease_s
-            self._extend(state, lease, expires)
-            for key, parent in self._parents(lease.held):
-                if key in parent.leases:
-                    self._extend(parent, parent.leases[key], expires)
+            for key, holder in ((call_id, state), *self._parents(lease.held)):
+                if key in holder.leases:
+                    holder.leases[key].expires = expires
+                    holder.expiring = True
             return True
-
-    @staticmethod
-    def _extend(state: SessionState, lease: Lease, expires: float) -> None:
-        lease.expires = expires
-        state.expiring = True
 
     def snapshot(self, session_id: str) -> SessionSnapshot:
         with self._lock:
@@ -654,24 +584,32 @@ class MemoryLedger:
         if state is None:
             return SessionSnapshot(session_id, Counters(), {})
         self._expire(state)
-        tallies = {WHOLE_SESSION: state.total, **state.tallies}
         amounts = {
             scope: {
                 name: Amount(spent / MILLION, held / MILLION)
                 for name, (spent, held) in tally.amounts.items()
             }
-            for scope, tally in tallies.items()
+            for scope, tally in {WHOLE_SESSION: state.total, **state.tallies}.items()
             if tally.amounts
         }
         return SessionSnapshot(session_id, state.total.counters(), state.per_tool(), amounts)
 
     def sessions(self, limit: int = 100) -> list[SessionSnapshot]:
-        """The newest sessions, with their counters."""
+        """Return the newest sessions, with their counters."""
         with self._lock:
-            return [
-                self._snapshot(session_id) for session_id in list(reversed(self._sessions))[:limit]
-            ]
+            newest = list(reversed(self._sessions))[:limit]
+            return [self._snapshot(session_id) for session_id in newest]
 
     def reset(self, session_id: str) -> None:
         with self._lock:
             self._sessions.pop(session_id, None)
+
+
+def _attempts_before(used: int, reservation: Reservation) -> int:
+    """Return the attempts that a call is judged by, without its own.
+
+    A call that reserves after its approval was judged by them before.
+    """
+    if reservation.count_attempt:
+        return used - 1
+    return -1 if reservation.hold else used
