@@ -140,7 +140,7 @@ async def _wait(answer: Awaitable[Any]) -> Any:
 
 
 def _replace_value(reply: ToolReply, answer: Any) -> ToolReply:
-    """None leaves the result as it is. An exception stays one: its text cannot be replaced here."""
+    """Return the reply with another value, unless it is None or stands for an exception."""
     if answer is None or reply.error is not None:
         return reply
     return ToolReply(reply.outcome, value=answer)

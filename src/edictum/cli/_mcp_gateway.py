@@ -189,9 +189,7 @@ class Response:
 
 @dataclass
 class ServerStatus:
-    """What the server said to one call besides messages. Its status and headers pass; of its body
-    nothing but the judged answer.
-    """
+    """The server's status and headers for one call. Of its body only the judged answer passes."""
 
     code: int = 200
     headers: Headers = field(default_factory=list)
@@ -277,7 +275,7 @@ def _parse_body(scope: Any, body: bytes) -> Any:
 
 
 def _may_be_json(body: bytes) -> bool:
-    """Whether another parser may find a message there: a form is ASCII and begins with a name."""
+    """Return whether another parser may find a message: a form is ASCII, and begins with a name."""
     return not body.isascii() or b"\0" in body or body.lstrip()[:1] in (b"{", b"[")
 
 

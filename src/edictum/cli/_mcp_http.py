@@ -166,7 +166,7 @@ class ServerUrl:
 async def serve_url(
     adapter: MCPAdapter, url: str, headers: Mapping[str, str], out: BinaryIO
 ) -> int:
-    """Relay between our client and a server at a URL; return the exit code."""
+    """Pass messages between our client and a server at a URL; return the exit code."""
     client = ClientStdio(out)
 
     async def deliver(said: Any) -> None:

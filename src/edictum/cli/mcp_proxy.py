@@ -1,5 +1,4 @@
-"""``edictum mcp-proxy --contracts FILE ... -- <command or url>``: a governing proxy in front of any
-MCP server.
+"""``edictum mcp-proxy --contracts FILE ... -- <command or url>``: a governing proxy for MCP.
 
 A client starts it in the place of the server, over stdio; with ``--http`` it listens on a port, for
 a server that has a URL. What it was given is checked before it serves a client.

@@ -1,5 +1,4 @@
-"""Running a tool's body: inline, in a thread, or by an engine elsewhere; from asynchronous and from
-synchronous hosts.
+"""Run a tool's body, inline, in a thread or by an engine, from asynchronous and synchronous hosts.
 
 Whatever the body does, the answer is a ``Ran``. Two things are passed on after the call has been
 closed properly: the cancellation of the caller's task, and KeyboardInterrupt.
@@ -78,14 +77,12 @@ def finish_inline_sync(running: Running) -> Ran:
 
 def _call_body(effect: RunTool) -> Any:
     args = effect.call.args
-    # the body of a ticket is None, and a ticket's host runs it
-    return effect.body(**(args if type(args) is FlatDict else thaw_args(args)))  # type: ignore[misc]
+    assert effect.body is not None  # a ticket's is, and a ticket's host runs it
+    return effect.body(**(args if type(args) is FlatDict else thaw_args(args)))
 
 
 def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
-    """Return how a body that raised has ended. Only what is meant for the host, not for the tool,
-    counts as the caller having been interrupted.
-    """
+    """Return how a body that raised has ended: as interrupted only if the host was meant."""
     if isinstance(exc, (KeyboardInterrupt, Pause)):
         return Ran(None, exc, elapsed_s, cancelled=True)
     if isinstance(exc, asyncio.CancelledError):
@@ -94,7 +91,7 @@ def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
 
 
 def _is_being_cancelled() -> bool:
-    """Whether the running task is asked to stop; else the tool raised CancelledError by itself."""
+    """Return whether the running task is asked to stop; else the tool raised CancelledError."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -110,10 +107,7 @@ def _needs_thread(effect: RunTool) -> bool:
 
 
 async def run_async(effect: RunTool) -> Ran:
-    """Run a body that does not run inline, for an asynchronous host.
-
-    At the deadline a coroutine is cancelled; a thread cannot be, and is left behind.
-    """
+    """Run a body elsewhere or under a deadline. A thread that misses it is left behind."""
     if effect.run_in not in ("inline", "thread"):
         return await _run_elsewhere(effect)
     started, call = perf_counter(), partial(_call_body, effect)
@@ -205,5 +199,5 @@ def _run_elsewhere_sync(effect: RunTool) -> Ran:
 
 
 def _broken_engine(exc: Exception) -> Ran:
-    """An engine that raises has broken its promise, and may have begun the body."""
+    """Return the end of a body whose engine raised, and so may have begun it."""
     return Ran(None, exc, lost=f"The engine raised {type(exc).__name__}.")

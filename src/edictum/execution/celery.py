@@ -1,16 +1,12 @@
-"""Running tool bodies on other machines, by Celery.
+"""Run tool bodies on other machines, by Celery.
 
-Celery does the work: queues, routing, worker processes, hard time limits. Here is what it leaves
-open. The governing side sends a call by the name of its function and waits for one of five answers:
-``ok``, ``error``, ``timeout`` (the worker's hard limit killed it), ``lost`` (its process died), or
-none at all by the deadline, which is ``unknown``. It waits for nothing else: whatever asks a server
-does so in a thread that is left behind when no answer comes, so a broker that is silent makes no
-call end late.
+The governing side sends a call by the name of its function and waits for ``ok``, ``error``,
+``timeout`` (the worker's hard limit killed it) or ``lost`` (its process died); no answer by the
+deadline is ``unknown``. Servers are asked in threads, which are left behind when no answer comes.
 
 A side effect is never run twice, whatever the broker delivers again: a call is claimed in Redis
-before its body begins, by one atomic step, and a call that is claimed is not begun. The governing
-side uses the same step when it stops waiting: if its claim comes first, the body has not begun and
-never will.
+before its body begins, by one atomic step. The governing side makes the same claim when it stops
+waiting: if its claim comes first, the body never begins.
 
 Workers run only the functions that they were given, and everything travels as JSON: code that can
 write to the broker can call tools, but not bring code of its own.
@@ -99,7 +95,7 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
         reject_on_worker_lost=False,
         ignore_result=True,
         max_retries=0,
-    )  # type: ignore[untyped-decorator]
+    )  # type: ignore[untyped-decorator]  # Celery has no types
     def run(task: Task, name: str, args: dict[str, Any]) -> None:
         results = _connect(url)
         if results.set(_claim_key(task.request.id), "begun", nx=True, ex=CLAIM_TTL_S):
@@ -109,16 +105,12 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
 
 
 def _lead_process_group(**_: Any) -> None:
-    """Have a tool's children die with it: Celery kills the process group of a worker process that
-    leads one.
-    """
+    """Make this process lead a group: Celery then kills a tool's children with it."""
     os.setpgrp()
 
 
 def _maintain_often(sender: Any, **_: Any) -> None:
-    """Notice a dead process soon. Celery checks when one closes its pipe, which may be before the
-    kernel has ended it, and then not again for five seconds.
-    """
+    """Notice a dead process soon; Celery may look too early, and then not for five seconds."""
     hub = getattr(sender, "hub", None)
     # a worker that connects again is ready again
     if hub is not None and not getattr(hub, "edictum_maintains", False):
@@ -133,21 +125,19 @@ def reference(function: Callable[..., Any]) -> str:
 
 def _functions(given: Callable[..., Any] | ModuleType) -> list[Callable[..., Any]]:
     if not isinstance(given, ModuleType):
-        return [_undecorated(given)]
-    held = [_undecorated(value) for name, value in vars(given).items() if not name.startswith("_")]
+        return [_unwrap_spec(given)]
+    held = [_unwrap_spec(value) for name, value in vars(given).items() if not name.startswith("_")]
     defined = [value for value in held if inspect.isfunction(value)]
     return [function for function in defined if function.__module__ == given.__name__]
 
 
-def _undecorated(tool: Any) -> Any:
+def _unwrap_spec(tool: Any) -> Any:
     """Return the function where a module holds a ToolSpec in its place."""
     return getattr(tool, "body", None) or tool
 
 
-class _ToolRequest(Request):  # type: ignore[misc]
-    """Lives in the worker's main process, so it survives the process that runs the body, and can
-    report its end.
-    """
+class _ToolRequest(Request):  # type: ignore[misc]  # Celery has no types
+    """Reports the end of the process that runs the body, from the worker's main process."""
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         super().on_timeout(soft, timeout)
@@ -167,7 +157,7 @@ class _ToolRequest(Request):  # type: ignore[misc]
         _report(_connect(results_url(self.task.app)), self.reply_to, self.id, status=status, **more)
 
 
-class _ToolTask(Task):  # type: ignore[misc]
+class _ToolTask(Task):  # type: ignore[misc]  # Celery has no types
     Request = _ToolRequest
 
 
@@ -180,7 +170,7 @@ def _outcome(
     try:
         value = tool(**args)
         if inspect.isawaitable(value):
-            value = asyncio.run(_awaited(value))
+            value = asyncio.run(_await(value))
     except BaseException as exc:  # a tool's SystemExit is its failure, not the worker's end
         return {"status": "error", "type": type(exc).__name__, "text": describe(exc)}
     try:
@@ -193,7 +183,7 @@ def _outcome(
     return {"status": "ok", "value": packed}
 
 
-async def _awaited(value: Any) -> Any:
+async def _await(value: Any) -> Any:
     return await value
 
 
@@ -251,11 +241,9 @@ def _client_app(url: str) -> Celery:
 
 
 class CeleryEngine:
-    """Sends bodies to Celery workers. ``Edictum(execution="celery://host:6379/0")`` makes one, as
-    does a Celery app.
+    """Sends bodies to Celery workers; ``Edictum(execution="celery://host:6379/0")`` makes one.
 
-    A call without a ``timeout_s`` gets ``default_timeout_s``: on another machine nothing may run
-    without an end.
+    ``default_timeout_s`` holds for calls without a ``timeout_s``: each must have an end.
     """
 
     def __init__(
@@ -294,7 +282,8 @@ class CeleryEngine:
         except asyncio.CancelledError as exc:
             call.abort()
             return Ran(None, exc, call.elapsed_s(), cancelled=True, body_may_be_running=True)
-        return ending.result()  # type: ignore[no-any-return]
+        ran: Ran = ending.result()
+        return ran
 
     def run_sync(self, effect: RunTool) -> Ran:
         call = _Call(self, effect)
@@ -366,9 +355,7 @@ class CeleryEngine:
             )
 
     def count_hung(self, sending: Future[None]) -> None:
-        """Count a call that the broker has not taken in time, until it does or the connection
-        ends.
-        """
+        """Count a call that the broker has not taken in time, until it is taken or fails."""
         with self._lock:
             self._hung.add(sending)
         sending.add_done_callback(self._hung.discard)
@@ -392,9 +379,7 @@ def _set_answer(waiting: Future[dict[str, Any]], reply: dict[str, Any]) -> None:
 
 
 def _start_helper(function: Callable[[], None]) -> Future[None]:
-    """Have a thread ask a server. Without a thread it is not asked; the worker's hard limit
-    remains.
-    """
+    """Have a thread ask a server, if there is one; the worker's hard limit holds anyway."""
     with contextlib.suppress(NotStarted):
         return _HELPERS.submit(function)
     nothing: Future[None] = Future()
@@ -489,9 +474,7 @@ class _Call:
         return reference(body), args
 
     def _try_withdraw(self) -> bool:
-        """Keep the call from being begun. Return False if it has begun, or the claim cannot be
-        made. The server is asked only once.
-        """
+        """Claim the call, once, so that it is not begun. Return False if it may have begun."""
         with self._claiming:
             if self._withdrawn is None:
                 self._withdrawn = self._claim()
@@ -506,9 +489,7 @@ class _Call:
             return False
 
     def withdraw(self) -> None:
-        """End a call whose time is over. If it has not begun it never will, and that is its answer;
-        else a worker may still give one.
-        """
+        """Answer a call whose time is over, unless it has begun: then a worker may still answer."""
         if self._try_withdraw():
             self._answer("withdrawn")
 
@@ -535,9 +516,9 @@ class _Call:
         try:
             return self._ran(reply, reply.get("text", ""))
         except Exception as exc:  # it lacks something, or has a value that is not JSON
-            return self._lost(f"its answer cannot be read: {named(exc)}")
+            return self._report_loss(f"its answer cannot be read: {named(exc)}")
 
-    def _lost(self, text: str) -> Ran:
+    def _report_loss(self, text: str) -> Ran:
         lost = f"Tool {self._effect.call.tool_name!r} was lost: {text}"
         return Ran(None, Lost(lost), self.elapsed_s(), lost=lost)
 
@@ -557,7 +538,7 @@ class _Call:
             case "timeout":
                 return Ran(None, None, elapsed_s, deadline_s)
             case "lost":
-                return self._lost(text)
+                return self._report_loss(text)
             case "withdrawn":
                 return Ran(None, None, elapsed_s, deadline_s, not_started=True)
             case "unknown":

@@ -55,7 +55,7 @@ def point(name: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]
     def mark(test: Callable[[Any], None]) -> Callable[[Any], None]:
         @functools.wraps(test)
         def run(self: AdapterDriver) -> None:
-            results = self.noted(name)
+            results = self.get_results(name)
             if why := self.cannot.get(name):
                 results[test.__name__] = f"dash: {why}"
                 raise SkipTest(why)
@@ -110,9 +110,7 @@ class AdapterDriver:
         script: ModelScript,
         on_warn: Any = None,
     ) -> Any:
-        """Return a fresh agent with these tools and a model that plays the script, wired as a
-        newcomer would. ``adapter`` None: not governed.
-        """
+        """Return a fresh agent that plays the script; without ``adapter`` it is not governed."""
         raise NotImplementedError
 
     def run(self, agent: Any) -> None:
@@ -146,8 +144,8 @@ class AdapterDriver:
         """Return what ``self_test`` is given for this agent."""
         return agent
 
-    def noted(self, point: str) -> dict[str, str]:
-        """Return where the results of a point are noted."""
+    def get_results(self, point: str) -> dict[str, str]:
+        """Return where the results of a point are get_results."""
         version = metadata.version(self.distribution)
         return RESULTS.setdefault((self.framework, version), {}).setdefault(point, {})
 

@@ -52,7 +52,7 @@ class ResultChecks(AdapterDriver):
 
     @point("deny")
     def test_a_denied_call_does_not_run_and_the_model_reads_the_reason(self) -> None:
-        """If this fails, what the adapter returns for a denial does not block a call."""
+        """Fail if what the adapter returns for a denial does not block a call."""
         for tools in self.each_way():
             guard = Edictum(contracts=[no_forbidden])
             script = make_script("look", "forbidden", "fine")
@@ -67,7 +67,7 @@ class ResultChecks(AdapterDriver):
 
     @point("deny")
     def test_arguments_that_a_hook_rewrites_are_what_runs(self) -> None:
-        """If this fails, the tool ran with arguments that were not checked."""
+        """Fail if the tool ran with arguments that were not checked."""
 
         def rewrite(call: Any) -> HookDecision:
             return HookDecision.rewrite({**call.args, "key": "rewritten"})
@@ -85,7 +85,7 @@ class ResultChecks(AdapterDriver):
 
     @point("redact")
     def test_the_model_reads_the_redacted_text(self) -> None:
-        """If this fails, the redacted result does not replace the raw one."""
+        """Fail if the redacted result does not replace the raw one."""
         for tools in self.each_way():
             answer = self.call_once(make_redacting_guard(), tools.make("leak", leak))
             assert "the number of a is [GONE]" in answer.text, answer
@@ -93,7 +93,7 @@ class ResultChecks(AdapterDriver):
 
     @point("redact")
     def test_a_redacted_structure_stays_a_structure(self) -> None:
-        """If this fails, a result became text before it was redacted, or a copy is left."""
+        """Fail if a result became text before it was redacted, or a copy is left."""
         redacted = {"name": "a", "deep": [{"number": "[GONE]"}], "count": 3}
         for tools in self.each_way():
             answer = self.call_once(make_redacting_guard(), tools.make("leak_dict", leak_dict))
@@ -112,7 +112,7 @@ class ResultChecks(AdapterDriver):
 
     @point("failure")
     def test_a_raising_tool_is_a_failure_and_its_exception_goes_where_it_went(self) -> None:
-        """If this fails, the adapter swallows a tool's exception, or hides it from the guard."""
+        """Fail if the adapter swallows a tool's exception, or hides it from the guard."""
         for tools in self.each_way():
             guard, script = Edictum(), make_script("fall", "a")
             bare, governed = (
@@ -132,7 +132,7 @@ class ResultChecks(AdapterDriver):
 
     @point("failure")
     def test_a_failure_that_the_framework_reports_in_its_own_way_is_one(self) -> None:
-        """If this fails, the adapter does not know the framework's own error flag."""
+        """Fail if the adapter does not know the framework's own error flag."""
         for _ in self.each_way():
             guard, tools = Edictum(), [self.failing_tool()]
             self.play(self.build(self.make_adapter(guard), tools, make_script("report", "a")))
@@ -141,8 +141,8 @@ class ResultChecks(AdapterDriver):
             assert event.success_source in ("framework", "exception"), event.success_source
 
     @point("failure")
-    def test_a_redacted_exception_is_read_redacted(self) -> None:
-        """If this fails, the text of an exception reaches the model around the postconditions."""
+    def test_the_model_reads_a_redacted_exception(self) -> None:
+        """Fail if the text of an exception reaches the model around the postconditions."""
 
         def fall_with_secret(key: str) -> Any:
             raise ValueError(f"no {SECRET}")
@@ -157,7 +157,7 @@ class ResultChecks(AdapterDriver):
 
     @point("success detection")
     def test_the_default_heuristic_is_the_same_as_everywhere(self) -> None:
-        """If this fails, the guard judges what the framework made of a result, not the result."""
+        """Fail if the guard judges what the framework made of a result, not the result."""
         for tools in self.each_way():
             for key, value in RESULTS_TO_JUDGE.items():
                 guard = Edictum()
@@ -168,7 +168,7 @@ class ResultChecks(AdapterDriver):
 
     @point("success detection")
     def test_a_success_check_replaces_everything_and_sees_the_raw_value(self) -> None:
-        """If this fails, the checker is not shown what the tool returned."""
+        """Fail if the checker is not shown what the tool returned."""
         for tools in self.each_way():
             seen: list[Any] = []
 
@@ -186,7 +186,7 @@ class ResultChecks(AdapterDriver):
 
     @point("limit")
     def test_a_limit_of_two_lets_two_of_six_parallel_calls_run(self) -> None:
-        """If this fails, calls are counted when they end, or share a call id."""
+        """Fail if calls are counted when they end, or share a call id."""
         for tools in self.each_way():
             guard = Edictum(limits=OperationLimits(max_tool_calls=2))
             made = tools.make("look", look, delay=lambda _: 0.05)
@@ -198,7 +198,7 @@ class ResultChecks(AdapterDriver):
 
     @point("parallel")
     def test_parallel_calls_are_not_mixed_up(self) -> None:
-        """If this fails, the adapter keeps the current call in one place that all calls share."""
+        """Fail if the adapter keeps the current call in one place that all calls share."""
         for tools in self.each_way():
             guard = make_redacting_guard()
             made = tools.make("leak", leak, delay=lambda key: 0.01 * (7 - int(key)))
@@ -213,7 +213,7 @@ class ResultChecks(AdapterDriver):
     # --- Approval, call ids, ways -----------------------------------------------------------------
 
     @point("approval")
-    def test_approval_is_asked_waited_for_and_obeyed(self) -> None:
+    def test_a_person_decides_about_a_call_that_needs_approval(self) -> None:
         @precondition("*", id="ask-first", effect="approve")
         def ask_first(call: Any) -> Verdict:
             return Verdict.fail("A person must look at this.")
@@ -276,7 +276,7 @@ class ResultChecks(AdapterDriver):
 
     @point("fails closed")
     def test_a_guard_that_breaks_refuses_the_call(self) -> None:
-        """If this fails, the framework swallows an exception of the adapter and runs the tool."""
+        """Fail if the framework swallows an exception of the adapter and runs the tool."""
         for tools in self.each_way():
             adapter, made = self.make_adapter(BrokenGuard()), tools.make("look", look)
             self.play(self.build(adapter, [made], make_script("look", "a")))

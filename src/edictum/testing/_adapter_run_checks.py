@@ -39,8 +39,8 @@ class RunChecks(AdapterDriver):
     # --- Control flow and cancellation ------------------------------------------------------------
 
     @point("control flow")
-    def test_control_flow_exceptions_pass_through_untouched(self) -> None:
-        """If this fails, the adapter takes an exception that steers for a failure of the tool."""
+    def test_control_flow_exceptions_pass_through_unchanged_by_the_guard(self) -> None:
+        """Fail if the adapter takes an exception that steers for a failure of the tool."""
         for flow in self.control_flow():
             for way in dict.fromkeys(way for way, _ in self.ways):
                 self._check_control_flow(flow, way)
@@ -63,8 +63,8 @@ class RunChecks(AdapterDriver):
         assert counted == wanted_count, f"{flow.name}: counted {counted} times"
 
     @point("cancellation")
-    def test_a_cancelled_run_is_recorded(self) -> None:
-        """If this fails, a call whose run was cancelled has no end in the audit."""
+    def test_a_cancelled_run_has_an_end_in_the_audit(self) -> None:
+        """Fail if a call whose run was cancelled has no end in the audit."""
         for tools in self.each_way():
             if self.way == "async" and tools.asynchronous:
                 guard = Edictum()
@@ -85,7 +85,7 @@ class RunChecks(AdapterDriver):
 
     @point("two guards")
     def test_two_agents_with_two_guards_do_not_mix(self) -> None:
-        """If this fails, the adapter registers itself for the whole process."""
+        """Fail if the adapter registers itself for the whole process."""
         for tools in self.each_way():
             strict, lax = Edictum(contracts=[no_forbidden]), Edictum()
             script, made = (
@@ -105,7 +105,7 @@ class RunChecks(AdapterDriver):
 
     @point("sub-agents")
     def test_an_agent_that_another_one_calls_as_a_tool_is_governed_too(self) -> None:
-        """If this fails, the adapter loses its calls inside of a call."""
+        """Fail if the adapter loses its calls inside of a call."""
         for way in self.nested:
             self.way = way
             tools, guard = SuiteTools(way == "async"), Edictum(contracts=[no_forbidden])
@@ -176,26 +176,26 @@ class RunChecks(AdapterDriver):
 
     @point("timeout")
     def test_a_tool_that_takes_too_long_times_out(self) -> None:
-        """If this fails, the framework waits for a tool that the guard has given up."""
+        """Fail if the framework waits for a tool that the guard has given up."""
 
         def limit(seconds: float) -> tuple[dict[str, Any], Turn | None]:
             return {"look": {"timeout_s": seconds}}, None
 
         for tools in self.each_way():
-            self._check_stopped(tools.asynchronous, limit)
+            self._check_stop(tools.asynchronous, limit)
 
     @point("turn")
     def test_the_deadline_of_a_turn_holds(self) -> None:
-        """If this fails, the turn that ``adapter.in_turn`` attaches does not reach the calls."""
+        """Fail if the turn that ``adapter.in_turn`` attaches does not reach the calls."""
 
         def limit(seconds: float) -> tuple[dict[str, Any], Turn | None]:
             budget = TurnBudget.create(timeout_s=60)
             return {}, Turn(budget=budget, tool_timeout_cap_s=seconds)
 
         for tools in self.each_way():
-            self._check_stopped(tools.asynchronous, limit)
+            self._check_stop(tools.asynchronous, limit)
 
-    def _check_stopped(self, asynchronous: bool, limit: TimeLimit) -> None:
+    def _check_stop(self, asynchronous: bool, limit: TimeLimit) -> None:
         """Check that an endless body is cancelled, or left alone and its call closed."""
         # a body that is cancelled must not be released by anything else
         cancelled = self.way == "async" and asynchronous and "cancellation" not in self.cannot
@@ -273,11 +273,11 @@ class RunChecks(AdapterDriver):
         assert adapter.self_test() == "governed"
         agent = self.build(adapter, [tools.make("look", look)], [[]])
         assert adapter.self_test(self.target(agent)) == "governed"
-        assert guard.local_sink.events == [], "the canary was recorded as a call of the user"
+        assert guard.local_sink.events == [], "the canary was recorded as a call"
 
     @point("canary")
-    def test_an_adapter_that_is_not_wired_is_noticed(self) -> None:
-        """If this fails, ``self_test`` reports "governed" for an agent that is not."""
+    def test_the_self_test_finds_an_adapter_without_wiring(self) -> None:
+        """Fail if ``self_test`` reports "governed" for an agent that is not."""
         tools = next(self.each_way())
         adapter, other = self.make_adapter(Edictum()), self.make_adapter(Edictum())
         for wired in (None, other):

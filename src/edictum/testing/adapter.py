@@ -78,7 +78,7 @@ class AdapterConformance(ResultChecks, RunChecks):
         unknown = set(self.cannot) - set(list_points())
         assert not unknown, f"no such points: {unknown}"
 
-    def test_no_test_of_the_suite_is_replaced(self) -> None:
+    def test_no_subclass_replaces_a_test_of_the_suite(self) -> None:
         for name, test in _list_tests():
             replaced = f"{name} is replaced; declare in `cannot` what the framework cannot do"
             assert getattr(type(self), name) is test, replaced

@@ -14,12 +14,10 @@ LATER = 30.0
 
 
 class ApprovalConformance:
-    """Subclass it, say how a backend is made and how a person answers, and run it with your test
-    runner.
-    """
+    """Subclass it, say how a backend is made and how a person answers, and run it as tests."""
 
     def make_backend(self) -> Any:
-        """A fresh backend without open requests."""
+        """Return a fresh backend without open requests."""
         raise NotImplementedError
 
     async def answer(self, backend: Any, request: ApprovalRequest, approved: bool) -> None:
@@ -49,13 +47,11 @@ class ApprovalConformance:
         return decision
 
     def test_it_is_an_approval_backend(self) -> None:
-        """If this fails, a verb of the port is missing."""
+        """Fail if a verb of the port is missing."""
         assert isinstance(self.make_backend(), ApprovalBackend)
 
-    def test_a_request_says_what_was_asked(self) -> None:
-        """If this fails, the person is shown, or the answer is bound to, something else than the
-        call.
-        """
+    def test_a_request_repeats_the_question(self) -> None:
+        """Fail if a person is shown, or the answer is bound to, something else than the call."""
         request = _run(
             lambda: self._ask(
                 self.make_backend(), timeout=7, timeout_effect="allow", principal={"user_id": "u"}
@@ -71,7 +67,7 @@ class ApprovalConformance:
         assert request.digest == "d-1"
 
     def test_every_request_has_an_id_of_its_own(self) -> None:
-        """If this fails, one answer can be taken for another call."""
+        """Fail if one answer can be taken for another call."""
 
         async def ids() -> set[str]:
             backend = self.make_backend()
@@ -80,13 +76,13 @@ class ApprovalConformance:
         assert len(_run(ids)) == 5
 
     def test_yes_approves(self) -> None:
-        """If this fails, an approved call would be denied."""
+        """Fail if an approved call would be denied."""
         decision = _run(lambda: self._exchange(True))
         assert decision.approved is True
         assert decision.status is ApprovalStatus.APPROVED
 
     def test_no_denies(self) -> None:
-        """If this fails, a denied call would run."""
+        """Fail if a denied call would run."""
         decision = _run(lambda: self._exchange(False))
         assert decision.approved is False
         assert decision.status is ApprovalStatus.DENIED
@@ -96,7 +92,7 @@ class ApprovalConformance:
         return await self._decide(backend, await self._ask(backend), approved)
 
     def test_no_answer_in_time_is_a_timeout(self) -> None:
-        """If this fails, silence is taken for an answer, or waiting never ends."""
+        """Fail if silence is taken for an answer, or waiting never ends."""
 
         async def silence() -> ApprovalDecision:
             backend = self.make_backend()
@@ -111,7 +107,7 @@ class ApprovalConformance:
         assert decision.approved is False
 
     def test_a_request_that_timed_out_does_not_take_the_next_answer(self) -> None:
-        """If this fails, the answer to one question is lost to an older one."""
+        """Fail if the answer to one question is lost to an older one."""
 
         async def next_answer() -> ApprovalDecision:
             backend = self.make_backend()
@@ -122,7 +118,7 @@ class ApprovalConformance:
         assert _run(next_answer).status is ApprovalStatus.APPROVED
 
     def test_a_cancelled_wait_leaves_the_backend_usable(self) -> None:
-        """If this fails, one caller that gave up blocks all others."""
+        """Fail if one caller that gave up blocks all others."""
 
         async def after_cancel() -> ApprovalDecision:
             backend = self.make_backend()

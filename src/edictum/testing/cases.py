@@ -255,9 +255,7 @@ def _environment(variables: Mapping[str, Any]) -> Iterator[None]:
 
 
 def load_cases(*paths: str | os.PathLike[str], **options: Unpack[BundleOptions]) -> list[Case]:
-    """Return the cases of some files, or of all ``*.yaml`` in some directories. Options, such as
-    custom operators, go to the guard.
-    """
+    """Return the cases of files, or of all ``*.yaml`` in directories. Options go to the guard."""
     files = [
         file
         for path in map(Path, paths)
@@ -282,7 +280,7 @@ def _read_file(path: Path, options: Mapping[str, Any]) -> Iterator[Case]:
     listed = content.get("cases") if isinstance(content, dict) else content
     if not isinstance(listed, list):
         hint = "Write a list, or a mapping with 'cases:'."
-        raise EdictumConfigError(f"{path}: there is no list of cases.", hint=hint)
+        raise EdictumConfigError(f"{path} has no list of cases.", hint=hint)
     for number, data in enumerate(listed):
         yield Case(_check_case(path, number, data), data, path.parent, shared, options)
 
