@@ -73,6 +73,21 @@ def point(name: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]
     return mark
 
 
+def point_each_way(name: str) -> Callable[[Callable[[Any, SuiteTools], None]], Any]:
+    """Mark a test that is run in each way in which an agent can be run, with tools for it."""
+
+    def mark(test: Callable[[Any, SuiteTools], None]) -> Callable[[Any], None]:
+        @functools.wraps(test)
+        def run(self: AdapterDriver) -> None:
+            for tools in self.each_way():
+                test(self, tools)
+
+        del vars(run)["__wrapped__"]  # test runners would read its signature
+        return point(name)(run)
+
+    return mark
+
+
 class AdapterDriver:
     """What a driver says about its framework, and what it provides."""
 
