@@ -34,13 +34,7 @@ from edictum.execution.engines import MAX_RESULT_BYTES
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError, RemoteTraceback
 from edictum.execution.forks import call_in_child
 from edictum.execution.waiting import wait_done
-from edictum.execution.worker_process import (
-    PROCESS_HELPERS,
-    NotSent,
-    Worker,
-    WorkerDied,
-    kill_tree,
-)
+from edictum.execution.worker_process import PROCESS_HELPERS, NotSent, Worker, WorkerDied, kill_tree
 
 MAX_ATTEMPTS = 3
 _CLOSED = "The pool of worker processes was closed."

@@ -53,9 +53,7 @@ class ResultChecks(AdapterDriver):
     # --- Deny -------------------------------------------------------------------------------------
 
     @point_each_way("deny")
-    def test_a_denied_call_does_not_run_and_the_model_reads_why(
-        self, tools: SuiteTools
-    ) -> None:
+    def test_a_denied_call_does_not_run_and_the_model_reads_why(self, tools: SuiteTools) -> None:
         """Fail if what the adapter returns for a denial does not block a call."""
         guard = Edictum(contracts=[no_forbidden])
         script = make_script("look", "forbidden", "fine")
@@ -87,7 +85,6 @@ class ResultChecks(AdapterDriver):
 
     @point_each_way("redact")
     def test_the_model_reads_the_redacted_text(self, tools: SuiteTools) -> None:
-        """Fail if the redacted result does not replace the raw one."""
         answer = self.call_once(make_redacting_guard(), tools.make("leak", leak))
         assert "the number of a is [GONE]" in answer.text, answer
         assert SECRET not in answer.text, f"a copy of the raw result is left: {answer}"
@@ -110,9 +107,7 @@ class ResultChecks(AdapterDriver):
     # --- Failure ----------------------------------------------------------------------------------
 
     @point_each_way("failure")
-    def test_a_tool_that_raises_fails_as_it_would_without_a_guard(
-        self, tools: SuiteTools
-    ) -> None:
+    def test_a_tool_that_raises_fails_as_it_would_without_a_guard(self, tools: SuiteTools) -> None:
         """Fail if the adapter swallows a tool's exception, or hides it from the guard."""
         guard, script = Edictum(), make_script("fall", "a")
         bare, governed = (
@@ -156,7 +151,6 @@ class ResultChecks(AdapterDriver):
 
     @point_each_way("success detection")
     def test_the_default_heuristic_is_the_same_as_everywhere(self, tools: SuiteTools) -> None:
-        """Fail if the guard judges what the framework made of a result, not the result."""
         for key, value in RESULTS_TO_JUDGE.items():
             guard = Edictum()
             self.call_once(guard, tools.make("judge", RESULTS_TO_JUDGE.__getitem__), key)
@@ -165,9 +159,7 @@ class ResultChecks(AdapterDriver):
             assert found == ("call_executed" if good else "call_failed"), f"{value!r}: {found}"
 
     @point_each_way("success detection")
-    def test_a_success_check_decides_alone_and_sees_the_raw_value(
-        self, tools: SuiteTools
-    ) -> None:
+    def test_a_success_check_decides_alone_and_sees_the_raw_value(self, tools: SuiteTools) -> None:
         """Fail if the checker is not shown what the tool returned."""
         seen: list[Any] = []
 

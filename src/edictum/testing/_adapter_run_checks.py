@@ -70,7 +70,6 @@ class RunChecks(AdapterDriver):
 
     @point_each_way("cancellation")
     def test_a_cancelled_run_has_an_end_in_the_audit(self, tools: SuiteTools) -> None:
-        """Fail if a call whose run was cancelled has no end in the audit."""
         if self.way == "async" and tools.asynchronous:
             guard = Edictum()
             made = tools.make("look", look, delay=lambda _: 30)
@@ -92,10 +91,7 @@ class RunChecks(AdapterDriver):
     def test_two_agents_with_two_guards_do_not_mix(self, tools: SuiteTools) -> None:
         """Fail if the adapter registers itself for the whole process."""
         strict, lax = Edictum(contracts=[no_forbidden]), Edictum()
-        script, made = (
-            make_script("look", "forbidden"),
-            tools.make("look", look, lambda _: 0.02),
-        )
+        script, made = (make_script("look", "forbidden"), tools.make("look", look, lambda _: 0.02))
         adapters = [self.make_adapter(guard) for guard in (strict, lax)]
         agents = [self.build(adapter, [made], script) for adapter in adapters]
         threads = [threading.Thread(target=self.play, args=(agent,)) for agent in agents]
@@ -274,7 +270,6 @@ class RunChecks(AdapterDriver):
 
     @point("canary")
     def test_the_self_test_finds_an_adapter_without_wiring(self) -> None:
-        """Fail if ``self_test`` reports "governed" for an agent that is not."""
         tools = next(self.each_way())
         adapter, other = self.make_adapter(Edictum()), self.make_adapter(Edictum())
         for wired in (None, other):

@@ -213,7 +213,6 @@ class LedgerConformance:
     # --- Counting ---------------------------------------------------------------------------------
 
     def test_a_success_is_counted_when_it_ends(self) -> None:
-        """Fail if reserve counts executions or settle does not."""
         book = self.open()
         assert book.reserve("a").granted
         assert book.totals() == (1, 0, 0, 0, 0, 1)
@@ -233,7 +232,6 @@ class LedgerConformance:
             assert book.totals() == totals, results
 
     def test_each_scope_has_its_counters(self) -> None:
-        """Fail if per-tool counters are wrong."""
         book = self.open()
         book.run("a", scopes=("", "read_file", "read_*"))
         book.run("b", "failure", scopes=("", "read_dir", "read_*"))
@@ -248,7 +246,6 @@ class LedgerConformance:
         }
 
     def test_sessions_do_not_mix(self) -> None:
-        """Fail if a session sees the counters of another."""
         book, bounds = self.open(), limits(max_tool_calls=1)
         assert book.run("a", "success", bounds, sid="one")
         assert book.run("a", "success", bounds, sid="two")
@@ -256,7 +253,6 @@ class LedgerConformance:
         assert book.totals("three") == (0, 0, 0, 0, 0, 0)
 
     def test_names_are_only_names(self) -> None:
-        """Fail if characters of an id are taken for something else."""
         book, bounds = self.open(), limits(max_tool_calls=1)
         names = ["a:b", "a", "{a}", "a}b{", "ä ö 漢字 🙂", "'; drop table session; --"]
         names += ['"quoted"', "100%", "a\\b", "*", "a" * 300]
@@ -267,7 +263,6 @@ class LedgerConformance:
             assert book.snapshot(name).per_tool[f"tool-{name}"].executions == 1, name
 
     def test_the_answer_tells_the_counters(self) -> None:
-        """Fail if a grant's counters are not those of the session at that moment."""
         book, bounds = self.open(), limits(max_tool_calls=1)
         assert book.reserve("a", bounds).counters.attempts == 1
         refused = book.reserve("b", bounds)
@@ -277,7 +272,6 @@ class LedgerConformance:
     # --- Limits -----------------------------------------------------------------------------------
 
     def test_exactly_so_many_attempts_pass(self) -> None:
-        """Fail if max_attempts lets one too many or one too few through."""
         book, bounds = self.open(), limits(max_attempts=3)
         assert book.run_many(5, bounds) == [True, True, True, False, False]
         assert book.totals()[0] == 5
@@ -304,21 +298,18 @@ class LedgerConformance:
         assert not book.reserve("c", bounds).granted
 
     def test_a_refused_call_takes_nothing(self) -> None:
-        """Fail if a call that one limit refuses keeps slots of another."""
         book, bounds = self.open(), limits(max_tool_calls=5, max_calls_per_tool={"t": 1})
         assert book.run("a", "success", bounds)
         assert not book.reserve("b", bounds).granted
         assert book.totals() == (2, 1, 1, 0, 0, 0)
 
     def test_a_refusal_names_all_full_limits(self) -> None:
-        """Fail if a refusal hides a limit, or gives it wrong numbers."""
         book, bounds = self.open(), limits(max_tool_calls=1, max_successes=1, max_attempts=9)
         book.run("a", "success", bounds)
         full = breaches_of(book.reserve("b", bounds))
         assert full == [("max_tool_calls", 1, 0), ("max_successes", 1, 0)]
 
     def test_per_tool_limits_look_at_their_scope(self) -> None:
-        """Fail if a limit of one tool or glob counts other tools."""
         book, bounds = self.open(), limits(max_calls_per_tool={"read_*": 2})
         for name, granted in (("a", True), ("b", True), ("c", False)):
             scopes = ("", f"read_{name}", "read_*")
@@ -336,11 +327,9 @@ class LedgerConformance:
         assert book.reserve("y", bounds).granted
 
     def test_zero_means_none(self) -> None:
-        """Fail if a maximum of 0 is taken for no limit."""
         assert not self.open().reserve("a", limits(max_tool_calls=0)).granted
 
     def test_looking_takes_nothing(self) -> None:
-        """Fail if hold=False takes a slot."""
         book, bounds = self.open(), limits(max_tool_calls=1)
         assert book.reserve("a", bounds, hold=False).granted
         assert book.totals() == (1, 0, 0, 0, 0, 0)
@@ -348,7 +337,6 @@ class LedgerConformance:
         assert not book.reserve("c", bounds, hold=False).granted
 
     def test_a_look_changes_nothing_and_is_told_what_a_call_would_be(self) -> None:
-        """Fail if a look counts an attempt, or does not see that attempts are used up."""
         book, bounds = self.open(), limits(max_attempts=2)
         for number in range(2):
             assert book.look(f"look {number}", bounds).granted
@@ -369,14 +357,12 @@ class LedgerConformance:
         assert book.totals("looked at") == (0,) * 6
 
     def test_an_observer_gets_a_grant_and_the_breaches(self) -> None:
-        """Fail if a guard that observes is refused, or not told."""
         book, bounds = self.open(), limits(max_tool_calls=1)
         book.run("a", "success", bounds)
         grant = book.reserve("b", bounds, enforce=False)
         assert (grant.granted, len(grant.breaches), book.totals()[5]) == (True, 1, 1)
 
     def test_a_limit_that_only_observes_is_in_the_breaches(self) -> None:
-        """Fail if a limit with enforce=False refuses, or hides one that is enforced."""
         book = self.open()
         observed = Limit(name="observed", metric=Metric.EXECUTIONS, maximum=0, enforce=False)
         assert book.reserve("a", (observed,)).granted
@@ -395,7 +381,6 @@ class LedgerConformance:
         assert book.totals() == (1, 0, 0, 0, 0, 1)
 
     def test_a_repeated_reserve_tells_the_same_breaches(self) -> None:
-        """Fail if the stored answer loses what it said."""
         book, bounds = self.open(), limits(max_tool_calls=0)
         grants = [book.reserve("a", bounds, enforce=False) for _ in range(2)]
         assert [breaches_of(grant) for grant in grants] == [[("max_tool_calls", 0, 0)]] * 2
@@ -413,7 +398,6 @@ class LedgerConformance:
                     assert book.totals() == before, (first, again)
 
     def test_releasing_what_was_never_held_changes_nothing(self) -> None:
-        """Fail if slots can be given back that were not taken."""
         book = self.open()
         book.reserve("other")
         book.settle("unknown", "release")
@@ -473,13 +457,11 @@ class LedgerConformance:
     # --- Reading and forgetting -------------------------------------------------------------------
 
     def test_an_unknown_session_is_empty(self) -> None:
-        """Fail if reading a session raises or invents something."""
         snapshot = self.open().snapshot("unknown")
         assert (snapshot.session_id, dict(snapshot.per_tool)) == ("unknown", {})
         assert as_tuple(snapshot.totals) == (0,) * 6
 
     def test_reset_forgets_a_session(self) -> None:
-        """Fail if counters survive a reset, or other sessions do not."""
         book, bounds = self.open(), limits(max_tool_calls=1)
         book.run("a", "success", bounds)
         book.run("a", "success", bounds, sid="other")
@@ -529,7 +511,6 @@ class LedgerConformance:
         assert book.totals() == (2, 2, 1, 1, 1, 0)
 
     def test_a_late_release_changes_nothing(self) -> None:
-        """Fail if a slot is given back twice."""
         book = self.open("expiry")
         book.reserve("b", lease_s=100)
         self.reserve_and_expire(book, "a")
@@ -561,7 +542,6 @@ class LedgerConformance:
         assert book.reserve("c", bounds).granted
 
     def test_no_lease_can_be_renewed_after_its_end(self) -> None:
-        """Fail if a lease comes back to life."""
         book = self.open("expiry")
         assert not book.renew("unknown", 1)
         book.run("ended")
@@ -571,7 +551,6 @@ class LedgerConformance:
         assert book.totals()[5] == 0
 
     def test_without_a_lease_nothing_runs_out(self) -> None:
-        """Fail if a lease of None is taken for a short one."""
         book = self.open("expiry")
         book.reserve("a")
         self.reserve_and_expire(book, "b")
@@ -580,7 +559,6 @@ class LedgerConformance:
     # --- Windows ----------------------------------------------------------------------------------
 
     def test_a_window_slides(self) -> None:
-        """Fail if executions do not leave the window, or leave it early."""
         book, bounds = (
             self.open("windows"),
             (make_window_limit(Metric.EXECUTIONS, 2, self.lease_s),),
@@ -591,7 +569,6 @@ class LedgerConformance:
         assert book.totals()[1] == 4
 
     def test_a_call_in_flight_counts_in_a_window(self) -> None:
-        """Fail if two calls can race past a limit with a window."""
         book, bounds = self.open("windows"), (make_window_limit(Metric.SUCCESSES, 1, self.lease_s),)
         assert book.reserve("a", bounds).granted
         assert not book.reserve("b", bounds).granted
@@ -608,14 +585,12 @@ class LedgerConformance:
         assert not book.reserve("c", (ends,), hold=False).granted
 
     def test_attempts_have_windows_too(self) -> None:
-        """Fail if refused attempts are not counted in a window, or never leave it."""
         book, bounds = self.open("windows"), (make_window_limit(Metric.ATTEMPTS, 2, self.lease_s),)
         assert book.run_many(4, bounds) == [True, True, False, False]
         self.outlast_lease()
         assert book.run("later", "success", bounds)
 
     def test_a_look_at_a_window_of_attempts_leaves_no_trace_in_it(self) -> None:
-        """Fail if a look counts as an attempt in a window, or does not see it full."""
         book, bounds = self.open("windows"), (make_window_limit(Metric.ATTEMPTS, 2, 1_000),)
         looks = [book.look(f"look {number}", bounds).granted for number in range(3)]
         assert looks == [True, True, True]
@@ -623,7 +598,6 @@ class LedgerConformance:
         assert not book.look("look", bounds).granted
 
     def test_two_windows_on_one_counter_count_it_once(self) -> None:
-        """Fail if a call counts twice for two limits, or one window cuts another."""
         book = self.open("windows")
         bounds = (
             make_window_limit(Metric.EXECUTIONS, 2, self.lease_s),
@@ -636,7 +610,6 @@ class LedgerConformance:
         assert not book.run("c", "success", bounds)
 
     def test_windows_of_a_tool_look_at_that_tool(self) -> None:
-        """Fail if a window of one tool counts another."""
         book, bounds = (
             self.open("windows"),
             (make_window_limit(Metric.EXECUTIONS, 1, 1_000, scope="t"),),
@@ -657,7 +630,6 @@ class LedgerConformance:
     # --- Windows on failures in a row -------------------------------------------------------------
 
     def test_a_breaker_with_a_window_closes_by_itself(self) -> None:
-        """Fail if failures older than the window still count, or newer ones do not."""
         book = self.open("windows")
         bounds = (make_window_limit(Metric.CONSECUTIVE_FAILURES, 2, self.lease_s),)
         assert book.run_many(3, bounds, result="failure") == [True, True, False]
@@ -700,7 +672,6 @@ class LedgerConformance:
         assert not book.reserve("y", bounds).granted
 
     def test_a_breaker_and_a_rate_share_their_moments(self) -> None:
-        """Fail if a failure counts twice when a breaker and max_failures have windows."""
         book = self.open("windows")
         bounds = (
             make_window_limit(Metric.CONSECUTIVE_FAILURES, 3, 1_000),
@@ -712,7 +683,6 @@ class LedgerConformance:
         assert (full.limit.metric, full.used) == (Metric.FAILURES, 4)
 
     def test_a_breaker_of_a_tool_looks_at_that_tool(self) -> None:
-        """Fail if failures of one tool open the breaker of another."""
         book = self.open("windows")
         bounds = (make_window_limit(Metric.CONSECUTIVE_FAILURES, 1, 1_000, scope="t"),)
         assert book.run("a", "failure", scopes=("", "other"))
@@ -721,7 +691,6 @@ class LedgerConformance:
         assert not book.run("d", "success", bounds)
 
     def test_a_late_success_closes_a_breaker_with_a_window(self) -> None:
-        """Fail if a call that was counted as failed stays so when it succeeds late."""
         book = self.open("windows", "expiry")
         bounds = (make_window_limit(Metric.CONSECUTIVE_FAILURES, 1, 1_000),)
         self.reserve_and_expire(book, "a", bounds, expiry_counts=True)
@@ -733,7 +702,6 @@ class LedgerConformance:
     # --- Budgets ----------------------------------------------------------------------------------
 
     def test_an_estimate_is_reserved_and_the_rest_given_back(self) -> None:
-        """Fail if a budget keeps what a call expected to use instead of what it used."""
         book, bounds = self.open("amounts"), limits(max_cost=1.0)
         assert book.reserve("a", bounds, amounts={"cost": 700_000}).granted
         assert book.amount() == (0.0, 0.7)
@@ -746,21 +714,18 @@ class LedgerConformance:
         assert book.reserve("c", bounds, amounts={"cost": 800_000}).granted
 
     def test_ten_tenths_are_one(self) -> None:
-        """Fail if amounts are rounded."""
         book, bounds = self.open("amounts"), limits(max_cost=1.0)
         granted = book.run_many(11, bounds, amounts={"cost": 100_000})
         assert granted == [True] * 10 + [False]
         assert book.amount() == (1.0, 0.0)
 
     def test_a_settlement_without_an_amount_spends_the_estimate(self) -> None:
-        """Fail if a settlement that says nothing about an amount spends nothing."""
         book = self.open("amounts")
         book.reserve("a", amounts={"cost": 300_000, "tokens": 5_000_000})
         book.settle("a", "failure", amounts={"tokens": 2_000_000})
         assert (book.amount(), book.amount("tokens")) == ((0.3, 0.0), (2.0, 0.0))
 
     def test_a_release_spends_nothing(self) -> None:
-        """Fail if a call that never ran costs something."""
         book = self.open("amounts")
         book.run("a", "release", amounts={"cost": 300_000})
         assert book.amount() == (0.0, 0.0)
@@ -785,7 +750,6 @@ class LedgerConformance:
         assert book.amount("bytes") == ((large + 1) / 1_000_000, large / 1_000_000)
 
     def test_a_budget_may_have_a_window(self) -> None:
-        """Fail if a budget per hour never frees, or frees early."""
         book = self.open("amounts", "windows")
         bounds = (make_window_limit(Metric.AMOUNT, 1_000_000, self.lease_s, amount="cost"),)
         assert book.run("a", "success", bounds, amounts={"cost": 600_000})
@@ -807,7 +771,6 @@ class LedgerConformance:
         assert book.amount() == (0.3, 0.0)
 
     def test_what_was_not_reserved_is_charged_at_a_late_end_too(self) -> None:
-        """Fail if an expired call escapes a budget with amounts that it had not reserved."""
         book = self.open("amounts", "expiry")
         bounds = limits(max_cost=10, max_amounts={"tokens": 10})
         self.reserve_and_expire(book, "a", bounds, amounts={"cost": 5_000_000}, expiry_counts=True)
@@ -818,7 +781,6 @@ class LedgerConformance:
         assert not book.reserve("b", bounds, amounts={"tokens": 7_000_000}).granted
 
     def test_a_late_end_is_charged_in_windows_too(self) -> None:
-        """Fail if an expired call escapes a budget with a window, or is charged twice."""
         book = self.open("amounts", "expiry", "windows")
         bounds = (make_window_limit(Metric.AMOUNT, 10_000_000, 1_000, amount="cost"),)
         for call, reserved in (("a", {"cost": 2_000_000}), ("b", {})):
@@ -843,7 +805,6 @@ class LedgerConformance:
         assert book.totals("child two") == (2, 1, 0, 1, 1, 0)
 
     def test_a_look_ties_no_session_to_another(self) -> None:
-        """Fail if a session that was looked at cannot become the child of another."""
         book = self.open("parents")
         for number, parents in enumerate(((), ("another root",), ("middle", "another root"))):
             sid = f"child {number}"
@@ -854,7 +815,6 @@ class LedgerConformance:
         assert book.totals("another root") == (0,) * 6
 
     def test_a_full_parent_takes_nothing_in_the_child(self) -> None:
-        """Fail if a refusal by the parent leaves slots taken in the child."""
         book, bounds = self.open("parents"), limits(max_tool_calls=1)
         assert book.reserve("own", bounds, sid="root").granted
         assert not book.reserve("1", bounds, sid="child", parents=("root",)).granted
@@ -864,7 +824,6 @@ class LedgerConformance:
         assert (book.totals("child")[5], book.totals("root")[5]) == (1, 1)
 
     def test_a_repeated_call_of_a_child_changes_nothing_above(self) -> None:
-        """Fail if retries of a child's call count twice in its parent."""
         book = self.open("parents")
         for _ in range(2):
             book.reserve("1", sid="child", parents=("root",), amounts={"cost": 10})
@@ -873,7 +832,6 @@ class LedgerConformance:
         assert book.totals("root") == (1, 1, 1, 0, 0, 0)
 
     def test_a_call_that_is_still_held_above_is_new_only_where_it_was_forgotten(self) -> None:
-        """Fail if a call reserved again after a reset is counted or held twice above."""
         book = self.open("parents", "amounts")
         bounds = limits(max_tool_calls=1, max_attempts=1, max_cost=10)
         terms: dict[str, Any] = {"sid": "child", "parents": ("middle", "root")}
@@ -890,7 +848,6 @@ class LedgerConformance:
             assert (book.totals(sid), book.amount(sid=sid)) == ((1, 1, 1, 0, 0, 0), (10, 0)), sid
 
     def test_a_refusal_of_a_call_that_is_still_held_above_changes_nothing_there(self) -> None:
-        """Fail if a call refused after a reset is counted above, or loses its slot there."""
         book, bounds = self.open("parents"), limits(max_tool_calls=2)
         book.reserve("1", bounds, sid="child", parents=("root",))
         book.reset("child")
@@ -904,7 +861,6 @@ class LedgerConformance:
         assert book.totals("child") == (3, 2, 2, 0, 0, 0)
 
     def test_leases_above_are_renewed_and_expire_with_their_call(self) -> None:
-        """Fail if a parent loses or keeps the slot of a child's call."""
         book = self.open("parents", "expiry")
         book.reserve("1", sid="child", parents=("root",), lease_s=self.lease_s, expiry_counts=True)
         assert book.renew("1", 100, sid="child")
