@@ -32,9 +32,6 @@ class ClaudeCall:
         interrupted = isinstance(value, dict) and value.get("interrupted") is True
         return "interrupted is set" if interrupted else None
 
-    def is_same_as(self, other: ClaudeCall) -> bool:
-        return (self.name, self.args) == (other.name, other.args)
-
 
 class OpenCalls:
     """Open calls by tool_use_id. Handlers are not told the id: equal calls stand for each other."""
@@ -66,7 +63,8 @@ class OpenCalls:
         call = self._asked.pop(key, None)
         if call is None:
             return "unknown"
-        equal = next((judged for judged in self._judged if judged.is_same_as(call)), None)
+        equals = (it for it in self._judged if (it.name, it.args) == (call.name, call.args))
+        equal = next(equals, None)
         if equal is not None:  # if this id is still waiting, then for the handler of an equal call
             self._judged.remove(equal)
             return "judged"

@@ -121,12 +121,10 @@ class MCPExchange:
             structure = result.get("structuredContent")
             if judged is not None and not has_same_form(judged.get("structuredContent"), structure):
                 result["isError"] = True
-            result |= {"resultType": "complete"} if self._is_modern() else {}
+            meta = self._params.get("_meta")
+            if isinstance(meta, dict) and VERSION_KEY in meta:
+                result["resultType"] = "complete"
         return _make_message(self._request, result=result)
-
-    def _is_modern(self) -> bool:
-        meta = self._params.get("_meta")
-        return isinstance(meta, dict) and VERSION_KEY in meta
 
 
 def _find_problem(params: Any) -> str | None:

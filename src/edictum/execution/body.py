@@ -109,7 +109,10 @@ def _needs_thread(effect: RunTool) -> bool:
 async def run_async(effect: RunTool) -> Ran:
     """Run a body elsewhere or under a deadline. A thread that misses it is left behind."""
     if effect.run_in not in ("inline", "thread"):
-        return await _run_elsewhere(effect)
+        try:
+            return await _engine(effect).run(effect)
+        except Exception as exc:
+            return _end_by_engine(exc)
     started, call = perf_counter(), partial(_call_body, effect)
     deadline = None if effect.timeout_s is None else started + effect.timeout_s
     try:
@@ -127,7 +130,10 @@ async def run_async(effect: RunTool) -> Ran:
 def run_sync(effect: RunTool) -> Ran:
     """Run a body that does not run inline, for a synchronous host."""
     if effect.run_in not in ("inline", "thread"):
-        return _run_elsewhere_sync(effect)
+        try:
+            return _engine(effect).run_sync(effect)
+        except Exception as exc:
+            return _end_by_engine(exc)
     started, call = perf_counter(), partial(_call_body, effect)
     deadline = None if effect.timeout_s is None else started + effect.timeout_s
     if _needs_thread(effect):
@@ -184,20 +190,6 @@ def _engine(effect: RunTool) -> Engine:
     return effect.run_in
 
 
-async def _run_elsewhere(effect: RunTool) -> Ran:
-    try:
-        return await _engine(effect).run(effect)
-    except Exception as exc:
-        return _broken_engine(exc)
-
-
-def _run_elsewhere_sync(effect: RunTool) -> Ran:
-    try:
-        return _engine(effect).run_sync(effect)
-    except Exception as exc:
-        return _broken_engine(exc)
-
-
-def _broken_engine(exc: Exception) -> Ran:
+def _end_by_engine(exc: Exception) -> Ran:
     """Return the end of a body whose engine raised, and so may have begun it."""
     return Ran(None, exc, lost=f"The engine raised {type(exc).__name__}.")

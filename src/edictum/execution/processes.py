@@ -154,16 +154,8 @@ class ProcessPool:
 
     def _request(self, effect: RunTool) -> bytes:
         tool = effect.call.tool_name
-        target = _pickle(
-            effect.body,
-            f"The function of {tool!r} cannot be sent to a worker process",
-            "Define it at the top of a module",
-        )
-        args = _pickle(
-            thaw_args(effect.call.args),
-            f"The arguments of {tool!r} cannot be sent to a worker process",
-            "Pass plain data",
-        )
+        target = _pickle(effect.body, f"function of {tool!r}", "Define it at the top of a module.")
+        args = _pickle(thaw_args(effect.call.args), f"arguments of {tool!r}", "Pass plain data.")
         script = _host_script(tool) if b"__main__" in target else None
         request = (list(sys.path), script, self._cpu_s, self._max_result, target, args)
         return protocol.frame(pickle.dumps(request, 5))
@@ -335,7 +327,8 @@ def _pickle(value: Any, what: str, hint: str) -> bytes:
     try:
         return pickle.dumps(value, 5)
     except Exception as exc:
-        raise NotStarted(f"{what}: {type(exc).__name__}: {exc}. {hint}.") from exc
+        problem = f"The {what} cannot be sent to a worker process"
+        raise NotStarted(f"{problem}: {type(exc).__name__}: {exc}. {hint}") from exc
 
 
 def _host_script(tool: str) -> tuple[str, str]:
@@ -356,27 +349,23 @@ def _host_script(tool: str) -> tuple[str, str]:
 def _ran(reply: protocol.WorkerReply, elapsed_s: float, max_bytes: int) -> Ran:
     """Return the Ran that a worker's reply describes."""
     kind, text, type_name, where, packed, _ = reply
-    error: BaseException
     if kind == "too large":
-        error = NotReturned(
-            f"It returned {text} bytes, more than the {max_bytes} that are allowed."
-        )
-        return Ran(None, error, elapsed_s)
+        problem = f"It returned {text} bytes, more than the {max_bytes} that are allowed."
+        return Ran(None, NotReturned(problem), elapsed_s)
     if kind == "unsent":
-        error = NotReturned(f"It ended, but its result cannot be sent back: {type_name}: {text}")
-        return Ran(None, error, elapsed_s)
+        problem = f"It ended, but its result cannot be sent back: {type_name}: {text}"
+        return Ran(None, NotReturned(problem), elapsed_s)
     if kind == "refused":
-        error = NotStarted(f"A worker process could not load the tool: {type_name}: {text}")
-        return Ran(None, error, elapsed_s, not_started=True)
+        problem = f"A worker process could not load the tool: {type_name}: {text}"
+        return Ran(None, NotStarted(problem), elapsed_s, not_started=True)
     try:
         value = pickle.loads(packed)  # noqa: S301 - see the head of this file
     except KeyboardInterrupt:
         raise
     except BaseException as exc:  # SystemExit in what a tool has sent does not end the host
         if kind == "value":
-            why = f"{type(exc).__name__}: {exc}"
-            error = NotReturned(f"It ended, but its result cannot be read: {why}")
-            return Ran(None, error, elapsed_s)
+            problem = f"It ended, but its result cannot be read: {type(exc).__name__}: {exc}"
+            return Ran(None, NotReturned(problem), elapsed_s)
         value = RemoteError(f"{type_name}: {text}", type_name)
     if kind == "value":
         return Ran(value, None, elapsed_s)

@@ -231,7 +231,8 @@ async def await_or_finish_later(
                 raise
             on_cancel(exc)
             if linger_s is not None:
-                until, lingers = min(until, now() + (0.0 if lingers else linger_s)), True
+                until, lingers = min(until, now() + linger_s), True
+                linger_s = 0.0  # another cancellation ends the wait
     return uncapture(future.result())
 
 

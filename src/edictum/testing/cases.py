@@ -80,10 +80,6 @@ class Observed:
         return [str(event.decision_name) for event in events]
 
 
-def _contract_of(seen: Observed) -> str | None:
-    return seen.outcome.decision_name if isinstance(seen.outcome, ToolDenied) else None
-
-
 def _reason_of(seen: Observed) -> str | None:
     if isinstance(seen.outcome, ToolDenied):
         return seen.outcome.details
@@ -96,10 +92,6 @@ def _has_policy_error(seen: Observed) -> bool:
     return bool(seen.guard.local_sink.last().policy_error)
 
 
-def _findings_of(seen: Observed) -> list[str]:
-    return [finding.contract_id for finding in getattr(seen.outcome, "findings", ())]
-
-
 def _counts_of(seen: Observed) -> dict[str, int]:
     session = seen.guard.session(_SESSION_ID)
     names = ("attempts", "executions", "successes", "failures", "consecutive_failures")
@@ -108,14 +100,14 @@ def _counts_of(seen: Observed) -> dict[str, int]:
 
 WANTS: dict[str, Callable[[Observed], Any]] = {
     "decision": lambda seen: seen.decision,
-    "contract": _contract_of,
+    "contract": lambda seen: getattr(seen.outcome, "decision_name", None),
     "reason": _reason_of,
     "policy_error": _has_policy_error,
     "outcome": lambda seen: outcome_kind(seen.outcome),
     "value": lambda seen: getattr(seen.outcome, "value", None),
     "success": lambda seen: outcome_kind(seen.outcome) == "executed",
     "success_source": lambda seen: getattr(seen.outcome, "success_source", None),
-    "findings": _findings_of,
+    "findings": lambda seen: [it.contract_id for it in getattr(seen.outcome, "findings", ())],
     "would_deny": lambda seen: seen.would_deny,
     "counts": _counts_of,
     "mode": lambda seen: seen.guard.mode,

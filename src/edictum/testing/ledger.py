@@ -33,7 +33,7 @@ def limits(**given: Any) -> Limits:
     return OperationLimits(**{"max_attempts": None, "max_tool_calls": None, **given}).compiled()
 
 
-def make_window_limit(
+def limit_rate(
     metric: Metric, maximum: int, window_s: float, *, amount: str | None = None, scope: str = ""
 ) -> Limit:
     return Limit(
@@ -559,39 +559,38 @@ class LedgerConformance:
     # --- Windows ----------------------------------------------------------------------------------
 
     def test_a_window_slides(self) -> None:
-        book, bounds = (
-            self.open("windows"),
-            (make_window_limit(Metric.EXECUTIONS, 2, self.lease_s),),
+        """Fail if calls, refused attempts or failures do not leave a window, or leave it early."""
+        cases: tuple[tuple[Metric, Result, tuple[int, ...]], ...] = (
+            (Metric.EXECUTIONS, "success", (8, 4, 4, 0, 0, 0)),
+            (Metric.ATTEMPTS, "success", (8, 4, 4, 0, 0, 0)),
+            (Metric.CONSECUTIVE_FAILURES, "failure", (8, 4, 0, 4, 4, 0)),
         )
-        assert book.run_many(3, bounds) == [True, True, False]
-        self.outlast_lease()
-        assert book.run_many(3, bounds, prefix="later ") == [True, True, False]
-        assert book.totals()[1] == 4
+        for metric, result, totals in cases:
+            book, bounds = self.open("windows"), (limit_rate(metric, 2, self.lease_s),)
+            for prefix in ("", "later "):
+                granted = book.run_many(4, bounds, result=result, prefix=prefix)
+                assert granted == [True, True, False, False], metric
+                self.outlast_lease()
+            assert book.totals() == totals, metric  # a row goes on until a success
 
     def test_a_call_in_flight_counts_in_a_window(self) -> None:
-        book, bounds = self.open("windows"), (make_window_limit(Metric.SUCCESSES, 1, self.lease_s),)
+        book, bounds = self.open("windows"), (limit_rate(Metric.SUCCESSES, 1, self.lease_s),)
         assert book.reserve("a", bounds).granted
         assert not book.reserve("b", bounds).granted
 
     def test_an_execution_counts_from_its_start_and_a_success_from_its_end(self) -> None:
         """Fail if a long call is in the wrong place of a window."""
         book = self.open("windows")
-        starts = make_window_limit(Metric.EXECUTIONS, 1, self.lease_s)
-        ends = make_window_limit(Metric.SUCCESSES, 1, self.lease_s)
+        starts = limit_rate(Metric.EXECUTIONS, 1, self.lease_s)
+        ends = limit_rate(Metric.SUCCESSES, 1, self.lease_s)
         book.reserve("a", (starts, ends))
         self.outlast_lease()
         book.settle("a", "success", (starts, ends))
         assert book.reserve("b", (starts,), hold=False).granted
         assert not book.reserve("c", (ends,), hold=False).granted
 
-    def test_attempts_have_windows_too(self) -> None:
-        book, bounds = self.open("windows"), (make_window_limit(Metric.ATTEMPTS, 2, self.lease_s),)
-        assert book.run_many(4, bounds) == [True, True, False, False]
-        self.outlast_lease()
-        assert book.run("later", "success", bounds)
-
     def test_a_look_at_a_window_of_attempts_leaves_no_trace_in_it(self) -> None:
-        book, bounds = self.open("windows"), (make_window_limit(Metric.ATTEMPTS, 2, 1_000),)
+        book, bounds = self.open("windows"), (limit_rate(Metric.ATTEMPTS, 2, 1_000),)
         looks = [book.look(f"look {number}", bounds).granted for number in range(3)]
         assert looks == [True, True, True]
         assert book.run_many(2, bounds) == [True, True]
@@ -600,8 +599,8 @@ class LedgerConformance:
     def test_two_windows_on_one_counter_count_it_once(self) -> None:
         book = self.open("windows")
         bounds = (
-            make_window_limit(Metric.EXECUTIONS, 2, self.lease_s),
-            make_window_limit(Metric.EXECUTIONS, 4, 1_000),
+            limit_rate(Metric.EXECUTIONS, 2, self.lease_s),
+            limit_rate(Metric.EXECUTIONS, 4, 1_000),
         )
         assert book.run_many(3, bounds) == [True, True, False]
         self.outlast_lease()
@@ -610,39 +609,22 @@ class LedgerConformance:
         assert not book.run("c", "success", bounds)
 
     def test_windows_of_a_tool_look_at_that_tool(self) -> None:
-        book, bounds = (
-            self.open("windows"),
-            (make_window_limit(Metric.EXECUTIONS, 1, 1_000, scope="t"),),
-        )
+        book, bounds = self.open("windows"), (limit_rate(Metric.EXECUTIONS, 1, 1_000, scope="t"),)
         assert book.run("a", "success", (), scopes=("", "other"))
         assert book.run("b", "success", bounds)
         assert not book.run("c", "success", bounds)
 
     def test_an_expired_irreversible_call_counts_in_windows(self) -> None:
         """Fail if a crash is a way around a limit with a window."""
-        book, bounds = (
-            self.open("windows", "expiry"),
-            (make_window_limit(Metric.EXECUTIONS, 1, 1_000),),
-        )
+        book, bounds = self.open("windows", "expiry"), (limit_rate(Metric.EXECUTIONS, 1, 1_000),)
         self.reserve_and_expire(book, "a", bounds, expiry_counts=True)
         assert not book.reserve("b", bounds).granted
 
     # --- Windows on failures in a row -------------------------------------------------------------
 
-    def test_a_breaker_with_a_window_closes_by_itself(self) -> None:
-        book = self.open("windows")
-        bounds = (make_window_limit(Metric.CONSECUTIVE_FAILURES, 2, self.lease_s),)
-        assert book.run_many(3, bounds, result="failure") == [True, True, False]
-        self.outlast_lease()
-        assert book.run_many(3, bounds, result="failure", prefix="later ") == [True, True, False]
-        assert book.totals() == (6, 4, 0, 4, 4, 0)  # the row itself goes on until a success
-
     def test_a_success_closes_a_breaker_with_a_window(self) -> None:
         """Fail if failures before the last success count towards the row."""
-        book, bounds = (
-            self.open("windows"),
-            (make_window_limit(Metric.CONSECUTIVE_FAILURES, 2, 1_000),),
-        )
+        book, bounds = self.open("windows"), (limit_rate(Metric.CONSECUTIVE_FAILURES, 2, 1_000),)
         mixed: tuple[Result, ...] = ("failure", "success", "failure", "success")
         assert all(book.run_each(*mixed, "failure", "failure", bounds=bounds))
         refused = book.reserve("x", bounds)
@@ -651,20 +633,14 @@ class LedgerConformance:
 
     def test_a_success_of_a_call_without_the_limit_closes_a_breaker_too(self) -> None:
         """Fail if the row of a window is another row than the counter's."""
-        book, bounds = (
-            self.open("windows"),
-            (make_window_limit(Metric.CONSECUTIVE_FAILURES, 2, 1_000),),
-        )
+        book, bounds = self.open("windows"), (limit_rate(Metric.CONSECUTIVE_FAILURES, 2, 1_000),)
         assert book.run_each("failure", "failure", bounds=bounds) == [True, True]
         assert book.run("c", "success")
         assert book.run_many(3, bounds, result="failure", prefix="d") == [True, True, False]
 
     def test_a_breaker_with_a_window_looks_at_ended_calls_only(self) -> None:
         """Fail if calls in flight open a breaker, or a release counts as a failure."""
-        book, bounds = (
-            self.open("windows"),
-            (make_window_limit(Metric.CONSECUTIVE_FAILURES, 1, 1_000),),
-        )
+        book, bounds = self.open("windows"), (limit_rate(Metric.CONSECUTIVE_FAILURES, 1, 1_000),)
         assert all(book.reserve(str(number), bounds).granted for number in range(3))
         book.settle("0", "release", bounds)
         assert book.reserve("x", bounds).granted
@@ -674,8 +650,8 @@ class LedgerConformance:
     def test_a_breaker_and_a_rate_share_their_moments(self) -> None:
         book = self.open("windows")
         bounds = (
-            make_window_limit(Metric.CONSECUTIVE_FAILURES, 3, 1_000),
-            make_window_limit(Metric.FAILURES, 4, 1_000),
+            limit_rate(Metric.CONSECUTIVE_FAILURES, 3, 1_000),
+            limit_rate(Metric.FAILURES, 4, 1_000),
         )
         results: tuple[Result, ...] = ("failure", "failure", "success", "failure", "failure")
         assert all(book.run_each(*results, bounds=bounds))
@@ -684,7 +660,7 @@ class LedgerConformance:
 
     def test_a_breaker_of_a_tool_looks_at_that_tool(self) -> None:
         book = self.open("windows")
-        bounds = (make_window_limit(Metric.CONSECUTIVE_FAILURES, 1, 1_000, scope="t"),)
+        bounds = (limit_rate(Metric.CONSECUTIVE_FAILURES, 1, 1_000, scope="t"),)
         assert book.run("a", "failure", scopes=("", "other"))
         assert book.run("b", "failure", bounds)
         assert book.run("c", "success", scopes=("", "other"))
@@ -692,7 +668,7 @@ class LedgerConformance:
 
     def test_a_late_success_closes_a_breaker_with_a_window(self) -> None:
         book = self.open("windows", "expiry")
-        bounds = (make_window_limit(Metric.CONSECUTIVE_FAILURES, 1, 1_000),)
+        bounds = (limit_rate(Metric.CONSECUTIVE_FAILURES, 1, 1_000),)
         self.reserve_and_expire(book, "a", bounds, expiry_counts=True)
         assert not book.reserve("b", bounds).granted
         book.settle("a", "success", bounds)
@@ -751,7 +727,7 @@ class LedgerConformance:
 
     def test_a_budget_may_have_a_window(self) -> None:
         book = self.open("amounts", "windows")
-        bounds = (make_window_limit(Metric.AMOUNT, 1_000_000, self.lease_s, amount="cost"),)
+        bounds = (limit_rate(Metric.AMOUNT, 1_000_000, self.lease_s, amount="cost"),)
         assert book.run("a", "success", bounds, amounts={"cost": 600_000})
         assert not book.run("b", "success", bounds, amounts={"cost": 600_000})
         self.outlast_lease()
@@ -782,7 +758,7 @@ class LedgerConformance:
 
     def test_a_late_end_is_charged_in_windows_too(self) -> None:
         book = self.open("amounts", "expiry", "windows")
-        bounds = (make_window_limit(Metric.AMOUNT, 10_000_000, 1_000, amount="cost"),)
+        bounds = (limit_rate(Metric.AMOUNT, 10_000_000, 1_000, amount="cost"),)
         for call, reserved in (("a", {"cost": 2_000_000}), ("b", {})):
             self.reserve_and_expire(book, call, bounds, amounts=reserved, expiry_counts=True)
         assert book.reserve("look", bounds, amounts={"cost": 8_000_000}, hold=False).granted
