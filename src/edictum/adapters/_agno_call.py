@@ -81,11 +81,8 @@ class AgnoExchange:
         if reply.text is not None or not _is_tool_result(returned):
             return value
         parts = {"content": to_text(value), "metadata": None}
-        if (
-            returned.metadata is not None
-            and isinstance(value, dict)
-            and value.keys() == parts.keys()
-        ):
+        has_parts = isinstance(value, dict) and value.keys() == parts.keys()
+        if returned.metadata is not None and has_parts:
             parts = value
         return returned.model_copy(update=parts)
 

@@ -60,11 +60,9 @@ FIXED_ARGS = (
     "A hook rewrote the arguments, and this framework can only run its tool with those of the"
     " model."
 )
-# The turn that the calls of this context belong to. Frameworks hand contexts on to the threads and
-# tasks that run their tools.
+# The turn of this context; frameworks hand contexts on to what runs their tools.
 TURN: ContextVar[TurnPort | None] = ContextVar("edictum_turn", default=None)
-# The calls that adapters are around in this context, as (adapter, the framework's object for the
-# call, its arguments).
+# Calls that adapters are around in this context: (adapter, the framework's object, arguments).
 AROUND: ContextVar[tuple[tuple[Any, Any, Mapping[str, Any]], ...]] = ContextVar(
     "edictum_around", default=()
 )
@@ -117,8 +115,7 @@ class Adapter(SelfTest):
 
     # Distribution -> (first supported version, first that is not).
     requires: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    # Whether the hook before a tool can give it other arguments than the model's. If not, a call
-    # that a hook of the guard rewrites is denied: it would run with what was not checked.
+    # Whether the hook before a tool can rewrite its arguments. If not, a rewritten call is denied.
     hands_on_args: ClassVar[bool] = False
 
     def __init__(

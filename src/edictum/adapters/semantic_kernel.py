@@ -33,8 +33,7 @@ class SemanticKernelAdapter(Adapter):
         types = self.load("semantic_kernel.filters").FilterTypes
         result_class = self.load("semantic_kernel.functions").FunctionResult
 
-        # Both are functions: a kernel that is cloned makes deep copies of its filters, so of
-        # everything that a method is bound to.
+        # not methods: a cloned kernel makes deep copies of all that its filters are bound to
         async def govern(context: Any, next: Any) -> None:
             call = KernelCall(context, result_class)
             if self.is_around(context, call.args):

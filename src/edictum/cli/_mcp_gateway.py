@@ -148,20 +148,15 @@ class Gateway:
 
     def _keep_headers(self, headers: Any) -> Headers:
         """Return the server's headers. A redirect to itself must not lead a client around us."""
-        return [
-            (
-                key.encode("latin-1"),
-                (self._redirect_here(value) if key == "location" else value).encode("latin-1"),
-            )
-            for key, value in headers.multi_items()
-            if key not in DROPPED_HEADERS
-        ]
+        kept = [item for item in headers.multi_items() if item[0] not in DROPPED_HEADERS]
+        own = [(key, self._redirect_here(key, value)) for key, value in kept]
+        return [(key.encode("latin-1"), value.encode("latin-1")) for key, value in own]
 
-    def _redirect_here(self, location: str) -> str:
+    def _redirect_here(self, key: str, value: str) -> str:
         with suppress(ValueError):
-            if _get_origin(location) == _get_origin(self._origin):
-                return urlunsplit(("", "", *urlsplit(location)[2:])) or "/"
-        return location
+            if key == "location" and _get_origin(value) == _get_origin(self._origin):
+                return urlunsplit(("", "", *urlsplit(value)[2:])) or "/"
+        return value
 
 
 class Response:

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from edictum.errors import EdictumConfigError
 
 MAX_PORT = 65_535
-# A name such as localhost often has an address of a family that the machine does not have; its
-# other one will do.
+# One address of a name such as localhost may be of a family that the machine does not have.
 ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 

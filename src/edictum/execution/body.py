@@ -25,8 +25,7 @@ from edictum.execution.portal import PORTAL
 from edictum.execution.threads import POOL
 from edictum.execution.waiting import capture_call, run_in_thread, run_until
 
-# Results that certainly need no awaiting: asking ``isawaitable`` of each would cost more than the
-# rest of this module.
+# Results that need no awaiting; ``isawaitable`` would cost more than the rest of this module.
 NOT_AWAITABLE = frozenset({type(None), str, bytes, int, float, bool, dict, list, tuple, set})
 
 

@@ -49,9 +49,8 @@ TASK = "edictum.run"
 DEFAULT_TIMEOUT_S = 300.0
 # How long after the deadline a worker's answer is waited for, and whether a call can be withdrawn.
 ANSWER_GRACE_S = 0.25
-# How long after its deadline a worker still accepts a call: less than CLAIM_TTL_S, more than clocks
-# differ.
-EXPIRES_LATE_S = 3_600
+# How long after its deadline a worker still accepts a call: more than clocks differ.
+EXPIRES_LATE_S = 3_600  # less than CLAIM_TTL_S
 CLAIM_TTL_S = 86_400  # for how long claims are kept; no call may take longer
 POLL_S = 1.0
 ANSWER_S = 5.0  # after which a server that does not answer is taken to be away; more than POLL_S
@@ -311,11 +310,9 @@ class CeleryEngine:
             inbox = f"edictum:replies:{self._id}:{os.getpid()}"  # a forked child has its own
             if self._listener is None or not self._listener.is_alive() or self._closed.is_set():
                 self._closed = threading.Event()  # a listener that was told to stop does stop
+                work, given = self._listen, (inbox, self._closed)
                 self._listener = threading.Thread(
-                    target=self._listen,
-                    args=(inbox, self._closed),
-                    name="edictum-replies",
-                    daemon=True,
+                    target=work, args=given, name="edictum-replies", daemon=True
                 )
                 self._listener.start()
         return inbox
@@ -414,9 +411,8 @@ class _Call:
 
     def start(self) -> None:
         if self._engine.hung >= MAX_HUNG:
-            self._answer(
-                "refused", f"{MAX_HUNG} earlier calls are still waiting for the broker to take them"
-            )
+            text = f"{MAX_HUNG} earlier calls are still waiting for the broker to take them"
+            self._answer("refused", text)
             return
         try:
             self._sending = _HELPERS.submit(self._send)
@@ -457,16 +453,10 @@ class _Call:
 
     def _message(self) -> tuple[str, dict[str, Any]]:
         body, args = self._effect.body, thaw_args(self._effect.call.args)
-        if (
-            body is None
-            or not hasattr(body, "__qualname__")
-            or "<" in body.__qualname__
-            or body.__module__ == "__main__"
-        ):
-            raise NotStarted(
-                f"{body!r} has no name by which a worker could know it. Define it at the top of a"
-                " module"
-            )
+        name = getattr(body, "__qualname__", "<")
+        if body is None or "<" in name or body.__module__ == "__main__":
+            problem = f"{body!r} has no name by which a worker could know it"
+            raise NotStarted(f"{problem}. Define it at the top of a module")
         try:
             _dumps(args)
         except Exception as exc:

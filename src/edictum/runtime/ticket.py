@@ -104,22 +104,16 @@ class Ticket:
         return self._close_sync(Failed(Declined(reason)))
 
     def _make_cancellation(self) -> Ran:
-        return Ran(
-            None,
-            TicketError(f"The call {self.call.call_id} of {self.call.tool_name} was cancelled."),
-            self.age_s,
-            cancelled=True,
-        )
+        text = f"The call {self.call.call_id} of {self.call.tool_name} was cancelled."
+        return Ran(None, TicketError(text), self.age_s, cancelled=True)
 
     def _take_driver(self) -> CallDriver:
         with self._lock:
             driver, self._driver = self._driver, None
             if driver is None or self._outcome is not None:
-                raise TicketError(
-                    f"The ticket of call {self.call.call_id} ({self.call.tool_name}) is closed"
-                    " already.",
-                    hint="Finish a ticket once, and only when it was allowed.",
-                )
+                ticket = f"The ticket of call {self.call.call_id} ({self.call.tool_name})"
+                hint = "Finish a ticket once, and only when it was allowed."
+                raise TicketError(f"{ticket} is closed already.", hint=hint)
             return driver
 
     async def _close(self, ran: Ran | Failed) -> ToolOutcome:

@@ -13,8 +13,7 @@ from unittest import SkipTest
 from edictum.guard import Edictum
 from edictum.testing._adapter_tools import SuiteTools
 
-# (framework, version) -> point -> test -> "pass", "fail: why" or "dash: why"; a test runner writes
-# it down.
+# (framework, version) -> point -> test -> "pass", "fail: why" or "dash: why".
 RESULTS: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
 
 
@@ -29,6 +28,8 @@ class ScriptedCall:
 
 # The model's turns; after the last one it answers with a text.
 ModelScript = Sequence[Sequence[ScriptedCall]]
+Tool = Callable[..., Any]
+Tools = Sequence[Tool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,7 @@ class AdapterDriver:
     distribution: ClassVar[str] = ""  # whose version stands there
     cannot: ClassVar[Mapping[str, str]] = {}
     has_call_ids: ClassVar[bool] = True
-    # (how the agent runs, which kind of tool): leave out what the framework itself cannot do, e.g.
-    # asynchronous tools in run().
+    # (how the agent runs, which kind of tool): leave out what the framework itself cannot do
     ways: ClassVar[tuple[tuple[str, str], ...]] = (
         ("sync", "sync"),
         ("async", "sync"),
@@ -104,12 +104,10 @@ class AdapterDriver:
     )
     # the ways in which a tool may run another agent
     nested: ClassVar[tuple[str, ...]] = ("sync", "async")
-    # False: a tool gets the model's arguments, whatever a hook of the guard makes of them. Then a
-    # call that it rewrites must be denied.
+    # False: a tool always gets the model's arguments, so a call that a hook rewrites is denied
     hands_on_args: ClassVar[bool] = True
     guard_name: ClassVar[str] = "{}"  # the name under which the framework shows a tool to the guard
-    # How a raising tool is recorded; "framework" where tools run behind a wire, which carries
-    # results with a failure flag only.
+    # how a raising tool is recorded; "framework" where a wire carries only a failure flag
     raised_as: ClassVar[str] = "exception"
 
     way: str = ""  # in which the agent of the current test runs: "sync" or "async"
@@ -118,13 +116,7 @@ class AdapterDriver:
         """Return the adapter; options are session_id, principal, principal_resolver."""
         raise NotImplementedError
 
-    def build(
-        self,
-        adapter: Any,
-        tools: Sequence[Callable[..., Any]],
-        script: ModelScript,
-        on_warn: Any = None,
-    ) -> Any:
+    def build(self, adapter: Any, tools: Tools, script: ModelScript, on_warn: Any = None) -> Any:
         """Return a fresh agent that plays the script; without ``adapter`` it is not governed."""
         raise NotImplementedError
 
@@ -184,11 +176,7 @@ class AdapterDriver:
         return None
 
     def ask(
-        self,
-        adapter: Any,
-        tools: Sequence[Callable[..., Any]],
-        script: ModelScript,
-        on_warn: Any = None,
+        self, adapter: Any, tools: Tools, script: ModelScript, on_warn: Any = None
     ) -> list[ToolAnswer]:
         """Return the answers that the model read; a run that raises is a failed test."""
         agent = self.build(adapter, tools, script, on_warn)
@@ -202,12 +190,7 @@ class AdapterDriver:
         return answers
 
     def call_once(
-        self,
-        guard: Edictum,
-        tool: Callable[..., Any],
-        key: str = "a",
-        on_warn: Any = None,
-        **options: Any,
+        self, guard: Edictum, tool: Tool, key: str = "a", on_warn: Any = None, **options: Any
     ) -> ToolAnswer:
         """Play a script of one call and return its answer."""
         script = make_script(tool.__name__, key)

@@ -233,12 +233,8 @@ class ResultChecks(AdapterDriver):
         for tools in self.each_way():
             guard, script = Edictum(contracts=[no_forbidden]), make_script("look", "a", "forbidden")
             self.ask(self.make_adapter(guard), [tools.make("look", look)], script)
-            trails.append(
-                [
-                    (event.action, event.tool_name, event.tool_args, event.reason)
-                    for event in guard.local_sink.events
-                ]
-            )
+            events = guard.local_sink.events
+            trails.append([(it.action, it.tool_name, it.tool_args, it.reason) for it in events])
         assert all(trail == trails[0] for trail in trails), trails
 
     # --- Fails closed -----------------------------------------------------------------------------

@@ -1,23 +1,10 @@
-"""Cases: what contracts must do, as data.
-
-A file of cases is YAML: a list, or a mapping with ``cases`` and a ``bundle`` that all of them
-share. Each case says what is called and what must come of it::
+"""Cases: what contracts must do, as data; docs/guides/testing-contracts.md describes all keys.
 
     bundle: contracts.yaml            # a file beside this one, a bundle, or a list of layers
     cases:
       - note: files/env-is-denied     # unique; a path, so that cases can be selected by it
         call: {tool: read_file, args: {path: /srv/.env}}
         want: {decision: deny, contract: no-env}
-      - note: files/others-are-read
-        call: {tool: read_file, args: {path: /srv/readme}}
-        result: hello                 # what the tool returns; `error: text` makes it raise
-        want: {decision: allow, value: hello}
-
-``session`` is a list of calls that were made before, each with ``tool``, ``args``, ``result`` or
-``error``, and ``times``; in it ``{wait: 61}`` lets 61 seconds pass, for limits with a window.
-``when`` stands for a bundle with one contract: ``when: {args.n: {gt: 5}}`` denies, or, when the
-case has a ``result`` and looks at it, warns. ``mode``, ``env`` (environment variables) and
-``success`` (rules) may be given as well.
 
 With pytest::
 

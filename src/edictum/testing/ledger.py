@@ -33,17 +33,9 @@ def limits(**given: Any) -> Limits:
     return OperationLimits(**{"max_attempts": None, "max_tool_calls": None, **given}).compiled()
 
 
-def limit_rate(
-    metric: Metric, maximum: int, window_s: float, *, amount: str | None = None, scope: str = ""
-) -> Limit:
-    return Limit(
-        name=f"{maximum} in {window_s}",
-        metric=metric,
-        maximum=maximum,
-        window_s=window_s,
-        amount=amount,
-        scope=scope,
-    )
+def limit_rate(metric: Metric, maximum: int, window_s: float, **more: Any) -> Limit:
+    name = f"{maximum} in {window_s}"
+    return Limit(name=name, metric=metric, maximum=maximum, window_s=window_s, **more)
 
 
 class Book:
@@ -55,33 +47,16 @@ class Book:
     def _now(self, answer: Any) -> Any:
         return PORTAL.run(answer) if needs_await(answer) else answer
 
-    def reserve(
-        self,
-        call: str,
-        bounds: Limits = (),
-        *,
-        sid: str = "s",
-        scopes: tuple[str, ...] = TOOL,
-        **more: Any,
-    ) -> Grant:
-        grant: Grant = self._now(
-            self.ledger.reserve(Reservation(sid, call, scopes, bounds, **more))
-        )
+    def reserve(self, call: str, bounds: Limits = (), **more: Any) -> Grant:
+        sid, scopes = more.pop("sid", "s"), more.pop("scopes", TOOL)
+        reservation = Reservation(sid, call, scopes, bounds, **more)
+        grant: Grant = self._now(self.ledger.reserve(reservation))
         return grant
 
-    def settle(
-        self,
-        call: str,
-        result: Result,
-        bounds: Limits = (),
-        *,
-        sid: str = "s",
-        scopes: tuple[str, ...] = TOOL,
-        **more: Any,
-    ) -> Counters:
-        counters: Counters = self._now(
-            self.ledger.settle(Settlement(sid, call, scopes, bounds, result, **more))
-        )
+    def settle(self, call: str, result: Result, bounds: Limits = (), **more: Any) -> Counters:
+        sid, scopes = more.pop("sid", "s"), more.pop("scopes", TOOL)
+        settlement = Settlement(sid, call, scopes, bounds, result, **more)
+        counters: Counters = self._now(self.ledger.settle(settlement))
         return counters
 
     def run(self, call: str, result: Result = "success", bounds: Limits = (), **more: Any) -> bool:
@@ -93,17 +68,9 @@ class Book:
         self.settle(call, result, bounds, **more)
         return True
 
-    def run_many(
-        self,
-        times: int,
-        bounds: Limits,
-        *,
-        result: Result = "success",
-        prefix: str = "",
-        **more: Any,
-    ) -> list[bool]:
+    def run_many(self, times: int, bounds: Limits, prefix: str = "", **more: Any) -> list[bool]:
         """Run calls one after the other; return which of them were granted."""
-        return [self.run(f"{prefix}{it}", result, bounds, **more) for it in range(times)]
+        return [self.run(f"{prefix}{it}", bounds=bounds, **more) for it in range(times)]
 
     def run_each(self, *results: Result, bounds: Limits = ()) -> list[bool]:
         """Run a call for each of these results; return which of them were granted."""
