@@ -125,10 +125,8 @@ class OpenAIAgentsAdapter(Adapter):
     def _wrap_invoke(
         self, inner: Callable[[Any, str], Any], on_warn: OnWarn
     ) -> Callable[[Any, str], Any]:
-        state, invalid = (
-            self.load("agents.agent_tool_state"),
-            self.load("agents").ModelBehaviorError,
-        )
+        state = self.load("agents.agent_tool_state")
+        invalid = self.load("agents").ModelBehaviorError
         # tells the SDK not to hold a text of ours to the output's schema
         handled_mark = self.load("agents.tool")._DEFAULT_FAILURE_HANDLED_ATTR
 

@@ -34,10 +34,9 @@ def listen(host: str, port: int) -> list[socket.socket]:
         for opened in sockets:
             opened.close()
         why = getattr(exc, "strerror", None) or exc
-        raise EdictumConfigError(
-            f"--http cannot listen on {_join(host, port)}: {why}.",
-            hint="Give a host of this machine and a free port.",
-        ) from exc
+        problem = f"--http cannot listen on {_join(host, port)}: {why}."
+        hint = "Give a host of this machine and a free port."
+        raise EdictumConfigError(problem, hint=hint) from exc
     return sockets
 
 

@@ -78,10 +78,8 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
     """Have the workers of an app run these functions, or all public functions of these modules."""
     known = {reference(tool): tool for given in tools for tool in _functions(given)}
     app.conf.worker_prefetch_multiplier = 1
-    app.conf.broker_transport_options = {
-        "visibility_timeout": CLAIM_TTL_S,
-        **(app.conf.broker_transport_options or {}),
-    }
+    options = app.conf.broker_transport_options or {}
+    app.conf.broker_transport_options = {"visibility_timeout": CLAIM_TTL_S, **options}
     signals.worker_process_init.connect(_lead_process_group)
     signals.worker_ready.connect(_maintain_often)
     url = results_url(app)
@@ -206,10 +204,8 @@ def results_url(app: Celery) -> str:
     for url in (app.conf.result_backend, app.conf.broker_url):
         if isinstance(url, str) and url.startswith(("redis://", "rediss://", "unix://")):
             return url
-    raise EdictumConfigError(
-        "The Celery app has no Redis to answer by.",
-        hint="Set its broker or result_backend to redis://...",
-    )
+    hint = "Set its broker or result_backend to redis://..."
+    raise EdictumConfigError("The Celery app has no Redis to answer by.", hint=hint)
 
 
 @lru_cache(maxsize=8)
@@ -346,10 +342,8 @@ class CeleryEngine:
     def _warn_unreadable(self, exc: Exception) -> None:
         if not self._has_warned:
             self._has_warned = True
-            logger.warning(
-                "A message among the answers of Celery workers cannot be read and is skipped: %s",
-                named(exc),
-            )
+            what = "A message among the answers of Celery workers"
+            logger.warning("%s cannot be read and is skipped: %s", what, named(exc))
 
     def count_hung(self, sending: Future[None]) -> None:
         """Count a call that the broker has not taken in time, until it is taken or fails."""

@@ -152,9 +152,9 @@ class TicketTable:
             with suppress(TicketError):  # it was finished, and left here
                 stale.cancel_sync()
         if duplicate:
+            hint = "Give each call an id of its own."
             problem = EdictumInputError(
-                f"A call with the id {call_id!r} is already open.",
-                hint="Give each call an id of its own.",
+                f"A call with the id {call_id!r} is already open.", hint=hint
             )
             if ticket.allowed:
                 ticket.decline_sync(str(problem))

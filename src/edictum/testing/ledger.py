@@ -164,13 +164,9 @@ class LedgerConformance:
 
     def test_no_test_is_overridden(self) -> None:
         """Fail if tests were changed or removed; name what is missing in ``exceptions``."""
-        names = [name for name in vars(LedgerConformance) if name.startswith("test_")]
-        changed = [
-            name
-            for name in names
-            if getattr(type(self), name, None) is not vars(LedgerConformance)[name]
-        ]
-        assert changed == []
+        suite = vars(LedgerConformance)
+        names = [name for name in suite if name.startswith("test_")]
+        assert [name for name in names if getattr(type(self), name) is not suite[name]] == []
         assert len(names) > 40
 
     def test_exceptions_are_known_features(self) -> None:
@@ -203,10 +199,7 @@ class LedgerConformance:
         book.run("a", scopes=("", "read_file", "read_*"))
         book.run("b", "failure", scopes=("", "read_dir", "read_*"))
         book.reserve("c", scopes=("", "read_dir", "read_*"))
-        per_tool = {
-            scope: as_tuple(counters)[1:] for scope, counters in book.snapshot().per_tool.items()
-        }
-        assert per_tool == {
+        assert {scope: as_tuple(it)[1:] for scope, it in book.snapshot().per_tool.items()} == {
             "read_file": (1, 1, 0, 0, 0),
             "read_dir": (1, 0, 1, 1, 1),
             "read_*": (2, 1, 1, 1, 1),
