@@ -1,5 +1,4 @@
-"""Between one MCP client and one MCP server: everything passes as it is, except for tool calls and
-their answers.
+"""Between one MCP client and one MCP server: all passes unchanged, except tool calls and answers.
 
 An answer passes only if it belongs to an open request. All others are dropped: they could be a
 tool's result that was not judged.
@@ -64,7 +63,7 @@ class Relay:
             except OSError:
                 raise  # one of both sides is gone
             except Exception as exc:
-                await self._report_unsent(message, exc)
+                await self._report_send_failure(message, exc)
 
     async def from_server(self, parsed: Any) -> None:
         for message in list_messages(parsed):
@@ -120,7 +119,7 @@ class Relay:
     def _is_in_use(self, key: MessageKey) -> bool:
         return key in self._calls or key in self._asked or key in self._open
 
-    async def _report_unsent(self, message: Any, exc: Exception) -> None:
+    async def _report_send_failure(self, message: Any, exc: Exception) -> None:
         logger.warning("a message of the client could not be passed on: %s", type(exc).__name__)
         if is_request(message):
             self._open.pop(normalize_id(message["id"]), None)

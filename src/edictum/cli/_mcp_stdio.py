@@ -107,7 +107,7 @@ class ServerProcess:
 
 
 async def serve_process(adapter: MCPAdapter, command: Sequence[str], out: BinaryIO) -> int:
-    """Relay between our client and a server that we start; return the exit code."""
+    """Pass messages between our client and a server that we start; return the exit code."""
     server = await ServerProcess.start(command)
     client = ClientStdio(out)
     relay = Relay(adapter, client.send, server.send)
@@ -125,7 +125,7 @@ async def relay_until_end(
     pass_down: Coroutine[Any, Any, Any],
     stop: Callable[[], Awaitable[int | None]],
 ) -> int:
-    """Relay until one side ends; return 0 when the client ended it, 1 when the server did."""
+    """Pass messages until one side ends; return 0 when that was the client, 1 for the server."""
 
     async def pass_up() -> None:
         async for message in client.messages():

@@ -33,7 +33,7 @@ def is_request(message: Any) -> bool:
 
 
 def is_answer(message: Any) -> bool:
-    """Whether a client may take it for an answer, even if it also has a method, or has no id."""
+    """Return whether a client may take it for an answer, even with a method, or without an id."""
     if not isinstance(message, dict):
         return False
     return "method" not in message or "result" in message or "error" in message

@@ -32,7 +32,7 @@ from edictum.execution.body import (
 )
 from edictum.execution.failures import NotStarted
 from edictum.execution.portal import PORTAL
-from edictum.execution.waiting import await_or_finish_later, await_until, close, start_unawaited
+from edictum.execution.waiting import await_or_finish_later, await_until, close, start_in_background
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.handlers import EffectHandlers
 from edictum.runtime.renewal import CallLeases
@@ -174,7 +174,7 @@ class CallDriver:
         step = self.advance(Ran(None, exc, cancelled=True) if in_tool else Failed(exc))
         while isinstance(step, Wait):
             if step.effect.wait.outlives_caller:
-                start_unawaited(step.awaitable)
+                start_in_background(step.awaitable)
             else:
                 close(step.awaitable)
             step = self.advance(Failed(RuntimeError("the caller's coroutine was closed")))
