@@ -919,3 +919,27 @@ async def test_a_session_contract_reads_the_counters_under_all_their_names() -> 
     seen.clear()
     await guard.dispatch("t", {}, ran)
     assert seen == [(3, 2, 1, 1, 1), (3, 2, 2), (1, {"t": 2}, {"t": 1}, 0)]
+
+
+# --- Limits that only observe ---------------------------------------------------------------------
+
+OBSERVED_LIMIT = """apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: observed}
+defaults: {mode: enforce}
+contracts:
+  - id: few
+    type: session
+    mode: observe
+    limits: {max_attempts: 1}
+    then: {effect: deny, message: enough}
+"""
+
+
+def test_a_full_limit_that_observes_is_reported_even_when_a_contract_denies() -> None:
+    """It would have denied the call as well."""
+    guard = Edictum.from_yaml_string(OBSERVED_LIMIT, contracts=[denying("hard")])
+    guard.dispatch_sync("t", {}, ran)
+    guard.dispatch_sync("t", {}, ran)
+    events = [(event.action.value, event.decision_name) for event in guard.local_sink.events]
+    assert events == [("call_denied", "hard"), ("call_would_deny", "few"), ("call_denied", "hard")]
