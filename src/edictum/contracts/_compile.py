@@ -63,7 +63,7 @@ def compile_bundle(bundle: Bundle, language: Language, redaction: RedactionPolic
             ),
             success_rules=tuple(map(compiler.compile_success_rule, bundle.success)),
             tools={name: tool_entry(name, settings) for name, settings in bundle.tools.items()},
-            unlisted=compiler.compile_unlisted(bundle.unlisted_tools),
+            unlisted=compiler.compile_unlisted_rule(bundle.unlisted_tools),
             mode=mode,
         )
 
@@ -214,7 +214,7 @@ class _Compiler:
         condition = Condition(spec.failure_when, self.custom, self.redaction)
         return SuccessRule(spec.tools, condition.find_failure, spec.id)
 
-    def compile_unlisted(self, unlisted: Unlisted | None) -> Contract | None:
+    def compile_unlisted_rule(self, unlisted: Unlisted | None) -> Contract | None:
         """Return the contract for tools that no table lists; None when they are allowed."""
         if unlisted is None or unlisted == "allow":
             return None

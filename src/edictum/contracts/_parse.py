@@ -20,7 +20,7 @@ from edictum.contracts._regex import PatternBudget
 from edictum.contracts._shapes import WRONG
 from edictum.contracts._tree import Map, Scalar, Seq, Tree
 from edictum.contracts._vocabulary import VOCABULARIES
-from edictum.core.contract import Kind
+from edictum.core.contract import Effect, Kind
 from edictum.core.limits import TOOL_FIELDS
 
 
@@ -36,7 +36,7 @@ def parse(content: bytes | str, name: str, language: Language) -> Bundle:
 def examine(
     content: bytes | str, name: str, language: Language | None = None
 ) -> tuple[Bundle | None, Problems]:
-    """As ``parse``, but return the problems instead of raising them, if the text is YAML at all."""
+    """Parse, but return the problems instead of raising them, if the text is YAML at all."""
     language = language or Language()
     tree, problems = load_bundle(content, name, max_bytes=language.max_bytes)
     values = grammar.DOCUMENT.read(tree, problems)
@@ -77,7 +77,7 @@ class _Reader:
             observability=values.get("observability", {}),
             observe_alongside=values.get("observe_alongside", False),
         )
-        self._check_listed(bundle)
+        self._check_tool_table(bundle)
         return bundle
 
     def _meaning(self, stage: str) -> Meaning:
@@ -118,6 +118,17 @@ class _Reader:
             return None
         if when is not None:
             self._check_when(values, when, effect)
+        return self._make_spec(tree, values, then, kind, effect, when)
+
+    def _make_spec(
+        self,
+        tree: Map,
+        values: Mapping[str, Any],
+        then: Mapping[str, Any],
+        kind: Kind,
+        effect: Effect,
+        when: Expression | None,
+    ) -> ContractSpec:
         return ContractSpec(
             id=values["id"],
             kind=kind,
@@ -225,7 +236,7 @@ class _Reader:
                 self.problems.warn(leaf.place, message, "Put the name under 'tool:'.")
 
     def _can_meet(self, tools: Sequence[str], names: Names, place: Place) -> bool | None:
-        """Whether a tool can have one of the names; None, with one warning, for too many."""
+        """Return whether a tool can have one of the names; None, with one warning, for too many."""
         was_left = self.reach.left >= 0
         met = self.reach.meet(tools, names)
         if met is None and was_left:
@@ -236,7 +247,7 @@ class _Reader:
             self.problems.warn(place, message, "Use fewer globs.")
         return met
 
-    def _check_listed(self, bundle: Bundle) -> None:
+    def _check_tool_table(self, bundle: Bundle) -> None:
         """Warn about contracts for tools that the bundle's table does not list."""
         known, denied = Names(bundle.tools), bundle.unlisted_tools == "deny"
         if not known.all:

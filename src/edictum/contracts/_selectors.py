@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
@@ -235,7 +235,7 @@ _NOT_OPENED = (str, bytes, bytearray, int, float, complex, bool, type(None), set
 
 
 def result_step(value: Any, key: str) -> Any:
-    """As ``step``, and into objects, because tools return them: a response, a dataclass."""
+    """Take one step as ``step`` does, and into objects: tools return responses, dataclasses."""
     if isinstance(value, (Mapping, list, tuple)):
         found = step(value, key)
         if found is not None or isinstance(value, (Mapping, list)):
@@ -295,7 +295,7 @@ _PRINTED_WHOLE = frozenset({str, bytes, bytearray, int, float, complex, bool, ty
 
 
 def _prints_itself(value: Any, depth: int = 0) -> bool:
-    """Whether something in a structure has its own way of printing, and may leave out a field."""
+    """Return whether something inside prints itself in its own way, which may hide a field."""
     kind = type(value)
     if kind in _PRINTED_WHOLE:
         return False
@@ -312,16 +312,18 @@ def texts(value: Any, depth: int = 0) -> list[str]:
         return [value]
     if isinstance(value, (bytes, bytearray)):
         return [value.decode("utf-8", "replace")]
-    if depth > MAX_VALUE_DEPTH:
-        return []
-    if isinstance(value, Mapping):
-        items = [item for pair in value.items() for item in pair]
-    elif isinstance(value, _LISTS):
-        items = list(value)
-    else:
-        opened = to_json(value)  # a dataclass, a model
-        items = [opened] if isinstance(opened, (dict, list)) else []
+    items = () if depth > MAX_VALUE_DEPTH else _inner_values(value)
     return [text for item in items for text in texts(item, depth + 1)]
+
+
+def _inner_values(value: Any) -> Iterable[Any]:
+    """Return the keys and values of a mapping, or the elements of a list."""
+    if isinstance(value, Mapping):
+        return [item for pair in value.items() for item in pair]
+    if isinstance(value, _LISTS):
+        return list(value)
+    opened = to_json(value)  # a dataclass, a model
+    return [opened] if isinstance(opened, (dict, list)) else []
 
 
 def environment_variable(name: str) -> Any:

@@ -82,23 +82,23 @@ def check_messages(messages: Any) -> list[Any]:
     """Return a list of the conversation so far."""
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
         raise EdictumInputError(
-            f"messages is {_show_typed(messages)}, not a list.",
+            f"messages is {_show_with_type(messages)}, not a list.",
             hint="Pass a list of messages: [{'role': 'user', 'content': '...'}].",
         )
     listed = list(messages)
     for number, message in enumerate(listed):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise EdictumInputError(
-                f"messages[{number}] is {_show_typed(message)}.",
+                f"messages[{number}] is {_show_with_type(message)}.",
                 hint="A message is a dict such as {'role': 'user', 'content': '...'}.",
             )
     return listed
 
 
 def _wrong(name: str, value: Any, hint: str) -> EdictumConfigError:
-    return EdictumConfigError(f"{name} is {_show_typed(value)}.", hint=hint)
+    return EdictumConfigError(f"{name} is {_show_with_type(value)}.", hint=hint)
 
 
-def _show_typed(value: Any) -> str:
+def _show_with_type(value: Any) -> str:
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return f"{shorten(show(value), 80)} (of type {kind})"

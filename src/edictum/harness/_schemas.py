@@ -9,7 +9,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
-from types import NoneType
+from types import GenericAlias, NoneType
 from typing import Any, get_args, get_origin
 
 from edictum.core.redaction import shorten
@@ -47,7 +47,7 @@ def make_schemas(function: Callable[..., Any]) -> dict[str, Any]:
     return {
         "parameters": _make_parameters(function, fields),
         "returns": _make_result_schema(hints.get("return")),
-        "typed": _make_typed(function, fields),
+        "typed": _make_typed_function(function, fields),
         "token_parameter": token,
     }
 
@@ -56,7 +56,7 @@ def _with_lists(hint: Any) -> Any:
     """Read an Iterable as a list: pydantic would validate it only while the body iterates."""
     if Iterable not in (hint, get_origin(hint)):
         return hint
-    return list[get_args(hint)] if get_args(hint) else list  # type: ignore[misc]  # made at run time
+    return GenericAlias(list, get_args(hint)) if get_args(hint) else list
 
 
 def _make_parameters(function: Callable[..., Any], fields: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,9 @@ def _make_parameters(function: Callable[..., Any], fields: dict[str, Any]) -> di
     return schema
 
 
-def _make_typed(function: Callable[..., Any], fields: dict[str, Any]) -> TypedFunction | None:
+def _make_typed_function(
+    function: Callable[..., Any], fields: dict[str, Any]
+) -> TypedFunction | None:
     """Return how arguments are converted; None if all of them are plain JSON."""
     adapter = _import_pydantic().TypeAdapter
     adapters = {name: adapter(hint) for name, (hint, _) in fields.items()}

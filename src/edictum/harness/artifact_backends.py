@@ -293,7 +293,8 @@ class PostgresBackend:
         self._call("execute", f"DELETE FROM {self._table} WHERE key = $1", key)  # noqa: S608
 
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
-        query = f"SELECT key, length(data) AS size FROM {self._table} WHERE starts_with(key, $1)"  # noqa: S608
+        columns, where = "key, length(data) AS size", "starts_with(key, $1)"
+        query = f"SELECT {columns} FROM {self._table} WHERE {where}"  # noqa: S608  # no user input
         return [(row["key"], row["size"]) for row in self._call("fetch", query, prefix)]
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ def make_reader(store: ArtifactStore, session_id: str) -> Callable[..., dict[str
         text = store.retrieve(artifact_id, session_id) if isinstance(artifact_id, str) else None
         if text is None:
             return _error(
-                f"There is no artifact {_brief(artifact_id)} in this session; it may have expired."
+                f"No artifact {_brief(artifact_id)} in this session; it may have expired."
                 " Call the tool again."
             )
         if pointer is not None:

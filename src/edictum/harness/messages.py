@@ -48,9 +48,10 @@ def to_reply(answer: Any) -> ModelReply:
     if answer is None or isinstance(answer, str):
         return ModelReply(_to_text(answer))
     if isinstance(answer, Mapping):
-        answer = (answer.get("text") or answer.get("content") or "", answer.get("tool_calls") or ())
-    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], (str, type(None))):
-        return ModelReply(_to_text(answer[0]), _to_requests(answer[1]))
+        answer = (answer.get("text") or answer.get("content") or "", answer.get("tool_calls"))
+    match answer:
+        case tuple((str() | None as text, calls)):
+            return ModelReply(_to_text(text), _to_requests(calls))
     raise EdictumInputError(
         f"The model returned {type(answer).__name__}.",
         hint="Return a ModelReply, a text, or (text, tool_calls).",

@@ -64,7 +64,8 @@ def _make_options(settings: dict[str, Any], tools: list[dict[str, Any]]) -> dict
 
 def _mark_blocking(call: Model, create: Any) -> Model:
     """Say on the model whether it blocks: ``run_turn`` then calls it in a thread."""
-    call.blocks = not inspect.iscoroutinefunction(create)  # type: ignore[attr-defined]  # a function has attributes
+    model: Any = call
+    model.blocks = not inspect.iscoroutinefunction(create)
     return call
 
 

@@ -69,7 +69,7 @@ class Done:
 Begun: TypeAlias = New | InFlight | Done
 
 
-def mark_replayed(outcome: ToolOutcome, spec: ToolSpec) -> ToolOutcome:
+def mark_as_replay(outcome: ToolOutcome, spec: ToolSpec) -> ToolOutcome:
     """Return a copy for a second call, marked as replayed, in ``output`` for the model as well."""
     if isinstance(outcome, ToolDenied):
         return outcome
@@ -114,7 +114,8 @@ class ReplayControl:
         """
         if spec is None or not spec.is_cacheable:
             return False, ""
-        key, resources = self._make_key(tool_name, arguments, spec), _list_written(spec, arguments)
+        key = self._make_key(tool_name, arguments, spec)
+        resources = _list_written_resources(spec, arguments)
         with self._lock:
             slot = self._slots.get(key)
             skip = slot is not None and self._is_current(slot, resources)
@@ -130,7 +131,8 @@ class ReplayControl:
         """Record a success, unless the call is done already or ``finish`` has ended it."""
         if spec is None:
             return
-        key, resources = self._make_key(tool_name, arguments, spec), _list_written(spec, arguments)
+        key = self._make_key(tool_name, arguments, spec)
+        resources = _list_written_resources(spec, arguments)
         with self._lock:
             slot = self._get_slot(key)
             if slot.status in ("seen", "running"):
@@ -163,9 +165,13 @@ class ReplayControl:
             if len(slots) > self._max_history:
                 self._forget_oldest()
             return new
-        resources = _list_written(spec, arguments)
+        return self._begin_again(new, _list_written_resources(spec, arguments))
+
+    def _begin_again(self, new: New, resources: list[str] | None) -> Begun:
+        """Claim a call that was made before, unless it is in flight or its result still holds."""
+        key = new.key
         with self._lock:
-            slot = slots.setdefault(key, new)  # it may have been forgotten meanwhile
+            slot = self._slots.setdefault(key, new)  # it may have been forgotten meanwhile
             if slot is new:
                 return new
             if slot.status == "running":
@@ -189,7 +195,7 @@ class ReplayControl:
             if begun.waiting is None:
                 return
         is_done = type(outcome) is ToolExecutionResult or type(outcome) is ToolArtifactReference
-        resources = _list_written(spec, arguments)
+        resources = _list_written_resources(spec, arguments)
         with self._lock:
             waiting, begun.waiting = begun.waiting, None
             if is_done:
@@ -280,7 +286,7 @@ def _list_resources(spec: ToolSpec, arguments: Any) -> list[str]:
     return [key.name for key in spec.keys_for(arguments)]
 
 
-def _list_written(spec: ToolSpec, arguments: Any) -> list[str] | None:
+def _list_written_resources(spec: ToolSpec, arguments: Any) -> list[str] | None:
     """Return the resources of a write; None for a read, whose key has the versions.
 
     Call it without the lock: it may call a user-supplied function.
@@ -300,4 +306,4 @@ def _share(outcome: ToolOutcome | None, spec: ToolSpec) -> ToolOutcome | None:
         return None
     if getattr(outcome, "success_source", "") == "cancelled":
         return None
-    return mark_replayed(outcome, spec)
+    return mark_as_replay(outcome, spec)

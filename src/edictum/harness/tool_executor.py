@@ -94,7 +94,7 @@ class BoundedToolExecutor:
     async def aexecute(
         self, call: ToolCallRequest, state: TurnState, **options: Any
     ) -> ToolOutcome:
-        """As ``execute``, for asynchronous callers."""
+        """Run one call as ``execute`` does, for asynchronous callers."""
         turn = self.turn(state, **options)
         return await self.guard.dispatch(call.name, call.arguments, turn=turn, call_id=call.id)
 

@@ -120,10 +120,11 @@ def resolve_tool(spec: ToolSpec, policy: Policy) -> KnownTool:
     )
 
 
-def resolve_unknown(name: str, policy: Policy) -> KnownTool:
+def resolve_unknown_tool(name: str, policy: Policy) -> KnownTool:
     """Return the stand-in for a tool that does not exist."""
     plan = policy.plan(name)
-    return KnownTool(policy, None, plan, _never_fits, None, error_key, None, None, None)  # type: ignore[arg-type]  # no call gets as far as the spec
+    no_spec: Any = None  # no call gets as far as the spec
+    return KnownTool(policy, no_spec, plan, _never_fits, None, error_key, None, None, None)
 
 
 def _restrict(spec: ToolSpec, entry: ToolEntry) -> ToolSpec:

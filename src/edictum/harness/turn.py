@@ -201,7 +201,7 @@ class _TurnLoop:
         text = ""
         try:
             while self.budget.claim_step():
-                if (exhausted := self._find_exhausted()) is not None:
+                if (exhausted := self._find_exhausted_budget()) is not None:
                     stopped = exhausted
                     break
                 time_s = self.budget.tool_time_s(self.budget.timeout_s)
@@ -216,11 +216,12 @@ class _TurnLoop:
         except _ModelFailed as failed:
             return self._make_result(text, "model_error", failed.error)
 
-    def _find_exhausted(self) -> Stop | None:
+    def _find_exhausted_budget(self) -> Stop | None:
         """Return which part of the budget leaves no room for another call, or None."""
         if self.budget.tool_time_s() <= 0:
             return "deadline"
-        return "tool_calls" if self._calls_left() <= 0 and len(self.executor.tools) else None
+        has_tools = len(self.executor.tools) > 0
+        return "tool_calls" if has_tools and self._count_remaining_calls() <= 0 else None
 
     # --- The model --------------------------------------------------------------------------------
 
@@ -264,7 +265,7 @@ class _TurnLoop:
         return self._make_result(text, stopped)
 
     def _make_result(self, text: str, stopped: Stop, error: Exception | None = None) -> TurnResult:
-        self._drop_unanswered()
+        self._drop_unanswered_calls()
         self.state.final_text = text
         self.state.timed_out = stopped == "deadline"
         return TurnResult(
@@ -278,7 +279,7 @@ class _TurnLoop:
             loops=tuple(self.rounds.noticed),
         )
 
-    def _drop_unanswered(self) -> None:
+    def _drop_unanswered_calls(self) -> None:
         """Remove calls from the final answer: providers refuse calls without tool messages."""
         last = self.messages[-1] if self.messages else {}
         if last.get("role") == "assistant" and "tool_calls" in last:
@@ -343,7 +344,7 @@ class _TurnLoop:
         if loop := self.rounds.add(calls):
             self._tell_model(loop)
         blocked = (outcome for outcome in outcomes if outcome_blocks_tool(outcome))
-        for text in dict.fromkeys(map(_explain_blocked, blocked)):
+        for text in dict.fromkeys(map(_explain_block, blocked)):
             self._tell_model(text)
         for late in self.state.late_completions():
             self._tell_model(
@@ -362,18 +363,18 @@ class _TurnLoop:
     def _budget_text(self, level: float) -> str:
         left = self.budget.snapshot()
         steps = pluralize(left["steps_max"] - left["steps_used"], "step")
-        calls = pluralize(self._calls_left(), "tool call")
+        calls = pluralize(self._count_remaining_calls(), "tool call")
         return (
             f"{level:.0%} of this turn's budget is used: {steps}, {calls} and"
             f" {left['remaining_s']:.0f} s are left."
         )
 
-    def _calls_left(self) -> int:
+    def _count_remaining_calls(self) -> int:
         left = self.budget.snapshot()
         return int(left["tool_calls_max"] - left["tool_calls_used"])
 
 
-def _explain_blocked(outcome: ToolOutcome) -> str:
+def _explain_block(outcome: ToolOutcome) -> str:
     """Return why a tool is blocked, and what the model can do instead."""
     lost = f"{outcome.tool_name} is not called again in this turn"
     if not getattr(outcome, "effect_unknown", False):

@@ -100,7 +100,7 @@ def read_commands(line: str, depth: int = 0) -> list[Simple]:
 
 
 def _has_other_input(simple: Simple) -> bool:
-    """Whether the input of this command, or of those around it, may not be the line's own."""
+    """Return whether the input of this command may not be the line's own."""
     if simple.depth > 0 or simple.before in PIPES or simple.after in PIPES:
         return True
     return any(_is_input(redirect) for redirect in simple.redirects)
@@ -135,7 +135,7 @@ def _literal_script(script: Sequence[Word], program: Program) -> str:
 
 
 def is_case_pattern(simple: Simple) -> bool:
-    """Whether the words are a pattern of ``case``: compared, neither run nor looked up as files."""
+    """Return whether the words are a pattern of ``case``, which is neither run nor opened."""
     opens = bool(simple.words) and simple.words[0].source == "case"
     return simple.after == ")" and (opens or simple.before in CASE_ENDS)
 
@@ -279,7 +279,7 @@ def _read_shell_options(program: Program) -> tuple[str, int]:
 
 
 def _may_be_option(word: Word, *, more: bool) -> bool:
-    """Whether a word in the place of a file may turn out to be ``-c``, followed by a script."""
+    """Return whether a word in the place of a file may be ``-c``, followed by a script."""
     if word.literal is not None:
         return False
     in_directory = any(isinstance(part, Plain) and "/" in part.value for part in word.parts)
@@ -298,11 +298,13 @@ def _shell_scripts(program: Program, simple: Simple, *, fed: bool) -> Iterator[S
     inputs = [redirect for redirect in simple.redirects if _is_input(redirect)]
     yield from ([redirect.body] for redirect in inputs if redirect.body is not None)
     if call.reads_input:
-        _refuse_unknown_file(
-            program, [redirect.target for redirect in inputs if redirect.body is None]
-        )
-        if any(redirect.operator == "<&" for redirect in inputs) or (fed and not inputs):
-            raise Unreadable(f"{program.name} runs whatever comes out of a pipe")
+        _refuse_unknown_input(program, inputs, fed=fed)
+
+
+def _refuse_unknown_input(program: Program, inputs: list[Redirect], *, fed: bool) -> None:
+    _refuse_unknown_file(program, [each.target for each in inputs if each.body is None])
+    if any(redirect.operator == "<&" for redirect in inputs) or (fed and not inputs):
+        raise Unreadable(f"{program.name} runs whatever comes out of a pipe")
 
 
 def _is_input(redirect: Redirect) -> bool:
@@ -345,7 +347,7 @@ class CommandBounds:
         return f"Command '{name:.120}' is not one of the allowed commands: {self.listed}."
 
     def _allows(self, name: str) -> bool:
-        """Whether a program is listed: by name, or by a path that is listed or in a system
+        """Return whether a program is listed: by name, or by a path that is listed or in a system
         directory, because ``./ls`` can be any program.
         """
         directory, _, base = name.rpartition("/")

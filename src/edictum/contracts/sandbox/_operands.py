@@ -22,7 +22,8 @@ from edictum.contracts.sandbox._shell import names
 
 PathFinder = Callable[[str], Iterator[str]]
 _SED_FILE = re.compile(
-    r"(?:^|[\d$;{}\s!])[rRwW]\s*([/~.][^\s;}]*)|[^\w\s][rRwW]\s+([^\s;}]+)|(?:^|[\d$;{}\n])e\s([^\n]*)"
+    r"(?:^|[\d$;{}\s!])[rRwW]\s*([/~.][^\s;}]*)|[^\w\s][rRwW]\s+([^\s;}]+)"
+    r"|(?:^|[\d$;{}\n])e\s([^\n]*)"
 )
 _SED_ADDRESS_FILE = re.compile(r"^[/\\].*?/[rRwW](/[^\s;}]*)")
 _QUOTED = re.compile(r'"([^"]*)"')
@@ -170,8 +171,8 @@ def text_operands(program: Program) -> dict[int, PathFinder]:
 
 
 def _is_opened(name: str, texts: list[str], index: int) -> bool:
-    """Whether the program opens a text after all: curl does with ``@file``, and a script of awk can
-    open what ``-F`` gives it, unless that is a mere separator.
+    """Return whether the program opens a text after all: ``@file`` of curl, or what ``-F`` gives to
+    a script of awk, unless that is a mere separator.
     """
     if name == "curl":
         return "@" in texts[index]
@@ -187,30 +188,43 @@ def _git_command(texts: list[str]) -> int:
 
 
 def attaches_all(program: str, text: str) -> bool:
-    """Whether the first letter of an option takes the rest of the word as its value."""
+    """Return whether the first letter of an option takes the rest of the word as its value."""
     return text[1:2] in ONE_LETTER.get(program, ())
 
 
-def _text_positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
-    first = grammar.first and not any(_may_give(text, grammar.instead) for text in texts)
-    follows, options = "", True
-    for index, text in enumerate(texts):
-        option, follows = follows, ""
-        if option in grammar.texts:
-            yield index
-        elif option in grammar.valued:
-            continue
-        elif options and text == "--":
-            options = False
-        elif options and text.startswith("-") and len(text) > 1:
-            follows = _option_awaiting_text(text, grammar)
-            if _is_attached(text, grammar.texts):
-                yield index
-        elif grammar.every or first:
-            first, options = False, options and grammar.mixed
-            yield index
-        else:
-            options = options and grammar.mixed
+def _text_positions(grammar: Grammar, texts: list[str]) -> list[int]:
+    reader = _OperandReader(grammar, texts)
+    return [index for index, text in enumerate(texts) if reader.is_text(text)]
+
+
+class _OperandReader:
+    """Reads the words of a program in order, and says of each whether it is text."""
+
+    def __init__(self, grammar: Grammar, texts: list[str]) -> None:
+        self.grammar = grammar
+        self.takes_first = grammar.first and not any(
+            _may_give(text, grammar.instead) for text in texts
+        )
+        self.option = ""  # the one whose value the next word may be
+        self.knows_options = True
+
+    def is_text(self, text: str) -> bool:
+        option, self.option = self.option, ""
+        if option in self.grammar.texts or option in self.grammar.valued:
+            return option in self.grammar.texts
+        if not self.knows_options or text == "-" or not text.startswith("-"):
+            return self._is_text_operand()
+        if text == "--":
+            self.knows_options = False
+            return False
+        self.option = _option_awaiting_text(text, self.grammar)
+        return _is_attached(text, self.grammar.texts)
+
+    def _is_text_operand(self) -> bool:
+        takes = self.grammar.every or self.takes_first
+        self.takes_first = False
+        self.knows_options = self.knows_options and self.grammar.mixed
+        return takes
 
 
 def _option_awaiting_text(text: str, grammar: Grammar) -> str:
@@ -221,13 +235,13 @@ def _option_awaiting_text(text: str, grammar: Grammar) -> str:
 
 
 def _is_attached(text: str, texts: frozenset[str]) -> bool:
-    """Whether a word carries the value of its option, as ``-d/`` and ``--delimiter=/`` do."""
+    """Return whether a word carries its option's value: ``-d/``, ``--delimiter=/``."""
     name, sign, _ = text.partition("=")
     return (len(text) > 2 and text[:2] in texts) or (bool(sign) and name in texts)
 
 
 def _may_give(text: str, options: frozenset[str]) -> bool:
-    """Whether a word may give one of the options, even shortened, attached, or in a cluster."""
+    """Return whether a word may give one of the options, shortened, attached or in a cluster."""
     if text.startswith("--"):
         name = text.partition("=")[0]
         return any(option.startswith(name) for option in options if len(name) > 2)

@@ -32,7 +32,8 @@ _QUOTED = re.compile(r'[^"\\$`]+')
 _BRACED = re.compile(r"[^'\"\\$`}]+")
 _BODY = re.compile(r"[^\\$`]+")
 _REDIRECT = re.compile(
-    r"(?P<number>\d{1,9}|\{\w{1,64}\})?(?P<operator><<<|<<-|<<|<>|<&|>>|>&|>\||<|>|(?<!\d)&>>|(?<!\d)&>)"
+    r"(?P<number>\d{1,9}|\{\w{1,64}\})?"
+    r"(?P<operator><<<|<<-|<<|<>|<&|>>|>&|>\||<|>|(?<!\d)&>>|(?<!\d)&>)"
 )
 _PROCESS = re.compile(r"[<>]\(")
 _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|()\n]")
@@ -284,8 +285,8 @@ class _Reader:
             return False
         self.count_piece()
         self.at = found.end()
-        self.refuse_continued(found.group())
-        self.refuse_misplaced(found.group())
+        self.refuse_continued_operator(found.group())
+        self.refuse_misplaced_operator(found.group())
         if found.group() == "(":
             self.read_round_bracket()
         elif found.group() != "|" or not self.is_in_pattern():
@@ -294,11 +295,11 @@ class _Reader:
             self.skip_documents(found.start())
         return True
 
-    def refuse_continued(self, operator: str) -> None:
+    def refuse_continued_operator(self, operator: str) -> None:
         if operator != "\n" and _CONTINUED_OPERATOR.match(self.text, self.at):
             raise Unreadable("a line ends inside an operator")
 
-    def refuse_misplaced(self, operator: str) -> None:
+    def refuse_misplaced_operator(self, operator: str) -> None:
         """Refuse an operator between the elements of an array: bash goes on with the next line."""
         if self.only is not None and operator not in self.only:
             raise Unreadable(f"'{operator}' does not belong between the words of a bracket")
@@ -311,7 +312,7 @@ class _Reader:
         self.document_line = None
 
     def is_in_pattern(self) -> bool:
-        """Whether the words are a pattern of ``case``, where ``|`` joins alternatives."""
+        """Return whether the words are a pattern of ``case``, where ``|`` joins alternatives."""
         sources = [word.source for word in self.words]
         opens = next((source for source in sources if source not in BEFORE_COMMANDS), "") == "case"
         if opens and "esac" in sources[1:]:
@@ -325,7 +326,7 @@ class _Reader:
             self.at += 1
         else:
             self.flush("(")
-            self.read_nested()
+            self.read_nested_commands()
 
     def flush(self, after: str) -> None:
         """Close the simple command being read."""
@@ -340,7 +341,7 @@ class _Reader:
             self.words, self.redirects = [], []
         self.before = after
 
-    def read_nested(self) -> tuple[Simple, ...]:
+    def read_nested_commands(self) -> tuple[Simple, ...]:
         """Read the commands of an inner shell in place, and go on behind its bracket."""
         return self.include(self.read_bracket(self.at).found)
 
@@ -369,8 +370,8 @@ class _Reader:
         self.count_piece()
         self.at = found.end()
         operator, number = found["operator"], found["number"] or ""
-        self.refuse_continued(operator)
-        self.refuse_misplaced(operator)
+        self.refuse_continued_operator(operator)
+        self.refuse_misplaced_operator(operator)
         self.skip_blanks()
         # Without a target it is a syntax error in every shell, and nothing runs.
         target = self.read_word() or literal_word("")
@@ -427,22 +428,20 @@ class _Reader:
             self.read_bracket_in_word(parts)
         if not parts and _PROCESS.match(self.text, self.at):
             self.at += 2
-            parts.append(Output(self.read_nested()))
+            parts.append(Output(self.read_nested_commands()))
         return Word(tuple(parts), self.text[start : self.at]) if self.at > start else None
 
     def read_bracket_in_word(self, parts: list[Part]) -> None:
         """Read ``name=(a b)`` and the wildcard ``@(a|b)``, in which a bracket holds words."""
-        last = parts[-1] if parts else None
-        if not isinstance(last, Plain) or not self.text.startswith("(", self.at):
-            return
-        sign = last.value[-1:]
-        if last.quoted or last.value == "!" or sign not in _BEFORE_BRACKET:
+        sign = _sign_before_bracket(parts) if self.text.startswith("(", self.at) else ""
+        if not sign:
             return
         inner = self.read_bracket(self.at + 1, only="\n" if sign == "=" else "\n|")
         self.include([simple for simple in inner.found if simple.depth > inner.depth])
         own = (simple for simple in inner.found if simple.depth == inner.depth)
-        for word in (word for simple in own for word in simple.words):
-            parts += (*word.parts, Plain(" "))
+        for simple in own:
+            for word in simple.words:
+                parts += (*word.parts, Plain(" "))
 
     def read_parts(self, plain: re.Pattern[str], end: str) -> list[Part]:
         """Read pieces up to ``end``, which is consumed."""
@@ -527,8 +526,8 @@ class _Reader:
             return [Plain("1", quoted=True)]
         if self.text.startswith("(", self.at):
             self.at += 1
-            self.refuse_continued("(")
-            return [Output(self.read_nested(), quoted)]
+            self.refuse_continued_operator("(")
+            return [Output(self.read_nested_commands(), quoted)]
         if self.text.startswith("{", self.at):
             return [self.read_braces(quoted)]
         if found := _NAME.match(self.text, self.at):
@@ -560,6 +559,15 @@ class _Reader:
         if self.text[found.end() : self.at] == "@P}":
             raise Unreadable(f"${{{found.group(2)}@P}} runs what the variable holds")
         return Variable(found.group(2), found.group(1), tuple(operand), quoted)
+
+
+def _sign_before_bracket(parts: list[Part]) -> str:
+    """Return the sign that makes a bracket part of the word before it; "" when there is none."""
+    last = parts[-1] if parts else None
+    if not isinstance(last, Plain) or last.quoted or last.value == "!":
+        return ""
+    sign = last.value[-1:]
+    return sign if sign in _BEFORE_BRACKET else ""
 
 
 _PIECES: dict[str, Callable[[_Reader, bool], list[Part]]] = {

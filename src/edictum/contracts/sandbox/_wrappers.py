@@ -188,11 +188,7 @@ def behind(name: str, operands: tuple[Word, ...]) -> tuple[Word, ...]:
 def _option_length(name: str, wrapper: Wrapper, text: str) -> int:
     """Return how many words an option takes."""
     if text.startswith("--"):
-        if "=" in text or text in wrapper.flags or text in ("--help", "--version"):
-            return 1
-        if text in wrapper.valued:
-            return 2
-        raise _unknown(name, text)
+        return _long_option_length(name, wrapper, text)
     for position in range(1, len(text)):
         option = f"-{text[position]}"
         if option in wrapper.valued:
@@ -200,11 +196,19 @@ def _option_length(name: str, wrapper: Wrapper, text: str) -> int:
         if text[position] in wrapper.attached:
             return 1
         if option not in wrapper.flags:
-            raise _unknown(name, text)
+            raise _unknown_option(name, text)
     return 1
 
 
-def _unknown(name: str, text: str) -> Unreadable:
+def _long_option_length(name: str, wrapper: Wrapper, text: str) -> int:
+    if "=" in text or text in wrapper.flags or text in ("--help", "--version"):
+        return 1
+    if text in wrapper.valued:
+        return 2
+    raise _unknown_option(name, text)
+
+
+def _unknown_option(name: str, text: str) -> Unreadable:
     return Unreadable(
         f"the option '{text:.80}' of {name} is not known; leave it out, or write it in full and"
         " with '=' before its value"
