@@ -87,10 +87,8 @@ def _parse_builtin(text: str, root: str, path: Steps, custom: tuple[str, ...]) -
         known = [*ROOTS, *custom]
         # Suggest the whole selector when only its root is misspelt.
         hint = suggest(root, known).replace("'?", f"{text[len(root) :]}'?")
-        raise SelectorError(
-            f"unknown selector '{text}'",
-            f"{hint}A selector starts with one of: {join_words(known)}.",
-        )
+        message = f"unknown selector '{text}'"
+        raise SelectorError(message, f"{hint}A selector starts with one of: {join_words(known)}.")
     check(text, path)
     return Selector(text, "result" if root == "output" else root, path)
 
@@ -101,10 +99,8 @@ def _parse_path(text: str, at: int) -> Steps:
     while at < len(text):
         found = _SEGMENT.match(text, at)
         if found is None:
-            raise SelectorError(
-                f"'{text}' cannot be read from character {at + 1} on",
-                'Write steps as .name, ."quoted.name", [0] or [*].',
-            )
+            message = f"'{text}' cannot be read from character {at + 1} on"
+            raise SelectorError(message, 'Write steps as .name, ."quoted.name", [0] or [*].')
         _check_step(text, found.group(3))
         star = found.group(5)
         steps.append(STAR if star else next(group for group in found.groups() if group is not None))
@@ -213,9 +209,8 @@ def check_custom(
             message = f"Custom {kind} {name!r} is not a name."
             raise EdictumConfigError(message, hint="Use letters, digits, '_' and '-'.")
         if not callable(function):
-            raise EdictumConfigError(
-                f"Custom {kind} '{name}' is not callable.", hint=f"Pass {wanted}."
-            )
+            hint = f"Pass {wanted}."
+            raise EdictumConfigError(f"Custom {kind} '{name}' is not callable.", hint=hint)
 
 
 # --- Values ---------------------------------------------------------------------------------------
@@ -271,16 +266,13 @@ def _elements(value: Any) -> list[Any]:
     if value is None:
         return [None]
     if not isinstance(value, _LISTS):
-        raise SelectorMismatch(
-            f"[*] stands for the elements of a list, and this is {type(value).__name__}"
-        )
+        message = f"[*] stands for the elements of a list, and this is {type(value).__name__}"
+        raise SelectorMismatch(message)
     return list(value)
 
 
 def text_of(result: Any) -> str | None:
-    """Return a result as text, with what printing would escape (a line break, a quote) or leave out
-    (a field with ``repr=False``) added, so that patterns see it.
-    """
+    """Return a result as text, and what printing would escape or leave out, for patterns."""
     if result is None or isinstance(result, str):
         return result
     if isinstance(result, (bytes, bytearray)):
@@ -369,9 +361,8 @@ def resolver(selector: Selector, custom: CustomSelectors) -> Resolver:
 def _call_custom(function: Callable[[ToolCall], Any], call: ToolCall) -> Any:
     value = function(call)
     if value is not None and not isinstance(value, Mapping):
-        raise SelectorMismatch(
-            f"a custom selector returns a dict, and this one returned {type(value).__name__}"
-        )
+        message = f"a custom selector returns a dict, and this one returned {type(value).__name__}"
+        raise SelectorMismatch(message)
     return value
 
 

@@ -113,10 +113,8 @@ def _import_pydantic() -> Any:
     try:
         import pydantic
     except ImportError as exc:
-        raise EdictumConfigError(
-            "@tool makes schemas from type hints with pydantic, which is not installed.",
-            hint=INSTALL_HINT,
-        ) from exc
+        message = "@tool makes schemas from type hints with pydantic, which is not installed."
+        raise EdictumConfigError(message, hint=INSTALL_HINT) from exc
     return pydantic
 
 
@@ -177,10 +175,7 @@ _PYTHON_TYPES = {
 
 
 def make_result_check(schema: Mapping[str, Any] | None) -> ResultCheck:
-    """Return a function that says why a result is a failure, or None.
-
-    A result is a failure if it says so itself, or if it does not fit the schema.
-    """
+    """Return a function that says why a result is a failure by itself or by its schema."""
     if schema is None:
         return _check_result
     fitting = _type_that_fits(schema)
@@ -230,10 +225,8 @@ def explain_mismatch(validator: Any, value: Any) -> str | None:
 
 
 def _explain_lazy(value: Any) -> SchemaMismatch:
-    return SchemaMismatch(
-        f"The tool returned a {type(value).__name__}, of which nothing has run. It must return a"
-        " list, or what it has found."
-    )
+    returned = f"The tool returned a {type(value).__name__}, of which nothing has run."
+    return SchemaMismatch(f"{returned} It must return a list, or what it has found.")
 
 
 # --- Validators -----------------------------------------------------------------------------------
@@ -263,9 +256,8 @@ def _compile(text: str) -> Any:
                 hint="Put it into the schema's '$defs' and refer to '#/$defs/<name>'.",
             ) from exc
         why = shorten(message.partition("\n")[0].rstrip("."), 500)
-        raise EdictumConfigError(
-            f"This is not a JSON Schema: {why}.", hint="Pass a schema of type object."
-        ) from exc
+        hint = "Pass a schema of type object."
+        raise EdictumConfigError(f"This is not a JSON Schema: {why}.", hint=hint) from exc
 
 
 def _refuse_to_fetch(uri: str) -> Any:

@@ -149,23 +149,18 @@ def parse_arguments(raw: Any) -> Mapping[str, Any] | Malformed:
         if not raw.strip():
             return {}
         if len(raw) > MAX_JSON_CHARS:
-            return Malformed(
-                f"The arguments are {len(raw)} characters of text; at most {MAX_JSON_CHARS} are"
-                " read."
-            )
+            length = f"{len(raw)} characters of text; at most {MAX_JSON_CHARS} are read."
+            return Malformed(f"The arguments are {length}")
         try:
             raw = json.loads(raw)
         except (ValueError, RecursionError) as exc:
-            return Malformed(
-                f"The arguments are not valid JSON: {shorten(str(exc), 200)}. Send one JSON object."
-            )
+            why = shorten(str(exc), 200)
+            return Malformed(f"The arguments are not valid JSON: {why}. Send one JSON object.")
     if raw is None:
         return {}
     if not isinstance(raw, Mapping):
-        return Malformed(
-            f"The arguments are {_type_name(raw)}, not an object. Send one JSON object with the"
-            " tool's parameters."
-        )
+        given = f"The arguments are {_type_name(raw)}, not an object."
+        return Malformed(f"{given} Send one JSON object with the tool's parameters.")
     return raw
 
 

@@ -108,10 +108,7 @@ class ReplayControl:
     def should_skip(
         self, tool_name: str, arguments: Any, spec: ToolSpec | None
     ) -> tuple[bool, str]:
-        """Return whether this call would be refused as a duplicate, and why.
-
-        This only looks; ``begin`` decides.
-        """
+        """Return whether ``begin`` would refuse this call as a duplicate now, and why."""
         if spec is None or not spec.is_cacheable:
             return False, ""
         key = self._make_key(tool_name, arguments, spec)
@@ -253,9 +250,7 @@ class ReplayControl:
         )
 
     def _is_current(self, slot: New, resources: list[str] | None) -> bool:
-        """Return whether the call is done and its result still holds. Needs the lock, because the
-        call itself may raise versions until it is done.
-        """
+        """Return whether the call is done and its result still holds. Needs the lock."""
         if slot.status != "done" or (slot.expires is not None and time.monotonic() >= slot.expires):
             return False
         return resources is None or getattr(slot, "versions", None) == self._versions_of(resources)
@@ -287,10 +282,7 @@ def _list_resources(spec: ToolSpec, arguments: Any) -> list[str]:
 
 
 def _list_written_resources(spec: ToolSpec, arguments: Any) -> list[str] | None:
-    """Return the resources of a write; None for a read, whose key has the versions.
-
-    Call it without the lock: it may call a user-supplied function.
-    """
+    """Return a write's resources; None for a read. May call user code: call without lock."""
     return None if spec.is_read else _list_resources(spec, arguments)
 
 

@@ -32,10 +32,8 @@ class ToolRegistry:
         """Add a tool: a ToolSpec, or a typed function with the settings of ``@tool``."""
         spec = candidate if isinstance(candidate, ToolSpec) else tool(**settings)(candidate)
         if spec.name in self._specs:
-            raise EdictumConfigError(
-                f"The tool {spec.name!r} is registered already.",
-                hint="Give each tool a name of its own.",
-            )
+            message = f"The tool {spec.name!r} is registered already."
+            raise EdictumConfigError(message, hint="Give each tool a name of its own.")
         self._specs[spec.name] = spec
         return spec
 

@@ -167,15 +167,11 @@ class _LoopDetector:
     def _describe_loop(self, names: str) -> str | None:
         rounds = list(self._last)
         if len(rounds) >= LOOP_ROUNDS and len(set(rounds[-LOOP_ROUNDS:])) == 1:
-            return (
-                f"The same calls ({names}) were made {LOOP_ROUNDS} times in a row. Repeating them"
-                " will not help: do something else."
-            )
+            seen = f"The same calls ({names}) were made {LOOP_ROUNDS} times in a row."
+            return f"{seen} Repeating them will not help: do something else."
         if len(rounds) >= 4 and rounds[-4:-2] == rounds[-2:] and rounds[-1] != rounds[-2]:
-            return (
-                f"The last calls ({names}) alternate with the ones before them, without progress."
-                " Do something else."
-            )
+            seen = f"The last calls ({names}) alternate with the ones before them"
+            return f"{seen}, without progress. Do something else."
         return None
 
 
@@ -252,10 +248,8 @@ class _TurnLoop:
         """Ask for the answer that can be given now, in the time that was reserved for it."""
         left_s = self.budget.remaining_s()
         if left_s >= MIN_ANSWER_S:
-            self._tell_model(
-                "The budget of this turn is used up. Answer now with what you have; no tool can be"
-                " called."
-            )
+            over = "The budget of this turn is used up."
+            self._tell_model(f"{over} Answer now with what you have; no tool can be called.")
             try:
                 text = (await self._ask_model((), left_s)).text or text
             except _OutOfTime:
@@ -347,10 +341,8 @@ class _TurnLoop:
         for text in dict.fromkeys(map(_explain_block, blocked)):
             self._tell_model(text)
         for late in self.state.late_completions():
-            self._tell_model(
-                f"The call of {late.tool_name} that timed out earlier has ended meanwhile; its"
-                " effect may have taken place."
-            )
+            call = f"The call of {late.tool_name} that timed out earlier"
+            self._tell_model(f"{call} has ended meanwhile; its effect may have taken place.")
         used = self.budget.used
         level = next((level for level in WARN_AT if used >= level), 0.0)
         if level > self.warned_at:
@@ -364,9 +356,9 @@ class _TurnLoop:
         left = self.budget.snapshot()
         steps = pluralize(left["steps_max"] - left["steps_used"], "step")
         calls = pluralize(self._count_remaining_calls(), "tool call")
+        seconds = f"{left['remaining_s']:.0f} s"
         return (
-            f"{level:.0%} of this turn's budget is used: {steps}, {calls} and"
-            f" {left['remaining_s']:.0f} s are left."
+            f"{level:.0%} of this turn's budget is used: {steps}, {calls} and {seconds} are left."
         )
 
     def _count_remaining_calls(self) -> int:
@@ -380,11 +372,9 @@ def _explain_block(outcome: ToolOutcome) -> str:
     if not getattr(outcome, "effect_unknown", False):
         return f"{lost}: it failed in a way that will not heal. Go on without it."
     verify = getattr(outcome, "verify_tool", None)
-    what = (
-        f"Look with {verify}, and answer with what you find."
-        if verify
-        else "If you cannot find out, say so in your answer."
-    )
+    what = "If you cannot find out, say so in your answer."
+    if verify:
+        what = f"Look with {verify}, and answer with what you find."
     return f"{lost}, because it may have taken effect. {what}"
 
 

@@ -102,9 +102,7 @@ class TurnBudget:
         return self.now() >= self.deadline
 
     def tool_time_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
-        """Return the seconds that one tool may still use: at most ``cap_s``, and never into the
-        reserve. Negative when there are none left.
-        """
+        """Return the seconds left for one tool, without the reserve; negative when over."""
         paused_at = self._paused_at
         left_s = self._tools_until - (self.timer() if paused_at is None else paused_at)
         return cap_s if left_s > cap_s else left_s  # noqa: FURB136 -- min() doubles the cost

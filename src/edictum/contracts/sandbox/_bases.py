@@ -68,10 +68,8 @@ def _refuse_going_back(simple: Simple) -> None:
     words = command_words(simple)
     changes = bool(words) and words[0].literal in CHANGING and "OLDPWD" in os.environ
     if changes and any(word.literal == "-" for word in words[1:]):
-        raise Unreadable(
-            "'cd -' may go to where the process has been before; name the directory, or write"
-            " 'cd dir && ... && cd -'"
-        )
+        message = "'cd -' may go to where the process has been before"
+        raise Unreadable(f"{message}; name the directory, or write 'cd dir && ... && cd -'")
 
 
 def goes_home(simple: Simple) -> bool:

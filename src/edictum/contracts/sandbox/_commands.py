@@ -117,10 +117,8 @@ def with_scripts(simple: Simple, *, fed: bool = False) -> Iterator[Simple]:
         for script in scripts_of(program, simple, fed=fed):
             text = _literal_script(script, program)
             if any(mark in text for mark in replaced):
-                raise Unreadable(
-                    f"{program.name} gets a script that is known only when it runs; write sh -c"
-                    " '... \"$1\"' _ {}"
-                )
+                message = f"{program.name} gets a script that is known only when it runs"
+                raise Unreadable(f"{message}; write sh -c '... \"$1\"' _ {{}}")
             inner = read_commands(text, simple.depth + SCRIPT_DEPTH)
             if inner and (program.name in FILLING or program.name == "alias"):
                 _refuse_open_end(programs_of(inner[-1]), program.name)
@@ -253,10 +251,8 @@ def shell_call(program: Program) -> ShellCall:
     takes_script = "c" in letters
     more = len(program.operands) > index + 1
     if not takes_script and any(_may_be_option(word, more=more) for word in rest):
-        raise Unreadable(
-            f"{program.name} gets an option or a script that is known only when it runs; write sh"
-            ' -- "$file"'
-        )
+        message = f"{program.name} gets an option or a script that is known only when it runs"
+        raise Unreadable(f'{message}; write sh -- "$file"')
     reads_input = not takes_script and ("s" in letters or not rest)
     return ShellCall(rest if takes_script else (), takes_script, reads_input)
 
@@ -347,9 +343,7 @@ class CommandBounds:
         return f"Command '{name:.120}' is not one of the allowed commands: {self.listed}."
 
     def _allows(self, name: str) -> bool:
-        """Return whether a program is listed: by name, or by a path that is listed or in a system
-        directory, because ``./ls`` can be any program.
-        """
+        """Return whether a program is listed; ``./ls`` is not ``ls``, ``/bin/ls`` is."""
         directory, _, base = name.rpartition("/")
         if name in self.allowed or (name == "[" and "test" in self.allowed):
             return True
@@ -383,7 +377,5 @@ def _refuse_hidden_options(program: Program, values: Values) -> None:
     for word in program.operands:
         pieces = " ".join(texts_of(word, values)).split() if word.splits else ()
         if any(piece.startswith("-") for piece in pieces):
-            raise Unreadable(
-                f"'{word.source:.80}' gives {program.name} an option by variable; write the option"
-                " itself"
-            )
+            message = f"'{word.source:.80}' gives {program.name} an option by variable"
+            raise Unreadable(f"{message}; write the option itself")

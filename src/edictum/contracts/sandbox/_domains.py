@@ -288,9 +288,7 @@ def address_operands(program: Program) -> dict[int, int]:
 def _find_connections(
     name: str, which: str, operands: list[int], texts: list[str]
 ) -> Iterator[int]:
-    """Return which operands are addresses. Where options are not known, the word behind one may be
-    its value, and the next one the host.
-    """
+    """Return which operands are addresses; the word behind an unknown option may be its value."""
     for index in operands:
         text = texts[index]
         if not _may_be_address(text, which):
@@ -317,9 +315,7 @@ def _listens(name: str, texts: list[str]) -> bool:
 
 
 def _git_addresses(texts: list[str]) -> Iterator[int]:
-    """Return ``ann@host:path`` anywhere; ``host:path`` only where a remote is named: the first
-    operand, since refspecs have a colon as well.
-    """
+    """Return ``ann@host:path`` anywhere, ``host:path`` only where refspecs cannot stand."""
     values = values_in(texts, GIT_VALUE_OPTIONS)
     operands = [value.index for value in values if not value.option]
     remote = bool(operands) and texts[operands[0]] in GIT_REMOTES
@@ -381,10 +377,8 @@ def _normalize_pattern(pattern: str) -> str:
     """Return a pattern in the form of the hosts it is compared with."""
     text = pattern.strip().rstrip(".").lower()
     if "" in text.split("."):
-        raise Ambiguous(
-            f"'{pattern}' has an empty label, which no host has; write '*.{text.lstrip('.')}' for"
-            " all hosts below a domain"
-        )
+        below = f"'*.{text.lstrip('.')}' for all hosts below a domain"
+        raise Ambiguous(f"'{pattern}' has an empty label, which no host has; write {below}")
     if not set("/@\\?# ").isdisjoint(text.replace("?", "")):
         raise Ambiguous(f"'{pattern}' is more than a host name")
     if not set("*?[").isdisjoint(text):

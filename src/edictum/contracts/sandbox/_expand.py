@@ -35,10 +35,7 @@ _DEFAULT_OPERATORS = (":-", ":=", ":+", ":?", "-", "=", "+", "?")
 _REPEATING = frozenset({"for", "while", "until", "select", "function", "do", "{"})
 # What paths are cut at anyway, so that it does no harm when a shell splits words there as well.
 _HARMLESS_SEPARATORS = frozenset(" \t\n,:;=|&@!#")
-_SEPARATORS = (
-    "IFS makes a shell split words at characters that belong to them; write 'IFS=, read' or leave"
-    " it out"
-)
+_SEPARATORS = "IFS makes a shell split words in other places; write 'IFS=, read' or leave it out"
 # Programs of the shell that set the variables they are given by name.
 SETTERS = frozenset(
     {"read", "mapfile", "readarray", "printf", "getopts", "declare", "typeset", "local", "let"}
@@ -84,9 +81,8 @@ def _refuse_setting_separators(simple: Simple) -> None:
 def _refuse_hidden_commands(texts: Iterable[str | None]) -> None:
     for text in texts:
         if text and _runs_in_subscript(text):
-            raise Unreadable(
-                f"bash runs the command in '{text:.80}' where it computes with that text"
-            )
+            message = f"bash runs the command in '{text:.80}' where it computes with that text"
+            raise Unreadable(message)
 
 
 def _runs_in_subscript(text: str) -> bool:
@@ -210,9 +206,7 @@ def _environment_value(variable: Variable) -> str:
 
 
 def _refuse_unknown_pattern(variable: Variable, operand: str) -> None:
-    """Refuse a pattern that is not known as it is written: an output is not, and a quote or a
-    variable changes what its characters mean.
-    """
+    """Refuse a pattern that an output, a quote or a variable makes another one at run time."""
     is_subscript = operand.startswith("[") and operand.endswith("]")
     if is_subscript or not operand.startswith(_CHANGING) or _is_as_written(variable.operand):
         return

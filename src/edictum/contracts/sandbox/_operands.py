@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from edictum.contracts.sandbox._commands import Program
 from edictum.contracts.sandbox._options import GIT_VALUE_OPTIONS, values_in
@@ -45,7 +44,6 @@ def find_no_paths(script: str) -> Iterator[str]:
     return iter(())
 
 
-@dataclass(frozen=True, slots=True)
 class Grammar:
     """Where a program takes text.
 
@@ -56,33 +54,25 @@ class Grammar:
     environment says.
     """
 
-    texts: frozenset[str] = frozenset()
-    first: bool = False
-    valued: frozenset[str] = frozenset()
-    instead: frozenset[str] = frozenset()
-    every: bool = False
-    paths: PathFinder = find_no_paths
-    flags: frozenset[str] = frozenset()
-    mixed: bool = False
+    def __init__(
+        self,
+        texts: str = "",
+        *,
+        first: bool = False,
+        valued: str = "",
+        instead: str = "",
+        every: bool = False,
+        paths: PathFinder = find_no_paths,
+        flags: str = "",
+        mixed: bool = False,
+    ) -> None:
+        self.texts, self.valued, self.instead = map(names, (texts, valued, instead))
+        self.first, self.every, self.mixed = first, every, mixed
+        self.paths = paths
+        self.flags = frozenset(flags)
 
 
-def _grammar(
-    texts: str = "",
-    *,
-    first: bool = False,
-    valued: str = "",
-    instead: str = "",
-    every: bool = False,
-    paths: PathFinder = find_no_paths,
-    flags: str = "",
-    mixed: bool = False,
-) -> Grammar:
-    return Grammar(
-        names(texts), first, names(valued), names(instead), every, paths, frozenset(flags), mixed
-    )
-
-
-_GREP = _grammar(
+_GREP = Grammar(
     "-e --regexp",
     first=True,
     valued=(
@@ -92,7 +82,7 @@ _GREP = _grammar(
     instead="-e --regexp -f --file",
     flags="EFGPHILTUVZabchilnoqRrsuvwxyz",
 )
-_AWK = _grammar(
+_AWK = Grammar(
     "-F --field-separator",
     first=True,
     valued="-v",
@@ -103,7 +93,7 @@ GRAMMARS: dict[str, Grammar] = {
     "grep": _GREP,
     "egrep": _GREP,
     "fgrep": _GREP,
-    "rg": _grammar(
+    "rg": Grammar(
         "-e --regexp -g --glob -r --replace",
         first=True,
         valued="-A -B -C -m -t -T --type --ignore-file --pre",
@@ -111,7 +101,7 @@ GRAMMARS: dict[str, Grammar] = {
         flags="FHILNPSUVaclhinopqsuvwxz0",
         mixed=True,
     ),
-    "sed": _grammar(
+    "sed": Grammar(
         "-e --expression",
         first=True,
         valued="-l",
@@ -122,16 +112,16 @@ GRAMMARS: dict[str, Grammar] = {
     "awk": _AWK,
     "gawk": _AWK,
     "mawk": _AWK,
-    "jq": _grammar(first=True, valued="--indent -L", instead="-f --from-file"),
-    "tr": _grammar(every=True),
-    "expr": _grammar(every=True),
-    "cut": _grammar("-d --delimiter --output-delimiter", flags="nsz"),
-    "sort": _grammar("-t --field-separator", flags="bcCdfghimMnrRsuVz"),
-    "paste": _grammar("-d --delimiters", flags="sz"),
-    "column": _grammar("-s --separator", flags="tx"),
-    "git": _grammar("-m --message", flags="anpqsv", mixed=True),
-    "gh": _grammar("-t --title -b --body --notes", mixed=True),
-    "curl": _grammar(
+    "jq": Grammar(first=True, valued="--indent -L", instead="-f --from-file"),
+    "tr": Grammar(every=True),
+    "expr": Grammar(every=True),
+    "cut": Grammar("-d --delimiter --output-delimiter", flags="nsz"),
+    "sort": Grammar("-t --field-separator", flags="bcCdfghimMnrRsuVz"),
+    "paste": Grammar("-d --delimiters", flags="sz"),
+    "column": Grammar("-s --separator", flags="tx"),
+    "git": Grammar("-m --message", flags="anpqsv", mixed=True),
+    "gh": Grammar("-t --title -b --body --notes", mixed=True),
+    "curl": Grammar(
         "-H --header -d --data --data-raw --json -A --user-agent -e --referer",
         flags="012346#BafgGIijJkLlMnNOpqRsSvVZ",
         mixed=True,
@@ -171,9 +161,7 @@ def text_operands(program: Program) -> dict[int, PathFinder]:
 
 
 def _is_opened(name: str, texts: list[str], index: int) -> bool:
-    """Return whether the program opens a text after all: ``@file`` of curl, or what ``-F`` gives to
-    a script of awk, unless that is a mere separator.
-    """
+    """Return whether the program may open a text: ``@file`` of curl, a long ``-F`` of awk."""
     if name == "curl":
         return "@" in texts[index]
     is_separator = texts[index].startswith("-F") or (index > 0 and texts[index - 1] == "-F")

@@ -148,7 +148,7 @@ def named_paths(
 
 
 def _hide_uncut(text: str, spaced: Sequence[str], *, brackets: bool) -> str:
-    """Hide the cutting characters inside names that are kept in one piece."""
+    """Replace the cutting characters inside names that are kept in one piece."""
     if brackets:
         text = _BRACKETED_NAME.sub(lambda found: found.group().translate(_HIDE), text)
     for root in spaced:
@@ -220,10 +220,8 @@ def _check_bound(path: str) -> None:
     if text.startswith("~"):
         raise ValueError(f"'{path}' names the home of a user that does not exist here")
     if _WILDCARD.search(text):
-        raise ValueError(
-            f"'{path}' has a wildcard, and bounds are directories with all that is in them; name"
-            " the directories"
-        )
+        message = f"'{path}' has a wildcard, and bounds are directories with all that is in them"
+        raise ValueError(f"{message}; name the directories")
 
 
 class PathChecker:
@@ -288,10 +286,8 @@ class PathChecker:
         segments = pattern.split("/")
         climbing = "/".join(".." if _may_mean_parent(piece) else piece for piece in segments)
         if climbing != pattern and self.check_path(climbing, bases, climbing):
-            return (
-                f"Wildcard {pattern!r:.200} also means '..' in some shells, which leads out; write"
-                " '.[!.]*' for hidden files."
-            )
+            wildcard = f"Wildcard {pattern!r:.200} also means '..' in some shells"
+            return f"{wildcard}, which leads out; write '.[!.]*' for hidden files."
         roots = ["/" if pattern.startswith("/") else base for base in bases]
         problems = (self._check_matches(root, list(filter(None, segments))) for root in roots)
         return next(filter(None, problems), None)
@@ -400,10 +396,8 @@ class PathChecker:
 
 
 def _forms(path: str, written: str) -> Iterator[str]:
-    """Return the path as the kernel resolves it, and as a program that removes ``..`` first does;
-    for what is too long to open, only the second.
-    """
-    if len(written) > MAX_PATH:
+    """Return the path with ``..`` removed first, and as the kernel resolves it."""
+    if len(written) > MAX_PATH:  # too long to open
         yield written
         return
     yield os.path.realpath(written)

@@ -167,8 +167,7 @@ class Sandbox:
         except (OSError, ValueError) as error:
             raise EdictumConfigError(
                 f"A bound of the sandbox cannot be used: {error}.",
-                hint="Give directories as paths and domains as host names or patterns such as"
-                " '*.example.com'.",
+                hint="Give directories as paths, and domains as names such as '*.example.com'.",
             ) from error
 
     def violation(self, call: ToolCall) -> str | None:

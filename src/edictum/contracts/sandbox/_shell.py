@@ -58,10 +58,7 @@ _ANSI_QUOTE = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _ANSI_DOUBT = re.compile(r"(?<!\\)(?:\\\\)*\\(?:'|c|x\{)")
 _ANSI_LETTERS = dict(zip("ntrabfveE", "\n\t\r\a\b\f\v\x1b\x1b", strict=True))
 _ANSI_DIFFERENCE = "shells differ on this $'...'; write it in plain quotes"
-_DOCUMENT_START = (
-    "shells differ on where a here-document starts when its line goes on; put its mark last on the"
-    " line"
-)
+_DOCUMENT_START = "shells differ on where a here-document starts; put its mark last on the line"
 
 
 def names(text: str) -> frozenset[str]:
@@ -249,9 +246,9 @@ class _Reader:
         if not self.text.startswith("((", self.at):
             return False
         if [word.source for word in self.words] != ["for"]:
+            message = "'((' computes in bash and runs commands in sh"
             raise Unreadable(
-                "'((' computes in bash and runs commands in sh; write '[ $a -lt 3 ]' or 'a=$((a +"
-                " 1))', or '( (' for commands"
+                f"{message}; write '[ $a -lt 3 ]' or 'a=$((a + 1))', or '( (' for commands"
             )
         self.read_arithmetic(";")
         self.words.clear()
@@ -272,10 +269,8 @@ class _Reader:
                 depth += (character == "(") - (character == ")")
                 self.at += 1
             else:
-                raise Unreadable(
-                    "'((' is not plain arithmetic up to its '))'; write '( (' with a blank for"
-                    " commands"
-                )
+                message = "'((' is not plain arithmetic up to its '))'"
+                raise Unreadable(f"{message}; write '( (' with a blank for commands")
         self.at += 2
         return parts
 
@@ -384,9 +379,8 @@ class _Reader:
     def read_document(self, mark: Word, *, indented: bool) -> Word:
         """Read the body of a here-document: the lines after this one, up to the mark."""
         if not _END_MARK.fullmatch(mark.source) or mark.literal is None:
-            raise Unreadable(
-                "the end mark of a here-document is not a plain word, such as EOF or 'EOF'"
-            )
+            message = "the end mark of a here-document is not a plain word, such as EOF or 'EOF'"
+            raise Unreadable(message)
         line_end = self.text.find("\n", self.at)
         self.document_line = len(self.text) if line_end < 0 else line_end
         start = max(min(self.document_line + 1, len(self.text)), self.document_end)
@@ -488,28 +482,21 @@ class _Reader:
         if following == "\r":
             self.refuse_carriage_return(quoted)
         if not following:
-            raise Unreadable(
-                "it ends in a backslash, which shells keep or drop depending on what stands"
-                " before it"
-            )
+            raise Unreadable("it ends in a backslash, which some shells keep and others drop")
         kept = "\\" if quoted and following not in _ESCAPABLE else ""
         return [Plain(kept + following, quoted=True)]
 
     def refuse_carriage_return(self, _quoted: bool) -> list[Part]:
-        raise Unreadable(
-            "a carriage return is neither a blank nor a line end to a shell; end lines with a plain"
-            " newline"
-        )
+        message = "a carriage return is neither a blank nor a line end to a shell"
+        raise Unreadable(f"{message}; end lines with a plain newline")
 
     def read_backtick(self, quoted: bool) -> list[Part]:
         found = _BACKTICK.match(self.text, self.at)
         if found is None:
             raise Unreadable("a closing ` is missing")
         if _BACKTICK_DOUBT.search(found.group(1)):
-            raise Unreadable(
-                "shells differ on a backslash before a quote or a line end in backticks; write"
-                " $(...)"
-            )
+            message = "shells differ on a backslash before a quote or a line end in backticks"
+            raise Unreadable(f"{message}; write $(...)")
         self.at = found.end()
         return [Output(self.read_separately(_BACKTICK_ESCAPE.sub(r"\1", found.group(1))), quoted)]
 
