@@ -138,10 +138,7 @@ def _report_yaml_error(exc: yaml.YAMLError, problems: Problems) -> None:
         message = f"{message} ({context}{began})"
     hint = "Check indentation, quotes and colons around this place."
     if _ESCAPE.search(message):
-        hint = (
-            "In double quotes a backslash begins an escape. Use single quotes: there it stands for"
-            " itself, as patterns need it."
-        )
+        hint = "In double quotes a backslash begins an escape. Use single quotes."
     problems.shape(_place_of(mark), f"not valid YAML: {message}", hint)
 
 

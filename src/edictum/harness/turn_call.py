@@ -65,13 +65,13 @@ from edictum.harness.replay_control import (
     InFlight,
     New,
     copy_result,
-    mark_replayed,
+    mark_as_replay,
 )
 from edictum.harness.tool_registry import (
     KnownTool,
     ToolRegistry,
     resolve_tool,
-    resolve_unknown,
+    resolve_unknown_tool,
     sendable,
     to_registry,
 )
@@ -152,7 +152,9 @@ class Turn:
             known = self._handed_over(tool_name, function, policy)
         if known is not None:
             return TurnCall(self, known, arguments, function)
-        call = TurnCall(self, resolve_unknown(_safe_name(tool_name), policy), arguments, function)
+        call = TurnCall(
+            self, resolve_unknown_tool(_safe_name(tool_name), policy), arguments, function
+        )
         call._name = tool_name
         return call
 
@@ -370,7 +372,7 @@ class TurnCall:
     def replay(self, outcome: ToolOutcome) -> ToolOutcome:
         approved = getattr(self._first, "approvals", None)
         self._approvals = dict(approved) if approved else None
-        outcome = mark_replayed(outcome, self._spec)
+        outcome = mark_as_replay(outcome, self._spec)
         if isinstance(outcome, ToolDenied):
             return outcome
         outcome = replace(outcome, turn=replace(outcome.turn, repairs=self._repairs))
