@@ -17,7 +17,7 @@ class CompositionOverride:
 
 @dataclass(frozen=True, slots=True)
 class ShadowContract:
-    """A candidate; ``enforced_source`` is "" when no enforced contract has its id."""
+    """A candidate beside the enforced contracts; ``enforced_source`` is "" if none has its id."""
 
     contract_id: str
     enforced_source: str
