@@ -28,7 +28,7 @@ from edictum.cli._mcp_wire import (
     is_request,
     iter_events,
     iter_messages,
-    make_failure,
+    make_error_response,
     normalize_id,
     parse_json,
 )
@@ -231,7 +231,7 @@ async def _report_unreachable(response: Response, parsed: Any, exc: Exception) -
     kind = type(exc).__name__
     logger.warning("a message could not be passed on to the server: %s", kind)
     message_id = parsed["id"] if is_request(parsed) else None
-    error = make_failure(message_id, f"The server cannot be reached ({kind}).")
+    error = make_error_response(message_id, f"The server cannot be reached ({kind}).")
     await response.respond(502, JSON_TYPE, json.dumps(error).encode())
 
 
@@ -293,7 +293,9 @@ def _encode(message: Any) -> bytes:
     try:
         return json.dumps(message).encode()
     except (RecursionError, ValueError):  # it could be read, but is too deep to be written
-        return json.dumps(make_failure(message.get("id"), UNWRITABLE, INTERNAL_ERROR)).encode()
+        return json.dumps(
+            make_error_response(message.get("id"), UNWRITABLE, INTERNAL_ERROR)
+        ).encode()
 
 
 async def serve_port(

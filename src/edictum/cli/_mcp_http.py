@@ -20,7 +20,7 @@ from edictum.cli._mcp_wire import (
     is_request,
     iter_events,
     iter_messages,
-    make_failure,
+    make_error_response,
     normalize_id,
 )
 from edictum.errors import EdictumConfigError
@@ -109,7 +109,7 @@ class ServerUrl:
         except Exception as exc:
             reason = f"{type(exc).__name__}: {exc}"
         if reason is not None:
-            await self._deliver(make_failure(message["id"], reason))
+            await self._deliver(make_error_response(message["id"], reason))
 
     async def _post(self, message: MCPMessage) -> bool:
         """Send a message and deliver what comes back; return whether an answer was among it."""

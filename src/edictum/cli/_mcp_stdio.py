@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from edictum.adapters.mcp import MCPAdapter, MCPMessage
 from edictum.cli._mcp_relay import Relay
-from edictum.cli._mcp_wire import PARSE_ERROR, find_unread_id, make_failure, parse_json
+from edictum.cli._mcp_wire import PARSE_ERROR, find_unread_id, make_error_response, parse_json
 from edictum.errors import EdictumConfigError
 
 logger = logging.getLogger("edictum")
@@ -50,7 +50,9 @@ class ClientStdio:
                 yield parse_json(line)
             except ValueError:
                 if line.strip():
-                    await self.send(make_failure(find_unread_id(line), NOT_JSON, PARSE_ERROR))
+                    await self.send(
+                        make_error_response(find_unread_id(line), NOT_JSON, PARSE_ERROR)
+                    )
 
     async def send(self, message: MCPMessage) -> None:
         async with self._writing:
@@ -93,7 +95,7 @@ class ServerProcess:
                 size = len(line)
                 logger.warning("the server wrote a line of %d bytes that is not valid JSON", size)
                 if (unread := find_unread_id(line)) is not None:
-                    yield make_failure(unread, "The server's answer cannot be read.")
+                    yield make_error_response(unread, "The server's answer cannot be read.")
 
     async def stop(self) -> int:
         """Stop the server as the protocol asks for: close its stdin, wait, then end it."""

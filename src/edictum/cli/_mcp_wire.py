@@ -65,7 +65,7 @@ def list_messages(parsed: Any) -> list[MCPMessage]:
     return [message for message in as_list(parsed) if isinstance(message, dict)]
 
 
-def make_failure(message_id: Any, reason: str, code: int = SERVER_ERROR) -> MCPMessage:
+def make_error_response(message_id: Any, reason: str, code: int = SERVER_ERROR) -> MCPMessage:
     return {"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": reason}}
 
 
