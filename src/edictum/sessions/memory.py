@@ -357,7 +357,7 @@ class MemoryLedger:
     def _unheld_parents(
         self, reservation: Reservation, looks: bool
     ) -> tuple[tuple[str, SessionState], ...]:
-        """Return the parents that do not hold the call yet, as they may after a reset below them."""
+        """Return the parents that do not hold the call, as one may when the session was reset."""
         parents = tuple(self._parents(reservation, looks))
         for _, parent in parents:
             self._expire(parent)
