@@ -15,9 +15,7 @@ class _NotGiven:
         return "NOT_GIVEN"
 
 
-NOT_GIVEN: Any = (
-    _NotGiven()
-)  # stands for an output that was not given: None is an output that a tool may have
+NOT_GIVEN: Any = _NotGiven()  # no output: None is one that a tool may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,9 @@ class ContractResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """``verdict`` is what would happen: "deny" (also when a person would be asked), "warn" (a
-    postcondition objects), or "allow".
+    """``verdict`` is what would happen: "deny", "warn" (a postcondition objects) or "allow".
+
+    A call for which a person would be asked is denied, with ``needs_approval``.
     """
 
     verdict: Literal["allow", "deny", "warn"]

@@ -64,7 +64,7 @@ from edictum.factories import (
     take_language,
     to_layers,
 )
-from edictum.merging import merged, tightest
+from edictum.merging import merge_policies, tightest
 from edictum.options import (
     NO_FIELDS,
     RUN_OPTIONS,
@@ -375,8 +375,8 @@ class Edictum:
                 hint="Pass a list of Edictum objects.",
             )
         states = [guard._state for guard in guards]
-        policy = merged([state.policy for state in states])
-        python = merged([state.base.policy(None) for state in states])
+        policy = merge_policies([state.policy for state in states])
+        python = merge_policies([state.base.policy(None) for state in states])
         limits = tightest(
             [states[0].base.limits, *(state.policy.limits for state in states[1:])]
         )  # theirs stay when the first reloads

@@ -14,18 +14,15 @@ from edictum.core.policy import Policy, ToolEntry, merge_entries
 logger = logging.getLogger("edictum")
 
 
-def merged(policies: Sequence[Policy]) -> Policy:
-    tools: dict[str, ToolEntry] = {}
-    for policy in policies:
-        for name, entry in policy.tools.items():
-            tools[name] = merge_entries(tools[name], entry) if name in tools else entry
+def merge_policies(policies: Sequence[Policy]) -> Policy:
+    """Return one policy with what all of these have; version and mode are the first's."""
     return Policy(
-        contracts=_merged_contracts(policies),
-        hooks=_distinct(hook for policy in policies for hook in policy.hooks),
+        contracts=_merge_contracts(policies),
+        hooks=_merge_lists(policies, "hooks"),
         limits=tightest(policy.limits for policy in policies),
-        session_limits=_distinct(limit for policy in policies for limit in policy.session_limits),
-        tools=tools,
-        success_rules=_distinct(rule for policy in policies for rule in policy.success_rules),
+        session_limits=_merge_lists(policies, "session_limits"),
+        tools=_merge_tools(policies),
+        success_rules=_merge_lists(policies, "success_rules"),
         version=policies[0].version,
         unlisted=_strictest(policy.unlisted for policy in policies),
         enforce_limits=any(policy.enforce_limits for policy in policies),
@@ -33,29 +30,35 @@ def merged(policies: Sequence[Policy]) -> Policy:
     )
 
 
+def _merge_tools(policies: Sequence[Policy]) -> dict[str, ToolEntry]:
+    tools: dict[str, ToolEntry] = {}
+    for policy in policies:
+        for name, entry in policy.tools.items():
+            tools[name] = merge_entries(tools[name], entry) if name in tools else entry
+    return tools
+
+
 def tightest(limits: Iterable[OperationLimits | None]) -> OperationLimits | None:
-    """What all of these allow; None when none of them says anything."""
+    """Return what all of these allow; None when there are none."""
     given = [each for each in limits if each is not None]
     return reduce(OperationLimits.tighter, given) if given else None
 
 
 def _strictest(unlisted: Iterable[Contract | None]) -> Contract | None:
-    """Of what several guards say about unlisted tools, a denial before a question, a question
-    before nothing.
-    """
+    """Return the strictest contract about unlisted tools: one that denies before one that asks."""
     given = [contract for contract in unlisted if contract is not None]
     return min(given, key=lambda contract: contract.effect != "deny", default=None)
 
 
-def _distinct(items: Any) -> list[Any]:
+def _merge_lists(policies: Sequence[Policy], name: str) -> list[Any]:
+    """Return the items that the policies have under a name, each once."""
     kept: list[Any] = []
-    for item in items:
-        if item not in kept:
-            kept.append(item)
+    for policy in policies:
+        kept += [item for item in getattr(policy, name) if item not in kept]
     return kept
 
 
-def _merged_contracts(policies: Sequence[Policy]) -> list[Contract]:
+def _merge_contracts(policies: Sequence[Policy]) -> list[Contract]:
     kept: dict[int, Contract] = {}
     ids: set[str] = set()
     for contract in (contract for policy in policies for contract in policy.contracts):

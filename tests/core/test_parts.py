@@ -38,7 +38,7 @@ from edictum import (
 )
 from edictum.core.contract import Kind, with_mode
 from edictum.core.effects import Ran
-from edictum.core.limits import Limit, Metric, compiled_together, millionths, windows_of
+from edictum.core.limits import Limit, Metric, compile_together, millionths, windows_of
 from edictum.core.policy import MAX_CACHED_PLANS, Policy, SuccessRule, ToolEntry, tool_entry
 from edictum.core.session import SessionReading
 from edictum.findings import classify_finding
@@ -357,8 +357,8 @@ def test_a_tools_own_entry_comes_before_a_globs() -> None:
         "write",
         "irreversible",
     ]
-    assert policy.listed("mcp_ls")
-    assert not policy.listed("other")
+    assert policy.is_listed("mcp_ls")
+    assert not policy.is_listed("other")
     entry = ToolEntry(timeout_s=5)
     assert tool_entry("t", entry) is entry  # type: ignore[arg-type]
 
@@ -577,13 +577,13 @@ def test_a_session_contract_at_least_as_strict_speaks_for_a_plain_limit() -> Non
     loose = Limit(name="loose", metric=Metric.EXECUTIONS, maximum=500)
     names = [
         limit.name
-        for limit in compiled_together(
+        for limit in compile_together(
             OperationLimits(max_tool_calls=3), (strict, loose), enforce=True
         )
     ]
     assert names == ["max_attempts", "mine", "loose"]
     assert not any(
-        limit.enforce for limit in compiled_together(OperationLimits(), (), enforce=False)
+        limit.enforce for limit in compile_together(OperationLimits(), (), enforce=False)
     )
 
 

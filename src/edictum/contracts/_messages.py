@@ -21,7 +21,7 @@ from edictum.contracts._selectors import (
     parse_selector,
     resolver,
 )
-from edictum.core.contract import Kind, bounded
+from edictum.core.contract import Kind, shorten_message
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.secret_patterns import REDACTED
 from edictum.core.values import show
@@ -69,16 +69,16 @@ def compile_message(
     """Return a function from the subject to the finished message."""
     pieces = [_compile_piece(found, custom, redaction) for found in _PIECE.finditer(text)]
     if all(isinstance(piece, str) for piece in pieces):
-        fixed = bounded("".join(str(piece) for piece in pieces))
+        fixed = shorten_message("".join(str(piece) for piece in pieces))
         return lambda _subject: fixed
-    return lambda subject: bounded(
+    return lambda subject: shorten_message(
         "".join(piece if isinstance(piece, str) else piece(subject) for piece in pieces)
     )
 
 
 def unescape_braces(text: str) -> str:
     """Return a message that is shown as it is, with doubled braces as single ones."""
-    return bounded(text.replace("{{", "{").replace("}}", "}"))
+    return shorten_message(text.replace("{{", "{").replace("}}", "}"))
 
 
 def _compile_piece(

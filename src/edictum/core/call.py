@@ -24,9 +24,7 @@ _BAD_SESSION = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class SideEffect(StrEnum):
-    """What running a tool does to the world; the default for a tool nobody described is the
-    worst.
-    """
+    """What running a tool does to the world; the default is the worst."""
 
     PURE = "pure"
     READ = "read"
@@ -144,7 +142,7 @@ def check_session_id(session_id: object) -> None:
 
 
 def snapshot(tool_name: str, args: object) -> FrozenDict:
-    """The frozen copy of a call's arguments; anything but a mapping with text keys is refused."""
+    """Return a frozen copy of a call's arguments; raises for anything but a mapping of names."""
     if type(args) is not dict and not isinstance(args, Mapping):
         raise EdictumInputError(
             f"Invalid arguments for {tool_name!r}: expected a mapping of names to values, got"

@@ -62,9 +62,7 @@ EFFECTS: dict[Kind, tuple[Effect, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A contract's answer. ``Verdict.pass_()`` is one shared value, so that agreeing costs
-    nothing.
-    """
+    """A contract's answer. ``Verdict.pass_()`` is one shared value."""
 
     passed: bool
     message: str | None = None
@@ -76,7 +74,7 @@ class Verdict:
 
     @staticmethod
     def fail(message: str, **metadata: Any) -> Verdict:
-        return Verdict(False, bounded(message), freeze_args(metadata))
+        return Verdict(False, shorten_message(message), freeze_args(metadata))
 
     @property
     def policy_error(self) -> bool:
@@ -89,19 +87,17 @@ SKIPPED = Verdict(True, "not asked: its `when` did not hold")
 Check = Callable[..., Verdict | Awaitable[Verdict]]
 
 
-def bounded(message: str) -> str:
+def shorten_message(message: str) -> str:
     text = message if isinstance(message, str) else str(message)
     return text if len(text) <= MESSAGE_MAX_CHARS else text[: MESSAGE_MAX_CHARS - 3] + "..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """One rule. ``check`` gets the call (pre, sandbox), the session (session), or the call and the
-    result (post).
+    """One rule. ``check`` gets the call (pre, sandbox), the session, or the call and the result.
 
-    A contract can be called like the function it was made from, which is how people test theirs.
-    ``fuse`` makes one function of many contracts that a compiler produced: it asks them all and
-    returns the answers that are not a plain pass.
+    A contract can be called like the function it was made from. ``fuse`` makes one function of many
+    contracts that a compiler produced: it asks them all, and returns the answers that do not pass.
     """
 
     id: str
@@ -120,36 +116,22 @@ class Contract:
     fuse: Callable[[tuple[Contract, ...]], Callable[..., list[tuple[Contract, Any]]]] | None = None
 
     def __post_init__(self) -> None:
-        where = f"contract {self.id!r}"
         if not isinstance(self.id, str) or not self.id:
             raise EdictumConfigError(
                 f"A contract needs an id; got {self.id!r}.",
                 hint="Give it a short name, e.g. id='no-rm'.",
             )
-        if not callable(self.check):
-            raise EdictumConfigError(
-                f"{where}: check is not callable: {self.check!r}.", hint="Pass a function."
-            )
-        if self.fuse is None and self.kind in SUBJECTS:
+        where = f"contract {self.id!r}"
+        for is_wrong, problem, hint in CONTRACT_RULES:
+            if is_wrong(self):
+                raise EdictumConfigError(f"{where}: {problem(self)}.", hint=hint)
+        if self.fuse is None:
             check_takes(f"{where}: its function", self.check, *SUBJECTS[self.kind])
-        if not self.tools or not all(isinstance(tool, str) and tool for tool in self.tools):
-            raise EdictumConfigError(
-                f"{where}: tools must be non-empty names or globs, got {self.tools!r}.",
-                hint="'*' means all.",
-            )
-        _check_terms(self, where)
         if self.effect not in EFFECTS[self.kind]:
-            allowed = ", ".join(EFFECTS[self.kind])
-            raise EdictumConfigError(
-                f"{where}: effect {self.effect!r} is not for a {self.kind} contract.",
-                hint=f"Use one of: {allowed}.",
-            )
+            hint = f"Use one of: {', '.join(EFFECTS[self.kind])}."
+            problem_text = f"effect {self.effect!r} is not for a {self.kind} contract"
+            raise EdictumConfigError(f"{where}: {problem_text}.", hint=hint)
         check_mode(self.mode, where, optional=True)
-        if self.timeout_effect not in ("deny", "allow"):
-            raise EdictumConfigError(
-                f"{where}: timeout_effect is {self.timeout_effect!r}.",
-                hint="Use 'deny' or 'allow'.",
-            )
         if not self.source:
             object.__setattr__(self, "source", RECORD_TYPES[self.kind])
 
@@ -164,38 +146,63 @@ class Contract:
     def record_type(self) -> str:
         return RECORD_TYPES[self.kind]
 
-    def observed(self, guard_mode: Mode) -> bool:
-        """A contract that only observes reports what it would have done and changes nothing."""
+    def is_observed(self, guard_mode: Mode) -> bool:
+        """Whether the contract only reports what it would have done."""
         return guard_mode == "observe" or self.mode == "observe" or self.shadow
 
 
-def _check_terms(contract: Contract, where: str) -> None:
-    if contract.kind not in tuple(Kind):
-        raise EdictumConfigError(
-            f"{where}: kind is {contract.kind!r}.", hint=f"Use one of: {', '.join(Kind)}."
-        )
-    timeout: object = contract.timeout
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise EdictumConfigError(
-            f"{where}: timeout is {timeout!r}.", hint="Use seconds, more than 0."
-        )
-    if contract.redact is not None and not callable(contract.redact):
-        raise EdictumConfigError(
-            f"{where}: redact is {contract.redact!r}, not a function.",
-            hint="Pass a function of the result.",
-        )
-    if iscoroutinefunction(contract.redact):
-        raise EdictumConfigError(
-            f"{where}: redact is a coroutine function.",
-            hint="Pass an ordinary function of the result.",
-        )
-    tags: Any = contract.tags
-    if (
-        isinstance(tags, str)
-        or not isinstance(tags, Iterable)
-        or not all(isinstance(tag, str) for tag in tags)
-    ):
-        raise EdictumConfigError(f"{where}: tags is {tags!r}.", hint="Use a list of texts.")
+def _is_duration(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
+def _are_texts(values: Any) -> bool:
+    is_list = isinstance(values, Iterable) and not isinstance(values, str)
+    return is_list and all(isinstance(value, str) for value in values)
+
+
+Rule = tuple[Callable[[Contract], bool], Callable[[Contract], str], str]
+CONTRACT_RULES: tuple[Rule, ...] = (
+    (
+        lambda it: not callable(it.check),
+        lambda it: f"check is not callable: {it.check!r}",
+        "Pass a function.",
+    ),
+    (
+        lambda it: it.kind not in tuple(Kind),
+        lambda it: f"kind is {it.kind!r}",
+        f"Use one of: {', '.join(Kind)}.",
+    ),
+    (
+        lambda it: not it.tools or not all(isinstance(tool, str) and tool for tool in it.tools),
+        lambda it: f"tools must be non-empty names or globs, got {it.tools!r}",
+        "'*' means all.",
+    ),
+    (
+        lambda it: not _is_duration(it.timeout),
+        lambda it: f"timeout is {it.timeout!r}",
+        "Use seconds, more than 0.",
+    ),
+    (
+        lambda it: it.timeout_effect not in ("deny", "allow"),
+        lambda it: f"timeout_effect is {it.timeout_effect!r}",
+        "Use 'deny' or 'allow'.",
+    ),
+    (
+        lambda it: it.redact is not None and not callable(it.redact),
+        lambda it: f"redact is {it.redact!r}, not a function",
+        "Pass a function of the result.",
+    ),
+    (
+        lambda it: iscoroutinefunction(it.redact),
+        lambda _: "redact is a coroutine function",
+        "Pass an ordinary function of the result.",
+    ),
+    (
+        lambda it: not _are_texts(it.tags),
+        lambda it: f"tags is {it.tags!r}",
+        "Use a list of texts.",
+    ),
+)
 
 
 def check_mode(mode: object, where: str, *, optional: bool = False) -> None:
@@ -205,10 +212,10 @@ def check_mode(mode: object, where: str, *, optional: bool = False) -> None:
 
 
 def _only_when(check: Check, when: Callable[[Any], bool]) -> Check:
-    def guarded(call: Any, *rest: Any) -> Verdict | Awaitable[Verdict]:
+    def check_when(call: Any, *rest: Any) -> Verdict | Awaitable[Verdict]:
         return check(call, *rest) if when(call) else SKIPPED
 
-    return guarded
+    return check_when
 
 
 def _decorator(
@@ -225,7 +232,7 @@ def _decorator(
         )
     if when is not None and (not callable(when) or iscoroutinefunction(when)):
         raise EdictumConfigError(
-            f"{label}: `when` is no plain function: {when!r}.",
+            f"{label}: `when` is not an ordinary function: {when!r}.",
             hint="Pass a function of the call that is not async.",
         )
     if not isinstance(tool, Iterable):
@@ -281,17 +288,13 @@ def session_contract(
 def session_contract(
     function: Check | None = None, /, **options: Unpack[SessionOptions]
 ) -> Contract | SessionDecorator:
-    """Make a contract of ``function(session) -> Verdict``. Used bare or with options, as
-    ``@session_contract(mode="observe")``.
-    """
+    """Make a contract of ``function(session) -> Verdict``; used with or without options."""
     make = _decorator(Kind.SESSION, "*", None, options)
     return make if function is None else make(function)
 
 
 def with_mode(contract: Contract, default: Mode | None) -> Contract:
-    """The contract with its mode filled in from a default, when it has none of its own."""
-    return (
-        contract
-        if contract.mode is not None or default is None
-        else replace(contract, mode=default)
-    )
+    """Return the contract with a default mode, if it has none of its own."""
+    if contract.mode is not None or default is None:
+        return contract
+    return replace(contract, mode=default)

@@ -1,15 +1,14 @@
 """decide_before and decide_after: ask every contract, keep every answer, decide once.
 
-There is no early return: a denial does not hide the other contracts that object, and an approval
-cannot skip a denial. An error inside a contract is an answer too: it denies, marked
-``policy_error``.
+A denial does not hide the other contracts that object, and an approval cannot skip a denial. An
+error inside a contract is an answer too: it denies, marked ``policy_error``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from itertools import groupby
 from operator import length_hint
 from typing import Any
@@ -31,29 +30,30 @@ from edictum.findings import Finding, finding
 
 
 def ask_each(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
-    """A function that asks each of these and keeps what is not a plain pass. An answer may still be
-    an awaitable, which the lifecycle settles. To agree costs a contract its own call and one
-    comparison: which of them it is, is looked up only when it objects.
+    """Return a function that asks each contract and returns the answers that do not pass.
+
+    An answer may still be an awaitable. A contract that passes costs its own call and a comparison:
+    which of them an answer is from is looked up only when it objects.
     """
     checks = tuple(contract.check for contract in contracts)
 
     def ask_them(subject: Any) -> list[tuple[Contract, Any]]:
-        special: list[tuple[Contract, Any]] = []
+        objections: list[tuple[Contract, Any]] = []
         left = iter(checks)
         while True:  # on from the next one when one raises
             try:
                 for check in left:
                     if (verdict := check(subject)) is not PASS:
-                        special.append((contracts[-1 - length_hint(left)], verdict))
-                return special
+                        objections.append((contracts[-1 - length_hint(left)], verdict))
+                return objections
             except USER_ERRORS as exc:
-                special.append((contracts[-1 - length_hint(left)], Failed(exc)))
+                objections.append((contracts[-1 - length_hint(left)], Failed(exc)))
 
     return ask_them
 
 
 def _ask_one(contract: Contract) -> Callable[[Any], list[tuple[Contract, Any]]]:
-    """As ``ask_each``, for a contract that stands alone."""
+    """Return what ``ask_each`` would, for one contract."""
     check = contract.check
 
     def ask_it(subject: Any) -> list[tuple[Contract, Any]]:
@@ -66,32 +66,27 @@ def _ask_one(contract: Contract) -> Callable[[Any], list[tuple[Contract, Any]]]:
     return ask_it
 
 
-def asker(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
-    """A function that asks all these contracts about a call; neighbours that a compiler can fuse
-    are asked in one go.
-    """
-    runs = [
-        (fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)
-    ]
-    parts = [
-        fuse(run) if fuse is not None else _ask_one(*run) if len(run) == 1 else ask_each(run)
-        for fuse, run in runs
-    ]
+def _fused(
+    contracts: tuple[Contract, ...], ask_run: Callable[[tuple[Contract, ...]], Callable[..., Any]]
+) -> list[Callable[..., Any]]:
+    """Return a function per run of neighbours that are asked together."""
+    runs = groupby(contracts, key=lambda contract: contract.fuse)
+    return [(fuse or ask_run)(tuple(run)) for fuse, run in runs]
+
+
+def make_asker(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
+    """Return a function that asks contracts about a call; a compiler may have fused neighbours."""
+    parts = _fused(contracts, lambda run: _ask_one(*run) if len(run) == 1 else ask_each(run))
     if len(parts) <= 1:
         return parts[0] if parts else lambda _call: []
     return lambda call: [answer for part in parts for answer in part(call)]
 
 
-def after_asker(
+def make_after_asker(
     contracts: tuple[Contract, ...],
 ) -> Callable[[ToolCall, Any], list[tuple[Contract, Any]]]:
-    """As ``asker``, for postconditions."""
-    runs = [
-        (fuse, tuple(run)) for fuse, run in groupby(contracts, key=lambda contract: contract.fuse)
-    ]
-    parts: list[Callable[..., Any]] = [
-        fuse(run) if fuse is not None else partial(ask_after, run) for fuse, run in runs
-    ]
+    """Return a function that asks postconditions about a call and its result."""
+    parts = _fused(contracts, lambda run: partial(ask_after, run))
     if len(parts) <= 1:
         return parts[0] if parts else lambda _call, _result: []
     return lambda call, result: [answer for part in parts for answer in part(call, result)]
@@ -100,8 +95,8 @@ def after_asker(
 def ask_after(
     contracts: Iterable[Contract], call: ToolCall, result: Any
 ) -> list[tuple[Contract, Any]]:
-    """As what ``ask_each`` gives, for postconditions, which see the result as well."""
-    special: list[tuple[Contract, Any]] = []
+    """Ask postconditions, and return the answers that do not pass."""
+    answers: list[tuple[Contract, Any]] = []
     for contract in contracts:
         verdict: Any
         try:
@@ -109,21 +104,19 @@ def ask_after(
         except USER_ERRORS as exc:
             verdict = Failed(exc)
         if verdict is not PASS:
-            special.append((contract, verdict))
-    return special
+            answers.append((contract, verdict))
+    return answers
 
 
 def as_answer(contract: Contract, raw: Any, mode: Mode) -> Answer:
-    """A settled raw answer as an Answer; whatever is not a Verdict, field by field, is an error in
-    the contract.
-    """
+    """Return what a contract answered; anything but a valid Verdict is an error in the contract."""
     if type(raw) is not Verdict or _bad_field(raw) is not None:
         kind = contract.record_type.replace("_", " ").capitalize()
         raw = Verdict.fail(
             f"{kind} error: {_complaint(raw, 'Verdict.pass_() or Verdict.fail(...)')}",
             policy_error=True,
         )
-    return Answer(contract, raw, observed=contract.observed(mode) and not raw.passed)
+    return Answer(contract, raw, observed=contract.is_observed(mode) and not raw.passed)
 
 
 def as_hook_answer(hook: HookRegistration, raw: Any) -> HookAnswer:
@@ -142,35 +135,34 @@ def hook_error(hook: HookRegistration, complaint: str) -> HookAnswer:
 
 
 def _bad_field(verdict: Any) -> str | None:
-    """What is wrong inside a Verdict that was made by hand. A coroutine is true: a forgotten
-    ``await`` must not let a call through.
+    """Return what is wrong inside a Verdict that was made by hand, or None.
+
+    A coroutine is true: a forgotten ``await`` must not let a call through.
     """
     if type(verdict.passed) is not bool:
         return f"a Verdict whose `passed` is {type(verdict.passed).__name__}, not True or False"
     if not isinstance(verdict.message, str | None):
         return f"a message that is {type(verdict.message).__name__}"
-    return (
-        None
-        if isinstance(verdict.metadata, Mapping)
-        else f"metadata that is {type(verdict.metadata).__name__}"
-    )
+    if not isinstance(verdict.metadata, Mapping):
+        return f"metadata that is {type(verdict.metadata).__name__}"
+    return None
 
 
 def _complaint(raw: Any, wanted: str) -> str:
     if isinstance(raw, Failed):
-        return named(raw.error)
+        return type_and_text(raw.error)
     what = _bad_field(raw) if type(raw) is Verdict else type(raw).__name__
     return f"it returned {what}; return {wanted}"
 
 
-def named(error: BaseException) -> str:
-    """An exception as its type and text: the text of a KeyError alone says nothing."""
+def type_and_text(error: BaseException) -> str:
+    """Return the type and text of an exception: a KeyError's text alone says nothing."""
     kind, text = type(error).__name__, describe(error)
     return text if text == kind else f"{kind}: {text}"
 
 
 def describe(error: BaseException) -> str:
-    """An exception as text; ``str()`` of a broken exception may itself raise."""
+    """Return the text of an exception, even of one whose ``str()`` raises."""
     try:
         text = str(error)
     except Exception:
@@ -179,12 +171,10 @@ def describe(error: BaseException) -> str:
 
 
 def explain_failure(answer: Any) -> str:
-    """What is wrong with a port's answer: it raised, or it is not what the port promises."""
-    return (
-        describe(answer.error)
-        if isinstance(answer, Failed)
-        else f"it answered with {type(answer).__name__}"
-    )
+    """Say what is wrong with an answer: it is an exception, or of the wrong type."""
+    if isinstance(answer, Failed):
+        return describe(answer.error)
+    return f"it answered with {type(answer).__name__}"
 
 
 def decide_before(
@@ -232,8 +222,9 @@ def _ask_once(decision: Decision, approvals: list[Answer]) -> Decision:
 
 @record
 class AfterDecision:
-    """What the contracts had to say about a result. The result itself is not in here, because this
-    is kept in the record.
+    """What the contracts said about a result. It is kept in the record, so without the result.
+
+    There is one finding per postcondition that objected, observed ones included.
     """
 
     passed: bool = True
@@ -242,15 +233,13 @@ class AfterDecision:
     asked: tuple[Contract, ...] = ()
     answers: tuple[Answer, ...] = ()
     warnings: tuple[str, ...] = ()
-    findings: tuple[
-        Finding, ...
-    ] = ()  # one per postcondition that objected, observed ones included
+    findings: tuple[Finding, ...] = ()
 
     def all_answers(self) -> list[Answer]:
         return all_answers(self.asked, self.answers)
 
     @property
-    def withheld(self) -> bool:
+    def has_withheld(self) -> bool:
         """Whether something was taken out of the result, or all of it."""
         return any(
             not (answer.verdict.passed or answer.observed or answer.contract.effect == "warn")
@@ -265,10 +254,10 @@ def decide_after(
     value: Any,
     redact: Callable[[Any], Any],
 ) -> tuple[Any, AfterDecision]:
-    """The value that may be shown, and what was said about it.
+    """Return the value that may be shown, and what was said about it.
 
-    Every objection is applied to the value, in order: redact replaces inside it, deny puts a notice
-    in its place, warn only says so.
+    Objections are applied in order: redact replaces inside the value, deny replaces it by a notice,
+    warn leaves it.
     """
     warnings: list[str] = []
     suppressed = False
@@ -282,15 +271,14 @@ def decide_after(
         elif (
             contract.effect == "redact"
             and not suppressed
-            and (redacted := _redacted(answer, redact, call, value)) is not None
+            and (redacted := _redact(answer, redact, call, value)) is not None
         ):
             value = redacted.value
-            warnings.append(f"Content redacted by {contract.id}.{_happened(call)}")
+            warnings.append(f"Content redacted by {contract.id}.{_effect_note(call)}")
         else:
-            # A redaction that fails, or that changes nothing, has not removed what the contract
-            # objected to.
+            # a redaction that failed or changed nothing has not removed what was objected to
             value, suppressed = _notice(value, f"[OUTPUT SUPPRESSED] {message}"), True
-            warnings.append(f"Output suppressed by {contract.id}.{_happened(call)}")
+            warnings.append(f"Output suppressed by {contract.id}.{_effect_note(call)}")
     return value, AfterDecision(
         passed=not objections,
         policy_error=any(answer.verdict.policy_error for answer in objections),
@@ -299,7 +287,7 @@ def decide_after(
         answers=tuple(answers),
         warnings=tuple(warnings),
         findings=tuple(
-            finding(answer, happened=not _safe_to_repeat(call)) for answer in objections
+            finding(answer, happened=not _is_safe_to_repeat(call)) for answer in objections
         ),
     )
 
@@ -309,14 +297,14 @@ class _Redacted:
     value: Any
 
 
-def _redacted(
+def _redact(
     answer: Answer, default: Callable[[Any], Any], call: ToolCall, value: Any
 ) -> _Redacted | None:
-    """The redacted value; None when it cannot be trusted: the contract itself failed, its redaction
-    did, or nothing changed.
+    """Return the redacted value, or None when it cannot be trusted.
 
-    A redaction with ``checks_itself`` is given the call as well and raises when something is left;
-    for it "nothing changed" means that an earlier one did it all.
+    That is when the contract or its redaction failed, or nothing changed. A redaction with
+    ``checks_itself`` gets the call too and raises when something is left, so for it "nothing
+    changed" means that an earlier redaction did it all.
     """
     redact: Callable[..., Any] = answer.contract.redact or default
     if answer.verdict.policy_error:
@@ -325,8 +313,9 @@ def _redacted(
         if getattr(redact, "checks_itself", False):
             return _Redacted(redact(value, call))
         redacted = redact(value)
-        if isawaitable(redacted):  # nobody waits here for what it would become
-            redacted.close()  # type: ignore[attr-defined]  # of a coroutine; others have none, and are left alone
+        if isawaitable(redacted):
+            if iscoroutine(redacted):
+                redacted.close()  # it is not awaited, and must not warn of that
             return None
         return _Redacted(redacted) if redacted != value else None
     except USER_ERRORS:
@@ -334,25 +323,21 @@ def _redacted(
 
 
 def _notice(value: Any, text: str) -> Any:
-    """A notice of the type that a caller of the tool expects: programs that read a dict must not be
-    handed a text.
-    """
+    """Return a notice of the type that a caller of the tool expects."""
     if isinstance(value, dict):
         return {"suppressed": text}
     return [text] if isinstance(value, list) else text
 
 
-def _safe_to_repeat(call: ToolCall) -> bool:
+def _is_safe_to_repeat(call: ToolCall) -> bool:
     return call.side_effect in (SideEffect.PURE, SideEffect.READ)
 
 
 def _advice(call: ToolCall) -> str:
-    return (
-        "Consider retrying."
-        if _safe_to_repeat(call)
-        else "Tool already executed - assess before proceeding."
-    )
+    if _is_safe_to_repeat(call):
+        return "Consider retrying."
+    return "Tool already executed - assess before proceeding."
 
 
-def _happened(call: ToolCall) -> str:
-    return "" if _safe_to_repeat(call) else " The tool has already executed."
+def _effect_note(call: ToolCall) -> str:
+    return "" if _is_safe_to_repeat(call) else " The tool has already executed."

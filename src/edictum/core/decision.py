@@ -11,10 +11,8 @@ from edictum.core.contract import PASS, SKIPPED, Contract, Verdict
 from edictum.core.freeze import kept
 from edictum.core.hooks import HookDecision, HookRegistration
 
-USER_ERRORS = (
-    Exception,
-    SystemExit,
-)  # what the user's code may raise by its own fault; sys.exit() in a contract does not end the host
+# what user-supplied code may raise by its own fault: sys.exit() in a contract does not end the host
+USER_ERRORS = (Exception, SystemExit)
 
 
 @record
@@ -41,7 +39,7 @@ class Answer:
         )
 
     def as_record(self) -> dict[str, Any]:
-        """The entry of ``contracts_evaluated`` in the audit."""
+        """Return the entry of ``contracts_evaluated`` in the audit."""
         entry: dict[str, Any] = {
             "name": self.contract.id,
             "type": self.contract.record_type,
@@ -59,9 +57,7 @@ class Answer:
 
 @record
 class HookAnswer:
-    """One before-hook's decision on one call. ``replaced``: the arguments that it rewrote, as it
-    found them.
-    """
+    """One before-hook's decision on one call. ``replaced`` are the arguments before its rewrite."""
 
     hook: HookRegistration
     decision: HookDecision
@@ -143,9 +139,7 @@ class Decision:
 
 
 def all_answers(asked: tuple[Contract, ...], exceptions: tuple[Answer, ...]) -> list[Answer]:
-    """An answer for each contract: the exceptions, and a pass for the rest; contracts whose `when`
-    did not hold are left out.
-    """
+    """Return an answer for each contract whose ``when`` held: an exception, or a pass."""
     special = {id(answer.contract): answer for answer in exceptions}
     answers = [special.get(id(contract)) or Answer(contract, PASS) for contract in asked]
     return [answer for answer in answers if answer.verdict is not SKIPPED]

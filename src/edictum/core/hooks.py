@@ -8,7 +8,7 @@ from enum import Enum
 from inspect import iscoroutinefunction
 from typing import Any, Literal
 
-from edictum.core.contract import bounded
+from edictum.core.contract import shorten_message
 from edictum.core.signatures import check_takes
 from edictum.errors import EdictumConfigError
 
@@ -21,19 +21,17 @@ class HookResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HookDecision:
-    """A before-hook's answer. ``args``: the arguments with which the call goes on, when it
-    rewrites.
-    """
+    """A before-hook's answer. ``args`` are the rewritten arguments."""
 
     result: HookResult
     reason: str | None = None
     args: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "result", HookResult(self.result))  # "deny" means deny
         object.__setattr__(
-            self, "result", HookResult(self.result)
-        )  # "deny" means deny; what means nothing is an error
-        object.__setattr__(self, "reason", None if self.reason is None else bounded(self.reason))
+            self, "reason", None if self.reason is None else shorten_message(self.reason)
+        )
 
     @classmethod
     def allow(cls) -> HookDecision:
@@ -45,9 +43,7 @@ class HookDecision:
 
     @classmethod
     def rewrite(cls, args: Mapping[str, Any], reason: str | None = None) -> HookDecision:
-        """Go on with these arguments, all of them, in place of those that the call has. Everything
-        after the hook sees them.
-        """
+        """Replace all arguments of the call. Everything after the hook sees the new ones."""
         return cls(HookResult.REWRITE, reason, args)
 
 
@@ -56,9 +52,7 @@ ALLOW = HookDecision(HookResult.ALLOW)
 
 @dataclass(frozen=True, slots=True)
 class HookRegistration:
-    """``callback(call) -> HookDecision`` before the tool, or ``callback(call, result)`` after it;
-    for tools that match ``tool``.
-    """
+    """``callback(call) -> HookDecision`` before a tool, or ``callback(call, result)`` after it."""
 
     phase: Literal["before", "after"]
     tool: str
@@ -83,7 +77,7 @@ class HookRegistration:
         if self.when is not None and (not callable(self.when) or iscoroutinefunction(self.when)):
             hint = "Pass a function of the call that is not async."
             raise EdictumConfigError(
-                f"hook {self.name!r}: `when` is no plain function: {self.when!r}.", hint=hint
+                f"hook {self.name!r}: `when` is not an ordinary function: {self.when!r}.", hint=hint
             )
         check_takes(
             f"hook {self.name!r}: its callback",

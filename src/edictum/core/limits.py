@@ -5,16 +5,13 @@ or a glob that a limit names. Each scope counts attempts, executions, successes,
 consecutive failures, and how many calls are in flight.
 
 A limit is never read and then acted on: one atomic ``reserve`` checks all limits of a call and
-takes its slots. A call in flight may turn out a success or a failure, so it holds a slot of
-executions, of successes and of failures; ``commit`` gives back the ones it did not use.
-``max_consecutive_failures`` alone is a circuit breaker: it looks at finished calls only. With a
-window it counts those failures of the row that are inside it, so that it closes by itself when they
-are old. The row is made of the latest failures there are: how many of them are inside is the
-smaller one of the row's length and of the failures inside.
+takes its slots. A call in flight may end either way, so it holds a slot of executions, of successes
+and of failures; ``settle`` releases those it did not use. ``max_consecutive_failures`` alone is a
+circuit breaker: it looks at finished calls only. With a window it counts the failures in a row that
+are inside it, so that it closes by itself when they are old.
 
-Budgets use the same step: a call reserves the amount it expects to use, commits what it used, and
-the rest is given back. Amounts are kept as whole millionths, so that ten times 0.1 is exactly 1 in
-every ledger.
+Budgets use the same step: a call reserves the amount it expects to use and settles what it used.
+Amounts are kept as whole millionths, so that ten times 0.1 is exactly 1 in every ledger.
 """
 
 from __future__ import annotations
@@ -43,24 +40,24 @@ class Metric(StrEnum):
     AMOUNT = "amount"
 
 
-RESERVED = frozenset(
-    {Metric.EXECUTIONS, Metric.SUCCESSES, Metric.FAILURES}
-)  # a call in flight counts towards these
+# a call in flight counts towards these
+RESERVED = frozenset({Metric.EXECUTIONS, Metric.SUCCESSES, Metric.FAILURES})
 SINGULAR = {
     Metric.EXECUTIONS: "execution",
     Metric.SUCCESSES: "success",
     Metric.FAILURES: "failure",
     Metric.CONSECUTIVE_FAILURES: "consecutive failure",
 }
-# Looking a member up on its enum, or hashing one, costs as much as the rest of a comparison;
-# ledgers ask thousands of times.
-ATTEMPTS = Metric.ATTEMPTS
+ATTEMPTS = Metric.ATTEMPTS  # looking a member up on its enum costs more than comparing it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """At most ``maximum`` of ``metric`` in ``scope``, ever or within the last ``window_s``
-    seconds.
+    """At most ``maximum`` of ``metric`` in ``scope``, ever or within ``window_s`` seconds.
+
+    A budget names its ``amount``, and ``maximum`` is in millionths. Computed: ``counter`` is the
+    metric as an attribute name, ``moments`` the counter whose moments a window looks at, and
+    ``plain`` whether a counter alone decides.
     """
 
     name: str
@@ -72,46 +69,36 @@ class Limit:
     source: str = "operation_limit"
     message: str | None = None
     contract_id: str | None = None
-    amount: str | None = (
-        None  # what is budgeted, for Metric.AMOUNT; ``maximum`` is then in millionths
-    )
-    counter: str = field(init=False, repr=False, default="")  # the metric as a plain attribute name
-    moments: str = field(
-        init=False, repr=False, default=""
-    )  # the counter whose moments its window looks at
+    amount: str | None = None
+    counter: str = field(init=False, repr=False, default="")
+    moments: str = field(init=False, repr=False, default="")
     reserved: bool = field(init=False, repr=False, default=False)
-    plain: bool = field(
-        init=False, repr=False, default=True
-    )  # judged by a counter alone: neither a window nor an amount
+    plain: bool = field(init=False, repr=False, default=True)
 
     def __post_init__(self) -> None:
+        self._check()
+        counter = self.metric.value if self.amount is None else f"amount:{self.amount}"
+        in_a_row = self.metric is Metric.CONSECUTIVE_FAILURES
+        set_field = object.__setattr__
+        set_field(self, "counter", counter)
+        set_field(self, "moments", Metric.FAILURES.value if in_a_row else counter)
+        set_field(self, "reserved", self.metric in RESERVED)
+        set_field(self, "plain", self.window_s is None and self.amount is None)
+
+    def _check(self) -> None:
+        where = f"Limit {self.name!r}"
         if (self.metric is Metric.AMOUNT) is not (self.amount is not None):
-            raise EdictumConfigError(
-                f"Limit {self.name!r}: a budget names its amount.",
-                hint="Use metric=Metric.AMOUNT with amount='cost'.",
-            )
+            hint = "Use metric=Metric.AMOUNT with amount='cost'."
+            raise EdictumConfigError(f"{where}: a budget names its amount.", hint=hint)
         if self.metric is Metric.ATTEMPTS and self.scope != WHOLE_SESSION:
-            raise EdictumConfigError(
-                f"Limit {self.name!r}: attempts are counted per session.",
-                hint="Leave out its scope.",
-            )
+            hint = "Leave out its scope."
+            raise EdictumConfigError(f"{where}: attempts are counted per session.", hint=hint)
         if self.window_s is not None and not self.window_s > 0:
-            raise EdictumConfigError(
-                f"Limit {self.name!r}: no window of {self.window_s!r} s.",
-                hint="Use more than 0 seconds.",
-            )
-        object.__setattr__(
-            self, "counter", self.metric.value if self.amount is None else f"amount:{self.amount}"
-        )
-        row = self.metric is Metric.CONSECUTIVE_FAILURES
-        object.__setattr__(self, "moments", Metric.FAILURES.value if row else self.counter)
-        object.__setattr__(self, "reserved", self.metric in RESERVED)
-        object.__setattr__(self, "plain", self.window_s is None and self.amount is None)
+            hint = "Use more than 0 seconds."
+            raise EdictumConfigError(f"{where}: no window of {self.window_s!r} s.", hint=hint)
 
     def reason(self, used: int, in_flight: int, asked: int | None = None) -> str:
-        """Why a call was refused, for the model and the audit. ``asked`` is the amount that the
-        call stated, if it did.
-        """
+        """Say why a call was refused; ``asked`` is the amount that the call stated."""
         if self.message:
             return self.message
         if self.metric is Metric.ATTEMPTS:
@@ -119,38 +106,30 @@ class Limit:
                 f"Attempt limit reached ({self.maximum}). Agent may be stuck in a retry loop. Stop"
                 " and reassess."
             )
-        busy = f"; {in_flight} still running" if in_flight and self.metric in RESERVED else ""
         within = f" within {self.window_s:g} s" if self.window_s else ""
         if self.amount is not None:
-            held = f"; {in_flight / MILLION:g} reserved by running calls" if in_flight else ""
-            what, spent, most = (
-                f"{self.amount} of {self.scope}" if self.scope else self.amount,
-                used / MILLION,
-                self.maximum / MILLION,
-            )
-            if asked is None:
-                return f"Budget reached: {what} is {spent:g}{within} (limit: {most:g}{held})."
-            return (
-                f"Budget reached: the call asks for {asked / MILLION:g} of {what}, {spent:g} is"
-                f" used{within} (limit: {most:g}{held})."
-            )
+            return self._budget_reason(used, in_flight, asked, within)
+        busy = f"; {in_flight} still running" if in_flight and self.metric in RESERVED else ""
+        count = f"{used} {SINGULAR[self.metric] if used == 1 else self.metric.replace('_', ' ')}"
         if self.scope:
-            return (
-                f"Per-tool limit: {self.scope} has {self._counted(used)}{within} (limit:"
-                f" {self.maximum}{busy})."
-            )
+            limit = f"limit: {self.maximum}{busy}"
+            return f"Per-tool limit: {self.scope} has {count}{within} ({limit})."
         if self.metric is Metric.EXECUTIONS:
-            return (
-                f"Execution limit reached ({self.maximum} calls{within}{busy}). Summarize progress"
-                " and stop."
-            )
-        return (
-            f"Limit reached: {self._counted(used)}{within} (limit: {self.maximum}{busy}). Summarize"
-            " progress and stop."
-        )
+            text = f"Execution limit reached ({self.maximum} calls{within}{busy})."
+        else:
+            text = f"Limit reached: {count}{within} (limit: {self.maximum}{busy})."
+        return f"{text} Summarize progress and stop."
 
-    def _counted(self, used: int) -> str:
-        return f"{used} {SINGULAR[self.metric] if used == 1 else self.metric.replace('_', ' ')}"
+    def _budget_reason(self, used: int, in_flight: int, asked: int | None, within: str) -> str:
+        what = f"{self.amount} of {self.scope}" if self.scope else self.amount
+        held = f"; {in_flight / MILLION:g} reserved by running calls" if in_flight else ""
+        limit = f"limit: {self.maximum / MILLION:g}{held}"
+        if asked is None:
+            return f"Budget reached: {what} is {used / MILLION:g}{within} ({limit})."
+        return (
+            f"Budget reached: the call asks for {asked / MILLION:g} of {what},"
+            f" {used / MILLION:g} is used{within} ({limit})."
+        )
 
 
 MILLION = 1_000_000
@@ -159,18 +138,12 @@ NO_AMOUNTS: Mapping[str, int] = EMPTY
 
 
 def millionths(name: str, value: Any, down: bool = False) -> int:
-    """An amount as the ledgers keep it. Whatever is less than a millionth is rounded up, so that it
-    counts; of a bound, ``down``.
-    """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not 0 <= value <= MAX_AMOUNT
-    ):
-        raise EdictumConfigError(
-            f"{name} is {value!r}.", hint=f"Use a number from 0 to {MAX_AMOUNT}."
-        )
-    exact = value * MILLION
+    """Return an amount as the ledgers keep it, rounded up so that it counts; a bound ``down``."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= MAX_AMOUNT:
+        hint = f"Use a number from 0 to {MAX_AMOUNT}."
+        raise EdictumConfigError(f"{name} is {value!r}.", hint=hint)
+    exact: float = value * MILLION
     nearest = round(exact)
     if math.isclose(exact, nearest, rel_tol=1e-12):  # 0.1 + 0.2 is not meant to be more than 0.3
         return nearest
@@ -178,30 +151,37 @@ def millionths(name: str, value: Any, down: bool = False) -> int:
 
 
 def amounts_in_millionths(what: str, amounts: Any) -> dict[str, int]:
-    """A user's ``{"cost": 0.12}`` as the ledgers keep it."""
-    if not isinstance(amounts, Mapping) or not all(
-        isinstance(name, str) and name for name in amounts
-    ):
-        raise EdictumConfigError(
-            f"{what} is {amounts!r}.",
-            hint='Use a dict of names and numbers, such as {"cost": 0.12}.',
-        )
+    """Return a user's ``{"cost": 0.12}`` as the ledgers keep it."""
+    if not isinstance(amounts, Mapping) or not all(isinstance(it, str) and it for it in amounts):
+        hint = 'Use a dict of names and numbers, such as {"cost": 0.12}.'
+        raise EdictumConfigError(f"{what} is {amounts!r}.", hint=hint)
     return {name: millionths(f"{what}[{name!r}]", value) for name, value in amounts.items()}
 
 
-def _whole(name: str, value: Any) -> int:
+def _check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise EdictumConfigError(
             f"OperationLimits: {name} is {value!r}.",
             hint="Use a whole number of 0 or more, or None for no limit.",
         )
-    return value
+
+
+def _check_table(name: str, table: Any) -> None:
+    if not isinstance(table, Mapping):
+        hint = "Use a dict of tool name to whole number."
+        raise EdictumConfigError(f"OperationLimits: {name} is {table!r}.", hint=hint)
+    for tool, value in table.items():
+        if not isinstance(tool, str) or not tool:
+            hint = "Use tool names or globs."
+            raise EdictumConfigError(f"OperationLimits: {name} has the key {tool!r}.", hint=hint)
+        _check_count(f"{name}[{tool!r}]", value)
 
 
 @dataclass(frozen=True, slots=True)
 class OperationLimits:
-    """Limits of one session. ``None`` means no limit; per-tool keys are names or globs (a glob's
-    tools share one count).
+    """Limits of one session; None means no limit.
+
+    Keys of per-tool limits are names or globs; the tools of a glob share one count.
     """
 
     max_attempts: int | None = 500
@@ -221,51 +201,32 @@ class OperationLimits:
             millionths("OperationLimits: max_cost", self.max_cost)
         for name in SESSION_FIELDS:
             if (value := getattr(self, name)) is not None:
-                _whole(name, value)
+                _check_count(name, value)
         for name in TOOL_FIELDS:
             table = getattr(self, name)
-            if not isinstance(table, Mapping):
-                raise EdictumConfigError(
-                    f"OperationLimits: {name} is {table!r}.",
-                    hint="Use a dict of tool name to whole number.",
-                )
-            for tool, value in table.items():
-                if not isinstance(tool, str) or not tool:
-                    raise EdictumConfigError(
-                        f"OperationLimits: {name} has the key {tool!r}.",
-                        hint="Use tool names or globs.",
-                    )
-                _whole(f"{name}[{tool!r}]", value)
+            _check_table(name, table)
             object.__setattr__(self, name, dict(table))
 
     def tighter(self, other: OperationLimits) -> OperationLimits:
-        """The stricter of the two in every respect."""
+        """Return the stricter of the two in every respect."""
         merged: dict[str, Any] = {}
         for name in SESSION_FIELDS:
             values = [v for v in (getattr(self, name), getattr(other, name)) if v is not None]
             merged[name] = min(values, default=None)
         for name in TOOL_FIELDS:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            merged[name] = {
-                tool: min(t[tool] for t in (mine, theirs) if tool in t)
-                for tool in {**mine, **theirs}
-            }
-        budgets = (self.budgets(), other.budgets())
-        merged["max_amounts"] = {
-            name: min(b[name] for b in budgets if name in b)
-            for name in {**budgets[0], **budgets[1]}
-        }
+            merged[name] = _smaller_of_each(getattr(self, name), getattr(other, name))
+        merged["max_amounts"] = _smaller_of_each(self.budgets(), other.budgets())
         return OperationLimits(**merged)
 
     def budgets(self) -> dict[str, float]:
-        """``max_amounts``, with ``max_cost`` as its ``cost``; the smaller one when both name it."""
+        """Return ``max_amounts`` with ``max_cost`` as its ``cost``, the smaller one of the two."""
         budgets = dict(self.max_amounts)
         if self.max_cost is not None:
             budgets["cost"] = min(self.max_cost, budgets.get("cost", self.max_cost))
         return budgets
 
     def compiled(self) -> tuple[Limit, ...]:
-        """One Limit per bound that is set, attempts first."""
+        """Return one Limit per bound that is set, attempts first."""
         limits = [
             Limit(name=name, metric=metric, maximum=getattr(self, name), source=_source(metric))
             for name, metric in SESSION_FIELDS.items()
@@ -286,6 +247,13 @@ class OperationLimits:
             for amount, bound in self.budgets().items()
         ]
         return tuple(limits)
+
+
+def _smaller_of_each(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: min(table[name] for table in (first, second) if name in table)
+        for name in {**first, **second}
+    }
 
 
 SESSION_FIELDS = {
@@ -321,29 +289,24 @@ def tighten_by_bundle(
     return replace(limits.tighter(bundle), max_cost=limits.max_cost, max_amounts=limits.max_amounts)
 
 
-def compiled_together(
+def compile_together(
     limits: OperationLimits, session_limits: tuple[Limit, ...], *, enforce: bool
 ) -> tuple[Limit, ...]:
-    """All limits of a policy. A session contract that is at least as strict as a plain limit speaks
-    in its place, in its own words.
+    """Return all limits of a policy.
+
+    A session contract that is at least as strict as a plain limit replaces it.
     """
-    own = (
-        limits.compiled()
-        if enforce
-        else tuple(replace(limit, enforce=False) for limit in limits.compiled())
-    )
-    lasting = [limit for limit in session_limits if limit.window_s is None and limit.enforce]
     strictest: dict[tuple[str, str], int] = {}
-    for limit in lasting:
-        strictest[_about(limit)] = min(limit.maximum, strictest.get(_about(limit), limit.maximum))
-    return (
-        tuple(
-            limit
-            for limit in own
-            if strictest.get(_about(limit), limit.maximum + 1) > limit.maximum
-        )
-        + session_limits
-    )
+    for limit in session_limits:
+        if limit.window_s is None and limit.enforce:
+            known = strictest.get(_about(limit), limit.maximum)
+            strictest[_about(limit)] = min(limit.maximum, known)
+    own = [
+        limit if enforce else replace(limit, enforce=False)
+        for limit in limits.compiled()
+        if strictest.get(_about(limit), limit.maximum + 1) > limit.maximum
+    ]
+    return (*own, *session_limits)
 
 
 def _about(limit: Limit) -> tuple[str, str]:
@@ -355,7 +318,7 @@ def _source(metric: Metric) -> str:
 
 
 def limits_for(tool: str, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
-    """The limits that a call of ``tool`` must respect."""
+    """Return the limits that a call of ``tool`` must respect."""
     return tuple(
         limit
         for limit in limits
@@ -364,35 +327,32 @@ def limits_for(tool: str, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
 
 
 def scopes_for(tool: str, limits: tuple[Limit, ...]) -> tuple[str, ...]:
-    """The scopes in which a call of ``tool`` is counted: the session, the tool, and each glob that
-    limits it.
-    """
+    """Return where a call of ``tool`` counts: the session, the tool, and globs that limit it."""
     return tuple(dict.fromkeys((WHOLE_SESSION, tool, *(limit.scope for limit in limits))))
 
 
 @record
 class Window:
-    """When things happened, kept for the limits with a window on one counter of one scope."""
+    """The moments to keep for the limits with a window on one counter of one scope.
+
+    ``keep`` moments tell whether the largest of these limits is full; for amounts all are kept.
+    """
 
     scope: str
     counter: str
-    # how many moments tell whether the largest of these limits is full; for amounts all are kept
     keep: int
     span_s: float
 
 
 def windows_of(limits: tuple[Limit, ...]) -> tuple[Window, ...]:
-    """What must be remembered for these limits: each counter once, however many limits look at
-    it.
-    """
+    """Return the windows of these limits, each counter once."""
     found: dict[tuple[str, str], Window] = {}
     for limit in limits:
         if limit.window_s is not None:
             key = (limit.scope, limit.moments)
             known = found.get(key, Window(*key, 0, 0.0))
-            found[key] = Window(
-                *key, max(known.keep, limit.maximum + 1), max(known.span_s, limit.window_s)
-            )
+            keep, span_s = max(known.keep, limit.maximum + 1), max(known.span_s, limit.window_s)
+            found[key] = Window(*key, keep, span_s)
     return tuple(found.values())
 
 
@@ -400,14 +360,13 @@ def windows_of(limits: tuple[Limit, ...]) -> tuple[Window, ...]:
 class Reservation:
     """What a call asks of the ledger before it runs, in one atomic step.
 
-    ``hold=False`` counts the attempt and looks, but takes no slot; with ``count_attempt=False`` as
-    well it changes nothing, and is answered as a call would be now, its attempt included.
-    ``enforce=False`` (a guard that observes) reports full limits and grants all the same. A lease
-    that ends before the call does returns its slots, or, with ``expiry_counts``, counts the call as
-    a failed execution: for tools whose effect cannot be taken back. ``amounts`` are what the call
-    expects to use, in millionths. ``parents`` are the sessions above this one, nearest first: the
-    call is judged and counted in each. ``per_tool`` asks for the counters of each tool as well, of
-    the same moment: session contracts will look at them.
+    ``hold=False`` counts the attempt and takes no slot. With ``count_attempt=False`` as well it is
+    a look: it changes nothing, and is answered as a call would be now, its attempt included.
+    ``enforce=False`` reports full limits and grants all the same. A lease that expires releases its
+    slots, or, with ``expiry_counts``, counts the call as failed: for tools whose effect cannot be
+    taken back. ``amounts`` are what the call expects to use, in millionths. ``parents`` are the
+    sessions above this one, nearest first, in which the call counts too. ``per_tool`` asks for the
+    counters of each tool of the same moment, for session contracts.
     """
 
     wait = RESERVE
@@ -427,8 +386,7 @@ class Reservation:
 
 @record
 class Settlement:
-    """How a held reservation ends: the call succeeded, it failed, or it never ran and everything is
-    given back.
+    """How a reservation ends: the call succeeded, failed, or never ran and is released.
 
     ``amounts`` are what it used; a name that is missing was used as reserved.
     """
@@ -445,9 +403,7 @@ class Settlement:
 
 @record
 class Counters:
-    """A session's counters at one moment. ``executions`` are finished calls; ``in_flight`` are
-    running ones.
-    """
+    """A session's counters at one moment: ``executions`` have ended, ``in_flight`` are running."""
 
     attempts: int = 0
     executions: int = 0
@@ -489,17 +445,11 @@ class Grant:
 
 
 def with_amounts(grant: Grant, amounts: Mapping[str, int]) -> Grant:
-    """A ledger's answer that also tells what the call asked for, where that is why it was
-    refused.
-    """
+    """Add the amounts that the call stated to the breaches of a grant."""
     if not grant.breaches or not amounts:
         return grant
-    return replace(
-        grant,
-        breaches=tuple(
-            replace(it, asked=amounts.get(it.limit.amount or "")) for it in grant.breaches
-        ),
-    )
+    breaches = [replace(it, asked=amounts.get(it.limit.amount or "")) for it in grant.breaches]
+    return replace(grant, breaches=tuple(breaches))
 
 
 @record
@@ -512,9 +462,7 @@ class Amount:
 
 @record
 class SessionSnapshot:
-    """All counters of a session: the whole, per tool, how many calls are in flight, and amounts by
-    scope and name.
-    """
+    """All counters of a session, in total and per tool, and amounts by scope and name."""
 
     session_id: str
     totals: Counters

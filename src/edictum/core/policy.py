@@ -16,14 +16,14 @@ from typing import Any
 from edictum.core._records import record
 from edictum.core.call import SideEffect, ToolCall, check_tool_name
 from edictum.core.contract import Contract, Kind, Mode
-from edictum.core.decide import after_asker, ask_each, asker
+from edictum.core.decide import ask_each, make_after_asker, make_asker
 from edictum.core.decision import Decision
 from edictum.core.effects import RunIn
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import (
     Limit,
     OperationLimits,
-    compiled_together,
+    compile_together,
     limits_for,
     scopes_for,
 )
@@ -35,22 +35,21 @@ _GLOB = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEntry:
-    """What is known about a tool. The defaults are the worst case: it changes the world and cannot
-    be repeated.
+    """What is known about a tool. The defaults assume the worst.
+
+    ``run_in`` None: where the guard runs tools. ``retry_on_timeout`` None: unless it may have had
+    an effect and cannot be repeated. ``verify`` names the tool that tells whether a call of this
+    one took effect. ``describes`` False: the entry says nothing about the tool's effect.
     """
 
     side_effect: SideEffect = SideEffect.IRREVERSIBLE
     idempotent: bool = False
     timeout_s: float | None = None
-    run_in: RunIn | None = None  # None: where the guard runs tools
-    retry_on_timeout: bool | None = (
-        None  # None: unless it may have changed the world, and cannot be repeated
-    )
+    run_in: RunIn | None = None
+    retry_on_timeout: bool | None = None
     retry_on_failure: bool = True
-    verify: str | None = None  # the tool that tells whether a call of this one took effect
-    describes: bool = field(
-        default=True, repr=False, compare=False
-    )  # False: it says nothing of the tool's effect, e.g. only a timeout
+    verify: str | None = None
+    describes: bool = field(default=True, repr=False, compare=False)
 
 
 UNKNOWN_TOOL = ToolEntry()
@@ -58,9 +57,7 @@ UNKNOWN_TOOL = ToolEntry()
 
 @record
 class SuccessRule:
-    """Decides for the tools it names whether a result is a failure; ``judge`` returns a reason, or
-    None for "no opinion".
-    """
+    """Tells for some tools whether a result is a failure: ``judge`` returns a reason or None."""
 
     tools: tuple[str, ...]
     judge: Callable[[Any, Any], str | None]
@@ -81,17 +78,15 @@ class Plan:
     limits: tuple[Limit, ...]
     scopes: tuple[str, ...]
     success_rules: tuple[SuccessRule, ...]
-    passed: Decision  # the shared answer when every contract agrees
+    passed: Decision  # shared by all calls to which no contract objects
     ask_before: Callable[[ToolCall], list[tuple[Contract, Any]]]
     ask_session: Callable[[Any], list[tuple[Contract, Any]]]
     ask_after: Callable[[ToolCall, Any], list[tuple[Contract, Any]]]
-    memo: dict[str, Any]  # what others have worked out about this plan
+    memo: dict[str, Any]  # what other modules have worked out about this plan
 
 
 class ToolIndex:
-    """Items by tool: exact names in a dict, globs in a list; ``matching`` keeps the order of
-    registration.
-    """
+    """Items by tool: exact names in a dict, globs in a list."""
 
     __slots__ = ("_always", "_exact", "_globs")
 
@@ -112,6 +107,7 @@ class ToolIndex:
                 self._exact.setdefault(pattern, []).append((position, item))
 
     def matching(self, tool: str) -> list[Any]:
+        """Return the items for a tool in the order of their registration."""
         found = dict(self._always)
         found.update(self._exact.get(tool, ()))
         found.update((position, item) for position, glob, item in self._globs if glob.match(tool))
@@ -172,12 +168,11 @@ class Policy:
         self._hooks = ToolIndex(((hook.tool,), hook) for hook in self.hooks)
         self._tools = ToolIndex(((name,), name) for name in self.tools)
         self._success = ToolIndex((rule.tools, rule) for rule in self.success_rules)
-        self._limits = compiled_together(self.limits, self.session_limits, enforce=enforce_limits)
+        self._limits = compile_together(self.limits, self.session_limits, enforce=enforce_limits)
         self._plans: dict[str, Plan] = {}
 
     def _index(self, *kinds: Kind) -> ToolIndex:
-        # Sorted by kind, so that preconditions are asked before sandboxes whatever the order of
-        # registration.
+        # sorted by kind: preconditions are asked before sandboxes
         chosen = [
             contract for kind in kinds for contract in self.contracts if contract.kind is kind
         ]
@@ -192,7 +187,7 @@ class Policy:
     def _new_plan(self, tool: str) -> Plan:
         check_tool_name(tool)
         if len(self._plans) >= MAX_CACHED_PLANS:
-            # as good as evicting one by one, and safe when several threads do it at once
+            # as good as evicting one by one, and safe in several threads
             self._plans.clear()
         plan = self._plans[tool] = self._build(tool)
         return plan
@@ -204,7 +199,7 @@ class Policy:
         session, after = tuple(self._session.matching(tool)), tuple(self._after.matching(tool))
         limits = limits_for(tool, self._limits)
         scopes, before = scopes_for(tool, limits), tuple(self._before.matching(tool))
-        if self.unlisted is not None and not self.listed(tool):
+        if self.unlisted is not None and not self.is_listed(tool):
             before = (self.unlisted, *before)
         return Plan(
             tool=tool,
@@ -218,28 +213,26 @@ class Policy:
             scopes=scopes,
             success_rules=tuple(self._success.matching(tool)),
             passed=Decision(asked=before),
-            ask_before=asker(before),
+            ask_before=make_asker(before),
             ask_session=ask_each(session),
-            ask_after=after_asker(after),
+            ask_after=make_after_asker(after),
             memo={},
         )
 
-    def listed(self, tool: str) -> bool:
+    def is_listed(self, tool: str) -> bool:
         """Whether the table has an entry for this tool, by name or by glob."""
         return tool in self.tools or bool(self._tools.matching(tool))
 
     def entry(self, tool: str) -> ToolEntry:
-        """The tool's own entry, else that of the glob that says most of its name, else the worst
-        case.
-        """
+        """Return the tool's own entry, else that of the most specific glob, else the worst case."""
         if tool in self.tools:
             return self.tools[tool]
         names: list[str] = self._tools.matching(tool)
-        return self.tools[max(names, key=_spelled_out)] if names else UNKNOWN_TOOL
+        return self.tools[max(names, key=_count_literals)] if names else UNKNOWN_TOOL
 
 
-def _spelled_out(glob: str) -> int:
-    """How much of a name a glob spells out: of two that match, the one that says more is meant."""
+def _count_literals(glob: str) -> int:
+    """Return how many characters of a name a glob spells out."""
     return len(re.sub(r"\[[^]]*\]|[*?]", "", glob))
 
 
@@ -247,79 +240,79 @@ TOOL_KEYS = tuple(name for name in ToolEntry.__slots__ if name != "describes")
 RUN_IN: tuple[RunIn, ...] = ("inline", "thread", "process")  # from the least to the most apart
 
 
-def tool_entry(name: str, settings: Mapping[str, Any]) -> ToolEntry:
-    """A ToolEntry from a user's dict, with errors that say what is wrong with which key."""
+def tool_entry(name: str, settings: Any) -> ToolEntry:
+    """Return a ToolEntry from a user's dict; errors say what is wrong with which key."""
     if not isinstance(name, str) or not name:
-        raise EdictumConfigError(
-            f"tools: {name!r} is not a tool name.", hint="Use a name or a glob as the key."
-        )
+        hint = "Use a name or a glob as the key."
+        raise EdictumConfigError(f"tools: {name!r} is not a tool name.", hint=hint)
     if isinstance(settings, ToolEntry):
         return settings
     if not isinstance(settings, Mapping):
-        raise EdictumConfigError(
-            f"tools[{name!r}] is {settings!r}.", hint='Use a dict such as {"side_effect": "read"}.'
-        )
-    if unknown := [key for key in settings if key not in TOOL_KEYS]:
-        raise EdictumConfigError(
-            f"tools[{name!r}]: unknown key {unknown[0]!r}.",
-            hint=f"Known keys: {', '.join(TOOL_KEYS)}.",
-        )
+        hint = 'Use a dict such as {"side_effect": "read"}.'
+        raise EdictumConfigError(f"tools[{name!r}] is {settings!r}.", hint=hint)
     values = {key: value for key, value in settings.items() if value is not None}
-    for key, value in values.items():
-        _check_entry_value(name, key, value)
+    for key in settings:
+        _check_setting(name, key, values.get(key))
     if "side_effect" in values:
         values["side_effect"] = SideEffect(values["side_effect"])
     return ToolEntry(**values, describes="side_effect" in values or "idempotent" in values)
 
 
-def _check_entry_value(name: str, key: str, value: Any) -> None:
-    choices: tuple[Any, ...]
-    if key == "timeout_s":
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise EdictumConfigError(
-                f"tools[{name!r}]: timeout_s is {value!r}.", hint="Use seconds, more than 0."
-            )
-        return
-    if key == "verify":
-        if not isinstance(value, str) or not value:
-            raise EdictumConfigError(
-                f"tools[{name!r}]: verify is {value!r}.", hint="Use the name of a tool."
-            )
-        return
-    if key == "side_effect":
-        choices = tuple(effect.value for effect in SideEffect)
-    elif key == "run_in":
-        choices = RUN_IN
-    else:
-        choices = (True, False)
-    if not any(
-        value is choice or (isinstance(value, str) and value == choice) for choice in choices
-    ):
-        raise EdictumConfigError(
-            f"tools[{name!r}]: {key} is {value!r}.",
-            hint=f"Use one of: {', '.join(map(str, choices))}.",
-        )
+def _check_setting(name: str, key: str, value: Any) -> None:
+    if key not in TOOL_KEYS:
+        hint = f"Known keys: {', '.join(TOOL_KEYS)}."
+        raise EdictumConfigError(f"tools[{name!r}]: unknown key {key!r}.", hint=hint)
+    is_valid, hint = SETTING_RULES[key]
+    if value is not None and not is_valid(value):
+        raise EdictumConfigError(f"tools[{name!r}]: {key} is {value!r}.", hint=hint)
 
 
-def _stated(answers: tuple[bool | None, ...]) -> bool | None:
-    """No if anybody says no, yes if anybody says yes; None if nobody says anything."""
-    said = [answer for answer in answers if answer is not None]
-    return all(said) if said else None
+def _one_of(*choices: Any) -> tuple[Callable[[Any], bool], str]:
+    def is_choice(value: Any) -> bool:
+        return any(value is it or (isinstance(value, str) and value == it) for it in choices)
+
+    return is_choice, f"Use one of: {', '.join(map(str, choices))}."
+
+
+def _is_duration(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+SETTING_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "side_effect": _one_of(*(effect.value for effect in SideEffect)),
+    "idempotent": _one_of(True, False),
+    "timeout_s": (_is_duration, "Use seconds, more than 0."),
+    "run_in": _one_of(*RUN_IN),
+    "retry_on_timeout": _one_of(True, False),
+    "retry_on_failure": _one_of(True, False),
+    "verify": (_is_name, "Use the name of a tool."),
+}
+
+
+def _merge_flags(flags: tuple[bool | None, ...]) -> bool | None:
+    """Return False if any flag is False, else True if any is True, else None."""
+    stated = [flag for flag in flags if flag is not None]
+    return all(stated) if stated else None
 
 
 def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
-    """The more careful of two descriptions of one tool. Of its effect counts what is said; if
-    nobody says anything, the worst case.
+    """Return the more careful of two descriptions of one tool.
+
+    An entry that says nothing about the tool's effect does not count for it.
     """
     severity = list(SideEffect)
     timeouts = [entry.timeout_s for entry in (first, second) if entry.timeout_s is not None]
-    said = [entry for entry in (first, second) if entry.describes] or [first]
+    described = [entry for entry in (first, second) if entry.describes] or [first]
     return ToolEntry(
-        side_effect=max((entry.side_effect for entry in said), key=severity.index),
-        idempotent=all(entry.idempotent for entry in said),
+        side_effect=max((entry.side_effect for entry in described), key=severity.index),
+        idempotent=all(entry.idempotent for entry in described),
         timeout_s=min(timeouts, default=None),
         run_in=max(first.run_in, second.run_in, key=(None, *RUN_IN).index),
-        retry_on_timeout=_stated((first.retry_on_timeout, second.retry_on_timeout)),
+        retry_on_timeout=_merge_flags((first.retry_on_timeout, second.retry_on_timeout)),
         retry_on_failure=first.retry_on_failure and second.retry_on_failure,
         verify=first.verify or second.verify,
         describes=first.describes or second.describes,

@@ -10,9 +10,7 @@ from edictum.core.limits import NO_COUNTERS, Counters, SessionSnapshot
 
 
 class Count(int):
-    """A number that can also be called and awaited, as ``await session.consecutive_failures()``,
-    the older way to read it.
-    """
+    """A number that can be called and awaited, the older way to read it."""
 
     def __call__(self) -> Count:
         return self
@@ -76,11 +74,10 @@ class SessionReading:
 
 
 class SessionView(SessionReading):
-    """What a session contract receives. Other calls in flight count as executed: they will be, and
-    a limit must hold then too.
+    """What a session contract receives. Other calls in flight count as executed.
 
-    ``own_tool`` is the tool of the call that is being judged, when it already holds a slot: it does
-    not count against itself. ``call`` is that call.
+    ``own_tool`` is the tool of the judged ``call`` when it holds a slot: it does not count against
+    itself.
     """
 
     __slots__ = ("_per_tool", "_sum", "call", "session_id")

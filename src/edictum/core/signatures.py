@@ -14,7 +14,7 @@ from edictum.errors import EdictumConfigError
 
 def check_takes(what: str, function: Callable[..., Any], *arguments: str) -> None:
     """Refuse a function that cannot take these arguments, by position."""
-    if type(function) is FunctionType and _plainly_takes(function, len(arguments)):
+    if type(function) is FunctionType and _surely_takes(function, len(arguments)):
         return
     try:
         signature = inspect.signature(function)
@@ -31,8 +31,8 @@ def check_takes(what: str, function: Callable[..., Any], *arguments: str) -> Non
         raise EdictumConfigError(problem, hint=hint) from exc
 
 
-def _plainly_takes(function: FunctionType, count: int) -> bool:
-    """A glance that is enough for nearly all functions: a signature takes twenty times as long."""
+def _surely_takes(function: FunctionType, count: int) -> bool:
+    """Whether a look at the code is enough to tell; a signature takes twenty times as long."""
     code = function.__code__
     required = code.co_argcount - len(function.__defaults__ or ())
     return required <= count <= code.co_argcount and not code.co_kwonlyargcount

@@ -35,7 +35,7 @@ from celery.exceptions import TimeLimitExceeded
 from celery.worker.request import Request
 from kombu.utils import json
 
-from edictum.core.decide import describe, named
+from edictum.core.decide import describe, type_and_text
 from edictum.core.effects import Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.errors import EdictumConfigError
@@ -173,7 +173,7 @@ def _outcome(
     try:
         packed = _dumps(value)
     except Exception as exc:
-        return {"status": "unsent", "text": named(exc)}
+        return {"status": "unsent", "text": type_and_text(exc)}
     if len(packed) > MAX_RESULT_BYTES:
         size = f"it has {len(packed)} characters"
         return {"status": "unsent", "text": f"{size}, more than the {MAX_RESULT_BYTES} allowed"}
@@ -343,7 +343,7 @@ class CeleryEngine:
         if not self._has_warned:
             self._has_warned = True
             what = "A message among the answers of Celery workers"
-            logger.warning("%s cannot be read and is skipped: %s", what, named(exc))
+            logger.warning("%s cannot be read and is skipped: %s", what, type_and_text(exc))
 
     def count_hung(self, sending: Future[None]) -> None:
         """Count a call that the broker has not taken in time, until it is taken or fails."""
@@ -425,7 +425,7 @@ class _Call:
         except Exception as exc:  # of the broker, which may have the call nevertheless
             self._engine.forget(self._id)
             status = "refused" if self._try_withdraw() else "lost"
-            self._answer(status, f"the broker did not take the call: {named(exc)}")
+            self._answer(status, f"the broker did not take the call: {type_and_text(exc)}")
 
     def _publish(self, message: tuple[str, dict[str, Any]], inbox: str) -> None:
         app = self._engine.app
@@ -454,7 +454,7 @@ class _Call:
         try:
             _dumps(args)
         except Exception as exc:
-            raise NotStarted(f"the arguments cannot be sent as JSON: {named(exc)}") from exc
+            raise NotStarted(f"the arguments cannot be sent as JSON: {type_and_text(exc)}") from exc
         return reference(body), args
 
     def _try_withdraw(self) -> bool:
@@ -500,7 +500,7 @@ class _Call:
         try:
             return self._ran(reply, reply.get("text", ""))
         except Exception as exc:  # it lacks something, or has a value that is not JSON
-            return self._report_loss(f"its answer cannot be read: {named(exc)}")
+            return self._report_loss(f"its answer cannot be read: {type_and_text(exc)}")
 
     def _report_loss(self, text: str) -> Ran:
         lost = f"Tool {self._effect.call.tool_name!r} was lost: {text}"

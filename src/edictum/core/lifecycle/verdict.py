@@ -122,7 +122,7 @@ def shown_verdict(
 
     The verdict was found in the tool's own result, so its reason may quote it.
     """
-    if verdict.success or not after.withheld or verdict.source in FIXED_REASONS:
+    if verdict.success or not after.has_withheld or verdict.source in FIXED_REASONS:
         return verdict
     if ran.error is not None:
         shown = f"{type(ran.error).__name__}: {value}" if isinstance(value, str) else None
