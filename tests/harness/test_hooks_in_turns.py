@@ -49,7 +49,9 @@ async def test_rewritten_arguments_that_do_not_fit_refuse_the_call_and_are_not_t
     outcome = await bench.call("search", {"query": "a"})
     assert isinstance(outcome, ToolDenied)
     assert outcome.reason == "validation"
-    assert outcome.details.startswith("A hook has rewritten the arguments, and not well: ")
+    assert outcome.details.startswith(
+        "A hook has rewritten the arguments so that they do not fit: "
+    )
     assert bench.state.repair_count("search") == 0
     event = bench.guard.local_sink.events[-1]
     assert (event.decision_source, event.decision_name, event.hooks_evaluated[0]["result"]) == (

@@ -1,19 +1,16 @@
-"""Turn: what a turn adds to the calls that are made in it. ``guard.dispatch(..., turn=turn)`` takes
-one.
+"""Turn: what a turn adds to the calls that are made in it by ``guard.dispatch(..., turn=turn)``.
 
-Its gates come before those of the guard, in this order, each with a name:
+Its gates come before those of the guard, in this order:
 
-    deadline     the turn is over, or too little time is left             cancelled, deadline
-    blocked      the tool failed in a way that will not heal              blocked, web_off
-    validation   the tool is known and the arguments fit its schema       unknown_tool,
-    malformed_arguments, validation
-    duplicate    the same call has been made, or is being made            duplicate
-    budget       there are tool calls left in this turn                   budget
+    deadline     the turn is over, or too little time is left
+    blocked      the tool failed in a way that a retry cannot help, or the web is off
+    validation   the tool is known and the arguments fit its schema
+    duplicate    the same call has been made, or is being made
+    budget       there are tool calls left in this turn
 
-On the right stand the reasons that ``ToolDenied`` gives. Where the guard has before-hooks for a
-tool, they are asked after the validation, because they see valid arguments; what they make of these
-is validated as well, and the last two gates judge that. A principal resolver is asked there too:
-the same call on behalf of somebody else is another call.
+Where the guard has before-hooks for a tool, or a principal resolver, they are asked after the
+validation. What they make of the arguments is validated as well, and the last two gates judge that:
+the same call on behalf of another principal is another call.
 """
 
 from __future__ import annotations
@@ -100,9 +97,7 @@ NOT_A_NAME = "invalid_tool_name"
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
 LEASE_MARGIN_S = 60.0
-MOMENT_S = (
-    0.1  # what a port gets also when the turn is over: so that a call is counted and written down
-)
+MOMENT_S = 0.1  # what a port gets even when the turn is over, to count and record a call
 DEFAULT_VALIDATOR = ToolArgValidator()
 
 
@@ -126,7 +121,6 @@ class Turn:
         self.tools: ToolRegistry = tools if isinstance(tools, ToolRegistry) else to_registry(tools)
         self.artifact_store = artifact_store
         self.validator = validator if validator is not None else DEFAULT_VALIDATOR
-        self.plain = type(self.validator) is ToolArgValidator  # the schema alone says what fits
         self.on_duplicate = on_duplicate
         self.cap_s = tool_timeout_cap_s
         self.web_mode = web_mode
@@ -141,15 +135,13 @@ class Turn:
     def open(
         self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy
     ) -> TurnCall:
-        """A call of this turn. Whatever a model sent as name and arguments is taken; the gates say
-        what is wrong with it.
-        """
+        """Open a call of this turn with whatever a model sent; the gates say what is wrong."""
         known = self.tools.resolved.get(tool_name) if type(tool_name) is str else None
         if known is not None and known.policy is policy:
             return TurnCall(self, known, arguments, function)
         known = self.tools.resolve(policy, tool_name)
         if known is None and function is not None:
-            known = self._handed_over(tool_name, function, policy)
+            known = self._resolve_function(tool_name, function, policy)
         if known is not None:
             return TurnCall(self, known, arguments, function)
         call = TurnCall(
@@ -158,12 +150,10 @@ class Turn:
         call._name = tool_name
         return call
 
-    def _handed_over(
+    def _resolve_function(
         self, tool_name: str, function: Callable[..., Any], policy: Policy
     ) -> KnownTool | None:
-        """The host hands the function over, so the tool is known: as the worst case. The name may
-        still be one that no tool has.
-        """
+        """Return the tool of a function that came with the call: of it the worst is assumed."""
         known = self._handed.get(tool_name) if isinstance(tool_name, str) else None
         if known is None or known.policy is not policy or known.spec.function is not function:
             try:
@@ -204,9 +194,8 @@ class TurnCall:
     _begun: New | None
     _entry: ToolTraceEntry | None
     _token: DeadlineToken | None
-    # What few calls come to. The others do not pay for it: they have no place for it, only what it
-    # is until then.
-    _name: Any = None  # of a tool that is not known, as it was sent
+    # Rarely set: class-level defaults, so most calls allocate nothing for these.
+    _name: Any = None  # of an unknown tool, as it was sent
     _first: New | None = None  # the same call, made before
     _last: ToolOutcome | None = None  # of the attempt before
     _hooked = False  # a hook has changed the arguments
@@ -218,26 +207,19 @@ class TurnCall:
     def __init__(
         self, turn: Turn, known: KnownTool, arguments: Any, function: Callable[..., Any] | None
     ) -> None:
-        spec = known.spec
         self._malformed = self._begun = self._token = self._entry = None
         self._repairs: tuple[str, ...] = ()
         self.attempts = 0
         self._turn = turn
         self._known = known
-        self._spec = (
-            spec  # of a tool that is not known None, until the validation gate has refused the call
-        )
+        self._spec = known.spec  # None for an unknown tool, which the validation gate refuses
         self.session_id = turn.state.session_id
         self.plan = known.plan
         self.failure_flag = known.judge
-        self.body = (
-            known.body
-            if function is None or function is known.function or function is known.tool
-            else function
-        )
-        self.args: Mapping[str, Any] = (
-            arguments if type(arguments) is dict else self._read(arguments)
-        )
+        is_own = function is None or function is known.function or function is known.tool
+        self.body = known.body if is_own else function
+        is_dict = type(arguments) is dict
+        self.args: Mapping[str, Any] = arguments if is_dict else self._read(arguments)
         if known.schema is not None and self._malformed is None:
             self.args = known.schema.fill_defaults(self.args)
 
@@ -261,43 +243,34 @@ class TurnCall:
         turn = self._turn
         if not turn.state.accepting:
             return Refusal("cancelled", "The turn is over.")
-        left_s = turn.budget.tool_time_s(turn.cap_s)
-        return self._too_late(left_s)
+        return self._refuse_late(turn.budget.tool_time_s(turn.cap_s))
 
-    def _too_late(self, left_s: float) -> Refusal | None:
+    def _refuse_late(self, left_s: float) -> Refusal | None:
+        """Return a refusal when the time that is left is not enough for the tool."""
         useful_s = 0.0 if self._spec is None else self._spec.min_useful_s
         if left_s > 0 and left_s >= useful_s:
             return None
         left = f"{max(0.0, left_s):.1f} s are left for tools in this turn"
-        return Refusal(
-            "deadline",
-            f"{left}; {self.tool_name} needs {useful_s:g} s." if useful_s else f"{left}.",
-        )
+        needed = f"; {self.tool_name} needs {useful_s:g} s" if useful_s else ""
+        return Refusal("deadline", f"{left}{needed}.")
 
     def _blocked(self, call: ToolCall) -> GateAnswer:
         if self.tool_name in self._turn.state.blocked_tool_names:
-            return Refusal(
-                "blocked",
-                f"{self.tool_name} failed earlier in this turn in a way that will not heal.",
-            )
-        if (
-            self._turn.web_mode == "off"
-            and self._spec is not None
-            and self._spec.metadata.get("web")
-        ):
+            why = "failed earlier in this turn in a way that will not heal"
+            return Refusal("blocked", f"{self.tool_name} {why}.")
+        spec = self._spec
+        if self._turn.web_mode == "off" and spec is not None and spec.metadata.get("web"):
             return Refusal("web_off", "The web is switched off in this turn.")
         return None
 
     def _validation(self, call: ToolCall) -> GateAnswer:
         if self._spec is None or self.body is None:
-            return Refusal("unknown_tool", self._about_unknown())
+            return Refusal("unknown_tool", self._describe_unknown())
         if self._malformed is not None:
             return Refusal("malformed_arguments", self._malformed)
-        validator = self._turn.validator
-        schema = self._known.schema
-        if validator.fits(self._spec, call.args) and (
-            schema is None or schema.fill_defaults(call.args) is call.args
-        ):
+        validator, schema = self._turn.validator, self._known.schema
+        fits = validator.fits(self._spec, call.args)
+        if fits and (schema is None or schema.fill_defaults(call.args) is call.args):
             return None
         checked = validator.validate(self._spec, call.args)
         if isinstance(checked, Invalid):
@@ -305,38 +278,29 @@ class TurnCall:
         self._repairs = tuple(dict.fromkeys((*self._repairs, *checked.repairs)))
         return replace(call, args=freeze_args(checked.arguments))
 
-    def _about_unknown(self) -> str:
+    def _describe_unknown(self) -> str:
         names = self._turn.tools.names()
         close = get_close_matches(str(self._name), names, n=1)
-        known = (
-            f" Tools there are: {shorten(', '.join(names), 500)}."
-            if names
-            else " There are no tools."
-        )
-        return (
-            f"There is no tool {shorten(show(self._name), 80)}."
-            + (f" Did you mean {close[0]!r}?" if close else "")
-            + known
-        )
+        guess = f" Did you mean {close[0]!r}?" if close else ""
+        known = f"Tools there are: {shorten(', '.join(names), 500)}."
+        there = known if names else "There are no tools."
+        return f"There is no tool {shorten(show(self._name), 80)}.{guess} {there}"
 
     def _refuse_arguments(self, invalid: Invalid) -> Refusal:
         if self._hooked:  # the model has done nothing wrong
-            return Refusal(
-                "validation", f"A hook has rewritten the arguments, and not well: {invalid.details}"
-            )
+            problem = "A hook has rewritten the arguments so that they do not fit"
+            return Refusal("validation", f"{problem}: {invalid.details}")
         count = self._turn.state.increment_repair(self.tool_name, invalid.signature)
-        again = (
-            f" The same mistake was made {count} times; do not call it like this again."
-            if count >= MAX_REPAIR_ATTEMPTS
-            else ""
-        )
-        return Refusal("validation", invalid.details + again)
+        details = invalid.details
+        if count >= MAX_REPAIR_ATTEMPTS:
+            details += f" The same mistake was made {count} times; do not call it like this again."
+        return Refusal("validation", details)
 
     def _duplicate(self, call: ToolCall) -> GateAnswer:
         self._call = call
         spec = self._spec
         if spec.window_s is not None:
-            return self._once(call, spec)
+            return self._reserve_window(call, spec)
         if not spec.is_cacheable:
             return None
         begun = self._turn.state.replay.begin(spec, call.args, call.principal)
@@ -346,25 +310,24 @@ class TurnCall:
         self._first = begun.first
         if isinstance(begun, InFlight):
             left_s = self._turn.budget.tool_time_s(self._turn.cap_s)
-            return (
-                DuplicateInFlight(begun.outcome, left_s)
-                if left_s > 0
-                else Refusal("deadline", "The same call is still running.")
-            )
-        return self._done(begun)
+            if left_s > 0:
+                return DuplicateInFlight(begun.outcome, left_s)
+            return Refusal("deadline", "The same call is still running.")
+        return self._answer_done(begun)
 
-    def _done(self, done: Done) -> GateAnswer:
+    def _answer_done(self, done: Done) -> GateAnswer:
         outcome, look = done.outcome, getattr(self._turn.artifact_store, "get_ref", None)
         if type(outcome) is ToolArtifactReference and look is not None:
             return UncheckedReplay(done, look, (outcome.artifact_id, self._call.run_id))
         return self.confirm_replay(done)
 
     def confirm_replay(self, done: Done) -> GateAnswer:
-        if (
-            self._spec.on_duplicate or self._turn.on_duplicate
-        ) == "replay" and done.outcome is not None:
+        if self._replays() and done.outcome is not None:
             return Replay(self.replay(done.outcome))
         return Refusal("duplicate", DUPLICATE_TEXT)
+
+    def _replays(self) -> bool:
+        return (self._spec.on_duplicate or self._turn.on_duplicate) == "replay"
 
     def forget_replay(self, done: Done) -> None:
         self._turn.state.replay.forget(done)
@@ -376,93 +339,64 @@ class TurnCall:
         if isinstance(outcome, ToolDenied):
             return outcome
         outcome = replace(outcome, turn=replace(outcome.turn, repairs=self._repairs))
-        return (
-            replace(outcome, was_coerced=bool(self._repairs))
-            if hasattr(outcome, "was_coerced")
-            else outcome
-        )
+        if hasattr(outcome, "was_coerced"):
+            return replace(outcome, was_coerced=bool(self._repairs))
+        return outcome
 
-    def _once(self, call: ToolCall, spec: ToolSpec) -> OncePerWindow:
-        """One execution per identity within the window, held by the ledger: it outlives this
-        process.
-        """
+    def _reserve_window(self, call: ToolCall, spec: ToolSpec) -> OncePerWindow:
+        """Ask the ledger, which outlives this process, for the only execution in the window."""
         scope = digest(spec.name, canonical(call.principal), canonical(spec.identity_of(call.args)))
-        limits = (
-            Limit(
-                name="once",
-                metric=Metric.EXECUTIONS,
-                maximum=1,
-                scope=scope,
-                window_s=spec.window_s,
-            ),
-        )
-        key, session = uuid.uuid4().hex, f"{call.run_id}/once"
-        self.reserved = Settlement(session, key, (scope,), limits, "release")
+        metric, window_s = Metric.EXECUTIONS, spec.window_s
+        limit = Limit(name="once", metric=metric, maximum=1, scope=scope, window_s=window_s)
+        what = (f"{call.run_id}/once", uuid.uuid4().hex, (scope,), (limit,))
+        self.reserved = Settlement(*what, "release")
+        lease_s = self._lease_s()
         return OncePerWindow(
-            Reservation(
-                session,
-                key,
-                (scope,),
-                limits,
-                count_attempt=False,
-                lease_s=self._lease_s(),
-                expiry_counts=True,
-            )
+            Reservation(*what, count_attempt=False, lease_s=lease_s, expiry_counts=True)
         )
 
     def _lease_s(self) -> float:
-        """Longer than all attempts can take."""
+        """Return more than all attempts can take."""
         return (self._spec.max_retries + 1) * (self._turn.cap_s + MAX_BACKOFF_S) + LEASE_MARGIN_S
 
     def extend_reservation(self, seconds: float) -> Renew | None:
         held = self.reserved
-        return (
-            None
-            if held is None
-            else Renew(held.session_id, held.call_id, seconds + self._lease_s())
-        )
+        if held is None:
+            return None
+        return Renew(held.session_id, held.call_id, seconds + self._lease_s())
 
     def read_grant(self, grant: Grant) -> Refusal | None:
         if grant.granted:
             return None
         self.reserved = None
-        return Refusal(
-            "duplicate",
-            f"The same call was made within the last {self._spec.window_s:g} s, or is being made.",
-        )
+        when = f"within the last {self._spec.window_s:g} s"
+        return Refusal("duplicate", f"The same call was made {when}, or is being made.")
 
     def _budget(self, call: ToolCall) -> GateAnswer:
         if self._turn.budget.claim_tool_call():
             return None
         most = pluralize(self._turn.budget.max_tool_calls, "tool call")
-        return Refusal(
-            "budget", f"The limit of {most} in this turn is reached. Answer with what you have."
-        )
+        text = f"The limit of {most} in this turn is reached. Answer with what you have."
+        return Refusal("budget", text)
 
     def gates_after_hooks(self, call: ToolCall, rewritten: bool) -> tuple[Gates, Settlement | None]:
         self._hooked = rewritten
         if getattr(self, "_call", None) is None:
             return GATES[HOOKS_AT - rewritten :], None
-        unchanged = (
-            identity(call.args) == identity(self._call.args)
-            and call.principal == self._call.principal
-        )
-        return ((), None) if unchanged else (GATES_FOR_ARGUMENTS, self._give_up())
+        before = self._call
+        if identity(call.args) == identity(before.args) and call.principal == before.principal:
+            return (), None
+        return GATES_FOR_ARGUMENTS, self._give_up()
 
     def _give_up(self) -> Settlement | None:
-        """The hooks make another call of it than at the attempt before. How that one ended is
-        known.
-        """
+        """End the call of the attempt before: the hooks have made another call of it."""
         begun, self._begun = self._begun, None
         if begun is not None:
             self._turn.state.replay.finish(begun, self._spec, self._call.args, None)
-        given_up = (
-            self.settlement(self.reserved, self._last)
-            if self.reserved is not None and self._last is not None
-            else None
-        )
-        self.reserved = None
-        return given_up
+        held, self.reserved = self.reserved, None
+        if held is None or self._last is None:
+            return None
+        return self.settlement(held, self._last)
 
     # --- While it is decided and run --------------------------------------------------------------
 
@@ -476,23 +410,19 @@ class TurnCall:
     def approvals(self) -> dict[str, Approval]:
         if self._approvals is None:
             self._approvals = {}
-            if (
-                self._begun is not None
-            ):  # who is given the same answer needs no other approval for it
+            if self._begun is not None:  # a replay of the answer needs no other approval
                 self._begun.approvals = self._approvals
         return self._approvals
 
     def time_left_s(self, *, port: bool = False) -> float:
-        ended = self._entry is not None and self._entry.status != "running"
-        left_s = (
-            self._closing_time_s(port) if ended else self._turn.budget.tool_time_s(self._turn.cap_s)
-        )
+        if self._entry is not None and self._entry.status != "running":
+            left_s = self._closing_time_s(port)
+        else:
+            left_s = self._turn.budget.tool_time_s(self._turn.cap_s)
         return max(left_s, MOMENT_S if port else 0.0)
 
     def _closing_time_s(self, port: bool) -> float:
-        """The body has ended. At the end of the turn half of the reserve is for the closing; and no
-        user's part may use up all of it.
-        """
+        """Return the time left once the body has ended: user-supplied code gets half of it."""
         budget = self._turn.budget
         now = budget.now()
         if self._closing_at is None:
@@ -502,43 +432,36 @@ class TurnCall:
         return (self._closing_at - now) / (1 if port else 2)
 
     def start(self, run: RunTool) -> RunTool | Refusal:
-        """The last look at the clock. From here on there is one absolute deadline, for the tool and
-        for whoever waits for it.
-        """
+        """Look at the clock a last time, and set one absolute deadline for the tool."""
         turn, spec = self._turn, self._spec
         state, budget = turn.state, turn.budget
         left_s = budget.tool_time_s(turn.cap_s)
         if run.timeout_s is not None and left_s > run.timeout_s:
             left_s = run.timeout_s
-        if left_s <= spec.min_useful_s or not state.accepting:
-            late = (
-                self._too_late(left_s)
-                if state.accepting
-                else Refusal("cancelled", "The turn is over.")
-            )
-            if late is not None:
-                return late
+        if not state.accepting:
+            return Refusal("cancelled", "The turn is over.")
+        if left_s <= spec.min_useful_s and (late := self._refuse_late(left_s)) is not None:
+            return late
         self.attempts += 1
         self._entry = state.set_trace_running(run.key, self.plan.tool, run.call.call_id)
         if not spec.is_read:
             state.replay.record_write(spec, run.call.args)
         if spec.isolation == "inline" and run.timeout_s is None and run.run_in == "inline":
-            return run  # it ends before anybody could look at a clock again
-        return self._bounded(run, budget.timer() + left_s, left_s)
+            return run  # a deadline could not be noticed before it ends
+        return self._set_deadline(run, budget.timer() + left_s, left_s)
 
-    def _bounded(self, run: RunTool, deadline_s: float, left_s: float) -> RunTool:
-        """The run with its deadline, which the tool sees as well."""
+    def _set_deadline(self, run: RunTool, deadline_s: float, left_s: float) -> RunTool:
+        """Return the run with its deadline, which the tool sees as well."""
         self._token = token = DeadlineToken(deadline_s, self._turn.budget.timer)
         self._outer = CURRENT_TOKEN.get()
         CURRENT_TOKEN.set(token)
-        body: Any = run.body if run.run_in != "process" else sendable(run.body)  # type: ignore[arg-type]
+        body: Any = run.body
+        if run.run_in == "process":
+            body = sendable(body)
         if self._spec.token_parameter is not None:
             body = partial(body, **{self._spec.token_parameter: token})
-        if run.run_in in (
-            "inline",
-            "thread",
-        ):  # elsewhere it is killed at its deadline; here it can end late, and says so
-            body = _reporting(body, self._turn.state, run.key, self._spec, run.call.args)
+        if run.run_in in ("inline", "thread"):  # where it is not killed, and can end late
+            body = _report_end(body, self._turn.state, run.key, self._spec, run.call.args)
         return RunTool(run.call, run.key, body, left_s, run.run_in, run.identified)
 
     def ran(self, ran: Ran) -> Ran:
@@ -549,30 +472,25 @@ class TurnCall:
                 entry.status = "completed"
         else:
             CURRENT_TOKEN.set(self._outer)
-            ran = self._within(ran, token, entry)
+            ran = self._settle_trace(ran, token, entry)
         if not spec.is_read:
             self._turn.state.replay.record_write(spec, self._call.args)
         return ran
 
-    def _within(self, ran: Ran, token: DeadlineToken, entry: ToolTraceEntry) -> Ran:
-        """Completed or timed out: whoever says so first, here or in the body, is right."""
+    def _settle_trace(self, ran: Ran, token: DeadlineToken, entry: ToolTraceEntry) -> Ran:
+        """Decide between completed and timed out: what is reported first, here or by the body."""
         state = self._turn.state
-        if (
-            ran.cancelled or ran.body_may_be_running
-        ) and ran.deadline_s is None:  # its caller is gone; if it is not, it will say so
-            token.cancel()
-            state.cancel_trace(entry.trace_id)
-            return ran
-        if ran.deadline_s is None and not (
-            isinstance(ran.error, DeadlineExceeded) and token.is_expired()
-        ):
-            state.complete_trace(entry.trace_id)
-            return ran
+        if ran.deadline_s is None:
+            if ran.cancelled or ran.body_may_be_running:  # the caller is gone
+                token.cancel()
+                state.cancel_trace(entry.trace_id)
+                return ran
+            if not (isinstance(ran.error, DeadlineExceeded) and token.is_expired()):
+                state.complete_trace(entry.trace_id)
+                return ran
         token.cancel()
         if not state.mark_trace_timed_out(entry.trace_id) and ran.error is None:
-            return Ran(
-                entry.result, None, ran.elapsed_s
-            )  # it ended just in time: what it did counts
+            return Ran(entry.result, None, ran.elapsed_s)  # it ended just in time
         return replace(ran, value=None, error=None, deadline_s=token.deadline_s)
 
     # --- What comes out ---------------------------------------------------------------------------
@@ -581,14 +499,11 @@ class TurnCall:
         if self.attempts > 1 or self._repairs:
             outcome = self._with_facts(outcome)
         if type(outcome) is ToolExecutionResult:
-            return (
-                outcome
-                if _surely_fits(outcome.value, self._spec.max_output_chars)
-                else self._sized(outcome)
-            )
-        if isinstance(outcome, ToolFailure) and isinstance(
-            outcome.exception, self._spec.non_retryable
-        ):
+            if _surely_fits(outcome.value, self._spec.max_output_chars):
+                return outcome
+            return self._check_size(outcome)
+        non_retryable = self._spec.non_retryable
+        if isinstance(outcome, ToolFailure) and isinstance(outcome.exception, non_retryable):
             return replace(outcome, retryable=False)
         return outcome
 
@@ -598,7 +513,7 @@ class TurnCall:
             return replace(outcome, turn=facts, was_coerced=bool(self._repairs))
         return outcome if isinstance(outcome, ToolDenied) else replace(outcome, turn=facts)
 
-    def _sized(self, outcome: ToolExecutionResult) -> ToolOutcome | Oversized:
+    def _check_size(self, outcome: ToolExecutionResult) -> ToolOutcome | Oversized:
         content = dumps(outcome.output)
         if len(content) <= self._spec.max_output_chars:
             return outcome
@@ -610,21 +525,13 @@ class TurnCall:
             getattr(reference, name, None) for name in ("artifact_id", "summary", "size_bytes")
         )
         if not isinstance(artifact_id, str) or not isinstance(size, int):
-            return self._in_line(outcome, oversized.content, reference)
+            return self._truncate(outcome, oversized.content, reference)
+        text = summary if isinstance(summary, str) else "" if summary is None else show(summary)
         return ToolArtifactReference(
             outcome.call_id,
             outcome.tool_name,
             artifact_id,
-            shorten(
-                (
-                    ""
-                    if summary is None
-                    else show(summary)
-                    if not isinstance(summary, str)
-                    else summary
-                ),
-                MAX_SUMMARY_CHARS,
-            ),
+            shorten(text, MAX_SUMMARY_CHARS),
             size,
             elapsed_ms=outcome.elapsed_ms,
             was_coerced=outcome.was_coerced,
@@ -634,10 +541,8 @@ class TurnCall:
             reader=READER if READER in self._turn.tools else None,
         )
 
-    def _in_line(self, outcome: ToolExecutionResult, content: str, reference: Any) -> ToolOutcome:
-        """Both ends of an output that could not be stored, so that the model is not sent after a
-        file that is not there.
-        """
+    def _truncate(self, outcome: ToolExecutionResult, content: str, reference: Any) -> ToolOutcome:
+        """Keep both ends of an output that could not be stored."""
         part = self._spec.max_output_chars // 5  # twice, and every character may need a backslash
         output = {
             "truncated": True,
@@ -645,65 +550,49 @@ class TurnCall:
             "head": content[:part],
             "tail": content[-part:],
         }
-        kept = outcome.notes
+        notes = outcome.notes
         if self._turn.artifact_store is not None and self._spec.store_output:
-            why = (
-                type(reference.error).__name__
-                if isinstance(reference, Failed)
-                else "the store gave no reference"
-            )
-            kept = (*kept, f"The output could not be stored, so it was cut: {why}")
-        return replace(outcome, output=output, notes=kept)
+            failed = isinstance(reference, Failed)
+            why = type(reference.error).__name__ if failed else "the store gave no reference"
+            notes = (*notes, f"The output could not be stored, so it was cut: {why}")
+        return replace(outcome, output=output, notes=notes)
 
     def retry_in(self, outcome: ToolOutcome) -> float | None:
-        """Seconds until the next attempt: back-off with jitter, and only if there is time for an
-        attempt after it.
-        """
-        if type(outcome) is ToolExecutionResult:
+        """Return the back-off with jitter, or None when no further attempt makes sense."""
+        if not isinstance(outcome, (ToolTimeout, ToolFailure)) or not self._can_retry(outcome):
             return None
-        spec = self._spec
-        if (
-            not isinstance(outcome, (ToolTimeout, ToolFailure))
-            or not outcome.retryable
-            or not 0 < self.attempts <= spec.max_retries
-        ):
-            return None
-        if isinstance(outcome, ToolFailure) and (
-            outcome.policy_error or outcome.success_source == "cancelled"
-        ):
-            return None
-        if (
-            outcome.effect_unknown and not self._call.idempotent
-        ):  # that a model may repeat it does not mean that we do
-            return None
-        pause_s: float = min(
-            MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self.attempts - 1)
-        ) * random.uniform(0.5, 1.0)  # noqa: S311
-        if self._too_late(self._turn.budget.tool_time_s(self._turn.cap_s) - pause_s) is not None:
+        backoff_s: float = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self.attempts - 1))
+        pause_s = backoff_s * random.uniform(0.5, 1.0)  # noqa: S311  # jitter, not a secret
+        left_s = self._turn.budget.tool_time_s(self._turn.cap_s) - pause_s
+        if self._refuse_late(left_s) is not None:
             return None
         self._entry, self._closing_at, self._last = None, None, outcome
         return pause_s
 
+    def _can_retry(self, outcome: ToolTimeout | ToolFailure) -> bool:
+        if not outcome.retryable or not 0 < self.attempts <= self._spec.max_retries:
+            return False
+        if isinstance(outcome, ToolFailure) and outcome.policy_error:
+            return False
+        if isinstance(outcome, ToolFailure) and outcome.success_source == "cancelled":
+            return False
+        # a model may decide to repeat what may have had an effect; the turn does not
+        return not outcome.effect_unknown or self._call.idempotent
+
     def settlement(self, held: Settlement, outcome: ToolOutcome) -> Settlement:
-        """What was denied, or failed for certain, may be tried again; what may have happened counts
-        as made.
-        """
+        """Release what was denied or certainly failed; anything else counts as made."""
         failed = isinstance(outcome, ToolFailure) and not outcome.effect_unknown
-        return (
-            held if failed or isinstance(outcome, ToolDenied) else replace(held, result="success")
-        )
+        if failed or isinstance(outcome, ToolDenied):
+            return held
+        return replace(held, result="success")
 
     def ended(self, outcome: ToolOutcome | None) -> None:
-        turn = self._turn
-        state = turn.state
+        state = self._turn.state
         if (begun := self._begun) is not None:
-            spec = self._spec
-            given_again = (spec.on_duplicate or turn.on_duplicate) == "replay"
-            state.replay.finish(
-                begun, spec, self._call.args, copy_result(outcome) if given_again else outcome
-            )
+            kept = copy_result(outcome) if self._replays() else outcome
+            state.replay.finish(begun, self._spec, self._call.args, kept)
         if type(outcome) is not ToolExecutionResult:
-            self._let_go()
+            self._abandon_body()
             if outcome is None:
                 return
             if outcome_blocks_tool(outcome):
@@ -711,10 +600,8 @@ class TurnCall:
         if state.accepting:
             state.tool_results.append(outcome)
 
-    def _let_go(self) -> None:
-        """The call is over and its body has not ended: it never began, was put off by its
-        framework, or was thrown away.
-        """
+    def _abandon_body(self) -> None:
+        """Cancel a body that has not ended: it never began, was deferred, or was thrown away."""
         entry, token, state = self._entry, self._token, self._turn.state
         if entry is None or not state.cancel_trace(entry.trace_id):
             return
@@ -739,7 +626,7 @@ TurnCall.gates, TurnCall.gates_before_hooks = GATES, GATES[:HOOKS_AT]
 
 
 def _safe_name(name: Any) -> str:
-    """The name, if it is one; otherwise a word that can be written into an audit."""
+    """Return the name, or a word that can be written into an audit."""
     try:
         check_tool_name(name)
     except EdictumInputError:
@@ -747,79 +634,57 @@ def _safe_name(name: Any) -> str:
     return str(name)
 
 
-def _reporting(
+def _report_end(
     body: Callable[..., Any],
     state: TurnState,
     trace_id: str,
     spec: ToolSpec,
     args: Mapping[str, Any],
 ) -> Callable[..., Any]:
-    """The body, which tells the turn when it has ended: whether that was in time is decided there,
-    once.
-    """
-    if iscoroutinefunction(body):
+    """Return the body, which tells the turn when it has ended; there it is decided if in time."""
 
-        async def run_async(**arguments: Any) -> Any:
-            try:
-                value = await body(**arguments)
-            except BaseException:
-                if state.fail_trace(trace_id):
-                    _wrote_late(state, spec, args)
-                raise
-            if not state.complete_trace(trace_id, value):
-                _wrote_late(state, spec, args)
-            return value
+    def complete(value: Any) -> None:
+        if not state.complete_trace(trace_id, value):
+            record_late_write()
 
-        return run_async
+    def fail() -> None:
+        if state.fail_trace(trace_id):
+            record_late_write()
+
+    def record_late_write() -> None:
+        if not spec.is_read:
+            state.replay.record_write(spec, args)
+
+    async def run_async(**arguments: Any) -> Any:
+        try:
+            value = await body(**arguments)
+        except BaseException:
+            fail()
+            raise
+        complete(value)
+        return value
 
     def run(**arguments: Any) -> Any:
         try:
             value = body(**arguments)
         except BaseException:
-            if state.fail_trace(trace_id):
-                _wrote_late(state, spec, args)
+            fail()
             raise
-        if (type(value) in NOT_AWAITABLE or not needs_await(value)) and not state.complete_trace(
-            trace_id, value
-        ):
-            _wrote_late(state, spec, args)
+        if type(value) in NOT_AWAITABLE or not needs_await(value):
+            complete(value)
         return value
 
-    return run
+    return run_async if iscoroutinefunction(body) else run
 
 
-def _wrote_late(state: TurnState, spec: ToolSpec, args: Mapping[str, Any]) -> None:
-    """Nobody waits for the body any more: what was read since then is as stale as what was read
-    before.
-    """
-    if not spec.is_read:
-        state.replay.record_write(spec, args)
-
-
-BRIEF = frozenset({bool, float, type(None)})
-MANY = 10**18
+SMALL = frozenset({bool, float, type(None)})
 
 
 def _surely_fits(value: Any, limit: int) -> bool:
-    """Whether a result is so small that nobody needs to count: an escaped character takes at most
-    twelve.
-    """
-    kind = type(value)
-    if kind is dict:
-        return sum([_most(key) + _most(item) for key, item in value.items()]) <= limit - 2
-    if kind is int:
-        return -MANY < value < MANY and limit >= 36
-    return (16 + 12 * len(value) if kind is str else 12 + _most(value)) <= limit
-
-
-def _most(value: Any) -> float:
-    """The most that a value can take in JSON; endless when that is not plain to see."""
+    """Whether a result is small without counting: an escaped character takes at most twelve."""
     kind = type(value)
     if kind is str:
-        return 4 + 12 * len(value)
+        return 16 + 12 * len(value) <= limit
     if kind is int:
-        return 24 if -MANY < value < MANY else ENDLESS
-    return 24 if kind in BRIEF else ENDLESS
-
-
-ENDLESS = float("inf")
+        return limit >= 36 and -(10**18) < value < 10**18
+    return kind in SMALL and limit >= 36
