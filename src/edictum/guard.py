@@ -11,10 +11,7 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, assert_never, cast, overload
 
-from edictum.approval.port import ApprovalBackend
-from edictum.audit.memory import CollectingAuditSink
-from edictum.audit.sinks import AuditSink
-from edictum.checks import (
+from edictum._checks import (
     approval_of,
     check_callables,
     check_principal,
@@ -27,6 +24,37 @@ from edictum.checks import (
     sinks_of,
     tools_of,
 )
+from edictum._dry_run import DryRun
+from edictum._factories import (
+    Base,
+    BundleOptions,
+    GuardOptions,
+    Layer,
+    build_policy,
+    find_template,
+    list_templates,
+    open_session_store,
+    open_sinks,
+    parse_layers,
+    read_files,
+    take_language,
+    to_layers,
+)
+from edictum._merging import merge_policies, tightest
+from edictum._options import (
+    NO_FIELDS,
+    RUN_OPTIONS,
+    UNUSUAL_OPTIONS,
+    batch_item,
+    metadata_of,
+    read_charges,
+    read_fields,
+    read_run,
+)
+from edictum._watching import Watch
+from edictum.approval.port import ApprovalBackend
+from edictum.audit.memory import CollectingAuditSink
+from edictum.audit.sinks import AuditSink
 from edictum.contracts._language import Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core._records import maker, record, replace
@@ -44,37 +72,10 @@ from edictum.core.limits import OperationLimits
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.turn import TurnPort
-from edictum.dry_run import DryRun
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
 from edictum.execution.engines import as_run_in
 from edictum.explanation import Explanation
-from edictum.factories import (
-    Base,
-    BundleOptions,
-    GuardOptions,
-    Layer,
-    build_policy,
-    find_template,
-    list_templates,
-    open_session_store,
-    open_sinks,
-    parse_layers,
-    read_files,
-    take_language,
-    to_layers,
-)
-from edictum.merging import merge_policies, tightest
-from edictum.options import (
-    NO_FIELDS,
-    RUN_OPTIONS,
-    UNUSUAL_OPTIONS,
-    batch_item,
-    metadata_of,
-    read_charges,
-    read_fields,
-    read_run,
-)
 from edictum.outcomes import (
     ToolArtifactReference,
     ToolDenied,
@@ -101,7 +102,6 @@ from edictum.sessions._urls import as_ledger
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.session import Session
 from edictum.success import SuccessCheck, error_key
-from edictum.watching import Watch
 
 if TYPE_CHECKING:
     from edictum.call_options import Amounts, CallOptions

@@ -17,10 +17,10 @@ from typing import get_args, get_type_hints
 import program
 import pytest
 
+from edictum._options import KNOWN_OPTIONS
 from edictum.call_options import CallOptions
 from edictum.core.contract import EFFECTS, Contract, Kind
 from edictum.core.contract_types import PostOptions, PreOptions, SessionOptions
-from edictum.options import KNOWN_OPTIONS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

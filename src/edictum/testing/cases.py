@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
+from edictum._factories import BundleOptions
 from edictum.contracts._load import load_yaml
 from edictum.contracts._tree import to_plain
 from edictum.core.call import Principal
 from edictum.errors import EdictumConfigError, EdictumError
 from edictum.evaluation import EvaluationResult
-from edictum.factories import BundleOptions
 from edictum.guard import Edictum
 from edictum.outcomes import ToolDenied, ToolFailure, ToolOutcome, outcome_kind
 from edictum.sessions.memory import MemoryLedger

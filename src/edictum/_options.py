@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from edictum.checks import check_callables, check_principal, items
+from edictum._checks import check_callables, check_principal, items
 from edictum.core.call import Principal, ToolCall, check_session_id
 from edictum.core.charges import Charges, estimate_charges
 from edictum.core.freeze import EMPTY, freeze_args
