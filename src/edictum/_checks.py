@@ -1,6 +1,4 @@
-"""What a guard is given is checked here, before anything is registered: errors say what, where and
-what to do.
-"""
+"""Checks of what a guard is given: errors say what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -49,8 +47,8 @@ def check_principal(principal: Any) -> None:
         )
 
 
-def contracts_of(contracts: Any) -> tuple[Contract, ...]:
-    given = items("contracts", contracts)
+def read_contracts(contracts: Any) -> tuple[Contract, ...]:
+    given = to_tuple("contracts", contracts)
     for number, item in enumerate(given):
         if not isinstance(item, Contract):
             hint = "Decorate the function with @precondition, @postcondition or @session_contract."
@@ -58,8 +56,8 @@ def contracts_of(contracts: Any) -> tuple[Contract, ...]:
     return given
 
 
-def hooks_of(hooks: Any) -> tuple[HookRegistration, ...]:
-    given = items("hooks", hooks)
+def read_hooks(hooks: Any) -> tuple[HookRegistration, ...]:
+    given = to_tuple("hooks", hooks)
     for number, item in enumerate(given):
         if not isinstance(item, HookRegistration):
             hint = "Write HookRegistration(phase='before', tool='*', callback=...)."
@@ -69,7 +67,7 @@ def hooks_of(hooks: Any) -> tuple[HookRegistration, ...]:
     return given
 
 
-def items(name: str, value: Any) -> tuple[Any, ...]:
+def to_tuple(name: str, value: Any) -> tuple[Any, ...]:
     if value is None:
         return ()
     if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
@@ -77,7 +75,7 @@ def items(name: str, value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def limits_of(limits: Any) -> OperationLimits:
+def read_limits(limits: Any) -> OperationLimits:
     if limits is None:
         return OperationLimits()
     if not isinstance(limits, OperationLimits):
@@ -87,7 +85,7 @@ def limits_of(limits: Any) -> OperationLimits:
     return limits
 
 
-def tools_of(tools: Any) -> dict[str, ToolEntry]:
+def read_tools(tools: Any) -> dict[str, ToolEntry]:
     if tools is None:
         return {}
     if not isinstance(tools, Mapping):
@@ -98,7 +96,7 @@ def tools_of(tools: Any) -> dict[str, ToolEntry]:
     return {name: tool_entry(name, settings) for name, settings in tools.items()}
 
 
-def sinks_of(audit_sink: Any) -> tuple[AuditSink, ...]:
+def read_sinks(audit_sink: Any) -> tuple[AuditSink, ...]:
     if isinstance(audit_sink, (str, os.PathLike)):
         hint = f'To write events to that file, pass FileAuditSink("{audit_sink}").'
         raise EdictumConfigError(f"audit_sink is {str(audit_sink)!r}, not a sink.", hint=hint)
@@ -107,7 +105,7 @@ def sinks_of(audit_sink: Any) -> tuple[AuditSink, ...]:
         if audit_sink is None
         else (audit_sink,)
         if hasattr(audit_sink, "emit")
-        else items("audit_sink", audit_sink)
+        else to_tuple("audit_sink", audit_sink)
     )
     for number, sink in enumerate(sinks):
         if not callable(getattr(sink, "emit", None)):
@@ -118,14 +116,14 @@ def sinks_of(audit_sink: Any) -> tuple[AuditSink, ...]:
     return sinks
 
 
-def approval_of(backend: Any) -> ApprovalBackend | None:
+def read_approval_backend(backend: Any) -> ApprovalBackend | None:
     if backend is not None and not isinstance(backend, ApprovalBackend):
         hint = "An approval backend has request_approval(...) and wait_for_decision(...)."
         raise EdictumConfigError(f"approval_backend is {type(backend).__name__}.", hint=hint)
     return backend
 
 
-def redaction_of(redaction: Any) -> RedactionPolicy:
+def read_redaction(redaction: Any) -> RedactionPolicy:
     if redaction is not None and not isinstance(redaction, RedactionPolicy):
         raise EdictumConfigError(
             f"redaction is {redaction!r:.80}.",
@@ -134,7 +132,7 @@ def redaction_of(redaction: Any) -> RedactionPolicy:
     return redaction if redaction is not None else RedactionPolicy()
 
 
-def environment_of(environment: Any) -> str:
+def read_environment(environment: Any) -> str:
     if not isinstance(environment, str) or not environment:
         raise EdictumConfigError(
             f"environment is {environment!r:.80}.", hint="Pass its name, e.g. 'production'."
@@ -142,7 +140,7 @@ def environment_of(environment: Any) -> str:
     return environment
 
 
-def clock_of(clock: Any) -> Clock:
+def read_clock(clock: Any) -> Clock:
     if not all(callable(getattr(clock, name, None)) for name in ("now", "new_id")):
         raise EdictumConfigError(f"clock is {clock!r:.80}.", hint="A clock has now() and new_id().")
     checked: Clock = clock

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from edictum._checks import check_callables, check_principal, items
+from edictum._checks import check_callables, check_principal, to_tuple
 from edictum.core.call import Principal, ToolCall, check_session_id
 from edictum.core.charges import Charges, estimate_charges
 from edictum.core.freeze import EMPTY, freeze_args
@@ -69,11 +69,11 @@ def _session_id(name: str, value: Any) -> str:
 
 
 def _metadata(name: str, value: Any) -> Mapping[str, Any]:
-    return metadata_of(value) if value else EMPTY
+    return read_metadata(value) if value else EMPTY
 
 
-def metadata_of(value: Any) -> Mapping[str, Any]:
-    """What a call carries beside its arguments, checked and frozen."""
+def read_metadata(value: Any) -> Mapping[str, Any]:
+    """Return what a call carries beside its arguments, checked and frozen."""
     if not isinstance(value, Mapping):
         raise EdictumInputError(
             f"metadata is {value!r:.80}, not a mapping.", hint="Pass a dict of names to values."
@@ -114,7 +114,7 @@ KNOWN_OPTIONS = frozenset({"principal", *FIELD_OPTIONS}) | UNUSUAL_OPTIONS | RUN
 
 
 def read_charges(call: ToolCall, options: Mapping[str, Any]) -> Charges | None:
-    """The parents and amounts that a call states, or None when it states none."""
+    """Return the parents and amounts that a call states, or None when it states none."""
     if CHARGE_OPTIONS.isdisjoint(options):
         return None
     actual = options.get("actual_amounts")
@@ -129,14 +129,8 @@ def read_charges(call: ToolCall, options: Mapping[str, Any]) -> Charges | None:
 
 
 def _parents(session_id: str, given: Any) -> tuple[str, ...]:
-    """The sessions above a call's own, nearest first."""
-    parents = (
-        ()
-        if given is None
-        else (given,)
-        if isinstance(given, str)
-        else items("parent_session_id", given)
-    )
+    """Return the sessions above a call's own, nearest first."""
+    parents = (given,) if isinstance(given, str) else to_tuple("parent_session_id", given)
     for parent in parents:
         check_session_id(parent)
     if len({session_id, *parents}) != len(parents) + 1:
@@ -148,7 +142,7 @@ def _parents(session_id: str, given: Any) -> tuple[str, ...]:
 
 
 def batch_item(number: int, call: Any) -> dict[str, Any]:
-    """One item of ``evaluate_batch`` as the keywords of ``evaluate``."""
+    """Return the keywords of ``evaluate`` for one item of ``evaluate_batch``."""
     if not isinstance(call, Mapping):
         raise EdictumInputError(
             f"evaluate_batch: call {number} is {call!r:.80}.",
@@ -168,15 +162,9 @@ def batch_item(number: int, call: Any) -> dict[str, Any]:
             principal = Principal(**principal)
         except TypeError as exc:
             raise EdictumInputError(
-                f"evaluate_batch: call {number} has a principal that is none: {exc}.",
+                f"evaluate_batch: the principal of call {number} is invalid: {exc}.",
                 hint="See Principal.",
             ) from exc
-    stated = {
-        name: call[name] for name in BATCH_KEYS if name in call
-    }  # an output of None is an output
-    return {
-        **stated,
-        "tool_name": call["tool"],
-        "args": call.get("args") or {},
-        "principal": principal,
-    }
+    stated = {name: call[name] for name in BATCH_KEYS if name in call}
+    args = call.get("args") or {}
+    return {**stated, "tool_name": call["tool"], "args": args, "principal": principal}

@@ -20,8 +20,8 @@ Amounts: TypeAlias = Mapping[str, float] | Callable[[ToolCall], Mapping[str, flo
 class CallOptions(TypedDict, total=False):
     """What can be stated about one call.
 
-    None is the same as nothing, but for ``principal`` and ``principal_resolver`` (nobody) and
-    ``timeout_s`` (no bound).
+    None means not stated, but for ``principal`` and ``principal_resolver`` (no principal) and
+    ``timeout_s`` (no limit).
     """
 
     session_id: str | None

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, assert_never, cast, overload
 
 from edictum._checks import (
-    approval_of,
     check_callables,
     check_principal,
-    clock_of,
-    contracts_of,
-    environment_of,
-    hooks_of,
-    limits_of,
-    redaction_of,
-    sinks_of,
-    tools_of,
+    read_approval_backend,
+    read_clock,
+    read_contracts,
+    read_environment,
+    read_hooks,
+    read_limits,
+    read_redaction,
+    read_sinks,
+    read_tools,
 )
 from edictum._dry_run import DryRun
 from edictum._factories import (
@@ -46,9 +46,9 @@ from edictum._options import (
     RUN_OPTIONS,
     UNUSUAL_OPTIONS,
     batch_item,
-    metadata_of,
     read_charges,
     read_fields,
+    read_metadata,
     read_run,
 )
 from edictum._watching import Watch
@@ -155,8 +155,8 @@ pending_call = maker(PendingCall)
 class Edictum:
     """The gate between an agent and its tools.
 
-    ``run`` gives the tool's value or raises; ``dispatch`` gives the typed outcome and does not
-    raise for the fault of a tool, a contract or a backend. Both have a synchronous twin that works
+    ``run`` returns the tool's value or raises; ``dispatch`` returns the typed outcome and does not
+    raise for the fault of a tool, a contract or a backend. ``run_sync`` and ``dispatch_sync`` work
     in any thread, inside or outside a running event loop.
     """
 
@@ -191,23 +191,23 @@ class Edictum:
         )
         check_principal(principal)
         base = Base(
-            contracts_of(contracts),
-            hooks_of(hooks),
-            None if limits is None else limits_of(limits),
-            tools_of(tools),
+            read_contracts(contracts),
+            read_hooks(hooks),
+            None if limits is None else read_limits(limits),
+            read_tools(tools),
         )
         wiring = Wiring(
             ledger=as_ledger(backend),
             local_sink=CollectingAuditSink(),
-            sinks=sinks_of(audit_sink),
-            clock=clock_of(clock),
-            environment=environment_of(environment),
-            approval_backend=approval_of(approval_backend),
+            sinks=read_sinks(audit_sink),
+            clock=read_clock(clock),
+            environment=read_environment(environment),
+            approval_backend=read_approval_backend(approval_backend),
             principal=principal,
             run_in=as_run_in(execution),
         )
         config = LifecycleConfig(
-            Context(mode, policy_version, redaction_of(redaction)),
+            Context(mode, policy_version, read_redaction(redaction)),
             success_check=success_check,
             principal_resolver=principal_resolver,
             on_deny=on_deny,
@@ -257,14 +257,12 @@ class Edictum:
         return_report: bool = False,
         **options: Unpack[BundleOptions],
     ) -> Self | tuple[Self, CompositionReport]:
-        """A guard from one bundle, or from several as layers: a contract replaces its namesake of
-        an earlier layer.
+        """Make a guard from a bundle, or several as layers: a contract replaces one of its name.
 
         ``mode`` replaces the default mode of the bundle ("observe" makes everything only observe).
         ``custom_operators`` are functions (field, value) -> bool, ``custom_selectors`` functions
-        from the call to a dict. With ``return_report`` the answer is ``(guard,
-        CompositionReport)``. The other options are those of the constructor. All of them stay
-        across ``reload``.
+        from the call to a dict. With ``return_report`` returns ``(guard, CompositionReport)``. The
+        other options are those of the constructor. All of them stay across ``reload``.
         """
         language, rest = take_language(options)
         guard, report = cls._from_texts(read_files(paths, language.max_bytes), language, rest)
@@ -272,7 +270,7 @@ class Edictum:
 
     @classmethod
     def from_yaml_string(cls, *layers: str | bytes, **options: Unpack[BundleOptions]) -> Self:
-        """As ``from_yaml``, for YAML as text or bytes."""
+        """Make a guard from YAML as text or bytes, as ``from_yaml`` does."""
         language, rest = take_language(options)
         return cls._from_texts(to_layers(layers, language.max_bytes), language, rest)[0]
 
@@ -284,16 +282,14 @@ class Edictum:
         template_dirs: Sequence[str | os.PathLike[str]] | None = None,
         **options: Unpack[BundleOptions],
     ) -> Self:
-        """As ``from_yaml``, for a template by its name: those in ``template_dirs`` first, then the
-        built-in ones.
-        """
+        """Make a guard from a template in ``template_dirs``, or else a built-in one."""
         return cls.from_yaml(find_template(name, template_dirs), **options)
 
     @staticmethod
     def list_templates(
         template_dirs: Sequence[str | os.PathLike[str]] | None = None,
     ) -> list[TemplateInfo]:
-        """The templates that ``from_template`` finds."""
+        """Return the templates that ``from_template`` finds."""
         return list_templates(template_dirs)
 
     @classmethod
@@ -319,11 +315,10 @@ class Edictum:
     async def reload(self, *layers: str | bytes | os.PathLike[str]) -> CompositionReport:
         """Replace the bundle in force: YAML as text or bytes, or Path objects; several are layers.
 
-        The whole policy changes in one step: a call sees all of the old one or all of the new one.
-        Contracts, hooks, limits and tools given in Python stay, as do custom operators, selectors
-        and the mode. When anything is wrong with the new bundle an EdictumConfigError is raised and
-        the old policy stays in force. A person's answer to a request made under the old policy does
-        not count under the new one.
+        A call sees all of the old policy or all of the new one. What was given in Python stays, as
+        do custom operators, selectors and the mode. Raises EdictumConfigError when anything is
+        wrong with the new bundle; the old policy stays in force then. A person's answer to a
+        request made under the old policy does not count under the new one.
         """
         return self._reload(layers)
 
@@ -346,8 +341,7 @@ class Edictum:
         on_reload: Callable[[CompositionReport], Any] | None = None,
         on_error: Callable[[Exception], Any] | None = None,
     ) -> Watch:
-        """Reload whenever one of these files changes, until ``stop()`` is called on what is
-        returned, or the guard is closed.
+        """Reload whenever a file changes, until the Watch is stopped or the guard is closed.
 
         A file that has become invalid leaves the old policy in force; the error is logged and
         handed to ``on_error``.
@@ -358,11 +352,10 @@ class Edictum:
 
     @classmethod
     def from_multiple(cls, guards: Sequence[Edictum]) -> Edictum:
-        """One guard with the contracts, hooks and tools of all and the tighter of their limits;
-        everything else is the first's.
+        """Make a guard with the contracts, hooks and tools of all, and the tightest limits.
 
-        A contract that several guards share is asked once. Different contracts with the same id are
-        all kept, because dropping one could allow what it denies; both cases are logged.
+        Everything else is the first's. A contract that several guards share is asked once;
+        different contracts with one id are all kept. Both cases are logged.
         """
         if not guards:
             raise EdictumConfigError(
@@ -420,9 +413,7 @@ class Edictum:
         fn: Callable[..., Any],
         **options: Unpack[CallOptions],
     ) -> Any:
-        """As ``run``, from synchronous code in any thread, inside or outside a running event
-        loop.
-        """
+        """Do as ``run`` does, from synchronous code."""
         end = self._start(pending_call(tool_name, args, fn, None, options))
         return unwrap(resume_sync(end) if type(end) is Suspended else end)
 
@@ -457,7 +448,7 @@ class Edictum:
         turn: TurnPort | None = None,
         **options: Unpack[CallOptions],
     ) -> ToolOutcome:
-        """As ``dispatch``, from synchronous code."""
+        """Do as ``dispatch`` does, from synchronous code."""
         end = self._start(pending_call(tool_name, args, fn, flag, options), turn)
         return resume_sync(end) if type(end) is Suspended else end
 
@@ -469,9 +460,7 @@ class Edictum:
         flag: FailureFlag | None = None,
         **options: Unpack[CallOptions],
     ) -> Ticket:
-        """Open a ticket: for hosts that run the tool themselves, between a hook before it and a
-        hook after it.
-        """
+        """Open a ticket: for hosts that run the tool between a hook before and one after it."""
         call, driver = self._open(PendingCall(tool_name, args, None, flag, options))
         step = await advance_to_tool(driver, driver.advance())
         if not isinstance(step, RunTool):
@@ -486,7 +475,7 @@ class Edictum:
         flag: FailureFlag | None = None,
         **options: Unpack[CallOptions],
     ) -> Ticket:
-        """As ``begin``, from synchronous code."""
+        """Do as ``begin`` does, from synchronous code."""
         call, driver = self._open(PendingCall(tool_name, args, None, flag, options))
         step = advance_to_tool_sync(driver, driver.advance())
         if not isinstance(step, RunTool):
@@ -655,7 +644,7 @@ class Edictum:
             environment=wiring.environment if environment is None else environment,
             started_at=wiring.clock.now(),
             principal=wiring.principal if principal is None else principal,
-            metadata=metadata_of(metadata) if metadata else EMPTY,
+            metadata=read_metadata(metadata) if metadata else EMPTY,
         )
         charges = NO_CHARGES if session_id is not None else None
         stated = {name: value for name, value in stated.items() if value is not None}
@@ -665,15 +654,13 @@ class Edictum:
         return run, DryRun(plan, state.config, wiring.ledger, charges)
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
-        """``evaluate`` for each of ``{"tool": ..., "args": ..., "principal": {...}, "output": ...,
-        ...}``: its keywords are the keys.
-        """
+        """Evaluate dicts of "tool", "args" and the keywords of ``evaluate``."""
         return [self.evaluate(**batch_item(number, call)) for number, call in enumerate(calls)]
 
     # --- Configuration ----------------------------------------------------------------------------
 
     def set_principal(self, principal: Principal | None) -> None:
-        """On whose behalf calls are made from now on."""
+        """Make calls on behalf of this principal from now on."""
         check_principal(principal)
         with self._lock:
             state = self._state
@@ -683,13 +670,13 @@ class Edictum:
             )
 
     def session(self, session_id: str | None = None) -> Session:
-        """The counters of a session; by default the guard's own."""
+        """Return the counters of a session; by default the guard's own."""
         return Session(
             session_id if session_id is not None else self._session_id, self._state.wiring.ledger
         )
 
     def new_session_id(self) -> str:
-        """An id for a session of its own."""
+        """Return an id for a new session."""
         return self._state.wiring.clock.new_id()
 
     @property
@@ -719,9 +706,7 @@ class Edictum:
 
     @property
     def mode(self) -> Mode:
-        """The guard's own mode, or that of its bundle: with "observe", what has no mode of its own
-        only reports.
-        """
+        """The guard's own mode, or that of its bundle."""
         state = self._state
         return state.config.mode if state.policy.mode == "enforce" else state.policy.mode
 
@@ -746,17 +731,12 @@ class Edictum:
         return self._state.config.success_check
 
     async def close(self) -> None:
-        """Close what the guard holds open: sinks, ledger and engine. Every one is tried; failures
-        are raised together.
-        """
+        """Close sinks, ledger and engine; failures are raised together at the end."""
         failures: list[Exception] = []
         for watch in self._watches:
             watch.stop()
-        for part in (
-            *self._state.wiring.sinks,
-            self._state.wiring.ledger,
-            self._state.wiring.run_in,
-        ):
+        wiring = self._state.wiring
+        for part in (*wiring.sinks, wiring.ledger, wiring.run_in):
             close = getattr(part, "close", None)
             try:
                 closed = close() if close is not None else None
@@ -786,7 +766,7 @@ def _has_bundle(state: State) -> bool:
 
 
 def unwrap(outcome: ToolOutcome) -> Any:
-    """An outcome as ``run`` gives it: the value, or an exception."""
+    """Return the value of an outcome, or raise what ``run`` raises for it."""
     match outcome:
         case ToolExecutionResult():
             return outcome.value

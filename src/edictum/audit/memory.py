@@ -24,11 +24,10 @@ class MarkEvictedError(EdictumError):
 
 
 class CollectingAuditSink:
-    """Keeps the newest ``max_events`` events. It takes what a call leaves behind as it is, and
-    makes events of it when they are read.
+    """Keeps the newest ``max_events`` events; they are made when they are read, once.
 
-    Appending to a deque is atomic, so taking needs no lock; what exceeds the size is cut off in
-    batches. What has been read is kept apart: an event is made once.
+    Appending to a deque is atomic, so taking needs no lock; what exceeds the size is dropped in
+    batches.
     """
 
     def __init__(self, max_events: int = 50_000) -> None:
@@ -44,11 +43,11 @@ class CollectingAuditSink:
 
     @property
     def append(self) -> Callable[[RawEvent], None]:
-        """The fastest way in, for what ``take`` follows: it does not look how many there are."""
+        """Appends without looking at the size; a ``take`` must follow."""
         return self._taken.append
 
     def take(self, item: RawEvent | Entry | AuditEvent) -> None:
-        """The fast way in: the event is made when somebody reads it."""
+        """Keep an event that is made when it is read."""
         taken = self._taken
         taken.append(item)
         if len(taken) > self._trim_at:
@@ -68,18 +67,14 @@ class CollectingAuditSink:
             (self._read or self._taken).popleft()
         self._dropped += max(0, excess)
 
-    def _kept(self) -> tuple[int, list[AuditEvent]]:
-        """The position of the oldest event that is kept, and all that are."""
+    def _read_all(self) -> tuple[int, list[AuditEvent]]:
+        """Return the position of the oldest event that is kept, and all of them."""
         with self._lock:
             self._cut()
             oldest, read, taken = self._dropped, list(self._read), list(self._taken)
-        made = [
-            _event(item) for item in taken
-        ]  # outside of the lock, because objects of the user show themselves here
+        made = [_event(item) for item in taken]  # without the lock: this calls user code
         with self._lock:
-            if (
-                taken and self._taken and self._taken[0] is taken[0]
-            ):  # nobody was quicker, so all of them are still there
+            if taken and self._taken and self._taken[0] is taken[0]:  # all are still there
                 self._read.extend(made)
                 for _ in made:
                     self._taken.popleft()
@@ -87,16 +82,16 @@ class CollectingAuditSink:
 
     @property
     def events(self) -> list[AuditEvent]:
-        return self._kept()[1]
+        return self._read_all()[1]
 
     def mark(self) -> int:
-        """A position; ``since_mark`` gives what came after it."""
+        """Return a position; ``since_mark`` returns what came after it."""
         with self._lock:
             self._cut()
             return self._dropped + len(self._read) + len(self._taken)
 
     def since_mark(self, mark: int) -> list[AuditEvent]:
-        oldest, kept = self._kept()
+        oldest, kept = self._read_all()
         if mark < 0 or mark > oldest + len(kept):
             raise ValueError(
                 f"mark {mark} is not from this sink: {oldest + len(kept)} events have been"
@@ -110,7 +105,7 @@ class CollectingAuditSink:
         return kept[mark - oldest :]
 
     def last(self) -> AuditEvent:
-        """The newest event; IndexError when there is none."""
+        """Return the newest event; raises IndexError when there is none."""
         with self._lock:
             newest = self._taken[-1] if self._taken else self._read[-1]
         return _event(newest)
