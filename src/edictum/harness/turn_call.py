@@ -185,6 +185,7 @@ class TurnCall:
         "failure_flag",
         "plan",
         "session_id",
+        "tool_name",
     )
 
     gates: Gates = ()
@@ -215,6 +216,7 @@ class TurnCall:
         self._spec = known.spec  # None for an unknown tool, which the validation gate refuses
         self.session_id = turn.state.session_id
         self.plan = known.plan
+        self.tool_name = known.plan.tool
         self.failure_flag = known.judge
         is_own = function is None or function is known.function or function is known.tool
         self.body = known.body if is_own else function
@@ -222,10 +224,6 @@ class TurnCall:
         self.args: Mapping[str, Any] = arguments if is_dict else self._read(arguments)
         if known.schema is not None and self._malformed is None:
             self.args = known.schema.fill_defaults(self.args)
-
-    @property
-    def tool_name(self) -> str:
-        return self.plan.tool
 
     def _read(self, arguments: Any) -> Mapping[str, Any]:
         read = parse_arguments(arguments)

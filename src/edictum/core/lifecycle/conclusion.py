@@ -58,7 +58,7 @@ def conclude(
     turn: CallInTurn | None = None,
 ) -> Flow:
     """Judge a call that has run, count it, record how it ended, and return its outcome."""
-    call, decision, context = admission.call, admission.decision, config.context
+    call, decision, context = admission.run.call, admission.decision, config.context
     judged = yield from _review(admission, ran, plan, config, failure_flag, turn)
     verdict, value, after = judged
     outcome: ToolOutcome
@@ -101,7 +101,7 @@ def _review(
 
     Returns the verdict, the value that may be shown, and what was said about it.
     """
-    call, check = admission.call, config.success_check
+    call, check = admission.run.call, config.success_check
     verdict = find_verdict(call, plan, ran, failure_flag, check)
     if verdict is None:
         assert check is not None  # else there is a verdict
