@@ -101,10 +101,6 @@ def _is_being_cancelled() -> bool:
 # --- In a thread, or under a deadline -------------------------------------------------------------
 
 
-def _needs_thread(effect: RunTool) -> bool:
-    return not iscoroutinefunction(effect.body) and not runs_inline(effect)
-
-
 async def run_async(effect: RunTool) -> Ran:
     """Run a body elsewhere or under a deadline. A thread that misses it is left behind."""
     if effect.run_in not in ("inline", "thread"):
@@ -115,10 +111,10 @@ async def run_async(effect: RunTool) -> Ran:
     started, call = perf_counter(), partial(_call_body, effect)
     deadline = None if effect.timeout_s is None else started + effect.timeout_s
     try:
-        if _needs_thread(effect):
-            result = await run_in_thread(call, effect.timeout_s, POOL)
-        else:
+        if iscoroutinefunction(effect.body):
             result = capture_call(call)
+        else:
+            result = await run_in_thread(call, effect.timeout_s, POOL)
         if needs_await(result):
             result = await run_until(result, _time_left_s(deadline))
     except Exception as exc:  # no thread is left; or the result is a proxy of a dead object
@@ -135,9 +131,9 @@ def run_sync(effect: RunTool) -> Ran:
             return _end_by_engine(exc)
     started, call = perf_counter(), partial(_call_body, effect)
     deadline = None if effect.timeout_s is None else started + effect.timeout_s
-    if _needs_thread(effect):
-        return _finish_sync(partial(_run_in_thread_sync, call, effect.timeout_s), started, deadline)
-    return _finish_sync(partial(capture_call, call), started, deadline)
+    if iscoroutinefunction(effect.body):
+        return _finish_sync(partial(capture_call, call), started, deadline)
+    return _finish_sync(partial(_run_in_thread_sync, call, effect.timeout_s), started, deadline)
 
 
 def _finish_sync(begin: Callable[[], Any], started: float, deadline: float | None) -> Ran:

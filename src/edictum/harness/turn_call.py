@@ -484,7 +484,8 @@ class TurnCall:
                 state.cancel_trace(entry.trace_id)
                 return ran
             if not (isinstance(ran.error, DeadlineExceeded) and token.is_expired()):
-                state.complete_trace(entry.trace_id)
+                if entry.status != "completed":  # else the body has reported it
+                    state.complete_trace(entry.trace_id)
                 return ran
         token.cancel()
         if not state.mark_trace_timed_out(entry.trace_id) and ran.error is None:
