@@ -108,15 +108,15 @@ async def run_async(effect: RunTool) -> Ran:
             return await _engine(effect).run(effect)
         except Exception as exc:
             return _end_by_engine(exc)
-    started, call = perf_counter(), partial(_call_body, effect)
-    deadline = None if effect.timeout_s is None else started + effect.timeout_s
+    started, timeout_s = perf_counter(), effect.timeout_s
+    deadline = None if timeout_s is None else started + timeout_s
     try:
         if iscoroutinefunction(effect.body):
-            result = capture_call(call)
+            result = await run_until(_call_body(effect), timeout_s)
         else:
-            result = await run_in_thread(call, effect.timeout_s, POOL)
-        if needs_await(result):
-            result = await run_until(result, _time_left_s(deadline))
+            result = await run_in_thread(partial(_call_body, effect), timeout_s, POOL)
+            if needs_await(result):
+                result = await run_until(result, _time_left_s(deadline))
     except Exception as exc:  # no thread is left; or the result is a proxy of a dead object
         result = Failed(exc)
     return _ended_with(result, perf_counter() - started, deadline)

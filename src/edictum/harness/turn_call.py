@@ -266,8 +266,12 @@ class TurnCall:
             return Refusal("unknown_tool", self._describe_unknown())
         if self._malformed is not None:
             return Refusal("malformed_arguments", self._malformed)
-        validator, schema = self._turn.validator, self._known.schema
-        fits = validator.fits(self._spec, call.args)
+        known, validator = self._known, self._turn.validator
+        schema, is_own = known.schema, type(validator) is not ToolArgValidator
+        try:
+            fits = validator.fits(self._spec, call.args) if is_own else known.fits(call.args)
+        except ValueError:  # a value that JSON does not know
+            fits = False
         if fits and (schema is None or schema.fill_defaults(call.args) is call.args):
             return None
         checked = validator.validate(self._spec, call.args)

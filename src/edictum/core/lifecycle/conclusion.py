@@ -20,13 +20,14 @@ from edictum.core.lifecycle.verdict import (
     failed_outcome,
     find_verdict,
     shown_verdict,
+    succeeded_outcome,
     with_note,
 )
 from edictum.core.limits import Counters, Settlement
 from edictum.core.policy import Plan
 from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
-from edictum.outcomes import ToolDenied, ToolOutcome, execution_result, make_denied
+from edictum.outcomes import ToolDenied, ToolOutcome, make_denied
 from edictum.success import (
     Checker,
     SuccessCheck,
@@ -63,8 +64,7 @@ def conclude(
     verdict, value, after = judged
     outcome: ToolOutcome
     if verdict.success:
-        elapsed_ms = int(ran.elapsed_s * 1000)
-        outcome = execution_result(call.call_id, call.tool_name, value, elapsed_ms, after.findings)
+        outcome = succeeded_outcome(call, ran, value, after.findings)
     else:
         outcome = failed_outcome(call, plan, context, ran, verdict, value, after)
     result = "success" if verdict.success else "failure"
