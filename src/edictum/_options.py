@@ -113,10 +113,8 @@ FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
 KNOWN_OPTIONS = frozenset({"principal", *FIELD_OPTIONS}) | UNUSUAL_OPTIONS | RUN_OPTIONS
 
 
-def read_charges(call: ToolCall, options: Mapping[str, Any]) -> Charges | None:
-    """Return the parents and amounts that a call states, or None when it states none."""
-    if CHARGE_OPTIONS.isdisjoint(options):
-        return None
+def read_charges(call: ToolCall, options: Mapping[str, Any]) -> Charges:
+    """Return the parents and amounts that a call states."""
     actual = options.get("actual_amounts")
     check_callables(actual_amounts=actual)
     amounts = options.get("amounts")

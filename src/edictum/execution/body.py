@@ -101,10 +101,6 @@ def _is_being_cancelled() -> bool:
 # --- In a thread, or under a deadline -------------------------------------------------------------
 
 
-def _needs_thread(effect: RunTool) -> bool:
-    return not iscoroutinefunction(effect.body) and not runs_inline(effect)
-
-
 async def run_async(effect: RunTool) -> Ran:
     """Run a body elsewhere or under a deadline. A thread that misses it is left behind."""
     if effect.run_in not in ("inline", "thread"):
@@ -112,15 +108,15 @@ async def run_async(effect: RunTool) -> Ran:
             return await _engine(effect).run(effect)
         except Exception as exc:
             return _end_by_engine(exc)
-    started, call = perf_counter(), partial(_call_body, effect)
-    deadline = None if effect.timeout_s is None else started + effect.timeout_s
+    started, timeout_s = perf_counter(), effect.timeout_s
+    deadline = None if timeout_s is None else started + timeout_s
     try:
-        if _needs_thread(effect):
-            result = await run_in_thread(call, effect.timeout_s, POOL)
+        if iscoroutinefunction(effect.body):
+            result = await run_until(_call_body(effect), timeout_s)
         else:
-            result = capture_call(call)
-        if needs_await(result):
-            result = await run_until(result, _time_left_s(deadline))
+            result = await run_in_thread(partial(_call_body, effect), timeout_s, POOL)
+            if needs_await(result):
+                result = await run_until(result, _time_left_s(deadline))
     except Exception as exc:  # no thread is left; or the result is a proxy of a dead object
         result = Failed(exc)
     return _ended_with(result, perf_counter() - started, deadline)
@@ -135,9 +131,9 @@ def run_sync(effect: RunTool) -> Ran:
             return _end_by_engine(exc)
     started, call = perf_counter(), partial(_call_body, effect)
     deadline = None if effect.timeout_s is None else started + effect.timeout_s
-    if _needs_thread(effect):
-        return _finish_sync(partial(_run_in_thread_sync, call, effect.timeout_s), started, deadline)
-    return _finish_sync(partial(capture_call, call), started, deadline)
+    if iscoroutinefunction(effect.body):
+        return _finish_sync(partial(capture_call, call), started, deadline)
+    return _finish_sync(partial(_run_in_thread_sync, call, effect.timeout_s), started, deadline)
 
 
 def _finish_sync(begin: Callable[[], Any], started: float, deadline: float | None) -> Ran:

@@ -144,7 +144,7 @@ async def run_until(awaitable: Awaitable[Any], timeout_s: float | None = None) -
     """Return what the awaitable ends with, captured; Unfinished if it had to be cancelled."""
     task = asyncio.get_running_loop().create_task(capture(awaitable))
     try:
-        done = await wait_done(task, timeout_s)
+        done, _ = await asyncio.wait((task,), timeout=timeout_s)
     except asyncio.CancelledError as exc:
         await _stop(task)
         return Failed(Unfinished(not task.done(), exc))
@@ -159,7 +159,7 @@ async def _stop(task: asyncio.Task[Any]) -> BaseException | None:
     interrupted = None
     task.cancel()
     try:
-        await wait_done(task, STOP_GRACE_S)
+        await asyncio.wait((task,), timeout=STOP_GRACE_S)
     except asyncio.CancelledError as exc:
         interrupted = exc
     if not task.done():
@@ -219,7 +219,8 @@ async def await_or_finish_later(
     until = now() + timeout_s
     while not future.done():
         try:
-            if not await wait_done(future, until - now()):
+            left_s = None if until == math.inf else until - now()
+            if not (await asyncio.wait((future,), timeout=left_s))[0]:
                 finish_later(future, late)
                 if lingers:
                     return None
@@ -249,36 +250,19 @@ async def wait_done(
     future: asyncio.Future[Any] | concurrent.futures.Future[Any], timeout_s: float | None = None
 ) -> bool:
     """Wait until a future is done, of this loop or of a thread, and return whether it is."""
-    if future.done():
-        return True
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-    wake = partial(_set_done, waiter)
-    if isinstance(future, asyncio.Future):
-        future.add_done_callback(wake)
-    else:
-        future.add_done_callback(partial(_wake_from_thread, loop, wake))
-    timer = None if timeout_s is None or timeout_s == math.inf else loop.call_later(timeout_s, wake)
-    try:
-        await waiter
-    finally:
-        if timer is not None:
-            timer.cancel()
-        if isinstance(future, asyncio.Future):
-            future.remove_done_callback(wake)
+    if not future.done():
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        future.add_done_callback(partial(_set_from_thread, loop, waiter))
+        await asyncio.wait((waiter,), timeout=timeout_s)
     return future.done()
 
 
-def _set_done(waiter: asyncio.Future[None], _: Any = None) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-def _wake_from_thread(
-    loop: asyncio.AbstractEventLoop, wake: Callable[[], None], _: concurrent.futures.Future[Any]
+def _set_from_thread(
+    loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None], _: object
 ) -> None:
     with suppress(RuntimeError):  # the loop is closed, and its caller with it
-        loop.call_soon_threadsafe(wake)
+        loop.call_soon_threadsafe(waiter.set_result, None)
 
 
 # --- What is no longer awaited --------------------------------------------------------------------

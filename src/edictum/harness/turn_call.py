@@ -185,6 +185,7 @@ class TurnCall:
         "failure_flag",
         "plan",
         "session_id",
+        "tool_name",
     )
 
     gates: Gates = ()
@@ -215,6 +216,7 @@ class TurnCall:
         self._spec = known.spec  # None for an unknown tool, which the validation gate refuses
         self.session_id = turn.state.session_id
         self.plan = known.plan
+        self.tool_name = known.plan.tool
         self.failure_flag = known.judge
         is_own = function is None or function is known.function or function is known.tool
         self.body = known.body if is_own else function
@@ -222,10 +224,6 @@ class TurnCall:
         self.args: Mapping[str, Any] = arguments if is_dict else self._read(arguments)
         if known.schema is not None and self._malformed is None:
             self.args = known.schema.fill_defaults(self.args)
-
-    @property
-    def tool_name(self) -> str:
-        return self.plan.tool
 
     def _read(self, arguments: Any) -> Mapping[str, Any]:
         read = parse_arguments(arguments)
@@ -268,8 +266,12 @@ class TurnCall:
             return Refusal("unknown_tool", self._describe_unknown())
         if self._malformed is not None:
             return Refusal("malformed_arguments", self._malformed)
-        validator, schema = self._turn.validator, self._known.schema
-        fits = validator.fits(self._spec, call.args)
+        known, validator = self._known, self._turn.validator
+        schema, is_own = known.schema, type(validator) is not ToolArgValidator
+        try:
+            fits = validator.fits(self._spec, call.args) if is_own else known.fits(call.args)
+        except ValueError:  # a value that JSON does not know
+            fits = False
         if fits and (schema is None or schema.fill_defaults(call.args) is call.args):
             return None
         checked = validator.validate(self._spec, call.args)
@@ -486,7 +488,8 @@ class TurnCall:
                 state.cancel_trace(entry.trace_id)
                 return ran
             if not (isinstance(ran.error, DeadlineExceeded) and token.is_expired()):
-                state.complete_trace(entry.trace_id)
+                if entry.status != "completed":  # else the body has reported it
+                    state.complete_trace(entry.trace_id)
                 return ran
         token.cancel()
         if not state.mark_trace_timed_out(entry.trace_id) and ran.error is None:

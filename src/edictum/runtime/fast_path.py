@@ -15,11 +15,11 @@ from edictum.core.effects import Ran, RunTool
 from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.admission import Admission, Admitting, admit_answered
-from edictum.core.lifecycle.verdict import find_verdict
+from edictum.core.lifecycle.verdict import find_verdict, succeeded_outcome
 from edictum.core.limits import Counters
 from edictum.core.policy import Plan
 from edictum.execution.body import Running, start_inline
-from edictum.outcomes import ToolOutcome, execution_result
+from edictum.outcomes import ToolOutcome
 from edictum.runtime.clock import SYSTEM
 from edictum.runtime.drive import CallDriver, Suspended, suspend_or_end
 from edictum.runtime.handlers import EffectHandlers
@@ -108,10 +108,9 @@ class FastPath:
         counted = self._ledger.try_commit(call.run_id, run.key, template)
         if counted is None:
             return None
-        elapsed_ms = int(ran.elapsed_s * 1000)
-        outcome = execution_result(call.call_id, call.tool_name, value, elapsed_ms)
+        outcome = succeeded_outcome(call, ran, value)
         summary = config.context.redaction.summarize(value)
-        closing = ("executed", verdict, None, elapsed_ms, None, summary)
+        closing = ("executed", verdict, None, outcome.elapsed_ms, None, summary)
         event = (self._now(), config.context, CALL_EXECUTED, call, plan.passed, *counted, *closing)
         self._append_last(event)
         return outcome

@@ -16,13 +16,16 @@ from edictum.core.events import Closing, Context
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
 from edictum.core.values import dumps
+from edictum.findings import Finding
 from edictum.outcomes import (
     OUTCOME_KINDS,
     TOOL_MESSAGE_MAX_CHARS,
+    ToolExecutionResult,
     ToolFailure,
     ToolOutcome,
     ToolTimeout,
     make_failure,
+    make_result,
 )
 from edictum.success import (
     SUCCEEDED_BY_DEFAULT,
@@ -63,6 +66,20 @@ def closing_of(
         context.redaction.summarize(value)
         if ran.error is None and ran.deadline_s is None
         else None,
+    )
+
+
+def succeeded_outcome(
+    call: ToolCall, ran: Ran, value: Any, findings: tuple[Finding, ...] = ()
+) -> ToolExecutionResult:
+    """Return the outcome for what a tool returned.
+
+    The output of a value that is not a dict is ``{"result": value}``.
+    """
+    output = value if type(value) is dict else {"result": value}
+    elapsed_ms = int(ran.elapsed_s * 1000)
+    return make_result(
+        call.call_id, call.tool_name, output, elapsed_ms, value=value, findings=findings
     )
 
 
