@@ -157,10 +157,6 @@ class Context:
             _remember(self._decisions, decision, known)
         return known[1], known[2]
 
-    def redact(self, text: str | None) -> str | None:
-        """Return a text with its secrets replaced; None for an empty one."""
-        return self.redaction.redact_text(text) if text else None
-
     def contract_texts(self, answers: list[Answer]) -> str:
         return dumps(self.redaction.redact_args([answer.as_record() for answer in answers]))[1:-1]
 
@@ -291,11 +287,12 @@ def _write(entry: Entry) -> str:
         judged = context.contract_texts(closing.after.all_answers())
         contracts = ", ".join(filter(None, (contracts, judged)))
     said = entry.about or entry.decision
+    reason = entry.reason or said.reason
     decided = {
         "action": entry.action.value,
         "decision_source": said.source,
         "decision_name": said.name,
-        "reason": context.redact(entry.reason or said.reason),
+        "reason": context.redaction.redact_text(reason) if reason else None,
     }
     return (
         f'{{"schema_version": "{EVENT_SCHEMA_VERSION}"'
@@ -310,17 +307,17 @@ def _write(entry: Entry) -> str:
 
 def _list_end(entry: Entry, closing: Closing, policy_error: bool) -> dict[str, Any]:
     """Return the fields that say how the call ended, as far as it has."""
-    context = entry.context
+    context, redact = entry.context, entry.context.redaction.redact_text
     verdict: Any = closing.verdict or _ABSENT
     after: Any = closing.after or _ABSENT
     approval: Any = entry.approval or _ABSENT
-    summary = context.redact(closing.summary)
+    summary = closing.summary
     return {
         "tool_success": verdict.success,
         "postconditions_passed": after.passed,
         "duration_ms": closing.duration_ms,
         "error": closing.error,
-        "result_summary": None if closing.summary is None else shorten(summary or "", MAX_SUMMARY),
+        "result_summary": None if summary is None else shorten(redact(summary), MAX_SUMMARY),
         "session_attempt_count": entry.attempts,
         "session_execution_count": entry.executions,
         "mode": context.mode if entry.about is None else "observe",
@@ -329,7 +326,7 @@ def _list_end(entry: Entry, closing: Closing, policy_error: bool) -> dict[str, A
         "session_id": entry.call.run_id,
         "outcome": closing.outcome,
         "success_source": verdict.source,
-        "success_reason": context.redact(verdict.reason),
+        "success_reason": redact(verdict.reason) if verdict.reason else None,
         "approval_id": approval.approval_id,
         "approver": approval.approver,
     }

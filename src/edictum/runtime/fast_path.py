@@ -97,7 +97,9 @@ class FastPath:
         ran: Ran | Running,
     ) -> ToolOutcome | None:
         """Commit and record a success. None: the call is still to be concluded."""
-        if isinstance(ran, Running) or plan.after or plan.hooks_after or plan.success_rules:
+        if isinstance(ran, Running) or ran.error is not None:
+            return None
+        if plan.after or plan.hooks_after or plan.success_rules:
             return None
         if failure_flag is not None and failure_flag is not error_key:
             return None  # the lifecycle asks it, once
