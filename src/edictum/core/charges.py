@@ -22,7 +22,6 @@ from edictum.core.limits import (
     amounts_in_millionths,
     with_amounts,
 )
-from edictum.core.relay import relay
 from edictum.errors import EdictumInputError
 
 Actual: TypeAlias = Callable[[Any], Mapping[str, float]]
@@ -47,9 +46,34 @@ NO_CHARGES = Charges()
 
 
 def charge(flow: Generator[Effect, Any, _T], charges: Charges) -> Generator[Effect, Any, _T]:
-    """Pass on the effects of a lifecycle, or of an admission, with its charges."""
+    """Pass on the effects of a lifecycle, or of an admission, with its charges.
+
+    What is thrown in here is thrown into ``flow``, which has a call to close.
+    """
     charging = _Charging(charges)
-    return relay(flow, charging.state, charging.read, charging.add_note)
+    advance: Any = flow.send
+    answer: Any = None
+    while True:
+        try:
+            effect: Any = advance(answer)
+            if type(effect) in CHARGED:
+                effect = charging.state(effect)
+            advance, answer = flow.send, (yield effect)
+            if type(answer) is Grant or type(answer) is Ran:
+                answer = charging.read(answer)
+        except StopIteration as end:
+            result: _T = charging.add_note(end.value)
+            return result
+        except GeneratorExit:
+            flow.close()
+            raise
+        except BaseException as exc:
+            if exc is answer:  # thrown in already, and raised again when the call was closed
+                raise
+            advance, answer = flow.throw, exc
+
+
+CHARGED = frozenset({Reservation, Settlement, Rewritten, Within})
 
 
 class _Charging:
