@@ -30,7 +30,10 @@ from edictum import (
     precondition,
     session_contract,
 )
+from edictum.core._records import replace
 from edictum.core.contract import Kind
+from edictum.core.limits import Limit, Metric
+from edictum.core.policy import Policy
 
 
 def passing(name: str, **options: Any) -> Contract:
@@ -919,3 +922,17 @@ async def test_a_session_contract_reads_the_counters_under_all_their_names() -> 
     seen.clear()
     await guard.dispatch("t", {}, ran)
     assert seen == [(3, 2, 1, 1, 1), (3, 2, 2), (1, {"t": 2}, {"t": 1}, 0)]
+
+
+def test_a_denied_call_reports_a_full_limit_that_only_observes() -> None:
+    """What only observes says what it would have done, even when a contract denies."""
+    limit = Limit(name="few", metric=Metric.ATTEMPTS, maximum=0, enforce=False)
+    guard = Edictum(contracts=[denying("no")])
+    policy = Policy(contracts=guard.policy.contracts, session_limits=(limit,))
+    guard._state = replace(guard._state, policy=policy)
+    assert isinstance(guard.dispatch_sync("t", {}, lambda: 1), ToolDenied)
+    events = guard.local_sink.events
+    assert [(event.action.value, event.decision_name) for event in events] == [
+        ("call_would_deny", "few"),
+        ("call_denied", "no"),
+    ]

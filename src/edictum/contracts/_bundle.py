@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from edictum.contracts._expressions import Expression
 from edictum.contracts._problems import BundleProblem, Place
-from edictum.core.contract import Effect, Kind, Mode
+from edictum.core.contract import ContractEffect, Kind, Mode
 
 Unlisted = Literal["allow", "deny", "approve"]
 
@@ -19,7 +19,7 @@ class ContractSpec:
 
     id: str
     kind: Kind
-    effect: Effect
+    effect: ContractEffect
     message: str
     tools: tuple[str, ...] = ("*",)
     mode: Mode | None = None

@@ -26,7 +26,7 @@ from edictum.core.relay import relay
 from edictum.errors import EdictumInputError
 
 Actual: TypeAlias = Callable[[Any], Mapping[str, float]]
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @record
@@ -46,7 +46,7 @@ class Charges:
 NO_CHARGES = Charges()
 
 
-def charge(flow: Generator[Effect, Any, T], charges: Charges) -> Generator[Effect, Any, T]:
+def charge(flow: Generator[Effect, Any, _T], charges: Charges) -> Generator[Effect, Any, _T]:
     """Pass on the effects of a lifecycle, or of an admission, with its charges."""
     charging = _Charging(charges)
     return relay(flow, charging.state, charging.read, charging.add_note)

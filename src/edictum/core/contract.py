@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
 
 Mode = Literal["enforce", "observe"]
-Effect = Literal["deny", "approve", "warn", "redact"]
+ContractEffect = Literal["deny", "approve", "warn", "redact"]
 MESSAGE_MAX_CHARS = 500
 
 
@@ -52,7 +52,7 @@ SUBJECTS = {
     Kind.SESSION: ("session",),
     Kind.POST: ("call", "result"),
 }
-EFFECTS: dict[Kind, tuple[Effect, ...]] = {
+EFFECTS: dict[Kind, tuple[ContractEffect, ...]] = {
     Kind.PRE: ("deny", "approve"),
     Kind.SANDBOX: ("deny", "approve"),
     Kind.SESSION: ("deny",),
@@ -104,7 +104,7 @@ class Contract:
     kind: Kind
     check: Check
     tools: tuple[str, ...] = ("*",)
-    effect: Effect = "deny"
+    effect: ContractEffect = "deny"
     mode: Mode | None = None
     source: str = ""
     tags: tuple[str, ...] = ()

@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 from edictum.core.effects import Effect
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def relay(
-    flow: Generator[Effect, Any, T],
+    flow: Generator[Effect, Any, _T],
     pass_on: Callable[[Effect], Effect],
     take_answer: Callable[[Any], Any] | None = None,
-    finish: Callable[[T], T] | None = None,
-) -> Generator[Effect, Any, T]:
+    finish: Callable[[_T], _T] | None = None,
+) -> Generator[Effect, Any, _T]:
     """Yield what ``pass_on`` makes of each effect, and answer with what ``take_answer`` makes.
 
     Returns what ``flow`` returns, after ``finish``. What is thrown in here is thrown into ``flow``,

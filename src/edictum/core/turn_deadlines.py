@@ -14,10 +14,12 @@ from edictum.core.effects import Effect, Within
 from edictum.core.relay import relay
 from edictum.core.turn import CallInTurn
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def bounded_by_turn(flow: Generator[Effect, Any, T], turn: CallInTurn) -> Generator[Effect, Any, T]:
+def bounded_by_turn(
+    flow: Generator[Effect, Any, _T], turn: CallInTurn
+) -> Generator[Effect, Any, _T]:
     """Pass on the effects of ``flow``, each bounded by the time that the turn has left."""
     return relay(flow, partial(bound, turn))
 

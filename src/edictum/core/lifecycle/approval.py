@@ -28,7 +28,7 @@ WITHDRAWN = AuditAction.CALL_APPROVAL_WITHDRAWN
 
 
 @record
-class Answer:
+class ApprovalAnswer:
     """How an approval ended: the event to record, whether the call may run, and why."""
 
     action: AuditAction
@@ -50,7 +50,7 @@ def obtain_approval(
     known = None if turn is None else turn.approvals.get(digest)
     if known is None:
         return (yield from _ask_person(admission, config, digest, turn))
-    again = Answer(GRANTED, True, "Granted before: this is a retry of the same call.")
+    again = ApprovalAnswer(GRANTED, True, "Granted before: this is a retry of the same call.")
     return (yield from _apply_answer(admission, config, _check_version(again, config), known))
 
 
@@ -85,20 +85,32 @@ def _ask_person(
     if problem is not None:
         yield Withdraw(request)
         return admission.deny_unrecorded(problem)
-    wait = AwaitDecision(request, decision.timeout)
-    reply = yield from _ask_in_time(wait, decision.timeout, turn)
-    if not hasattr(reply, "approved"):
-        yield Withdraw(request)
-        if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
-            return _deny_unanswered(admission, "did not answer", reply)
-        cancelled = Answer(WITHDRAWN, False, "The caller was cancelled.")
-        return (yield from _apply_answer(admission, config, cancelled, about))
-    about = Approval(request.approval_id, getattr(reply, "approver", None))
-    answer = _check_version(_read_reply(reply, request, decision, digest), config)
-    ended = yield from _apply_answer(admission, config, answer, about)
+    ended, about = yield from _await_person(admission, config, request, digest, turn)
     if turn is not None and ended.decision.effect == "allow":
         turn.approvals[digest] = about
     return ended
+
+
+def _await_person(
+    admission: Admission,
+    config: LifecycleConfig,
+    request: Any,
+    digest: str,
+    turn: CallInTurn | None,
+) -> Generator[Effect, Any, tuple[Admission, Approval]]:
+    """Wait for the answer to a request, and record it."""
+    decision, about = admission.decision, Approval(request.approval_id)
+    wait = AwaitDecision(request, decision.timeout)
+    reply = yield from _ask_in_time(wait, decision.timeout, turn)
+    if hasattr(reply, "approved"):
+        about = Approval(request.approval_id, getattr(reply, "approver", None))
+        answer = _check_version(_read_reply(reply, request, decision, digest), config)
+    else:
+        yield Withdraw(request)
+        if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
+            return _deny_unanswered(admission, "did not answer", reply), about
+        answer = ApprovalAnswer(WITHDRAWN, False, "The caller was cancelled.")
+    return (yield from _apply_answer(admission, config, answer, about)), about
 
 
 def _extend_reservation(timeout_s: float, turn: CallInTurn) -> Generator[Effect, Any, str | None]:
@@ -131,15 +143,17 @@ def _ask_in_time(
         turn.resume_clock()
 
 
-def _check_version(answer: Answer, config: LifecycleConfig) -> Answer:
+def _check_version(answer: ApprovalAnswer, config: LifecycleConfig) -> ApprovalAnswer:
     """Return the answer, or a denial when the policy has changed since the person was asked."""
     in_force = config.version_in_force
     if not answer.granted or in_force is None or in_force() == config.context.policy_version:
         return answer
-    return Answer(DENIED, False, "The policy has changed since approval was asked for. Call again.")
+    return ApprovalAnswer(
+        DENIED, False, "The policy has changed since approval was asked for. Call again."
+    )
 
 
-def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> Answer:
+def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> ApprovalAnswer:
     """Read an ApprovalDecision, possibly of an older backend.
 
     A digest in the reply or the request must be this call's.
@@ -147,18 +161,18 @@ def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> An
     status, reason, told = (getattr(reply, name, None) for name in ("status", "reason", "digest"))
     if status == "timeout":
         granted = decision.timeout_effect == "allow"
-        return Answer(AuditAction.CALL_APPROVAL_TIMEOUT, granted, "Nobody decided in time.")
+        return ApprovalAnswer(AuditAction.CALL_APPROVAL_TIMEOUT, granted, "Nobody decided in time.")
     if status == "withdrawn":
-        return Answer(WITHDRAWN, False, reason or "The request was withdrawn.")
+        return ApprovalAnswer(WITHDRAWN, False, reason or "The request was withdrawn.")
     if told not in (None, digest) or (getattr(request, "digest", None) or digest) != digest:
-        return Answer(DENIED, False, "The approval is for another call.")
+        return ApprovalAnswer(DENIED, False, "The approval is for another call.")
     if reply.approved is True and status != "denied":
-        return Answer(GRANTED, True, reason)
-    return Answer(DENIED, False, reason)
+        return ApprovalAnswer(GRANTED, True, reason)
+    return ApprovalAnswer(DENIED, False, reason)
 
 
 def _apply_answer(
-    admission: Admission, config: LifecycleConfig, answer: Answer, about: Approval
+    admission: Admission, config: LifecycleConfig, answer: ApprovalAnswer, about: Approval
 ) -> Admitting:
     """Record how an approval ended. A grant that cannot be recorded does not count."""
     decision = admission.decision
