@@ -13,13 +13,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support import shared_servers
+from support.effort import SOAK
 
 settings.register_profile(
     "edictum",
     deadline=None,
     max_examples=60,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=True,
+    derandomize=not SOAK,
 )
 settings.load_profile("edictum")
 
@@ -81,9 +82,6 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.modules[FAST_PATH] = None  # type: ignore[assignment]  # so that importing it fails
     if has_workers(config):
         shared_servers.prepare()
-    if config.getoption("--no-fast-path"):
-        assert "edictum.guard" not in sys.modules, "it has imported the fast path already"
-        sys.modules["edictum.runtime.fast_path"] = None  # type: ignore[assignment]  # not importable
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

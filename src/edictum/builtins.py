@@ -21,10 +21,8 @@ _TOKEN_EDGE = re.compile(r"[\s\"'=<>:,;|&()`]+")
 def deny_sensitive_reads(
     sensitive_paths: Iterable[str] | None = None, sensitive_commands: Iterable[str] | None = None
 ) -> Contract:
-    """Return a precondition that refuses calls which name a credential file or print the
-    environment.
-
-    It is for all tools, and searches every text in the arguments.
+    """Return a precondition, for all tools, against naming credential files in any argument and
+    against printing the environment.
     """
     paths = tuple(sensitive_paths or SENSITIVE_PATHS)
     commands = tuple(sensitive_commands or SENSITIVE_COMMANDS)
@@ -32,10 +30,8 @@ def deny_sensitive_reads(
     def check(call: ToolCall) -> Verdict:
         for text in _texts(call.args):
             if path := _sensitive_path(text, paths):
-                return Verdict.fail(
-                    f"Access to sensitive path denied: {path}. This file may contain secrets or"
-                    " credentials."
-                )
+                denied = f"Access to sensitive path denied: {path}."
+                return Verdict.fail(f"{denied} This file may contain secrets or credentials.")
         command = call.bash_command
         if command is not None and (name := _sensitive_command(command, commands)):
             return Verdict.fail(

@@ -1,4 +1,4 @@
-"""The options of one call, for type checkers. ``edictum.options`` reads and checks them; a test
+"""The options of one call, for type checkers. ``edictum._options`` reads and checks them; a test
 keeps the two equal.
 
 A module of its own, because the guard needs it only to be type-checked and a TypedDict takes time

@@ -11,10 +11,7 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, assert_never, cast, overload
 
-from edictum.approval.port import ApprovalBackend
-from edictum.audit.memory import CollectingAuditSink
-from edictum.audit.sinks import AuditSink
-from edictum.checks import (
+from edictum._checks import (
     check_callables,
     check_principal,
     read_approval_backend,
@@ -27,6 +24,38 @@ from edictum.checks import (
     read_sinks,
     read_tools,
 )
+from edictum._dry_run import DryRun
+from edictum._factories import (
+    Base,
+    BundleOptions,
+    GuardOptions,
+    Layer,
+    build_policy,
+    find_template,
+    list_templates,
+    open_session_store,
+    open_sinks,
+    parse_layers,
+    read_files,
+    take_language,
+    to_layers,
+)
+from edictum._merging import merge_policies, tightest
+from edictum._options import (
+    CHARGE_OPTIONS,
+    NO_FIELDS,
+    RUN_OPTIONS,
+    UNUSUAL_OPTIONS,
+    batch_item,
+    read_charges,
+    read_fields,
+    read_metadata,
+    read_run,
+)
+from edictum._watching import Watch
+from edictum.approval.port import ApprovalBackend
+from edictum.audit.memory import CollectingAuditSink
+from edictum.audit.sinks import AuditSink
 from edictum.contracts._language import Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core._records import maker, record, replace
@@ -43,38 +72,11 @@ from edictum.core.lifecycle.turn import lifecycle_in_turn
 from edictum.core.limits import OperationLimits
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
-from edictum.core.turn import TurnPort
-from edictum.dry_run import DryRun
+from edictum.core.turn import OpenedCall, TurnPort
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
 from edictum.execution.engines import as_run_in
 from edictum.explanation import Explanation
-from edictum.factories import (
-    Base,
-    BundleOptions,
-    GuardOptions,
-    Layer,
-    build_policy,
-    find_template,
-    list_templates,
-    open_session_store,
-    open_sinks,
-    parse_layers,
-    read_files,
-    take_language,
-    to_layers,
-)
-from edictum.merging import merge_policies, tightest
-from edictum.options import (
-    NO_FIELDS,
-    RUN_OPTIONS,
-    UNUSUAL_OPTIONS,
-    batch_item,
-    read_charges,
-    read_fields,
-    read_metadata,
-    read_run,
-)
 from edictum.outcomes import (
     ToolArtifactReference,
     ToolDenied,
@@ -101,7 +103,6 @@ from edictum.sessions._urls import as_ledger
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.session import Session
 from edictum.success import SuccessCheck, error_key
-from edictum.watching import Watch
 
 if TYPE_CHECKING:
     from edictum.call_options import Amounts, CallOptions
@@ -486,13 +487,12 @@ class Edictum:
         state = self._state
         plan = state.policy.plan(pending.tool_name)
         run = self._make_run(state, plan, pending, self._session_id)
-        flow = lifecycle(run, plan, _config(state, pending.options), pending.failure_flag)
-        flow = _charge(flow, run.call, pending.options)
+        flow = _open_flow(state, run, plan, pending)
         return run.call, CallDriver(flow, state.handlers, runs_tool=False)
 
     def _start(self, pending: PendingCall, turn: TurnPort | None = None) -> ToolOutcome | Suspended:
         """Begin a call, and take it as far as it goes without waiting."""
-        state, options = self._state, pending.options
+        state = self._state
         if turn is not None:
             return self._start_in_turn(state, pending, turn)
         if not callable(pending.fn):
@@ -502,29 +502,27 @@ class Edictum:
             )
         plan = state.policy.plan(pending.tool_name)
         run = self._make_run(state, plan, pending, self._session_id)
-        if state.fast_path is not None and UNUSUAL_OPTIONS.isdisjoint(options):
+        if state.fast_path is not None and UNUSUAL_OPTIONS.isdisjoint(pending.options):
             end = state.fast_path.govern(run, plan, pending.failure_flag)
             if end is not None:
                 return end
-        flow = lifecycle(run, plan, _config(state, options), pending.failure_flag)
-        return advance(_charge(flow, run.call, options), state.handlers)
+        return advance(_open_flow(state, run, plan, pending), state.handlers)
 
     def _start_in_turn(
         self, state: State, pending: PendingCall, turn: TurnPort
     ) -> ToolOutcome | Suspended:
-        options = pending.options
         opened = turn.open(pending.tool_name, pending.args, pending.fn, state.policy)
-        flag = opened.failure_flag if pending.failure_flag is error_key else pending.failure_flag
-        pending = PendingCall(opened.tool_name, opened.args, opened.body, flag, options)
+        plan, flag = opened.plan, pending.failure_flag
+        flag = opened.failure_flag if flag is error_key else flag
+        pending = PendingCall(plan.tool, opened.args, opened.body, flag, pending.options)
         session_id = opened.session_id or self._session_id
         try:
-            run = self._make_run(state, opened.plan, pending, session_id)
+            run = self._make_run(state, plan, pending, session_id)
         except EdictumInputError as exc:  # the arguments are a model's: the gates answer
             opened.malformed(str(exc))
             pending = replace(pending, args=opened.args)
-            run = self._make_run(state, opened.plan, pending, session_id)
-        flow = lifecycle_in_turn(run, opened.plan, _config(state, options), flag, opened)
-        return advance(_charge(flow, run.call, options), state.handlers)
+            run = self._make_run(state, plan, pending, session_id)
+        return advance(_open_flow(state, run, plan, pending, opened), state.handlers, opened)
 
     def _make_run(self, state: State, plan: Plan, pending: PendingCall, session_id: str) -> RunTool:
         """Snapshot the call as it will be judged, counted, run and recorded.
@@ -789,14 +787,18 @@ def unwrap(outcome: ToolOutcome) -> Any:
             assert_never(outcome)
 
 
-def _charge(flow: Flow, call: ToolCall, options: Mapping[str, Any]) -> Flow:
-    charges = read_charges(call, options)
-    return flow if charges is None else charge(flow, charges)
-
-
-def _config(state: State, options: Mapping[str, Any]) -> LifecycleConfig:
-    """Return the guard's config, with the principal resolver that was given for this call."""
-    if "principal_resolver" not in options:
-        return state.config
-    check_callables(principal_resolver=options["principal_resolver"])
-    return replace(state.config, principal_resolver=options["principal_resolver"])
+def _open_flow(
+    state: State, run: RunTool, plan: Plan, pending: PendingCall, turn: OpenedCall | None = None
+) -> Flow:
+    """Return the lifecycle of a call, with the resolver and the charges that its options state."""
+    config, options, flag = state.config, pending.options, pending.failure_flag
+    if "principal_resolver" in options:
+        check_callables(principal_resolver=options["principal_resolver"])
+        config = replace(config, principal_resolver=options["principal_resolver"])
+    if turn is None:
+        flow = lifecycle(run, plan, config, flag)
+    else:
+        flow = lifecycle_in_turn(run, plan, config, flag, turn)
+    if CHARGE_OPTIONS.isdisjoint(options):
+        return flow
+    return charge(flow, read_charges(run.call, options))

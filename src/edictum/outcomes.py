@@ -167,19 +167,9 @@ OUTCOME_KINDS: Final[dict[type[Any], str]] = {
     ToolArtifactReference: "artifact",
 }
 
-_make_result = frozen_maker(ToolExecutionResult)
+make_result = frozen_maker(ToolExecutionResult)
 make_denied = frozen_maker(ToolDenied)
 make_failure = frozen_maker(ToolFailure)
-
-
-def execution_result(
-    call_id: str, tool_name: str, value: Any, elapsed_ms: int, findings: tuple[Finding, ...] = ()
-) -> ToolExecutionResult:
-    """Return the result for whatever a tool returned; the output of a value that is not a dict is
-    ``{"result": value}``.
-    """
-    output = value if type(value) is dict else {"result": value}
-    return _make_result(call_id, tool_name, output, elapsed_ms, value=value, findings=findings)
 
 
 def outcome_kind(outcome: ToolOutcome) -> str:

@@ -242,7 +242,7 @@ def _require(checks: Any, name: str) -> None:
         )
 
 
-class Misfit(str):
+class SchemaMismatch(str):
     """Why a result is a failure: it is not what the tool promised to return, so what the tool has
     done is not known.
     """

@@ -131,7 +131,7 @@ class PlantedFaults:
         faulty = plant(self.adapter)
 
         class Driver(self.suite):  # type: ignore[misc, name-defined]
-            def noted(self, point: str) -> dict[str, str]:
+            def get_results(self, point: str) -> dict[str, str]:
                 return {}  # what a broken adapter does is not a result
 
             def make_adapter(self, guard: Any, **options: Any) -> Any:

@@ -144,7 +144,7 @@ class HookLoopConformance(AdapterConformance):
         "streaming": "the loop does not stream",
     }
 
-    def noted(self, point: str) -> dict[str, str]:
+    def get_results(self, point: str) -> dict[str, str]:
         return {}
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:

@@ -28,7 +28,7 @@ from edictum import (
     postcondition,
     precondition,
 )
-from edictum.audit.sinks import deliver, takes_entries
+from edictum.audit.sinks import emitter_of, takes_entries
 from edictum.core.events import Entry
 from edictum.core.secret_patterns import _HINTS, SECRET_PATTERNS
 from edictum.testing import RecordingSink
@@ -195,7 +195,7 @@ def test_several_sinks_share_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_sink_may_be_given_an_event_by_hand() -> None:
     """Without a guard."""
     sink = Entries()
-    deliver(AuditEvent(tool_name="t"), sink)
+    emitter_of(sink)(AuditEvent(tool_name="t"))
     assert json.loads(sink.entries[0].to_json())["tool_name"] == "t"
 
 

@@ -622,3 +622,16 @@ class TestNoPlantedSecretSurvives:
         guard.dispatch_sync("t", {}, lambda: 1)
         assert secret not in trail(guard)
         assert "hunter2" not in trail(guard)
+
+
+class UnreadableDict(dict):
+    def items(self):
+        raise OSError("gone")
+
+
+def test_a_mapping_that_cannot_be_read_is_shown_as_redacted_text() -> None:
+    """Neither form of redaction raises, and neither shows what it could not look into."""
+    policy = RedactionPolicy()
+    broken = UnreadableDict(note="password=hunter2")
+    assert "hunter2" not in str(policy.redact_value({"in": broken}))
+    assert "hunter2" not in str(policy.redact_secrets([broken]))

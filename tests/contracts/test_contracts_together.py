@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from test_language_properties import ARGS, LEAVES, PRINCIPALS, bundle, expected, plain
 
 from edictum import Edictum, Principal
+from support.effort import effort
 
 TEXTS = st.sampled_from(["", "a", "b", "ab", "abc", "A", "SS", "ß", "1", "other"])
 NUMBERS = st.sampled_from([-1, 0, 1, 1.0, 2, 1.5, 10**20, True, False])
@@ -67,9 +68,10 @@ def answers(expressions: list[Any], args: Any, principal: Principal | None = Non
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @settings(
     deadline=None,
-    max_examples=200,
+    max_examples=effort(70, soak=1_000),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(st.lists(WHENS, min_size=12, max_size=40), ARGUMENTS, PRINCIPALS)

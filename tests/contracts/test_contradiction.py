@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from edictum.contracts._expressions import All, AnyOf, Leaf
 from edictum.contracts._operators import OPERATORS
 from edictum.contracts._problems import Place
 from edictum.contracts._selectors import parse_selector
+from support.effort import effort
 
 NUMBERS = st.sampled_from([0, 1, 2, 1.5, 10**400])
 TESTS = st.one_of(
@@ -31,7 +33,8 @@ def leaf(selector: str, operator: str, value: Any) -> Leaf:
     return Leaf(found, op, value, op.prepare(value), missing, Place(1, 1))
 
 
-@settings(max_examples=500, deadline=None)
+@pytest.mark.soak
+@settings(max_examples=effort(170, soak=2_500), deadline=None)
 @given(st.lists(LEAVES, max_size=8))
 def test_a_contradiction_is_found_when_two_conditions_contradict_each_other(
     drawn: list[Any],

@@ -28,7 +28,7 @@ from edictum import (
     Verdict,
     precondition,
 )
-from edictum.factories import BundleOptions
+from edictum._factories import BundleOptions
 from edictum.testing import RecordingSink
 
 BUNDLE = """\

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from edictum import Edictum, EdictumConfigError, Principal
 from edictum.outcomes import ToolDenied
+from support.effort import effort
 
 QUIET = settings(
     deadline=None,
@@ -157,7 +158,8 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-@settings(QUIET, max_examples=200)
+@pytest.mark.soak
+@settings(QUIET, max_examples=effort(70, soak=1_000))
 @given(st.lists(EXPRESSIONS, min_size=1, max_size=4), ARGS, PRINCIPALS, ARGS)
 def test_compiled_and_interpreted_conditions_agree(
     expressions: list[Any], args: Any, principal: Principal | None, metadata: Any
@@ -199,7 +201,8 @@ def test_an_explanation_says_what_the_compiled_condition_says(
     assert callable(alone)
 
 
-@settings(QUIET, max_examples=200)
+@pytest.mark.soak
+@settings(QUIET, max_examples=effort(70, soak=1_000))
 @given(st.binary(max_size=400))
 def test_any_bytes_load_or_are_refused(content: bytes) -> None:
     try:
@@ -258,7 +261,8 @@ YAML_PIECES = st.sampled_from(
 )
 
 
-@settings(QUIET, max_examples=200)
+@pytest.mark.soak
+@settings(QUIET, max_examples=effort(70, soak=1_000))
 @given(st.lists(YAML_PIECES, max_size=14))
 def test_any_yaml_loads_or_is_refused(pieces: list[str]) -> None:
     try:
@@ -267,7 +271,8 @@ def test_any_yaml_loads_or_is_refused(pieces: list[str]) -> None:
         return
 
 
-@settings(QUIET, max_examples=200)
+@pytest.mark.soak
+@settings(QUIET, max_examples=effort(70, soak=1_000))
 @given(st.text(max_size=30))
 def test_any_pattern_is_compiled_or_refused(pattern: str) -> None:
     text = json.dumps({"args.x": {"matches": pattern}})

@@ -23,6 +23,7 @@ from edictum.contracts._tree import to_plain
 from edictum.contracts.schema import bundle_schema
 from edictum.core.policy import TOOL_KEYS
 from edictum.testing.cases import HEAD, load_cases
+from support.effort import effort
 
 DATA = Path(__file__).parent.parent
 VALIDATOR = jsonschema_rs.validator_for(bundle_schema())
@@ -212,8 +213,9 @@ def changed(draw: st.DrawFn) -> Any:
     return document
 
 
+@pytest.mark.soak
 @settings(
-    max_examples=600,
+    max_examples=effort(200, soak=3_000),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -12,9 +12,9 @@ from meanings import MEANINGS
 
 import edictum
 from edictum import harness, testing
+from edictum._factories import BundleOptions
+from edictum._options import KNOWN_OPTIONS
 from edictum.contracts._report import CompositionReport
-from edictum.factories import BundleOptions
-from edictum.options import KNOWN_OPTIONS
 
 NAMES = [entry for entries in SECTIONS.values() for entry in entries if isinstance(entry, Name)]
 SHOWN = {entry.where.partition(":")[2]: entry for entry in NAMES}

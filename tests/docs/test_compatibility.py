@@ -363,7 +363,7 @@ def test_redaction_of_keys_texts_principals_and_reasons():
         "command": "export API_KEY=[REDACTED]"
     }
     guard = Edictum(
-        principal=Principal(user_id="ada", claims={"token": "abc"}),
+        principal=Principal(user_id="ada", claims={"token": "of-ada"}),
         contracts=[
             precondition("*", id="quotes")(lambda call: Verdict.fail("no password=lovelace here"))
         ],
@@ -371,7 +371,7 @@ def test_redaction_of_keys_texts_principals_and_reasons():
     guard.dispatch_sync("t", {}, tool)
     written = json.dumps(guard.local_sink.last().to_dict())
     assert "lovelace" not in written
-    assert "abc" not in written
+    assert "of-ada" not in written
 
 
 def test_large_payloads_stay_json():

@@ -17,8 +17,7 @@ from edictum import AuditAction, AuditEvent, OperationLimits, adapters
 from edictum import success as success_module
 from edictum.contracts import _compile as compile_module
 from edictum.core.contract import RECORD_TYPES
-from edictum.core.lifecycle.approval import DENIED_BY_PERSON
-from edictum.core.lifecycle.conclusion import DENIAL_REASONS
+from edictum.core.lifecycle import approval, conclusion
 from edictum.success import Checker
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -130,7 +129,9 @@ def calls_of(*names: str, below: str = "") -> Iterator[ast.Call]:
     """Every call of these functions in the library, or in one of its packages."""
     for path in sorted((ROOT / "src" / "edictum" / below).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in names:
+            if not isinstance(node, ast.Call):
+                continue
+            if (getattr(node.func, "id", None) or getattr(node.func, "attr", "")) in names:
                 yield node
 
 
@@ -140,6 +141,8 @@ def words(node: ast.expr | None) -> set[str]:
     """
     if isinstance(node, ast.JoinedStr):
         node = node.values[0]
+    if isinstance(node, ast.IfExp):
+        return words(node.body) | words(node.orelse)
     return {node.value} if isinstance(node, ast.Constant) and isinstance(node.value, str) else set()
 
 
@@ -176,12 +179,13 @@ def named_in(path: str, heading: str) -> set[str]:
 
 
 def test_every_reason_of_a_denial_is_documented():
+    denials = [call for call in calls_of("deny", below="core") if len(call.args) == 2]
     reasons = (
         place_words(0, "Refusal")
-        | place_words(2, "ToolDenied")
-        | place_words(1, "deny", below="core")
-        | set(DENIAL_REASONS.values())
-        | {DENIED_BY_PERSON}
+        | place_words(2, "ToolDenied", "make_denied")
+        | {word for call in denials for word in words(call.args[1])}
+        | set(conclusion.DENIAL_REASONS.values())
+        | {approval.DENIED_BY_PERSON}
     )
     assert len(reasons) > 10
     assert named_in("docs/concepts/outcomes.md", "Why a call was refused") == reasons | {"contract"}
@@ -195,9 +199,10 @@ def test_every_decision_source_is_documented():
         | keyword_words("source", "Contract")
     )
     parts = (
-        place_words(0, "deny", "fail", "Objection", below="core")
+        place_words(0, "deny", "fail", below="core/lifecycle")
+        | place_words(0, "Objection", below="core")
         | keyword_words("source", "replace")
-        | keyword_words("decision_source", "ToolDenied")
+        | keyword_words("decision_source", "ToolDenied", "make_denied")
     )
     assert len(parts) > 8
     after = {

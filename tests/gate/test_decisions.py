@@ -30,10 +30,7 @@ from edictum import (
     precondition,
     session_contract,
 )
-from edictum.core._records import replace
 from edictum.core.contract import Kind
-from edictum.core.limits import Limit, Metric
-from edictum.core.policy import Policy
 
 
 def passing(name: str, **options: Any) -> Contract:
@@ -924,15 +921,25 @@ async def test_a_session_contract_reads_the_counters_under_all_their_names() -> 
     assert seen == [(3, 2, 1, 1, 1), (3, 2, 2), (1, {"t": 2}, {"t": 1}, 0)]
 
 
-def test_a_denied_call_reports_a_full_limit_that_only_observes() -> None:
-    """What only observes says what it would have done, even when a contract denies."""
-    limit = Limit(name="few", metric=Metric.ATTEMPTS, maximum=0, enforce=False)
-    guard = Edictum(contracts=[denying("no")])
-    policy = Policy(contracts=guard.policy.contracts, session_limits=(limit,))
-    guard._state = replace(guard._state, policy=policy)
-    assert isinstance(guard.dispatch_sync("t", {}, lambda: 1), ToolDenied)
-    events = guard.local_sink.events
-    assert [(event.action.value, event.decision_name) for event in events] == [
-        ("call_would_deny", "few"),
-        ("call_denied", "no"),
-    ]
+# --- Limits that only observe ---------------------------------------------------------------------
+
+OBSERVED_LIMIT = """apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: observed}
+defaults: {mode: enforce}
+contracts:
+  - id: few
+    type: session
+    mode: observe
+    limits: {max_attempts: 1}
+    then: {effect: deny, message: enough}
+"""
+
+
+def test_a_full_limit_that_observes_is_reported_even_when_a_contract_denies() -> None:
+    """It would have denied the call as well."""
+    guard = Edictum.from_yaml_string(OBSERVED_LIMIT, contracts=[denying("hard")])
+    guard.dispatch_sync("t", {}, ran)
+    guard.dispatch_sync("t", {}, ran)
+    events = [(event.action.value, event.decision_name) for event in guard.local_sink.events]
+    assert events == [("call_denied", "hard"), ("call_would_deny", "few"), ("call_denied", "hard")]

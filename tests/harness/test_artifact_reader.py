@@ -46,7 +46,7 @@ def read(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         ("deep", {"pointer": "/0"}, "not JSON, or nested too deeply"),
         ("list", {"grep": "\ud800"}, "lone surrogate"),
         ("list", {"grep": "(" * 100_000}, "grep: "),
-        (LONG, {}, "There is no artifact"),
+        (LONG, {}, "No artifact"),
     ],
 )
 def test_what_cannot_be_answered_is_said_in_few_words(

@@ -106,7 +106,7 @@ async def test_turns_that_are_told_of_no_session_share_nothing(store: ArtifactSt
     second = await run_turn(
         asks("read_artifact", artifact_id=kept.artifact_id), [], [], artifact_store=store
     )
-    assert "There is no artifact" in outcome_to_model_content(second.outcomes[0])
+    assert "No artifact" in outcome_to_model_content(second.outcomes[0])
     assert first.state.session_id != second.state.session_id
 
 

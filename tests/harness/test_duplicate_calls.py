@@ -347,3 +347,18 @@ async def test_a_policy_that_demands_approval_now_demands_it_for_a_replay(approv
     assert asked == [{"n": 1}]
     assert isinstance(outcome, ToolExecutionResult if approves else ToolDenied)
     assert bench.events[-1][0] == ("call_replayed" if approves else "call_approval_denied")
+
+
+async def test_a_replay_that_cannot_be_recorded_is_given_with_a_note() -> None:
+    """The earlier outcome is known already, so nothing is gained by withholding it."""
+
+    class FullDisk:
+        def emit(self, event: Any) -> None:
+            if event.action.value == "call_replayed":
+                raise OSError("no space left on device")
+
+    bench = Bench(items, guard=Edictum(audit_sink=FullDisk()), on_duplicate="replay")
+    await bench.call("items", {}, "a")
+    again = expect_result(await bench.call("items", {}, "b"))
+    assert again.turn.replayed
+    assert any("no space left on device" in note for note in again.notes)

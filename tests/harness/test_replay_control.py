@@ -16,6 +16,7 @@ from edictum.core.values import canonical, digest, identity
 from edictum.harness import ReplayControl, ToolSpec
 from edictum.harness.replay_control import Done, InFlight, New
 from edictum.outcomes import ToolExecutionResult, ToolFailure
+from support.effort import effort
 
 OK = ToolExecutionResult("c", "t", {"a": 1}, 0)
 
@@ -264,7 +265,8 @@ VALUES = st.sampled_from(
 ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=3)
 
 
-@settings(max_examples=2_000)
+@pytest.mark.soak
+@settings(max_examples=effort(500, soak=10_000))
 @given(
     ARGUMENTS, ARGUMENTS, st.sampled_from([dict, freeze_args]), st.sampled_from([dict, freeze_args])
 )

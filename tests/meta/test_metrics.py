@@ -30,19 +30,17 @@ BOUNDS = {
 # What does not hold yet, with the number of today: it may only go down, and an entry goes when its
 # bound holds.
 NOT_YET = {
-    "lines of src": 38_400,
-    "functions over 60 lines": 2,
-    "functions with more than ten branches, in 1,000": 25,
-    "public names defined in two modules": 22,
-    "lines over 100 columns": 29,
-    "type: ignore without a reason": 50,
+    "lines of src": 36_500,
+    "public names defined in two modules": 3,
+    "lines over 100 columns": 11,
+    "type: ignore without a reason": 7,
 }
 # Words that a reader stumbles over. These ceilings only go down.
 CEILINGS = {
-    "functions named by a participle": 151,
-    "somebody, nobody, anybody, whoever": 54,
-    "also when, of the user, is no": 34,
-    "docstrings of functions that begin with no verb, in 100": 55,
+    "functions named by a participle": 39,
+    "somebody, nobody, anybody, whoever": 11,
+    "also when, of the user, is no": 6,
+    "docstrings of functions that begin with no verb, in 100": 6,
 }
 
 

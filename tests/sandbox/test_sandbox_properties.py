@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from edictum.contracts.sandbox import Sandbox
 from edictum.core.call import ToolCall
+from support.effort import effort
 
 BOX = Sandbox(
     within=["/tmp/edictum-box"], not_within=["/tmp/edictum-box/no"], cwd="/tmp/edictum-box"
@@ -65,14 +66,16 @@ KEYS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@pytest.mark.soak
+@settings(max_examples=effort(130, soak=2_000), deadline=None)
 @given(st.dictionaries(KEYS, VALUES, max_size=3), st.sampled_from(["bash", "read_file", "x"]))
 def test_any_arguments_get_an_answer(args: dict[str, Any], tool: str) -> None:
     answer = EVERYTHING.violation(ToolCall(tool, args))
     assert answer is None or (isinstance(answer, str) and answer.endswith("."))
 
 
-@settings(max_examples=400, deadline=None)
+@pytest.mark.soak
+@settings(max_examples=effort(130, soak=2_000), deadline=None)
 @given(st.lists(TEXTS, max_size=6))
 def test_any_command_gets_an_answer(pieces: list[str]) -> None:
     answer = EVERYTHING.violation(ToolCall("bash", {"command": " ".join(pieces)}))
@@ -109,7 +112,8 @@ def disguised(draw: st.DrawFn, path: str) -> str:
     return head + "".join(draw(st.sampled_from([c, f'""{c}', f'"{c}"', c])) for c in rest)
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.soak
+@settings(max_examples=effort(100, soak=1_500), deadline=None)
 @given(st.data())
 def test_quotes_and_blanks_do_not_open_a_way_out(data: st.DataObject) -> None:
     word = disguised(data.draw, data.draw(st.sampled_from(OUTSIDE)))
@@ -130,7 +134,8 @@ NESTED = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.soak
+@settings(max_examples=effort(70, soak=1_000), deadline=None)
 @given(NESTED)
 def test_no_depth_hides_a_path(value: Any) -> None:
     assert BOX.violation(ToolCall("tool", {"anything": value})) is not None

@@ -17,7 +17,7 @@ from edictum.core.limits import Limit, Metric, windows_of
 from edictum.sessions import MemoryLedger
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.sessions._sqlite import SqliteStore
-from edictum.testing.ledger import Book, windowed
+from edictum.testing.ledger import Book, limit_rate
 
 MAXIMA = st.integers(1, 4)
 WINDOWS = st.sampled_from([5.0, 10.0, 1_000.0])
@@ -55,7 +55,7 @@ def test_a_breaker_counts_what_its_definition_counts(
         with TemporaryDirectory() as directory:
             now = [1_000.0]
             book = Book(make(lambda: now[0], Path(directory)))
-            breaker = windowed(Metric.CONSECUTIVE_FAILURES, maximum, window_s)
+            breaker = limit_rate(Metric.CONSECUTIVE_FAILURES, maximum, window_s)
             neighbour = Limit(name="n", metric=Metric.FAILURES, maximum=100, window_s=7.0)
             past: list[tuple[float, str]] = []
             for number, (pause, together, result) in enumerate(calls):
@@ -78,8 +78,8 @@ def test_a_breaker_counts_what_its_definition_counts(
 def test_a_breaker_looks_at_the_moments_of_failures() -> None:
     """It keeps none of its own: what a neighbour with a larger maximum keeps is enough for both."""
     breaker, failures = (
-        windowed(Metric.CONSECUTIVE_FAILURES, 3, 60.0),
-        windowed(Metric.FAILURES, 9, 30.0),
+        limit_rate(Metric.CONSECUTIVE_FAILURES, 3, 60.0),
+        limit_rate(Metric.FAILURES, 9, 30.0),
     )
     kept = [
         [(it.scope, it.counter, it.keep, it.span_s) for it in windows_of(limits)]

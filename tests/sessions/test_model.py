@@ -203,6 +203,7 @@ def ask(walker: Any, rng: random.Random, where: Any, call: str, cost: int | None
     )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("limits", [LIMITS, WINDOWED], ids=["totals", "windows"])
 def test_long_walks_agree_with_the_model(timed: TimedBook, limits: tuple[Limit, ...]) -> None:
     for seed in range(timed.walks):
@@ -297,7 +298,9 @@ def record(book: Book, sid: str, plans: list[list[tuple[Any, ...]]]) -> list[Eve
 
 def test_histories_of_threads_can_be_explained(book: Book, eager_threads: None) -> None:
     overlaps = 0
-    for seed in range(12):
+    for seed in itertools.count():
+        if seed >= 12 and (overlaps or seed == 2_000):  # on a busy machine threads seldom overlap
+            break
         rng = random.Random(seed)
         plans = [random_plan(rng, worker) for worker in range(4)]
         history = record(book, f"history {seed} {time.time_ns()}", plans)

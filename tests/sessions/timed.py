@@ -15,6 +15,7 @@ from edictum.sessions import open as open_ledger
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.sessions._sqlite import SqliteStore
 from edictum.testing.ledger import Book
+from support.effort import effort
 
 WAIT_S = 20
 MILLION = 1_000_000
@@ -45,17 +46,19 @@ class Clock:
 @contextmanager
 def open_timed(kind: str, server_url: Callable[[str], str], directory: Path) -> Iterator[TimedBook]:
     if kind == "memory":
-        yield TimedBook(MemoryLedger(clock=(clock := Clock())), clock.advance, walks=300)
+        yield TimedBook(
+            MemoryLedger(clock=(clock := Clock())), clock.advance, walks=effort(100, soak=1_000)
+        )
         return
     if kind == "sqlite":
         clock = Clock()
         ledger: Any = RemoteLedger(SqliteStore(directory / "s.db", clock=clock), wait_s=WAIT_S)
-        yield TimedBook(ledger, clock.advance, walks=20)
+        yield TimedBook(ledger, clock.advance, walks=effort(10, soak=100))
     else:
         url = server_url(f"{kind}_url")
         ledger = open_ledger(url, wait_s=WAIT_S)
         with (_older_in_redis if kind == "valkey" else _older_in_postgres)(url) as advance:
-            yield TimedBook(ledger, advance, walks=10)
+            yield TimedBook(ledger, advance, walks=effort(6, soak=50))
     PORTAL.run(ledger.close())
 
 

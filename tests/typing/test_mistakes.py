@@ -17,10 +17,10 @@ from typing import get_args, get_type_hints
 import program
 import pytest
 
+from edictum._options import KNOWN_OPTIONS
 from edictum.call_options import CallOptions
 from edictum.core.contract import EFFECTS, Contract, Kind
 from edictum.core.contract_types import PostOptions, PreOptions, SessionOptions
-from edictum.options import KNOWN_OPTIONS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -122,7 +122,7 @@ def test_names_that_are_imported_late_are_known_to_type_checkers(package: str) -
         if not (isinstance(node, ast.If) and ast.unparse(node.test) == "not TYPE_CHECKING")
     ]
     imported = {
-        alias.name
+        alias.asname or alias.name
         for node in seen
         for part in ast.walk(node)
         if isinstance(part, ast.ImportFrom)

@@ -1,7 +1,6 @@
 """Adapters: one per framework. Each only translates; every rule, event and counter is the guard's.
 
-A framework is imported when its adapter is wired, not before; ``from edictum.adapters import
-LangChainAdapter`` needs none.
+Importing an adapter does not import its framework; wiring it does.
 """
 
 from __future__ import annotations

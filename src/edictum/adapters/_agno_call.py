@@ -50,7 +50,7 @@ class AgnoExchange:
     ) -> None:
         self.name, self.args, self._following = name, args, following
         # Agno made ``following``; the FunctionCall that made it knows the call id.
-        self.made_by = _get_enclosed(_get_enclosed(following, "inner_func"), "self")
+        self.made_by = _get_closure_value(_get_closure_value(following, "inner_func"), "self")
         self._returned: Any = None
         self.details: dict[str, Any] = {
             "call_id": getattr(self.made_by, "call_id", None),
@@ -59,7 +59,7 @@ class AgnoExchange:
         }
 
     def run(self, checked: dict[str, Any]) -> Any:
-        """Agno runs the tool with the arguments of its FunctionCall, whatever a hook passes on."""
+        """Run the tool; Agno takes the arguments of its FunctionCall, whatever a hook passes on."""
         if not is_same(checked, self.args):
             self.made_by.arguments = checked
         return self._following(**checked)
@@ -81,16 +81,13 @@ class AgnoExchange:
         if reply.text is not None or not _is_tool_result(returned):
             return value
         parts = {"content": to_text(value), "metadata": None}
-        if (
-            returned.metadata is not None
-            and isinstance(value, dict)
-            and value.keys() == parts.keys()
-        ):
+        has_parts = isinstance(value, dict) and value.keys() == parts.keys()
+        if returned.metadata is not None and has_parts:
             parts = value
         return returned.model_copy(update=parts)
 
 
-def _get_enclosed(function: Any, name: str) -> Any:
+def _get_closure_value(function: Any, name: str) -> Any:
     """Return what a function refers to in the function around it by this name, or None."""
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     return function.__closure__[names.index(name)].cell_contents if name in names else None
@@ -101,7 +98,7 @@ def _is_tool_result(value: Any) -> bool:
 
 
 def _find_mcp_error(value: Any) -> str | None:
-    """Agno writes the failure flag of an MCP result into the text."""
+    """Return the failure flag of an MCP result, which Agno writes into the text."""
     text = value.get("content") if isinstance(value, dict) else value
     is_error = isinstance(text, str) and text.startswith("Error from MCP tool '")
     return "isError is set" if is_error else None

@@ -1,9 +1,8 @@
-"""The base of all adapters. An adapter translates: a framework's request to a call of the guard,
-the outcome to the framework's reply.
+"""The base of all adapters, which translate between a framework and the guard.
 
 Where the adapter can run the tool itself (a middleware with a ``handler``) it uses ``call`` or
 ``acall``: the tool is the body of one governed call. Where the framework runs the tool between two
-hooks it uses ``before`` and ``after`` or their asynchronous twins, and the ticket is kept in a
+hooks it uses ``before`` and ``after``, or ``abefore`` and ``aafter``, and the ticket is kept in a
 table under the framework's call id. Either way it gets a ``ToolReply`` to translate.
 
 1. What goes wrong in the gate denies the call. A framework may swallow an exception of its hooks
@@ -11,8 +10,7 @@ table under the framework's call id. Either way it gets a ``ToolReply`` to trans
 2. A tool's exception goes where it would go without the adapter: ``ToolReply.error`` is raised. Its
    text is redacted in the exception itself, so that its type stays.
 3. Exceptions by which a framework steers (``control_flow``) are not failures. The call is closed as
-   paused and gives its slots back, since the framework will run it again; then the same exception
-   object is re-raised.
+   paused and gives its slots back, and the same exception object is re-raised.
 """
 
 from __future__ import annotations
@@ -52,11 +50,7 @@ if TYPE_CHECKING:
     from edictum.call_options import CallOptions
 
     class CallDetails(CallOptions, total=False):
-        """What an adapter tells about one call beside its name and arguments.
-
-        ``flag`` returns why the framework itself calls a result a failure, or None; ``on_warn`` is
-        told what postconditions found.
-        """
+        """What an adapter tells about one call beside its name and arguments."""
 
         flag: FailureFlag | None
         on_warn: OnWarn
@@ -66,11 +60,9 @@ FIXED_ARGS = (
     "A hook rewrote the arguments, and this framework can only run its tool with those of the"
     " model."
 )
-# The turn that the calls of this context belong to. Frameworks hand contexts on to the threads and
-# tasks that run their tools.
+# The turn of this context; frameworks hand contexts on to what runs their tools.
 TURN: ContextVar[TurnPort | None] = ContextVar("edictum_turn", default=None)
-# The calls that adapters are around in this context, as (adapter, the framework's object for the
-# call, its arguments).
+# Calls that adapters are around in this context: (adapter, the framework's object, arguments).
 AROUND: ContextVar[tuple[tuple[Any, Any, Mapping[str, Any]], ...]] = ContextVar(
     "edictum_around", default=()
 )
@@ -123,8 +115,7 @@ class Adapter(SelfTest):
 
     # Distribution -> (first supported version, first that is not).
     requires: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    # Whether the hook before a tool can give it other arguments than the model's. If not, a call
-    # that a hook of the guard rewrites is denied: it would run with what was not checked.
+    # Whether the hook before a tool can rewrite its arguments. If not, a rewritten call is denied.
     hands_on_args: ClassVar[bool] = False
 
     def __init__(
@@ -152,9 +143,7 @@ class Adapter(SelfTest):
         return self._settings.session_id
 
     def set_principal(self, principal: Principal | None) -> None:
-        """Set on whose behalf this adapter's calls are made from now on; None leaves it to the
-        guard.
-        """
+        """Set on whose behalf calls are made from now on; None leaves it to the guard."""
         known = self._settings
         self._settings = AdapterSettings(known.session_id, principal, known.principal_resolver)
 
@@ -181,11 +170,9 @@ class Adapter(SelfTest):
 
     @contextmanager
     def in_turn(self, turn: TurnPort) -> Iterator[None]:
-        """Attach a turn of ``edictum.harness`` to the calls that are made inside: its deadline, its
-        gates and its artifact store.
+        """Attach a turn of ``edictum.harness`` to the calls that are made inside.
 
-        Only where the adapter runs the tools itself: a framework that runs them between two hooks
-        cannot be stopped at a deadline.
+        Only where the adapter runs the tools itself: others cannot be stopped at a deadline.
         """
         token = TURN.set(turn)
         try:
@@ -203,7 +190,7 @@ class Adapter(SelfTest):
             AROUND.reset(token)
 
     def is_around(self, call: Any, args: Mapping[str, Any]) -> bool:
-        """Whether this adapter, wired twice, governs this call with these arguments already."""
+        """Return whether this adapter, wired twice, governs this call already."""
         return call is not None and any(
             adapter is self and known is call and is_same(args, checked)
             for adapter, known, checked in AROUND.get()
@@ -260,9 +247,7 @@ class Adapter(SelfTest):
     def before(
         self, key: str, name: str, args: Mapping[str, Any], **details: Unpack[CallDetails]
     ) -> ToolReply | Ticket:
-        """Open the call. A ToolReply: it is denied. A Ticket: run the tool with ``ticket.args``,
-        then call ``after`` with the same key.
-        """
+        """Open the call. Return a denial, or a ticket whose ``args`` the tool must be run with."""
         call = self._describe(name, args, details)
         try:
             ticket = call.guard.begin_sync(name, args, flag=call.flag, **call.options)
@@ -299,9 +284,7 @@ class Adapter(SelfTest):
         *,
         on_warn: OnWarn = None,
     ) -> ToolReply | None:
-        """Close the call with what the tool returned or raised. None: no call is open under this
-        key, nothing is governed.
-        """
+        """Close the call with what the tool returned or raised; return None if none is open."""
         ticket = self._tickets.take(key)
         if ticket is None:
             return None

@@ -13,7 +13,7 @@ CANARY = "edictum_canary"
 
 
 def make_canary_guard(reason: str) -> Edictum:
-    """Return a guard that denies even in observe mode, and counts in no session of the user's."""
+    """Return a guard that denies even in observe mode, and counts in a session of its own."""
 
     @precondition(CANARY)
     def canary(call: Any) -> Verdict:
@@ -28,12 +28,10 @@ class SelfTest:
     _canary_text: str  # the reason for which the canary is denied
 
     def self_test(self, target: Any = None) -> Literal["governed"]:
-        """Send a call that must be denied through the framework, as the model's calls go, and see
-        that it is.
+        """Send a call that must be denied through the framework, and see that it is.
 
         ``target`` is what was wired (the agent, the tool node, ...); without one, the adapter wires
-        the smallest thing that can call a tool. The answer is "governed", or an EdictumConfigError:
-        then calls do not pass through this adapter.
+        the smallest thing that can call a tool. Raises EdictumConfigError if it is not denied.
         """
         ran: list[bool] = []
 
@@ -57,8 +55,5 @@ class SelfTest:
         return min(texts, key=lambda text: self._canary_text in text, default=none)
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:
-        """Have the framework call the tool named CANARY, and return what its model would read.
-
-        ``tool`` is the body of one that is made for this, where there is no target.
-        """
+        """Have the framework call the tool CANARY, and return what its model would read."""
         raise NotImplementedError(f"{type(self).__name__} has no canary")

@@ -32,9 +32,6 @@ class ClaudeCall:
         interrupted = isinstance(value, dict) and value.get("interrupted") is True
         return "interrupted is set" if interrupted else None
 
-    def is_same_as(self, other: ClaudeCall) -> bool:
-        return (self.name, self.args) == (other.name, other.args)
-
 
 class OpenCalls:
     """Open calls by tool_use_id. Handlers are not told the id: equal calls stand for each other."""
@@ -58,19 +55,16 @@ class OpenCalls:
                 return key, self._waiting.pop(key)
         return "", None
 
-    def note_judged(self, call: ClaudeCall) -> None:
+    def remember_judgement(self, call: ClaudeCall) -> None:
         self._judged = [*self._judged[-MAX_OPEN:], call]
 
     def end(self, key: str) -> Literal["open", "judged", "unknown"]:
-        """Say what is known of a call that has ended for the CLI.
-
-        Open: it is to be closed now. Judged: its handler has closed it, or under its id an equal
-        one. Unknown: it was never allowed, or was closed before, as when it is too old.
-        """
+        """Say whether an ended call is to be closed, was judged already, or is not known."""
         call = self._asked.pop(key, None)
         if call is None:
             return "unknown"
-        equal = next((judged for judged in self._judged if judged.is_same_as(call)), None)
+        equals = (it for it in self._judged if (it.name, it.args) == (call.name, call.args))
+        equal = next(equals, None)
         if equal is not None:  # if this id is still waiting, then for the handler of an equal call
             self._judged.remove(equal)
             return "judged"
@@ -86,11 +80,7 @@ class OpenCalls:
 
 
 class ToolOutput:
-    """The output of one call as the CLI shows it to a hook.
-
-    The CLI takes another output only in the tool's own form, and shows the raw one otherwise: then
-    the run is stopped.
-    """
+    """The output of a call in the CLI. If it cannot be replaced in its own form, the run stops."""
 
     def __init__(self, response: Any) -> None:
         self._response, self._wire = response, WireResult()

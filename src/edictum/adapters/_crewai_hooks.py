@@ -1,14 +1,11 @@
-"""The hooks that CrewAI calls before a tool: they govern the tool, note the call's id and bypass
-CrewAI's cache of results.
+"""The hooks that CrewAI calls before a tool: govern it, note the call's id, bypass the cache.
 
-CrewAI has the model's call id where it runs a native tool call, and passes it to no hook, event,
-context variable or tool. But that is where the hooks are called from, so the id is a local variable
-of the hooks' caller. Where it is not (a call that the model wrote as text, another CrewAI), nothing
-is noted and the guard makes an id.
+CrewAI passes the model's call id to no hook, event, context variable or tool. But where it runs a
+native tool call, the id is a local variable of the hooks' caller. Where it is not (a call that the
+model wrote as text, another CrewAI), nothing is noted and the guard makes an id.
 
-What the cache answers reaches neither the tool nor the guard in it. CrewAI reads the cache right
-after its hooks, in the same context: a hook says whether the call is governed, and the cache has
-nothing for one that is.
+What CrewAI's cache of results answers reaches neither the tool nor the guard in it. The cache is
+read right after the hooks, in the same context: it has nothing for a call that is governed.
 """
 
 from __future__ import annotations
@@ -81,18 +78,18 @@ def _bypass_cache(context: Any, governed: bool) -> None:
     IS_GOVERNED.set(governed)
     cache = getattr(getattr(context.agent, "tools_handler", None), "cache", None)
     if cache is not None:
-        _hide_from_governed(type(cache))
+        _hide_from_governed_calls(type(cache))
 
 
-def _hide_from_governed(kind: Any) -> None:
+def _hide_from_governed_calls(kind: Any) -> None:
     """Make the caches of this class find nothing for governed calls."""
     read = kind.read
     if hasattr(read, "heeds_guard"):
         return
 
     @functools.wraps(read)
-    def read_unless_governed(self: Any, *args: Any, **named: Any) -> Any:
+    def read_unless_hidden(self: Any, *args: Any, **named: Any) -> Any:
         return None if IS_GOVERNED.get() else read(self, *args, **named)
 
-    vars(read_unless_governed)["heeds_guard"] = True
-    kind.read = read_unless_governed
+    vars(read_unless_hidden)["heeds_guard"] = True
+    kind.read = read_unless_hidden

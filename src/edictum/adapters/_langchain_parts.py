@@ -1,5 +1,4 @@
-"""What a tool of LangChain wrote: a message, a Command with messages and other state, or a list of
-these.
+"""What a tool of LangChain wrote: messages, Commands with other state, or a list of these.
 
 All of it is read by a model or a program, so all of it is judged: by itself if it is one piece,
 else as a list of the pieces in their order.
@@ -32,7 +31,7 @@ def change_each(result: Any, change: PieceChange) -> Any:
 
 
 def _change_update(update: Any, change: PieceChange) -> Any:
-    """LangGraph takes a dict, pairs, a list of messages, or an object of the state's class."""
+    """Change a dict, pairs, a list of messages, or an object of the state's class."""
     if update is None or isinstance(update, dict):
         return update and dict(_change_pairs(update.items(), change))
     is_list = isinstance(update, (list, tuple))
@@ -48,7 +47,7 @@ def _change_pairs(pairs: Iterable[tuple[str, Any]], change: PieceChange) -> list
 
 
 def _change_goto(goto: Any, change: PieceChange) -> Any:
-    """Where to go next: names of nodes, or a Send, which brings something along."""
+    """Change where to go next: names of nodes, or a Send, which brings something along."""
     if isinstance(goto, str):
         return goto
     targets = goto if isinstance(goto, (list, tuple)) else [goto]

@@ -36,11 +36,9 @@ class WireResult:
         value = _read_blocks(blocks) if structure is None else structure
         value = value["result"] if self._is_wrapped else value
         repeats = structure is None or self._is_wrapped or _repeats(blocks, value)
-        _, meta = _split_meta(result)
-        other = {key: item for key, item in result.items() if key not in KNOWN_KEYS}
+        meta, other = _split_meta(result)[1], _find_other_parts(result)
         self._is_whole = bool(meta or other) or not repeats
-        parts = {"content": blocks, "structured_content": structure, "meta": meta}
-        parts |= {"other": other} if other else {}
+        parts = {"content": blocks, "structured_content": structure, "meta": meta, **other}
         self._judged = parts if self._is_whole else value
         return self._judged
 
@@ -60,7 +58,7 @@ class WireResult:
 
     def _make_parts(self, value: Any) -> dict[str, Any]:
         """Return the value as the parts of a result, in the form that it had."""
-        meta, _ = _split_meta(self.result or {})
+        meta, _ = _split_meta(self.result)
         found: dict[str, Any]
         if self._is_whole and isinstance(value, dict) and value.keys() == self._judged.keys():
             meta |= value["meta"]
@@ -81,7 +79,7 @@ class WireResult:
 
 
 def is_own(key: str, value: Any) -> bool:
-    """Whether metadata is the protocol's, or FastMCP's mark on a structure that it made."""
+    """Return whether metadata is the protocol's, or FastMCP's mark on a structure that it made."""
     marks = ({"wrap_result": True}, {"wrap_result": False})
     return key in OWN_META or (key == "fastmcp" and value in marks)
 
@@ -90,13 +88,18 @@ def make_text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _split_meta(result: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_meta(result: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the protocol's metadata, and the tool's."""
     own: dict[str, Any] = {}
     tools: dict[str, Any] = {}
-    for key, value in (result.get("_meta") or {}).items():
+    for key, value in ((result or {}).get("_meta") or {}).items():
         (own if is_own(key, value) else tools)[key] = value
     return own, tools
+
+
+def _find_other_parts(result: dict[str, Any]) -> dict[str, Any]:
+    other = {key: item for key, item in result.items() if key not in KNOWN_KEYS}
+    return {"other": other} if other else {}
 
 
 def _read_blocks(blocks: list[Any]) -> Any:
@@ -113,7 +116,7 @@ def _is_wrapped(blocks: list[Any], structure: Any) -> bool:
 
 
 def _repeats(blocks: list[Any], value: Any) -> bool:
-    """Whether the blocks only repeat the value, as a text or as JSON."""
+    """Return whether the blocks only repeat the value, as a text or as JSON."""
     text = _read_blocks(blocks)
     try:
         return bool(text == value or (isinstance(text, str) and json.loads(text) == value))

@@ -19,12 +19,10 @@ def get_governors(item: Any) -> tuple[Any, ...]:
 
 
 def govern_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn: OnWarn) -> Any:
-    """Return a handoff that is a governed call and leads to a governed agent. If it is denied, the
-    owner goes on, and its model reads why.
+    """Return a handoff that is a governed call and leads to a governed agent.
 
     The SDK wants an agent and asks the handoff for the text afterwards. So a denial is a copy of
-    the owner that carries the text. A clone of an agent comes with the handoffs of its original:
-    they are made anew, for their new owner.
+    the owner that carries the text. A clone of an agent gets handoffs of its own.
     """
     is_handoff = hasattr(item, "on_invoke_handoff")
     governed = is_handoff and adapter in get_governors(item)
@@ -60,6 +58,6 @@ def govern_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn:
 
 
 def _is_denied(data: Any) -> bool:
-    """Whether a handoff was denied: its owner goes on, and a filter might hide the reason."""
+    """Return whether a handoff was denied: a filter might hide the reason from its owner."""
     last = data.new_items[-1] if data.new_items else None
     return getattr(getattr(last, "target_agent", None), "denial", None) is not None

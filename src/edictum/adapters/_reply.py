@@ -90,13 +90,9 @@ def replace_text(error: BaseException, text: str) -> BaseException:
 def deny_broken_gate(name: str, exc: BaseException) -> ToolDenied:
     """Return the denial of a call for which the gate itself failed."""
     logger.error("the gate failed for a call of %r, which is denied", name, exc_info=exc)
+    details = f"The gate failed: {describe(exc)}"
     return ToolDenied(
-        "",
-        name,
-        "policy_error",
-        f"The gate failed: {describe(exc)}",
-        decision_source="adapter",
-        policy_error=True,
+        "", name, "policy_error", details, decision_source="adapter", policy_error=True
     )
 
 
@@ -140,7 +136,7 @@ async def _wait(answer: Awaitable[Any]) -> Any:
 
 
 def _replace_value(reply: ToolReply, answer: Any) -> ToolReply:
-    """None leaves the result as it is. An exception stays one: its text cannot be replaced here."""
+    """Return the reply with another value, unless it is None or stands for an exception."""
     if answer is None or reply.error is not None:
         return reply
     return ToolReply(reply.outcome, value=answer)

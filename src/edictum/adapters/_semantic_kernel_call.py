@@ -26,27 +26,18 @@ class KernelCall:
         self.arguments = context.arguments  # by this object the inner filter knows the call
         self.id = getattr(context.function_call_content, "id", None)
         names = [parameter.name for parameter in context.function.parameters]
-        # What else a run carries along (the history, settings) is not passed to the function,
-        # unless it asks for everything.
-        everything = "arguments" in names
-        self.args = {
-            name: context.arguments[name]
-            for name in context.arguments
-            if name in names or everything
-        }
+        # the history and settings of a run are passed only to a function that asks for all
+        asked = context.arguments if "arguments" in names else names
+        self.args = {name: value for name, value in context.arguments.items() if name in asked}
 
     async def run(self, args: dict[str, Any], next: Any) -> Any:
-        context, function, unset = (
-            self._context,
-            self._context.function,
-            self._context.function_result,
-        )
+        context = self._context
+        function, unset = context.function, context.function_result
         for gone in self.args.keys() - args.keys():  # a hook has left them out
             del context.arguments[gone]
         context.arguments.update(args)
-        # Semantic Kernel calls plain functions in the event loop, where nothing can end the wait
-        # for them. A call with a deadline is a task of its own; its function runs in a thread, as
-        # those of the guard's other calls do.
+        # A call with a deadline is a task of its own. Its function runs in a thread: Semantic
+        # Kernel would call it in the event loop, where nothing can end the wait.
         if asyncio.current_task() is not self._task:
             context.function = _move_to_thread(function)
         token = CURRENT_CALL.set(self)
@@ -105,8 +96,7 @@ def _move_to_thread(function: Any) -> Any:
     return function.model_copy(update={"method": run})
 
 
-# The automatic call that is being made in this context; parallel calls are tasks with contexts of
-# their own.
+# The automatic call that is being made in this context; parallel calls have their own.
 CURRENT_CALL: ContextVar[KernelCall | None] = ContextVar("edictum_kernel_call", default=None)
 
 

@@ -1,8 +1,7 @@
-"""Calls that the guard cannot take as the model sent them: denied, counted and recorded.
+"""Deny, count and record calls that the guard cannot take as the model sent them.
 
-A turn of the harness takes whatever a model sent, gives it a name that can be written down, and
-denies it before any rule or person is asked. This is a turn that knows no tools. It is imported on
-first use, since few calls need it.
+A turn of the harness takes whatever a model sent and gives it a name that can be written down.
+This one knows no tools. It is imported on first use, since few calls need it.
 """
 
 from __future__ import annotations

@@ -39,6 +39,6 @@ def note_mcp_errors(call_tool: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_mcp_error(result: Any) -> bool:
-    """The flag is isError in mcp 1 and is_error in mcp 2, where reading the older name warns."""
+    """Return the flag: isError in mcp 1, is_error in mcp 2, where the older name warns."""
     flag = getattr(result, "is_error", None)
     return (getattr(result, "isError", False) if flag is None else flag) is True

@@ -17,12 +17,10 @@ CARRIED = ("user_message", "agent_message", "messages")
 
 
 class AgnoAdapter(Adapter):
-    """Governs the tools of an agent: ``Agent(model=..., tools=[...],
-    tool_hooks=[AgnoAdapter(guard).as_tool_hook()])``.
+    """Governs an agent: ``Agent(tools=[...], tool_hooks=[AgnoAdapter(guard).as_tool_hook()])``.
 
-    RetryAgentRun and StopAgentRun steer the run and go on as the same objects. They are recorded as
-    failures: the tool did run, and a call that is given its slot back for them could be repeated
-    without end.
+    RetryAgentRun and StopAgentRun are recorded as failures: a call that is given its slot back for
+    them could be repeated without end.
     """
 
     requires: ClassVar = {"agno": ("3.1", "4")}
@@ -34,7 +32,7 @@ class AgnoAdapter(Adapter):
         return super().with_redacted_text(error, text)
 
     def as_tool_hook(self, on_postcondition_warn: OnWarn = None) -> Callable[..., Any]:
-        """For ``tool_hooks=[...]``; put it first. Agno would leave out a coroutine in ``run``."""
+        """Return the hook for ``tool_hooks=[...]``; put it first."""
         self.load("agno")
 
         def edictum_hook(

@@ -34,9 +34,7 @@ EVENTS = {
 
 
 class ClaudeAgentSDKAdapter(Adapter):
-    """Governs all tools of an agent:
-    ``ClaudeAgentOptions(hooks=ClaudeAgentSDKAdapter(guard).to_sdk_hooks())``.
-    """
+    """Governs all tools of an agent: ``ClaudeAgentOptions(hooks=adapter.to_sdk_hooks())``."""
 
     requires: ClassVar = {"claude-agent-sdk": ("0.2.182", "0.3")}
     hands_on_args: ClassVar = True
@@ -48,11 +46,9 @@ class ClaudeAgentSDKAdapter(Adapter):
     def to_sdk_hooks(
         self, on_postcondition_warn: OnWarn = None, timeout: float | None = None
     ) -> dict[str, list[Any]]:
-        """For ``ClaudeAgentOptions(hooks=...)``: built-in tools, MCP tools and sub-agents; what
-        goes wrong in a hook blocks the call.
+        """Return the ``hooks`` of ClaudeAgentOptions, for all tools; one that fails blocks a call.
 
-        ``timeout`` is how many seconds the CLI waits for a hook (60 if None): the time that an
-        approval may take.
+        ``timeout``: how many seconds the CLI waits for a hook, so for an approval (60 if None).
         """
         matcher = self.load("claude_agent_sdk").HookMatcher
         calls = self.to_hook_callables(on_postcondition_warn)
@@ -127,7 +123,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         return {}
 
     def wrap_tools(self, tools: Sequence[Any], on_postcondition_warn: OnWarn = None) -> list[Any]:
-        """For ``create_sdk_mcp_server(tools=...)``, beside the hooks: redacts texts of failures."""
+        """Return tools for ``create_sdk_mcp_server``, with the texts of failures redacted."""
         return [replace(tool, handler=self._wrap(tool, on_postcondition_warn)) for tool in tools]
 
     def _wrap(self, tool: Any, on_warn: OnWarn) -> Callable[..., Any]:
@@ -139,7 +135,7 @@ class ClaudeAgentSDKAdapter(Adapter):
             try:
                 return await self._handle(key, call, tool.handler(args), on_warn)
             finally:
-                self._open.note_judged(call)
+                self._open.remember_judgement(call)
 
         return handler
 
@@ -161,6 +157,6 @@ class ClaudeAgentSDKAdapter(Adapter):
         return result if answer is wire.result else {**answer, "is_error": answer["isError"]}
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
-        """``target`` is a ClaudeAgentOptions, or what stands in its ``hooks``."""
+        """Ask the hooks of a ClaudeAgentOptions, or what stands in its ``hooks``."""
         hooks = self.to_sdk_hooks() if target is None else getattr(target, "hooks", target)
         return PORTAL.run(ask_claude_hooks(self.load("claude_agent_sdk"), hooks, tool))

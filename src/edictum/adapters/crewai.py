@@ -1,8 +1,7 @@
 """CrewAI: ``register()`` for every tool call of the process, or ``wrap_tools(crew)`` for one crew.
 
-CrewAI's hooks cannot do the work: an exception in one lets the tool run, and they see no exception
-of a tool. So the guard stands in the tool, around its function; a hook only makes sure that a tool
-is governed before it is called, even one that CrewAI made itself.
+In CrewAI's hooks an exception lets the tool run, and they see no exception of a tool. So the guard
+stands in the tool, around its function; a hook only makes sure that it is there before each call.
 """
 
 from __future__ import annotations
@@ -92,20 +91,20 @@ class CrewAIAdapter(Adapter):
             about = {"flag": self._find_failure, "on_warn": on_warn, "call_id": get_call_id(name)}
             return {"name": name, "args": asked, **about}
 
-        def governed(*args: Any, **named: Any) -> Any:
+        def run(*args: Any, **named: Any) -> Any:
             def body(checked: dict[str, Any]) -> Any:
                 value = function(**checked)
                 return asyncio.run(value) if asyncio.iscoroutine(value) else value
 
             return self._answer(self.call(body=body, **describe(args, named)), tool)
 
-        async def agoverned(*args: Any, **named: Any) -> Any:
+        async def arun(*args: Any, **named: Any) -> Any:
             reply = await self.acall(
                 body=lambda checked: function(**checked), **describe(args, named)
             )
             return self._answer(reply, tool)
 
-        wrapper = agoverned if inspect.iscoroutinefunction(function) else governed
+        wrapper = arun if inspect.iscoroutinefunction(function) else run
         made = functools.wraps(function)(wrapper)
         vars(made)["edictum"] = (*get_marks(function), (self, on_warn))
         return made

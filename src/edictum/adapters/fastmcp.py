@@ -14,9 +14,7 @@ from edictum.execution.portal import PORTAL
 
 
 class FastMCPAdapter(Adapter):
-    """Governs the tools of a server:
-    ``server.add_middleware(FastMCPAdapter(guard).as_middleware())``.
-    """
+    """Governs a server: ``server.add_middleware(FastMCPAdapter(guard).as_middleware())``."""
 
     requires: ClassVar = {"fastmcp": ("4.1", "5")}
 
@@ -24,14 +22,14 @@ class FastMCPAdapter(Adapter):
         return (InputRequired,)
 
     def with_redacted_text(self, error: BaseException, text: str) -> BaseException:
-        """Only FastMCP's own exceptions reach the client with their text."""
+        """Return an exception of FastMCP: only those reach the client with their text."""
         exceptions = self.load("fastmcp.exceptions")
         if not isinstance(error, exceptions.FastMCPError):
             error = exceptions.ToolError(text)
         return super().with_redacted_text(error, text)
 
     def as_middleware(self, on_postcondition_warn: OnWarn = None) -> Any:
-        """For ``server.add_middleware(...)``: all transports, mounted servers and proxies too."""
+        """Return a middleware for all transports, mounted servers and proxies too."""
         adapter = self
         base: Any = self.load("fastmcp.server.middleware").Middleware
 
@@ -81,7 +79,7 @@ class FastMCPAdapter(Adapter):
         return self._tools.ToolResult.from_mcp_result(result)
 
     async def _fits(self, context: Any, structure: Any) -> bool:
-        """Whether the structure is as the tool declared: clients refuse others, except errors."""
+        """Return whether the structure is as the tool declared: clients refuse others."""
         tool = await context.fastmcp_context.fastmcp.get_tool(context.message.name)
         schema = None if tool is None else tool.output_schema
         if schema is None:

@@ -1,9 +1,8 @@
 """Google ADK: a plugin for a runner, or callbacks for one agent.
 
-ADK's callbacks stand before and after a tool. They are not told of a tool that takes too long, and
-a confirmation, another callback or an exception may come between them. So the callback before the
-tool only marks the call: the guard stands in ``run_async`` of the tool, the one place where ADK
-runs any tool, in every mode. There it checks the arguments that the tool gets, after all callbacks.
+ADK's callbacks are not told of a tool that takes too long, and a confirmation, another callback or
+an exception may come between them. So the callback before the tool only marks the call: the guard
+stands in ``run_async`` of the tool, the one place where ADK runs any tool, after all callbacks.
 """
 
 from __future__ import annotations
@@ -24,9 +23,7 @@ class InputRequested(Exception):
 
 
 class GoogleADKAdapter(Adapter):
-    """Governs all agents of a runner: ``App(name=..., root_agent=agent,
-    plugins=[GoogleADKAdapter(guard).as_plugin()])``.
-    """
+    """Governs all agents of a runner: ``App(plugins=[GoogleADKAdapter(guard).as_plugin()])``."""
 
     requires: ClassVar = {"google-adk": ("2.13", "3")}
 
@@ -34,7 +31,7 @@ class GoogleADKAdapter(Adapter):
         return InputRequested, self.load("google.adk.workflow._errors").NodeInterruptedError
 
     def as_plugin(self, on_postcondition_warn: OnWarn = None) -> Any:
-        """For ``App(plugins=[...])``: every agent, sub-agent and workflow node of the runner."""
+        """Return a plugin for ``App``: every agent, sub-agent and workflow node of the runner."""
         adapter = self
         base: Any = self.load("google.adk.plugins.base_plugin").BasePlugin
 
@@ -47,21 +44,16 @@ class GoogleADKAdapter(Adapter):
         return EdictumPlugin(name=self.label)
 
     def as_agent_callbacks(self, on_postcondition_warn: OnWarn = None) -> tuple[Any, Any, Any]:
-        """``before_tool_callback``, ``after_tool_callback`` and ``on_tool_error_callback`` of an
-        ``LlmAgent``.
-
-        The first one does all of the work. The others are there for those who pass all three, and
-        change nothing.
-        """
+        """Return callbacks of an ``LlmAgent``: before, after, on error. Only the first acts."""
 
         def before(tool: Any, args: Any, tool_context: Any) -> None:
             self._mark(tool, tool_context, on_postcondition_warn)
 
         def after(tool: Any, args: Any, tool_context: Any, tool_response: Any) -> None:
-            """The guard has judged the result already."""
+            """Do nothing: the guard has judged the result."""
 
         def error(tool: Any, args: Any, tool_context: Any, error: BaseException) -> None:
-            """The guard has recorded the exception already."""
+            """Do nothing: the guard has recorded the exception."""
 
         return before, after, error
 
@@ -69,7 +61,7 @@ class GoogleADKAdapter(Adapter):
         """Mark this run as governed; without a mark the tool is unchanged for other agents."""
         if not hasattr(type(tool), "heeds_marks"):
             kind: Any = type(tool)
-            tool.__class__ = _make_marked(kind)
+            tool.__class__ = _make_class_with_marks(kind)
         marks = vars(context).setdefault(MARKS_ATTRIBUTE, {}).setdefault(id(tool), {})
         marks[self] = on_warn
 
@@ -100,7 +92,7 @@ class GoogleADKAdapter(Adapter):
 
 
 @cache
-def _make_marked(kind: Any) -> Any:
+def _make_class_with_marks(kind: Any) -> Any:
     """Return the tool's class with a ``run_async`` that heeds marks, even in copies of the tool."""
 
     class Marked(kind):  # type: ignore[misc]  # the base is known at run time only

@@ -13,9 +13,7 @@ from edictum.execution.portal import PORTAL
 
 
 class LangChainAdapter(Adapter):
-    """Governs the tools of an agent: ``create_agent(model, tools,
-    middleware=[LangChainAdapter(guard).as_middleware()])``.
-    """
+    """Governs an agent: ``create_agent(middleware=[LangChainAdapter(guard).as_middleware()])``."""
 
     requires: ClassVar = {"langchain": ("1.3", "2"), "langgraph": ("1.2", "2")}
 
@@ -23,7 +21,7 @@ class LangChainAdapter(Adapter):
         return (self.load("langgraph.errors").GraphBubbleUp,)
 
     def as_middleware(self, on_postcondition_warn: OnWarn = None) -> Any:
-        """For ``create_agent``, all kinds of runs. Put it first: no other may run around it."""
+        """Return a middleware for ``create_agent``. Put it first: no other may run around it."""
         wrap = self.as_tool_wrapper(on_postcondition_warn)
         awrap = self.as_async_tool_wrapper(on_postcondition_warn)
         base: Any = self.load("langchain.agents.middleware").AgentMiddleware
@@ -51,7 +49,7 @@ class LangChainAdapter(Adapter):
         )
 
     def as_tool_wrapper(self, on_postcondition_warn: OnWarn = None) -> Callable[[Any, Any], Any]:
-        """For ``ToolNode(tools, wrap_tool_call=...)``: synchronous runs only."""
+        """Return ``ToolNode(tools, wrap_tool_call=...)``, for synchronous runs only."""
         message = self.load("langchain_core.messages").ToolMessage
 
         def wrap(request: Any, handler: Any) -> Any:
@@ -67,7 +65,7 @@ class LangChainAdapter(Adapter):
     def as_async_tool_wrapper(
         self, on_postcondition_warn: OnWarn = None
     ) -> Callable[[Any, Any], Any]:
-        """For ``ToolNode(tools, awrap_tool_call=...)``: asynchronous runs."""
+        """Return ``ToolNode(tools, awrap_tool_call=...)``, for asynchronous runs."""
         message = self.load("langchain_core.messages").ToolMessage
 
         async def wrap(request: Any, handler: Any) -> Any:

@@ -1,6 +1,4 @@
-"""MCP on the wire: a ``tools/call`` request, whatever carries it, and the answer of the server.
-``edictum mcp-proxy`` is made of it.
-"""
+"""MCP on the wire: a ``tools/call`` request and its answer; ``edictum mcp-proxy`` uses it."""
 
 from __future__ import annotations
 
@@ -74,7 +72,7 @@ class MCPAdapter(Adapter):
         return call.answer(reply)
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
-        """``target`` sends a request as a client of the proxy would, and returns the answer."""
+        """Send the request by ``target``, as a client of the proxy would, and return the answer."""
         params = {"name": CANARY, "arguments": {}}
         request = {"jsonrpc": "2.0", "id": CANARY, "method": "tools/call", "params": params}
 
@@ -123,12 +121,10 @@ class MCPExchange:
             structure = result.get("structuredContent")
             if judged is not None and not has_same_form(judged.get("structuredContent"), structure):
                 result["isError"] = True
-            result |= {"resultType": "complete"} if self._is_modern() else {}
+            meta = self._params.get("_meta")
+            if isinstance(meta, dict) and VERSION_KEY in meta:
+                result["resultType"] = "complete"
         return _make_message(self._request, result=result)
-
-    def _is_modern(self) -> bool:
-        meta = self._params.get("_meta")
-        return isinstance(meta, dict) and VERSION_KEY in meta
 
 
 def _find_problem(params: Any) -> str | None:

@@ -1,5 +1,4 @@
-"""Nanobot: ``NanobotAdapter(guard).govern(loop)``, or ``wrap_registry(registry)`` for a registry
-that you hand to a loop.
+"""Nanobot: ``NanobotAdapter(guard).govern(loop)``, or ``wrap_registry(registry)`` for a new loop.
 
 Nanobot takes a tool out of its registry and calls ``tool.execute`` itself. So a governed registry
 hands out governed tools.
@@ -48,7 +47,7 @@ class NanobotAdapter(Adapter):
         return _overlay(registry, get=get, edictum=(*_marks(registry), self))
 
     def as_hook(self) -> Any:
-        """For ``AgentLoop(hooks=[...])``, beside ``wrap_registry``: records call ids."""
+        """Return a hook that records call ids, for ``AgentLoop``, beside ``wrap_registry``."""
         return _note_call_ids(self.load("nanobot.agent.hook").AgentHook())
 
     @staticmethod
@@ -67,13 +66,13 @@ class NanobotAdapter(Adapter):
             return
         run = runner.run
 
-        async def governed(spec: Any) -> Any:
+        async def run_with_guard(spec: Any) -> Any:
             hook = _note_call_ids(spec.hook or self.as_hook())
             return await run(
                 replace(spec, tools=self.wrap_registry(spec.tools, on_warn), hook=hook)
             )
 
-        vars(runner).update(run=governed, edictum=(*_marks(runner), self))
+        vars(runner).update(run=run_with_guard, edictum=(*_marks(runner), self))
 
     def _wrap_tool(self, tool: Any, on_warn: OnWarn) -> Any:
         if tool is None or self._governs(tool):

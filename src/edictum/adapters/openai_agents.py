@@ -53,11 +53,10 @@ class OpenAIAgentsAdapter(Adapter):
         return agent
 
     def as_guardrails(self, on_postcondition_warn: OnWarn = None) -> tuple[Any, Any]:
-        """For ``@function_tool(tool_input_guardrails=[first], tool_output_guardrails=[second])``.
+        """Return ``tool_input_guardrails`` and ``tool_output_guardrails`` for ``@function_tool``.
 
-        Guardrails see no exception and cannot end a tool that takes too long. So the first one puts
-        the guard around the tool that it is asked about, before that runs; the second one rejects a
-        result that did not come from a governed tool.
+        The first puts the guard around the tool before that runs; the second rejects a result that
+        did not come from a governed tool.
         """
         rails = self.load("agents.tool_guardrails")
         output = rails.ToolGuardrailFunctionOutput
@@ -126,10 +125,8 @@ class OpenAIAgentsAdapter(Adapter):
     def _wrap_invoke(
         self, inner: Callable[[Any, str], Any], on_warn: OnWarn
     ) -> Callable[[Any, str], Any]:
-        state, invalid = (
-            self.load("agents.agent_tool_state"),
-            self.load("agents").ModelBehaviorError,
-        )
+        state = self.load("agents.agent_tool_state")
+        invalid = self.load("agents").ModelBehaviorError
         # tells the SDK not to hold a text of ours to the output's schema
         handled_mark = self.load("agents.tool")._DEFAULT_FAILURE_HANDLED_ATTR
 

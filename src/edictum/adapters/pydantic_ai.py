@@ -17,14 +17,12 @@ BESIDE = ("content", "metadata")
 
 
 class PydanticAIAdapter(Adapter):
-    """Governs the tools of an agent: ``Agent(model, tools=[...],
-    capabilities=[PydanticAIAdapter(guard).as_capability()])``.
-    """
+    """Governs an agent: ``Agent(capabilities=[PydanticAIAdapter(guard).as_capability()])``."""
 
     requires: ClassVar = {"pydantic-ai-slim": ("2.60", "3")}
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
-        """ModelRetry and ToolFailed are not here: by them a tool says that it failed."""
+        """Return what defers a call. By ModelRetry and ToolFailed a tool says that it failed."""
         return self._exceptions.CallDeferred, self._exceptions.ApprovalRequired
 
     @cached_property
@@ -32,7 +30,7 @@ class PydanticAIAdapter(Adapter):
         return self.load("pydantic_ai.exceptions")
 
     def with_redacted_text(self, error: BaseException, text: str) -> BaseException:
-        """The model reads the first two from the part that they carry, not from their text."""
+        """Replace the exceptions whose text the model reads from the part that they carry."""
         exceptions = self._exceptions
         kinds = {
             exceptions.ToolRetryError: exceptions.ModelRetry,
@@ -42,7 +40,7 @@ class PydanticAIAdapter(Adapter):
         return super().with_redacted_text(error, text) if kind is None else kind(text)
 
     def as_capability(self, on_postcondition_warn: OnWarn = None) -> Any:
-        """For ``Agent(capabilities=[...])``: all tools, toolsets and MCP servers, in all runs."""
+        """Return a capability for ``Agent``: all tools, toolsets and MCP servers, in all runs."""
         adapter = self
         base: Any = self.load("pydantic_ai.capabilities").AbstractCapability
 
@@ -91,7 +89,7 @@ class PydanticAIAdapter(Adapter):
             return messages.ModelResponse(parts=[part])
 
         def canary() -> Any:
-            """Must not run."""
+            """Prove that calls are governed."""
             return tool()
 
         agent = agents.Agent(capabilities=[self.as_capability()]) if target is None else target

@@ -1,9 +1,7 @@
-"""Semantic Kernel: ``SemanticKernelAdapter(guard).register(kernel)`` governs every function that a
-model of this kernel calls.
+"""Semantic Kernel: ``register(kernel)`` governs every function that a model of the kernel calls.
 
-Two filters are needed. The one around automatic calls knows the call id and gives the result, but
-never sees an exception: Semantic Kernel has made text of it before. The one around every invocation
-sees it, and hands it over.
+The filter around automatic calls knows the call id and gives the result, but Semantic Kernel has
+made text of an exception before. The filter around every invocation sees it, and hands it over.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ class SemanticKernelAdapter(Adapter):
     def __init__(
         self, *args: Any, terminate_on_deny: bool = False, **options: Unpack[AdapterOptions]
     ) -> None:
-        """``terminate_on_deny``: end the run at a denial; the model never reads the reason."""
+        """Accept ``terminate_on_deny``: end the run at a denial, which the model never reads."""
         super().__init__(*args, **options)
         self._terminate_on_deny = terminate_on_deny
 
@@ -35,8 +33,7 @@ class SemanticKernelAdapter(Adapter):
         types = self.load("semantic_kernel.filters").FilterTypes
         result_class = self.load("semantic_kernel.functions").FunctionResult
 
-        # Both are functions: a kernel that is cloned makes deep copies of its filters, so of
-        # everything that a method is bound to.
+        # not methods: a cloned kernel makes deep copies of all that its filters are bound to
         async def govern(context: Any, next: Any) -> None:
             call = KernelCall(context, result_class)
             if self.is_around(context, call.args):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
 
-from edictum.audit.sinks import AuditSink, deliver, takes_entries
+from edictum.audit.sinks import AuditSink, emitter_of, takes_entries
 from edictum.core.decide import describe
 from edictum.core.events import AuditEvent, Entry
 
@@ -31,7 +31,7 @@ class CompositeSink:
     @takes_entries
     async def emit(self, event: AuditEvent | Entry) -> None:
         failures: list[Exception] = []
-        for sink, error in await self._try_all(lambda sink: deliver(event, sink)):
+        for sink, error in await self._try_all(lambda sink: emitter_of(sink)(event)):
             if getattr(sink, "required", True):
                 failures.append(error)
             else:

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from edictum.audit.sinks import event_line, takes_entries
+from edictum.audit.sinks import redacted_line, takes_entries
 from edictum.core.events import AuditEvent, Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import BackendError, EdictumConfigError
@@ -53,10 +53,26 @@ class FileAuditSink:
 
     @takes_entries
     def emit(self, event: AuditEvent | Entry) -> None:
-        line = event_line(event, self._redaction).encode() + b"\n"
+        """Append one line, all of it at once, so that lines of several processes do not mix.
+
+        The rest of a line for which the disk has no room is not written later, because it could end
+        up behind a line of another process.
+        """
+        redaction = self._redaction
+        text = event.to_json() if redaction is None else redacted_line(event, redaction)
+        line = text.encode() + b"\n"
         with self._lock:
             try:
-                self._write(line)
+                file = self._file or self._open()
+                if self._max_bytes is not None and 0 < file.tell() > self._max_bytes - len(line):
+                    file = self._rotate()
+                line = b"\n" + line if self._torn else line
+                written = file.write(line)
+                self._torn = written != len(line)
+                if self._torn:
+                    raise OSError(f"only {written} of {len(line)} bytes were written")
+                if self._fsync:
+                    os.fsync(file.fileno())
             except OSError as exc:
                 raise self._unwritable(exc) from exc
 
@@ -75,26 +91,6 @@ class FileAuditSink:
             hint="Check the path, its rights and the disk.",
         )
 
-    def _write(self, line: bytes) -> None:
-        file = self._file or self._open()
-        size = 0 if self._max_bytes is None else file.tell()
-        if self._max_bytes is not None and 0 < size > self._max_bytes - len(line):
-            self._rotate()
-            file = self._open()
-        self._append(file, b"\n" + line if self._torn else line)
-        if self._fsync:
-            os.fsync(file.fileno())
-
-    def _append(self, file: IO[bytes], line: bytes) -> None:
-        """Write a whole line at once to a file opened for appending: lines of several processes do
-        not mix. The rest of a line for which the disk has no room is not written later, because it
-        could end up behind a line of another process.
-        """
-        written = file.write(line)
-        self._torn = written != len(line)
-        if self._torn:
-            raise OSError(f"only {written} of {len(line)} bytes were written")
-
     def _open(self) -> IO[bytes]:
         self._close()
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +99,7 @@ class FileAuditSink:
         self._file.seek(0, os.SEEK_END)
         return self._file
 
-    def _rotate(self) -> None:
+    def _rotate(self) -> IO[bytes]:
         self._close()
         for number in range(self._keep - 1, 0, -1):
             older = self._numbered(number)
@@ -111,6 +107,7 @@ class FileAuditSink:
                 older.replace(self._numbered(number + 1))
         self.path.replace(self._numbered(1))
         self._torn = False
+        return self._open()
 
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")

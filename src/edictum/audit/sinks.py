@@ -31,17 +31,14 @@ def takes_entries(emit: Emit) -> Emit:
     return emit
 
 
-def deliver(event: AuditEvent | Entry, sink: AuditSink) -> Awaitable[None] | None:
-    """Give an event to a sink, in the form that the sink takes; return what it must await."""
-    emit: Callable[[Any], Awaitable[None] | None] = sink.emit
-    if isinstance(event, Entry) and not hasattr(emit, "takes_entries"):
-        return emit(event.event())
-    return emit(event)
+def emitter_of(sink: AuditSink) -> Callable[[Any], Awaitable[None] | None]:
+    """Return the function that gives an event to a sink, in the form that the sink takes."""
+    if hasattr(sink.emit, "takes_entries"):
+        return sink.emit
+    return lambda event: sink.emit(event.event() if isinstance(event, Entry) else event)
 
 
-def event_line(event: AuditEvent | Entry, redaction: RedactionPolicy | None) -> str:
-    """Return an event as one line of JSON, redacted once more if the sink has its own policy."""
-    if redaction is None:
-        return event.to_json()
+def redacted_line(event: AuditEvent | Entry, redaction: RedactionPolicy) -> str:
+    """Return an event as one line of JSON, redacted once more by a sink's own policy."""
     made = event.event() if isinstance(event, Entry) else event
     return dumps(redaction.redact_args(made.to_dict()))

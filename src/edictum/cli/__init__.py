@@ -1,3 +1,1 @@
-"""The command line: ``edictum <command>``. Each command is a module of its own, imported when it is
-asked for.
-"""
+"""The command line, ``edictum <command>``: a module per command, imported when it is asked for."""

@@ -28,7 +28,7 @@ from edictum.cli._mcp_wire import (
     is_request,
     iter_events,
     iter_messages,
-    make_failure,
+    make_error_response,
     normalize_id,
     parse_json,
 )
@@ -148,20 +148,15 @@ class Gateway:
 
     def _keep_headers(self, headers: Any) -> Headers:
         """Return the server's headers. A redirect to itself must not lead a client around us."""
-        return [
-            (
-                key.encode("latin-1"),
-                (self._redirect_here(value) if key == "location" else value).encode("latin-1"),
-            )
-            for key, value in headers.multi_items()
-            if key not in DROPPED_HEADERS
-        ]
+        kept = [item for item in headers.multi_items() if item[0] not in DROPPED_HEADERS]
+        own = [(key, self._redirect_here(key, value)) for key, value in kept]
+        return [(key.encode("latin-1"), value.encode("latin-1")) for key, value in own]
 
-    def _redirect_here(self, location: str) -> str:
+    def _redirect_here(self, key: str, value: str) -> str:
         with suppress(ValueError):
-            if _get_origin(location) == _get_origin(self._origin):
-                return urlunsplit(("", "", *urlsplit(location)[2:])) or "/"
-        return location
+            if key == "location" and _get_origin(value) == _get_origin(self._origin):
+                return urlunsplit(("", "", *urlsplit(value)[2:])) or "/"
+        return value
 
 
 class Response:
@@ -189,9 +184,7 @@ class Response:
 
 @dataclass
 class ServerStatus:
-    """What the server said to one call besides messages. Its status and headers pass; of its body
-    nothing but the judged answer.
-    """
+    """The server's status and headers for one call. Of its body only the judged answer passes."""
 
     code: int = 200
     headers: Headers = field(default_factory=list)
@@ -238,7 +231,7 @@ async def _report_unreachable(response: Response, parsed: Any, exc: Exception) -
     kind = type(exc).__name__
     logger.warning("a message could not be passed on to the server: %s", kind)
     message_id = parsed["id"] if is_request(parsed) else None
-    error = make_failure(message_id, f"The server cannot be reached ({kind}).")
+    error = make_error_response(message_id, f"The server cannot be reached ({kind}).")
     await response.respond(502, JSON_TYPE, json.dumps(error).encode())
 
 
@@ -277,7 +270,7 @@ def _parse_body(scope: Any, body: bytes) -> Any:
 
 
 def _may_be_json(body: bytes) -> bool:
-    """Whether another parser may find a message there: a form is ASCII and begins with a name."""
+    """Return whether another parser may find a message: a form is ASCII, and begins with a name."""
     return not body.isascii() or b"\0" in body or body.lstrip()[:1] in (b"{", b"[")
 
 
@@ -300,7 +293,9 @@ def _encode(message: Any) -> bytes:
     try:
         return json.dumps(message).encode()
     except (RecursionError, ValueError):  # it could be read, but is too deep to be written
-        return json.dumps(make_failure(message.get("id"), UNWRITABLE, INTERNAL_ERROR)).encode()
+        return json.dumps(
+            make_error_response(message.get("id"), UNWRITABLE, INTERNAL_ERROR)
+        ).encode()
 
 
 async def serve_port(

@@ -20,7 +20,7 @@ from edictum.cli._mcp_wire import (
     is_request,
     iter_events,
     iter_messages,
-    make_failure,
+    make_error_response,
     normalize_id,
 )
 from edictum.errors import EdictumConfigError
@@ -28,9 +28,7 @@ from edictum.errors import EdictumConfigError
 logger = logging.getLogger("edictum")
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 SESSION_HEADER, VERSION_HEADER = "mcp-session-id", "mcp-protocol-version"
-# How long a connection waits for another request: less than servers allow, or one of both would
-# close it under a call.
-KEEP_ALIVE_S = 3.0
+KEEP_ALIVE_S = 3.0  # less than servers allow, or one of both would close it under a call
 END_SESSION_TIMEOUT_S = 5.0
 
 
@@ -111,7 +109,7 @@ class ServerUrl:
         except Exception as exc:
             reason = f"{type(exc).__name__}: {exc}"
         if reason is not None:
-            await self._deliver(make_failure(message["id"], reason))
+            await self._deliver(make_error_response(message["id"], reason))
 
     async def _post(self, message: MCPMessage) -> bool:
         """Send a message and deliver what comes back; return whether an answer was among it."""
@@ -166,7 +164,7 @@ class ServerUrl:
 async def serve_url(
     adapter: MCPAdapter, url: str, headers: Mapping[str, str], out: BinaryIO
 ) -> int:
-    """Relay between our client and a server at a URL; return the exit code."""
+    """Pass messages between our client and a server at a URL; return the exit code."""
     client = ClientStdio(out)
 
     async def deliver(said: Any) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from edictum.errors import EdictumConfigError
 
 MAX_PORT = 65_535
-# A name such as localhost often has an address of a family that the machine does not have; its
-# other one will do.
+# One address of a name such as localhost may be of a family that the machine does not have.
 ABSENT = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
@@ -35,10 +34,9 @@ def listen(host: str, port: int) -> list[socket.socket]:
         for opened in sockets:
             opened.close()
         why = getattr(exc, "strerror", None) or exc
-        raise EdictumConfigError(
-            f"--http cannot listen on {_join(host, port)}: {why}.",
-            hint="Give a host of this machine and a free port.",
-        ) from exc
+        problem = f"--http cannot listen on {_join(host, port)}: {why}."
+        hint = "Give a host of this machine and a free port."
+        raise EdictumConfigError(problem, hint=hint) from exc
     return sockets
 
 

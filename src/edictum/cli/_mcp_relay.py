@@ -1,5 +1,4 @@
-"""Between one MCP client and one MCP server: everything passes as it is, except for tool calls and
-their answers.
+"""Between one MCP client and one MCP server: all passes unchanged, except tool calls and answers.
 
 An answer passes only if it belongs to an open request. All others are dropped: they could be a
 tool's result that was not judged.
@@ -24,7 +23,7 @@ from edictum.cli._mcp_wire import (
     is_call,
     is_request,
     list_messages,
-    make_failure,
+    make_error_response,
     normalize_id,
 )
 
@@ -42,7 +41,7 @@ async def answer_call(adapter: MCPAdapter, request: MCPMessage, forward: Forward
     except Exception as exc:
         logger.error("a call could not be answered: %s", type(exc).__name__)
         reason = "The answer to this call could not be made."
-        return make_failure(request["id"], reason, INTERNAL_ERROR)
+        return make_error_response(request["id"], reason, INTERNAL_ERROR)
 
 
 class Relay:
@@ -64,7 +63,7 @@ class Relay:
             except OSError:
                 raise  # one of both sides is gone
             except Exception as exc:
-                await self._report_unsent(message, exc)
+                await self._report_send_failure(message, exc)
 
     async def from_server(self, parsed: Any) -> None:
         for message in list_messages(parsed):
@@ -84,10 +83,10 @@ class Relay:
         """Answer everything that waits for the server with an error: it has gone."""
         for waiting in self._asked.values():
             if not waiting.done():
-                waiting.set_result(make_failure(None, reason))
+                waiting.set_result(make_error_response(None, reason))
         with contextlib.suppress(OSError):  # the client may be gone as well
             while self._open:
-                await self._to_client(make_failure(self._open.popitem()[1], reason))
+                await self._to_client(make_error_response(self._open.popitem()[1], reason))
         if self._calls:
             await asyncio.wait(self._calls.values(), timeout=CLOSING_TIMEOUT_S)
 
@@ -102,14 +101,14 @@ class Relay:
 
     async def _pass_to_server(self, message: Any) -> None:
         if not isinstance(message, dict):
-            failure = make_failure(None, "A message is an object.", INVALID_REQUEST)
+            failure = make_error_response(None, "A message is an object.", INVALID_REQUEST)
             await self._to_client(failure)
         elif is_call(message) and "id" not in message:
             # It wants no answer, and could be neither counted nor redacted.
             logger.warning("a tools/call without an id was dropped")
         elif is_request(message) and self._is_in_use(normalize_id(message["id"])):
             reason = "The id of this request is in use."
-            await self._to_client(make_failure(message["id"], reason, INVALID_REQUEST))
+            await self._to_client(make_error_response(message["id"], reason, INVALID_REQUEST))
         elif is_call(message):
             self._start_call(message)
         elif not self._cancel_call(message):
@@ -120,12 +119,12 @@ class Relay:
     def _is_in_use(self, key: MessageKey) -> bool:
         return key in self._calls or key in self._asked or key in self._open
 
-    async def _report_unsent(self, message: Any, exc: Exception) -> None:
+    async def _report_send_failure(self, message: Any, exc: Exception) -> None:
         logger.warning("a message of the client could not be passed on: %s", type(exc).__name__)
         if is_request(message):
             self._open.pop(normalize_id(message["id"]), None)
             reason = "This message could not be passed on."
-            await self._to_client(make_failure(message["id"], reason, INVALID_REQUEST))
+            await self._to_client(make_error_response(message["id"], reason, INVALID_REQUEST))
 
     def _cancel_call(self, message: MCPMessage) -> bool:
         """Cancel the call that the client gives up, if it is one of ours."""
@@ -169,5 +168,5 @@ class Relay:
         except (RecursionError, ValueError, TypeError) as exc:
             logger.warning("a message of the server could not be passed on: %s", type(exc).__name__)
             if is_answer(message):
-                failure = make_failure(message.get("id"), UNWRITABLE, INTERNAL_ERROR)
+                failure = make_error_response(message.get("id"), UNWRITABLE, INTERNAL_ERROR)
                 await self._to_client(failure)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from edictum.adapters.mcp import MCPAdapter, MCPMessage
 from edictum.cli._mcp_relay import Relay
-from edictum.cli._mcp_wire import PARSE_ERROR, find_unread_id, make_failure, parse_json
+from edictum.cli._mcp_wire import PARSE_ERROR, find_unread_id, make_error_response, parse_json
 from edictum.errors import EdictumConfigError
 
 logger = logging.getLogger("edictum")
@@ -50,7 +50,9 @@ class ClientStdio:
                 yield parse_json(line)
             except ValueError:
                 if line.strip():
-                    await self.send(make_failure(find_unread_id(line), NOT_JSON, PARSE_ERROR))
+                    await self.send(
+                        make_error_response(find_unread_id(line), NOT_JSON, PARSE_ERROR)
+                    )
 
     async def send(self, message: MCPMessage) -> None:
         async with self._writing:
@@ -93,7 +95,7 @@ class ServerProcess:
                 size = len(line)
                 logger.warning("the server wrote a line of %d bytes that is not valid JSON", size)
                 if (unread := find_unread_id(line)) is not None:
-                    yield make_failure(unread, "The server's answer cannot be read.")
+                    yield make_error_response(unread, "The server's answer cannot be read.")
 
     async def stop(self) -> int:
         """Stop the server as the protocol asks for: close its stdin, wait, then end it."""
@@ -107,7 +109,7 @@ class ServerProcess:
 
 
 async def serve_process(adapter: MCPAdapter, command: Sequence[str], out: BinaryIO) -> int:
-    """Relay between our client and a server that we start; return the exit code."""
+    """Pass messages between our client and a server that we start; return the exit code."""
     server = await ServerProcess.start(command)
     client = ClientStdio(out)
     relay = Relay(adapter, client.send, server.send)
@@ -125,7 +127,7 @@ async def relay_until_end(
     pass_down: Coroutine[Any, Any, Any],
     stop: Callable[[], Awaitable[int | None]],
 ) -> int:
-    """Relay until one side ends; return 0 when the client ended it, 1 when the server did."""
+    """Pass messages until one side ends; return 0 when that was the client, 1 for the server."""
 
     async def pass_up() -> None:
         async for message in client.messages():

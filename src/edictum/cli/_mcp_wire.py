@@ -33,7 +33,7 @@ def is_request(message: Any) -> bool:
 
 
 def is_answer(message: Any) -> bool:
-    """Whether a client may take it for an answer, even if it also has a method, or has no id."""
+    """Return whether a client may take it for an answer, even with a method, or without an id."""
     if not isinstance(message, dict):
         return False
     return "method" not in message or "result" in message or "error" in message
@@ -65,7 +65,7 @@ def list_messages(parsed: Any) -> list[MCPMessage]:
     return [message for message in as_list(parsed) if isinstance(message, dict)]
 
 
-def make_failure(message_id: Any, reason: str, code: int = SERVER_ERROR) -> MCPMessage:
+def make_error_response(message_id: Any, reason: str, code: int = SERVER_ERROR) -> MCPMessage:
     return {"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": reason}}
 
 

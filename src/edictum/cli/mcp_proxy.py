@@ -1,5 +1,4 @@
-"""``edictum mcp-proxy --contracts FILE ... -- <command or url>``: a governing proxy in front of any
-MCP server.
+"""``edictum mcp-proxy --contracts FILE ... -- <command or url>``: a governing proxy for MCP.
 
 A client starts it in the place of the server, over stdio; with ``--http`` it listens on a port, for
 a server that has a URL. What it was given is checked before it serves a client.
@@ -71,20 +70,14 @@ def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
 
 def _check(options: argparse.Namespace, url: str | None) -> None:
     if options.http is not None and url is None:
-        raise EdictumConfigError(
-            "--http needs a server with a url.",
-            hint="A server that is started with a command speaks over stdio.",
-        )
+        hint = "A server that is started with a command speaks over stdio."
+        raise EdictumConfigError("--http needs a server with a url.", hint=hint)
     if options.header and url is None:
-        raise EdictumConfigError(
-            "--header needs a server with a url.",
-            hint="Give secrets to a command in its environment.",
-        )
+        hint = "Give secrets to a command in its environment."
+        raise EdictumConfigError("--header needs a server with a url.", hint=hint)
     if options.session is not None and not options.session.strip():
-        raise EdictumConfigError(
-            f"--session {options.session!r} is empty.",
-            hint="Leave it out for a session of its own at every start.",
-        )
+        hint = "Leave it out for a session of its own at every start."
+        raise EdictumConfigError(f"--session {options.session!r} is empty.", hint=hint)
 
 
 def _find_url(rest: list[str]) -> str | None:
@@ -95,20 +88,16 @@ def _find_url(rest: list[str]) -> str | None:
     if not rest[0].lower().startswith(("http://", "https://")):
         return None
     if len(rest) > 1:
-        raise EdictumConfigError(
-            f"{rest[1]!r} stands after the url of the server.",
-            hint="Put options before --, and nothing after a url.",
-        )
+        hint = "Put options before --, and nothing after a url."
+        raise EdictumConfigError(f"{rest[1]!r} stands after the url of the server.", hint=hint)
     try:
         parts = urlsplit(rest[0])
         is_valid = bool(parts.hostname) and parts.port != 0  # .port raises if it is not a number
     except ValueError:
         is_valid = False
     if not is_valid:
-        raise EdictumConfigError(
-            f"The url {rest[0]!r} has no valid host and port.",
-            hint="Write it as https://example.com/mcp.",
-        )
+        hint = "Write it as https://example.com/mcp."
+        raise EdictumConfigError(f"The url {rest[0]!r} has no valid host and port.", hint=hint)
     return rest[0]
 
 
@@ -131,10 +120,8 @@ def _parse_header(text: str) -> tuple[str, str]:
         hint = "Write it as 'Name: value'."
         raise EdictumConfigError(f"--header {text!r} has no colon.", hint=hint)
     if not HEADER_NAME.fullmatch(name):
-        raise EdictumConfigError(
-            f"--header {name!r} is not a valid header name.",
-            hint="Write it as 'Name: value', the name without spaces.",
-        )
+        hint = "Write it as 'Name: value', the name without spaces."
+        raise EdictumConfigError(f"--header {name!r} is not a valid header name.", hint=hint)
     if not (value.isascii() and (value.isprintable() or not value)):
         hint = "Write it in printable ASCII."
         raise EdictumConfigError(f"The value of --header {name!r} cannot be sent.", hint=hint)

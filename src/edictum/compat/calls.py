@@ -1,6 +1,4 @@
-"""Describe tools and make calls by hand: ToolEnvelope, ToolRegistry, BashClassifier,
-create_envelope.
-"""
+"""Describe tools and make calls by hand, as the published library did."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ def create_envelope(
     registry: ToolCatalog | None = None,
     **fields: Any,
 ) -> ToolCall:
-    """Return a ToolCall as a guard would make it, with an id, a time and the registry's description
-    of the tool; for tests of contracts.
-    """
+    """Return a ToolCall as a guard would make it, for tests of contracts."""
     values: dict[str, Any] = {"call_id": SYSTEM.new_id(), "started_at": SYSTEM.now(), **fields}
     values |= {"tool_name": tool_name, "args": tool_input, "run_id": run_id}
     values["call_index"] = call_index

@@ -63,20 +63,18 @@ def compile_bundle(bundle: Bundle, language: Language, redaction: RedactionPolic
             ),
             success_rules=tuple(map(compiler.compile_success_rule, bundle.success)),
             tools={name: tool_entry(name, settings) for name, settings in bundle.tools.items()},
-            unlisted=compiler.compile_unlisted(bundle.unlisted_tools),
+            unlisted=compiler.compile_unlisted_rule(bundle.unlisted_tools),
             mode=mode,
         )
 
 
+@dataclass(eq=False)
 class Condition:
     """A condition on a call, its result or its session."""
 
-    def __init__(
-        self, expression: Expression, custom: CustomSelectors, redaction: RedactionPolicy
-    ) -> None:
-        self.expression = expression
-        self.custom = custom
-        self.redaction = redaction
+    expression: Expression
+    custom: CustomSelectors
+    redaction: RedactionPolicy
 
     @cached_property
     def holds(self) -> Callable[[ToolCall, Any, Any], bool]:
@@ -100,18 +98,11 @@ class Condition:
         return reason_for(self.expression, Subject(call, value), self.custom, self.redaction)
 
 
+@dataclass(eq=False)
 class ConditionCheck(Condition):
     """The check of a contract with a ``when``."""
 
-    def __init__(
-        self,
-        expression: Expression,
-        custom: CustomSelectors,
-        redaction: RedactionPolicy,
-        message: RenderMessage,
-    ) -> None:
-        super().__init__(expression, custom, redaction)
-        self.message = message
+    message: RenderMessage
 
     def __call__(self, call: ToolCall, result: Any = None, session: Any = None) -> Verdict:
         try:
@@ -134,12 +125,12 @@ class SessionConditionCheck(ConditionCheck):
         return super().__call__(view.call, None, view)
 
 
+@dataclass(eq=False)
 class SandboxCheck:
     """The check of a sandbox contract."""
 
-    def __init__(self, find: Callable[[ToolCall], str | None], message: RenderMessage) -> None:
-        self.find_violation = find
-        self.message = message
+    find_violation: Callable[[ToolCall], str | None]
+    message: RenderMessage
 
     def __call__(self, call: ToolCall) -> Verdict:
         violation = self.find_violation(call)
@@ -214,7 +205,7 @@ class _Compiler:
         condition = Condition(spec.failure_when, self.custom, self.redaction)
         return SuccessRule(spec.tools, condition.find_failure, spec.id)
 
-    def compile_unlisted(self, unlisted: Unlisted | None) -> Contract | None:
+    def compile_unlisted_rule(self, unlisted: Unlisted | None) -> Contract | None:
         """Return the contract for tools that no table lists; None when they are allowed."""
         if unlisted is None or unlisted == "allow":
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edictum.contracts._expressions import All, AnyOf, Expression, Leaf, Not
-from edictum.contracts._messages import MAX_SHOWN_VALUE, is_hidden, show_redacted
+from edictum.contracts._messages import MAX_SHOWN_VALUE, is_hidden, show_without_secrets
 from edictum.contracts._selectors import CustomSelectors, Subject, resolver
 from edictum.core.decide import describe
 from edictum.core.redaction import RedactionPolicy, shorten
@@ -50,7 +50,7 @@ def show_value(
         return "missing"
     if is_hidden(leaf.selector, redaction):
         return REDACTED
-    text = show_redacted(found, redaction, limit)
+    text = show_without_secrets(found, redaction, limit)
     return repr(text) if isinstance(found, str) else text
 
 

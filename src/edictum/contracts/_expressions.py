@@ -36,15 +36,13 @@ from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, to_p
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One condition. ``prepared`` is the value made ready for the operator's test; ``if_missing``
-    is the answer for a missing field.
-    """
+    """One condition; ``prepared`` is the value as the operator's test takes it."""
 
     selector: Selector
     operator: Operator
     value: Any
     prepared: Any = field(compare=False)
-    if_missing: bool
+    if_missing: bool  # the answer for a missing field
     place: Place = field(compare=False)
 
     def holds(self, found: Any) -> bool:
@@ -324,10 +322,7 @@ class Meaning:
                 " or [\\\\] for a real one."
             )
         else:
-            hint = (
-                f"In single quotes a backslash is not an escape: if you meant {single}, write one"
-                " backslash."
-            )
+            hint = f"In single quotes a backslash is not an escape: did you mean {single}?"
         self.problems.add(place, message, hint, "meaning" if certain else "warning")
 
     def _check_network(self, place: Scalar) -> bool:

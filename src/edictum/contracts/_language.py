@@ -17,9 +17,7 @@ MAX_BUNDLE_BYTES = 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """The contract language of one guard, with its custom operators and selectors; it stays when a
-    bundle is reloaded. ``mode`` replaces a bundle's default mode.
-    """
+    """How one guard reads its bundles; ``mode`` replaces a bundle's default mode."""
 
     operators: Mapping[str, Operator] = field(default_factory=dict)
     selectors: CustomSelectors = field(default_factory=dict)

@@ -22,8 +22,8 @@ from edictum.contracts._tree import (
     Seq,
     Tree,
     describe_value,
-    key_text,
     read_plain_word,
+    yaml_key_text,
 )
 from edictum.errors import EdictumConfigError
 
@@ -138,10 +138,7 @@ def _report_yaml_error(exc: yaml.YAMLError, problems: Problems) -> None:
         message = f"{message} ({context}{began})"
     hint = "Check indentation, quotes and colons around this place."
     if _ESCAPE.search(message):
-        hint = (
-            "In double quotes a backslash begins an escape. Use single quotes: there it stands for"
-            " itself, as patterns need it."
-        )
+        hint = "In double quotes a backslash begins an escape. Use single quotes."
     problems.shape(_place_of(mark), f"not valid YAML: {message}", hint)
 
 
@@ -307,7 +304,7 @@ class _Builder:
             self.key = None
 
     def _put(self, top: Map, key: Scalar, tree: Tree) -> None:
-        name = key.value if type(key.value) is str else key_text(key.value)
+        name = key.value if type(key.value) is str else yaml_key_text(key.value)
         if name == "<<" and not key.style:
             self.problems.stop(key, "merge keys ('<<') are not supported", "Write the keys out.")
         if name in top.keys:

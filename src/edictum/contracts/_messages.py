@@ -91,7 +91,7 @@ def _compile_piece(
         return lambda subject: (
             text
             if subject.violation is None
-            else show_redacted(subject.violation, redaction, MAX_SHOWN_VIOLATION)
+            else show_without_secrets(subject.violation, redaction, MAX_SHOWN_VIOLATION)
         )
     try:
         selector = parse_selector(name, custom)
@@ -106,17 +106,19 @@ def _compile_piece(
             return text
         if value is None:
             return text
-        return REDACTED if secret else show_redacted(value, redaction)
+        return REDACTED if secret else show_without_secrets(value, redaction)
 
     return fill
 
 
 def is_hidden(selector: Selector, redaction: RedactionPolicy) -> bool:
-    """Whether a selector finds a secret: everything below a sensitive key is one."""
+    """Return whether a selector finds a secret: everything below a sensitive key is one."""
     return any(redaction.is_sensitive(key) for key in selector.path)
 
 
-def show_redacted(value: Any, redaction: RedactionPolicy, limit: int = MAX_SHOWN_VALUE) -> str:
+def show_without_secrets(
+    value: Any, redaction: RedactionPolicy, limit: int = MAX_SHOWN_VALUE
+) -> str:
     """Return a value as text, redacted before it is cut so that a cut cannot bare half a secret."""
     text = value if isinstance(value, str) else show(redaction.redact_value(value))
     return shorten(_CONTROL.sub(" ", redaction.redact_text(text)), limit)

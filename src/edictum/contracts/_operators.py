@@ -130,6 +130,14 @@ _EMPTY = (
     "the field is missing, null, or an empty text, list or mapping (or, with false, is none of"
     " these)"
 )
+_SIZED = "the text, list or mapping"
+# By name: the comparison, and what it says about numbers and about lengths.
+_ORDERS: tuple[tuple[str, Callable[[Any, Any], Any], str, str], ...] = (
+    ("gt", operator.gt, "greater", "longer"),
+    ("gte", operator.ge, "greater or equal", "at least as long"),
+    ("lt", operator.lt, "less", "shorter"),
+    ("lte", operator.le, "less or equal", "at most as long"),
+)
 _TABLE = (
     Operator(
         "exists",
@@ -194,27 +202,13 @@ _TABLE = (
         prepare=_patterns,
         negative=True,
     ),
-    Operator("gt", Number(), _compare(operator.gt, _number), "the number is greater"),
-    Operator("gte", Number(), _compare(operator.ge, _number), "the number is greater or equal"),
-    Operator("lt", Number(), _compare(operator.lt, _number), "the number is less"),
-    Operator("lte", Number(), _compare(operator.le, _number), "the number is less or equal"),
-    Operator(
-        "length_gt", _SIZE, _compare(operator.gt, _size), "the text, list or mapping is longer"
+    *(
+        Operator(name, Number(), _compare(compare, _number), f"the number is {words}")
+        for name, compare, words, _ in _ORDERS
     ),
-    Operator(
-        "length_gte",
-        _SIZE,
-        _compare(operator.ge, _size),
-        "the text, list or mapping is at least as long",
-    ),
-    Operator(
-        "length_lt", _SIZE, _compare(operator.lt, _size), "the text, list or mapping is shorter"
-    ),
-    Operator(
-        "length_lte",
-        _SIZE,
-        _compare(operator.le, _size),
-        "the text, list or mapping is at most as long",
+    *(
+        Operator(f"length_{name}", _SIZE, _compare(compare, _size), f"{_SIZED} is {words}")
+        for name, compare, _, words in _ORDERS
     ),
     Operator(
         "in_cidr",
@@ -235,9 +229,8 @@ def custom_operator(name: str, function: Callable[[Any, Any], Any]) -> Operator:
         answer = function(field, value)
         if isawaitable(answer):
             getattr(answer, "close", lambda: None)()
-            raise TypeError(
-                f"the custom operator '{name}' is asynchronous; operators are plain functions"
-            )
+            message = f"the custom operator '{name}' is asynchronous; operators are plain functions"
+            raise TypeError(message)
         return bool(answer)
 
     return Operator(name, Anything(), test, function.__doc__ or "a custom operator", custom=True)

@@ -36,7 +36,7 @@ def parse(content: bytes | str, name: str, language: Language) -> Bundle:
 def examine(
     content: bytes | str, name: str, language: Language | None = None
 ) -> tuple[Bundle | None, Problems]:
-    """As ``parse``, but return the problems instead of raising them, if the text is YAML at all."""
+    """Parse, but return the problems instead of raising them, if the text is YAML at all."""
     language = language or Language()
     tree, problems = load_bundle(content, name, max_bytes=language.max_bytes)
     values = grammar.DOCUMENT.read(tree, problems)
@@ -77,7 +77,7 @@ class _Reader:
             observability=values.get("observability", {}),
             observe_alongside=values.get("observe_alongside", False),
         )
-        self._check_listed(bundle)
+        self._check_tool_table(bundle)
         return bundle
 
     def _meaning(self, stage: str) -> Meaning:
@@ -105,12 +105,7 @@ class _Reader:
         kind = Kind(values["type"])
         meaning = self._meaning("post" if kind is Kind.POST else "pre")
         when = meaning.of(values["when"]) if "when" in values else None
-        # In a sandbox, what to do about a violation stands beside its bounds.
-        holder, then = tree.values.get("then"), values.get("then", {})
-        effect = then.get(self.words.effect)
-        if kind is Kind.SANDBOX:
-            holder, then, effect = tree, values, values.get("outside", "deny")
-            self._check_bounds(tree)
+        holder, then, effect = self._read_then(tree, values, kind)
         if isinstance(holder, Map):
             self._check_then(holder, then, effect, meaning, kind)
         without_condition = when is None and kind in (Kind.PRE, Kind.POST)
@@ -136,6 +131,14 @@ class _Reader:
             source=self.source,
             place=tree.values["id"],
         )
+
+    def _read_then(self, tree: Map, values: Mapping[str, Any], kind: Kind) -> tuple[Any, Any, Any]:
+        """Return where it is said what to do about a violation, what is said, and the effect."""
+        if kind is Kind.SANDBOX:  # there it stands beside the bounds
+            self._check_bounds(tree)
+            return tree, values, values.get("outside", "deny")
+        then = values.get("then", {})
+        return tree.values.get("then"), then, then.get(self.words.effect)
 
     # --- Checks -----------------------------------------------------------------------------------
 
@@ -167,10 +170,7 @@ class _Reader:
                 self._try(place, lambda path: PathBounds((path,), (), None), "a directory", hint)
         for key in ("allows", "not_allows"):
             for place in _texts_under(tree.values.get(key), "domains"):
-                hint = (
-                    "Write host names or patterns such as '*.example.com', without scheme, port and"
-                    " path."
-                )
+                hint = "Write hosts or patterns such as '*.example.com': no scheme, port or path."
                 self._try(place, lambda domain: DomainBounds((domain,), ()), "a domain", hint)
 
     def _try(self, place: Scalar, use: Callable[[str], Any], what: str, hint: str) -> None:
@@ -202,8 +202,7 @@ class _Reader:
             if leaf.operator.negative and not leaf.if_missing and name not in checked:
                 message = f"'{leaf.operator.name}' does not hold when '{name}' is missing"
                 hint = (
-                    f"Add '{name}: {{exists: false}}' under any, or '{{exists: true}}' to say that"
-                    " this is meant."
+                    f"Add '{name}: {{exists: false}}' under any, or, if meant, '{{exists: true}}'."
                 )
                 self.problems.warn(leaf.place, message, hint)
         for first, second in contradictions(when):
@@ -218,25 +217,20 @@ class _Reader:
                 continue
             names = leaf.value if leaf.operator.name == "in" else (leaf.value,)
             if self._can_meet(tools, Names(map(str, names)), leaf.place) is False:
-                message = (
-                    f"this contract can never fire: it is for {join_words(tools)}, and wants"
-                    f" tool.name {leaf.value!r}"
-                )
+                wanted = f"it is for {join_words(tools)}, and wants tool.name {leaf.value!r}"
+                message = f"this contract can never fire: {wanted}"
                 self.problems.warn(leaf.place, message, "Put the name under 'tool:'.")
 
     def _can_meet(self, tools: Sequence[str], names: Names, place: Place) -> bool | None:
-        """Whether a tool can have one of the names; None, with one warning, for too many."""
+        """Return whether a tool can have one of the names; None, with one warning, for too many."""
         was_left = self.reach.left >= 0
         met = self.reach.meet(tools, names)
         if met is None and was_left:
-            message = (
-                "there are too many names and globs to compare, so contracts that can never fire"
-                " are not all found"
-            )
+            message = "there are too many names and globs to find all contracts that can never fire"
             self.problems.warn(place, message, "Use fewer globs.")
         return met
 
-    def _check_listed(self, bundle: Bundle) -> None:
+    def _check_tool_table(self, bundle: Bundle) -> None:
         """Warn about contracts for tools that the bundle's table does not list."""
         known, denied = Names(bundle.tools), bundle.unlisted_tools == "deny"
         if not known.all:
@@ -255,10 +249,8 @@ class _Reader:
                 self._check_spelling(spec, guesses)
 
     def _report_unreachable(self, spec: ContractSpec, guesses: Guesses) -> None:
-        message = (
-            f"the contract '{spec.id}' is never asked: {join_words(spec.tools)} is not listed under"
-            " 'tools:'"
-        )
+        tools = join_words(spec.tools)
+        message = f"the contract '{spec.id}' is never asked: {tools} is not listed under 'tools:'"
         guess = next(filter(None, map(guesses.of, spec.tools)), "")
         hint = f"{guess}Unlisted tools are denied; list the tool, or remove the contract."
         self.problems.warn(spec.place, message, hint)

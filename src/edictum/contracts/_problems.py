@@ -1,6 +1,4 @@
-"""Problems of a bundle: where they are, what is wrong, what to write instead. All of them are
-collected before any is raised.
-"""
+"""Problems of a bundle: all are collected, each with its place, before any is raised."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ MAX_PROBLEM_TEXT = 1_000
 MAX_GUESSED = 100
 MAX_LISTED = 50
 
-Level = Literal["shape", "meaning", "warning"]
+Level = Literal["shape", "meaning", "warning"]  # "shape": the JSON Schema sees it too
 
 
 class Source:
@@ -49,9 +47,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class BundleProblem:
-    """One thing that is wrong. ``level`` is "shape" (the JSON Schema sees it too), "meaning", or
-    "warning" (the bundle still loads).
-    """
+    """One thing that is wrong; with the level "warning" the bundle still loads."""
 
     source: Source = field(repr=False)
     line: int

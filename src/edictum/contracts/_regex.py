@@ -47,8 +47,8 @@ _SPACE = (
     r"\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
 )
 _NOT_SPACE = (
-    r"\x{0}-\x{8}\x{e}-\x{1b}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}"
-    r"\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff}"
+    r"\x{0}-\x{8}\x{e}-\x{1b}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}"
+    r"\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff}"
 )
 _MEMBERS = {"d": r"\p{Nd}", "D": r"\P{Nd}", "w": r"\p{L}\p{N}_", "s": _SPACE, "S": _NOT_SPACE}
 # About how many steps the engine takes for one.
@@ -113,24 +113,18 @@ class _Translation:
 
     def _step(self) -> str:
         char = self.pattern[self.at]
-        if char == "\\":
-            return self._escape()
-        if char == "[":
-            return self._brackets()
-        if char == "(":
-            return self._group()
+        if read := {"\\": self._escape, "[": self._brackets, "(": self._group}.get(char):
+            return read()
         if char in "*+?" or (char == "{" and _REPEAT.match(self.pattern, self.at)):
             return self._repeat()
-        self.at += 1
         if char == "$":
-            self.out.append(r"(?:$|\n\z)")
+            self._take(char, r"(?:$|\n\z)")
             return "end"
         if self.last == "boundary":
             self._check_boundary(char)
-        self.out.append(char)
+        self._take(char)
         if char == ")":
-            self.atom = self.groups.pop() if len(self.groups) > 1 else 0
-            self.groups[-1] += self.atom
+            self._close()
             return "close"
         return "letter" if _beyond_ascii(char) else ""
 
@@ -139,6 +133,10 @@ class _Translation:
         if len(self.groups) > MAX_NESTED:
             message = f"groups are nested more than {MAX_NESTED - 1} deep"
             raise PatternError(message, "Flatten the pattern.")
+
+    def _close(self) -> None:
+        self.atom = self.groups.pop() if len(self.groups) > 1 else 0
+        self.groups[-1] += self.atom
 
     def _grow(self, by: int) -> None:
         self.size += by
@@ -219,13 +217,15 @@ class _Translation:
 
     def _member(self, char: str) -> str:
         self.weight += 1
-        if char != "\\":
-            self.at += 1
-            posix = _POSIX.match(self.pattern, self.at - 1) if char == "[" else None
-            if posix is not None:
-                self.at = posix.end()
-                return posix.group()
-            return "\\" + char if char in "[]&~" else char
+        if char == "\\":
+            return self._escaped_member()
+        if posix := _POSIX.match(self.pattern, self.at):
+            self.at = posix.end()
+            return posix.group()
+        self.at += 1
+        return "\\" + char if char in "[]&~" else char
+
+    def _escaped_member(self) -> str:
         following = self.pattern[self.at + 1 : self.at + 2]
         if following in _MEMBERS or following == "W":
             self.at += 2
@@ -284,14 +284,14 @@ class _Translation:
             self._take("{", r"\{")
             return ""
         if found:
-            self._counted(found)
+            self._repeat_by_count(found)
         else:
             self._grow(OPTIONAL_STEPS)
             self._take(text)
         # `a*?` is lazy, not a repetition of a repetition
         return "lazy" if self.last == "repeat" and text == "?" else "repeat"
 
-    def _counted(self, found: re.Match[str]) -> None:
+    def _repeat_by_count(self, found: re.Match[str]) -> None:
         low, high = found.group(1), found.group(2)
         least, most = _count(low), _count(low if high is None else high)
         if max(least, most) > MAX_REPEAT:

@@ -1,6 +1,4 @@
-"""What loading has to say beside the policy itself. Plain values: no YAML library is needed to
-import them.
-"""
+"""What loading reports beside the policy itself. Needs no YAML library."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ class CompositionOverride:
 
 @dataclass(frozen=True, slots=True)
 class ShadowContract:
-    """A candidate that is observed beside the enforced contracts; ``enforced_source`` is "" when
-    there is none with its id.
-    """
+    """A candidate beside the enforced contracts; ``enforced_source`` is "" if none has its id."""
 
     contract_id: str
     enforced_source: str

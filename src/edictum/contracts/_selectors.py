@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
@@ -87,10 +87,8 @@ def _parse_builtin(text: str, root: str, path: Steps, custom: tuple[str, ...]) -
         known = [*ROOTS, *custom]
         # Suggest the whole selector when only its root is misspelt.
         hint = suggest(root, known).replace("'?", f"{text[len(root) :]}'?")
-        raise SelectorError(
-            f"unknown selector '{text}'",
-            f"{hint}A selector starts with one of: {join_words(known)}.",
-        )
+        message = f"unknown selector '{text}'"
+        raise SelectorError(message, f"{hint}A selector starts with one of: {join_words(known)}.")
     check(text, path)
     return Selector(text, "result" if root == "output" else root, path)
 
@@ -101,10 +99,8 @@ def _parse_path(text: str, at: int) -> Steps:
     while at < len(text):
         found = _SEGMENT.match(text, at)
         if found is None:
-            raise SelectorError(
-                f"'{text}' cannot be read from character {at + 1} on",
-                'Write steps as .name, ."quoted.name", [0] or [*].',
-            )
+            message = f"'{text}' cannot be read from character {at + 1} on"
+            raise SelectorError(message, 'Write steps as .name, ."quoted.name", [0] or [*].')
         _check_step(text, found.group(3))
         star = found.group(5)
         steps.append(STAR if star else next(group for group in found.groups() if group is not None))
@@ -213,9 +209,8 @@ def check_custom(
             message = f"Custom {kind} {name!r} is not a name."
             raise EdictumConfigError(message, hint="Use letters, digits, '_' and '-'.")
         if not callable(function):
-            raise EdictumConfigError(
-                f"Custom {kind} '{name}' is not callable.", hint=f"Pass {wanted}."
-            )
+            hint = f"Pass {wanted}."
+            raise EdictumConfigError(f"Custom {kind} '{name}' is not callable.", hint=hint)
 
 
 # --- Values ---------------------------------------------------------------------------------------
@@ -235,7 +230,7 @@ _NOT_OPENED = (str, bytes, bytearray, int, float, complex, bool, type(None), set
 
 
 def result_step(value: Any, key: str) -> Any:
-    """As ``step``, and into objects, because tools return them: a response, a dataclass."""
+    """Take one step as ``step`` does, and into objects: tools return responses, dataclasses."""
     if isinstance(value, (Mapping, list, tuple)):
         found = step(value, key)
         if found is not None or isinstance(value, (Mapping, list)):
@@ -271,16 +266,13 @@ def _elements(value: Any) -> list[Any]:
     if value is None:
         return [None]
     if not isinstance(value, _LISTS):
-        raise SelectorMismatch(
-            f"[*] stands for the elements of a list, and this is {type(value).__name__}"
-        )
+        message = f"[*] stands for the elements of a list, and this is {type(value).__name__}"
+        raise SelectorMismatch(message)
     return list(value)
 
 
 def text_of(result: Any) -> str | None:
-    """Return a result as text, with what printing would escape (a line break, a quote) or leave out
-    (a field with ``repr=False``) added, so that patterns see it.
-    """
+    """Return a result as text, and what printing would escape or leave out, for patterns."""
     if result is None or isinstance(result, str):
         return result
     if isinstance(result, (bytes, bytearray)):
@@ -295,7 +287,7 @@ _PRINTED_WHOLE = frozenset({str, bytes, bytearray, int, float, complex, bool, ty
 
 
 def _prints_itself(value: Any, depth: int = 0) -> bool:
-    """Whether something in a structure has its own way of printing, and may leave out a field."""
+    """Return whether something inside prints itself in its own way, which may hide a field."""
     kind = type(value)
     if kind in _PRINTED_WHOLE:
         return False
@@ -312,16 +304,18 @@ def texts(value: Any, depth: int = 0) -> list[str]:
         return [value]
     if isinstance(value, (bytes, bytearray)):
         return [value.decode("utf-8", "replace")]
-    if depth > MAX_VALUE_DEPTH:
-        return []
-    if isinstance(value, Mapping):
-        items = [item for pair in value.items() for item in pair]
-    elif isinstance(value, _LISTS):
-        items = list(value)
-    else:
-        opened = to_json(value)  # a dataclass, a model
-        items = [opened] if isinstance(opened, (dict, list)) else []
+    items = () if depth > MAX_VALUE_DEPTH else _inner_values(value)
     return [text for item in items for text in texts(item, depth + 1)]
+
+
+def _inner_values(value: Any) -> Iterable[Any]:
+    """Return the keys and values of a mapping, or the elements of a list."""
+    if isinstance(value, Mapping):
+        return [item for pair in value.items() for item in pair]
+    if isinstance(value, _LISTS):
+        return list(value)
+    opened = to_json(value)  # a dataclass, a model
+    return [opened] if isinstance(opened, (dict, list)) else []
 
 
 def environment_variable(name: str) -> Any:
@@ -367,9 +361,8 @@ def resolver(selector: Selector, custom: CustomSelectors) -> Resolver:
 def _call_custom(function: Callable[[ToolCall], Any], call: ToolCall) -> Any:
     value = function(call)
     if value is not None and not isinstance(value, Mapping):
-        raise SelectorMismatch(
-            f"a custom selector returns a dict, and this one returned {type(value).__name__}"
-        )
+        message = f"a custom selector returns a dict, and this one returned {type(value).__name__}"
+        raise SelectorMismatch(message)
     return value
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -316,13 +316,13 @@ class Record:
         for name, item in tree.values.items():
             known = self.fields.get(name)
             if known is None:
-                misnamed.append(self._report_unknown(tree, name, problems))
+                misnamed.append(self._report_unknown_key(tree, name, problems))
             elif (value := known.shape.read(item, problems)) is not WRONG:
                 values[name] = value
-        self._check_present(tree, misnamed, problems)
+        self._check_required_keys(tree, misnamed, problems)
         return values
 
-    def _report_unknown(self, tree: Map, name: str, problems: Problems) -> str:
+    def _report_unknown_key(self, tree: Map, name: str, problems: Problems) -> str:
         """Report a key that does not belong here; return the key that was probably meant."""
         if name in self.others:
             message = f"the key '{name}' belongs to the other vocabulary"
@@ -333,7 +333,7 @@ class Record:
         problems.shape(tree.keys[name], f"unknown key '{name}'", hint)
         return suggestion.split("'")[1] if suggestion else ""
 
-    def _check_present(self, tree: Map, misnamed: list[str], problems: Problems) -> None:
+    def _check_required_keys(self, tree: Map, misnamed: list[str], problems: Problems) -> None:
         have = tree.values.keys() | set(misnamed)
         for name, known in self.fields.items():
             if known.required and name not in have:
@@ -366,9 +366,13 @@ class Record:
             schema["required"] = required
         if self.needs:
             schema["dependentRequired"] = {name: [other] for name, other in self.needs.items()}
-        groups = [{"oneOf": [{"required": [name]} for name in group]} for group in self.one_of]
-        groups += [{"anyOf": [{"required": [name]} for name in group]} for group in self.any_of]
+        groups = [{"oneOf": _require_each(group)} for group in self.one_of]
+        groups += [{"anyOf": _require_each(group)} for group in self.any_of]
         return schema | {"allOf": groups} if groups else schema
+
+
+def _require_each(group: Iterable[str]) -> list[dict[str, Any]]:
+    return [{"required": [name]} for name in group]
 
 
 @dataclass(frozen=True)

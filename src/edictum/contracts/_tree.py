@@ -90,11 +90,11 @@ def describe_value(tree: Tree | None) -> str:
     if tree is None or tree.value is None:
         return "empty"
     kind = _KIND_NAMES.get(type(tree.value), "text")
-    text = repr(tree.value) if isinstance(tree.value, str) else key_text(tree.value)
+    text = repr(tree.value) if isinstance(tree.value, str) else yaml_key_text(tree.value)
     return f"{kind} ({text if len(text) <= MAX_DESCRIBED else text[: MAX_DESCRIBED - 3] + '...'})"
 
 
-def key_text(value: Any) -> str:
+def yaml_key_text(value: Any) -> str:
     """Return the word that was written for a key that YAML reads as a number or a flag."""
     if value is None:
         return ""

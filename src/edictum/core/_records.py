@@ -15,13 +15,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, dataclass_transform
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 P = ParamSpec("P")
 
 if TYPE_CHECKING:
 
     @dataclass_transform(frozen_default=True, kw_only_default=False)
-    def record(cls: type[T]) -> type[T]: ...
+    def record(cls: type[_T]) -> type[_T]: ...
 
 else:
 
@@ -50,7 +50,7 @@ def _initializer(names: tuple[str, ...], defaults: dict[str, Any]) -> Any:
     return namespace["__init__"]
 
 
-def maker(cls: Callable[P, T]) -> Callable[P, T]:
+def maker(cls: Callable[P, _T]) -> Callable[P, _T]:
     """The constructor of a record as a plain function, for those that every call makes: it takes
     half the time.
     """
@@ -68,14 +68,14 @@ def _show(self: Any) -> str:
     return f"{type(self).__name__}({fields})"
 
 
-def replace(value: T, /, **changes: Any) -> T:
+def replace(value: _T, /, **changes: Any) -> _T:
     """A copy of a record, or of a dataclass, with some fields changed."""
     if dataclasses.is_dataclass(value):
         return dataclasses.replace(value, **changes)  # type: ignore[type-var]
     return type(value)(**{name: getattr(value, name) for name in value.__slots__} | changes)  # type: ignore[attr-defined]
 
 
-def frozen_maker(cls: Callable[P, T]) -> Callable[P, T]:
+def frozen_maker(cls: Callable[P, _T]) -> Callable[P, _T]:
     """Return a function that makes a frozen dataclass of values that are already checked.
 
     It takes a fifth of the time of the constructor, and does not call ``__post_init__``. Every

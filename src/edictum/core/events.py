@@ -9,11 +9,9 @@ as an ``AuditEvent``, for sinks that want an object. Both are made when they are
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from json.encoder import encode_basestring_ascii
 from types import SimpleNamespace
 from typing import Any
 
@@ -282,63 +280,71 @@ def approval(
 
 def _write(entry: Entry) -> str:
     """Write an event with its fields in the order of ``AuditEvent``."""
-    context, closing, said = entry.context, entry.closing or _OPEN, entry.about or entry.decision
-    verdict: Any = closing.verdict or _ABSENT
-    after: Any = closing.after or _ABSENT
-    approval: Any = entry.approval or _ABSENT
-    policy_error = said.policy_error or verdict.policy_error or after.policy_error
+    context, closing = entry.context, entry.closing or _OPEN
     ends = closing is not _OPEN and entry.action is not AuditAction.POSTCONDITION_WARNING
     hooks, contracts = context.decision_texts(entry.decision)
-    if after is not _ABSENT:
-        judged = context.contract_texts(after.all_answers())
+    if closing.after is not None:
+        judged = context.contract_texts(closing.after.all_answers())
         contracts = ", ".join(filter(None, (contracts, judged)))
-    text = context.redaction.redact_text
+    said = entry.about or entry.decision
+    reason = entry.reason or said.reason
+    decided = {
+        "action": entry.action.value,
+        "decision_source": said.source,
+        "decision_name": said.name,
+        "reason": context.redaction.redact_text(reason) if reason else None,
+    }
     return (
         f'{{"schema_version": "{EVENT_SCHEMA_VERSION}"'
         f', "timestamp": "{datetime.fromtimestamp(entry.at, UTC).isoformat()}"'
         f", {context.call_text(entry.call, ends=ends)}"
-        f', "action": {_json(entry.action.value)}'
-        f', "decision_source": {_json(said.source)}'
-        f', "decision_name": {_json(said.name)}'
-        f', "reason": {_json(text(entry.reason or said.reason or "") or None)}'
+        f", {dumps(decided)[1:-1]}"
         f', "hooks_evaluated": [{hooks}]'
         f', "contracts_evaluated": [{contracts}]'
-        f', "tool_success": {_json(verdict.success)}'
-        f', "postconditions_passed": {_json(after.passed)}'
-        f', "duration_ms": {_json(closing.duration_ms)}'
-        f', "error": {_json(closing.error)}'
-        f', "result_summary": {_json(_redact_summary(closing.summary, text))}'
-        f', "session_attempt_count": {_json(entry.attempts)}'
-        f', "session_execution_count": {_json(entry.executions)}'
-        f', "mode": {_json(context.mode if entry.about is None else "observe")}'
-        f', "policy_version": {_json(context.policy_version)}'
-        f', "policy_error": {_json(policy_error)}'
-        f', "session_id": {_json(entry.call.run_id)}'
-        f', "outcome": {_json(closing.outcome)}'
-        f', "success_source": {_json(verdict.source)}'
-        f', "success_reason": {_json(text(verdict.reason) or None)}'
-        f', "approval_id": {_json(approval.approval_id)}'
-        f', "approver": {_json(approval.approver)}}}'
+        f", {dumps(_list_end(entry, closing, said.policy_error))[1:]}"
     )
 
 
-def _redact_summary(summary: str | None, redact_text: Callable[[str], str]) -> str | None:
-    return None if summary is None else shorten(redact_text(summary), MAX_SUMMARY)
+def _list_end(entry: Entry, closing: Closing, policy_error: bool) -> dict[str, Any]:
+    """Return the fields that say how the call ended, as far as it has."""
+    context, redact = entry.context, entry.context.redaction.redact_text
+    verdict: Any = closing.verdict or _ABSENT
+    after: Any = closing.after or _ABSENT
+    approval: Any = entry.approval or _ABSENT
+    summary = closing.summary
+    return {
+        "tool_success": verdict.success,
+        "postconditions_passed": after.passed,
+        "duration_ms": closing.duration_ms,
+        "error": closing.error,
+        "result_summary": None if summary is None else shorten(redact(summary), MAX_SUMMARY),
+        "session_attempt_count": entry.attempts,
+        "session_execution_count": entry.executions,
+        "mode": context.mode if entry.about is None else "observe",
+        "policy_version": context.policy_version,
+        "policy_error": policy_error or verdict.policy_error or after.policy_error,
+        "session_id": entry.call.run_id,
+        "outcome": closing.outcome,
+        "success_source": verdict.source,
+        "success_reason": redact(verdict.reason) if verdict.reason else None,
+        "approval_id": approval.approval_id,
+        "approver": approval.approver,
+    }
 
 
 def _write_call(call: ToolCall, redact: RedactionPolicy) -> str:
-    principal = redact.redact_args(call.principal.as_dict()) if call.principal else None
-    return (
-        f'"run_id": {_json(call.run_id)}'
-        f', "call_id": {_json(call.call_id)}'
-        f', "call_index": {_json(call.call_index)}'
-        f', "parent_call_id": {_json(call.parent_call_id)}'
-        f', "tool_name": {_json(call.tool_name)}'
-        f', "tool_args": {dumps(redact.redact_args(kept(call.args)))}'
-        f', "side_effect": {_json(call.side_effect.value)}'
-        f', "environment": {_json(call.environment)}'
-        f', "principal": {_json(principal)}'
-    )
+    fields = {
+        "run_id": call.run_id,
+        "call_id": call.call_id,
+        "call_index": call.call_index,
+        "parent_call_id": call.parent_call_id,
+        "tool_name": call.tool_name,
+        "tool_args": redact.redact_args(kept(call.args)),
+        "side_effect": call.side_effect.value,
+        "environment": call.environment,
+        "principal": redact.redact_args(call.principal.as_dict()) if call.principal else None,
+    }
+    return dumps(fields)[1:-1]
 
 
 _OPEN = Closing(outcome=None)
@@ -352,16 +358,3 @@ _ABSENT = SimpleNamespace(
     approval_id=None,
     approver=None,
 )
-
-
-def _json(value: Any) -> str:
-    """Return ``dumps(value)``. It is quicker for the simple values that nearly all fields have."""
-    if value is None:
-        return "null"
-    if value is True:
-        return "true"
-    if value is False:
-        return "false"
-    if type(value) is str:
-        return encode_basestring_ascii(value)
-    return str(value) if type(value) is int and abs(value) < 2**63 else dumps(value)

@@ -16,6 +16,7 @@ import base64
 import hashlib
 import json
 import unicodedata
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -41,7 +42,7 @@ class TooDeepError(ValueError):
         )
 
 
-class Visitor:
+class Visitor(ABC):
     """Walk through a value. Subclasses return from each method what stands for that part.
 
     ``scalar`` gets text, numbers, bytes and None; the other methods get one container each and
@@ -81,17 +82,17 @@ class Visitor:
     def scalar(self, value: Any) -> Any:
         return value
 
-    def mapping(self, value: Any) -> Any:
-        return self.other(value)
+    @abstractmethod
+    def mapping(self, value: Any) -> Any: ...
 
-    def sequence(self, value: Any) -> Any:
-        return self.other(value)
+    @abstractmethod
+    def sequence(self, value: Any) -> Any: ...
 
     def members(self, value: Any) -> Any:
         return self.other(value)
 
-    def other(self, value: Any) -> Any:
-        return value
+    @abstractmethod
+    def other(self, value: Any) -> Any: ...
 
     def too_deep(self, value: Any) -> Any:
         raise TooDeepError

@@ -1,5 +1,4 @@
-"""Running a tool's body: inline, in a thread, or by an engine elsewhere; from asynchronous and from
-synchronous hosts.
+"""Run a tool's body, inline, in a thread or by an engine, from asynchronous and synchronous hosts.
 
 Whatever the body does, the answer is a ``Ran``. Two things are passed on after the call has been
 closed properly: the cancellation of the caller's task, and KeyboardInterrupt.
@@ -26,8 +25,7 @@ from edictum.execution.portal import PORTAL
 from edictum.execution.threads import POOL
 from edictum.execution.waiting import capture_call, run_in_thread, run_until
 
-# Results that certainly need no awaiting: asking ``isawaitable`` of each would cost more than the
-# rest of this module.
+# Results that need no awaiting; ``isawaitable`` would cost more than the rest of this module.
 NOT_AWAITABLE = frozenset({type(None), str, bytes, int, float, bool, dict, list, tuple, set})
 
 
@@ -78,14 +76,12 @@ def finish_inline_sync(running: Running) -> Ran:
 
 def _call_body(effect: RunTool) -> Any:
     args = effect.call.args
-    # the body of a ticket is None, and a ticket's host runs it
-    return effect.body(**(args if type(args) is FlatDict else thaw_args(args)))  # type: ignore[misc]
+    assert effect.body is not None  # a ticket's is, and a ticket's host runs it
+    return effect.body(**(args if type(args) is FlatDict else thaw_args(args)))
 
 
 def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
-    """Return how a body that raised has ended. Only what is meant for the host, not for the tool,
-    counts as the caller having been interrupted.
-    """
+    """Return how a body that raised has ended: as interrupted only if the host was meant."""
     if isinstance(exc, (KeyboardInterrupt, Pause)):
         return Ran(None, exc, elapsed_s, cancelled=True)
     if isinstance(exc, asyncio.CancelledError):
@@ -94,7 +90,7 @@ def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
 
 
 def _is_being_cancelled() -> bool:
-    """Whether the running task is asked to stop; else the tool raised CancelledError by itself."""
+    """Return whether the running task is asked to stop; else the tool raised CancelledError."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -105,26 +101,22 @@ def _is_being_cancelled() -> bool:
 # --- In a thread, or under a deadline -------------------------------------------------------------
 
 
-def _needs_thread(effect: RunTool) -> bool:
-    return not iscoroutinefunction(effect.body) and not runs_inline(effect)
-
-
 async def run_async(effect: RunTool) -> Ran:
-    """Run a body that does not run inline, for an asynchronous host.
-
-    At the deadline a coroutine is cancelled; a thread cannot be, and is left behind.
-    """
+    """Run a body elsewhere or under a deadline. A thread that misses it is left behind."""
     if effect.run_in not in ("inline", "thread"):
-        return await _run_elsewhere(effect)
-    started, call = perf_counter(), partial(_call_body, effect)
-    deadline = None if effect.timeout_s is None else started + effect.timeout_s
+        try:
+            return await _engine(effect).run(effect)
+        except Exception as exc:
+            return _end_by_engine(exc)
+    started, timeout_s = perf_counter(), effect.timeout_s
+    deadline = None if timeout_s is None else started + timeout_s
     try:
-        if _needs_thread(effect):
-            result = await run_in_thread(call, effect.timeout_s, POOL)
+        if iscoroutinefunction(effect.body):
+            result = await run_until(_call_body(effect), timeout_s)
         else:
-            result = capture_call(call)
-        if needs_await(result):
-            result = await run_until(result, _time_left_s(deadline))
+            result = await run_in_thread(partial(_call_body, effect), timeout_s, POOL)
+            if needs_await(result):
+                result = await run_until(result, _time_left_s(deadline))
     except Exception as exc:  # no thread is left; or the result is a proxy of a dead object
         result = Failed(exc)
     return _ended_with(result, perf_counter() - started, deadline)
@@ -133,12 +125,15 @@ async def run_async(effect: RunTool) -> Ran:
 def run_sync(effect: RunTool) -> Ran:
     """Run a body that does not run inline, for a synchronous host."""
     if effect.run_in not in ("inline", "thread"):
-        return _run_elsewhere_sync(effect)
+        try:
+            return _engine(effect).run_sync(effect)
+        except Exception as exc:
+            return _end_by_engine(exc)
     started, call = perf_counter(), partial(_call_body, effect)
     deadline = None if effect.timeout_s is None else started + effect.timeout_s
-    if _needs_thread(effect):
-        return _finish_sync(partial(_run_in_thread_sync, call, effect.timeout_s), started, deadline)
-    return _finish_sync(partial(capture_call, call), started, deadline)
+    if iscoroutinefunction(effect.body):
+        return _finish_sync(partial(capture_call, call), started, deadline)
+    return _finish_sync(partial(_run_in_thread_sync, call, effect.timeout_s), started, deadline)
 
 
 def _finish_sync(begin: Callable[[], Any], started: float, deadline: float | None) -> Ran:
@@ -190,20 +185,6 @@ def _engine(effect: RunTool) -> Engine:
     return effect.run_in
 
 
-async def _run_elsewhere(effect: RunTool) -> Ran:
-    try:
-        return await _engine(effect).run(effect)
-    except Exception as exc:
-        return _broken_engine(exc)
-
-
-def _run_elsewhere_sync(effect: RunTool) -> Ran:
-    try:
-        return _engine(effect).run_sync(effect)
-    except Exception as exc:
-        return _broken_engine(exc)
-
-
-def _broken_engine(exc: Exception) -> Ran:
-    """An engine that raises has broken its promise, and may have begun the body."""
+def _end_by_engine(exc: Exception) -> Ran:
+    """Return the end of a body whose engine raised, and so may have begun it."""
     return Ran(None, exc, lost=f"The engine raised {type(exc).__name__}.")

@@ -1,16 +1,12 @@
-"""Running tool bodies on other machines, by Celery.
+"""Run tool bodies on other machines, by Celery.
 
-Celery does the work: queues, routing, worker processes, hard time limits. Here is what it leaves
-open. The governing side sends a call by the name of its function and waits for one of five answers:
-``ok``, ``error``, ``timeout`` (the worker's hard limit killed it), ``lost`` (its process died), or
-none at all by the deadline, which is ``unknown``. It waits for nothing else: whatever asks a server
-does so in a thread that is left behind when no answer comes, so a broker that is silent makes no
-call end late.
+The governing side sends a call by the name of its function and waits for ``ok``, ``error``,
+``timeout`` (the worker's hard limit killed it) or ``lost`` (its process died); no answer by the
+deadline is ``unknown``. Servers are asked in threads, which are left behind when no answer comes.
 
 A side effect is never run twice, whatever the broker delivers again: a call is claimed in Redis
-before its body begins, by one atomic step, and a call that is claimed is not begun. The governing
-side uses the same step when it stops waiting: if its claim comes first, the body has not begun and
-never will.
+before its body begins, by one atomic step. The governing side makes the same claim when it stops
+waiting: if its claim comes first, the body never begins.
 
 Workers run only the functions that they were given, and everything travels as JSON: code that can
 write to the broker can call tools, but not bring code of its own.
@@ -53,9 +49,8 @@ TASK = "edictum.run"
 DEFAULT_TIMEOUT_S = 300.0
 # How long after the deadline a worker's answer is waited for, and whether a call can be withdrawn.
 ANSWER_GRACE_S = 0.25
-# How long after its deadline a worker still accepts a call: less than CLAIM_TTL_S, more than clocks
-# differ.
-EXPIRES_LATE_S = 3_600
+# How long after its deadline a worker still accepts a call: more than clocks differ.
+EXPIRES_LATE_S = 3_600  # less than CLAIM_TTL_S
 CLAIM_TTL_S = 86_400  # for how long claims are kept; no call may take longer
 POLL_S = 1.0
 ANSWER_S = 5.0  # after which a server that does not answer is taken to be away; more than POLL_S
@@ -83,10 +78,8 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
     """Have the workers of an app run these functions, or all public functions of these modules."""
     known = {reference(tool): tool for given in tools for tool in _functions(given)}
     app.conf.worker_prefetch_multiplier = 1
-    app.conf.broker_transport_options = {
-        "visibility_timeout": CLAIM_TTL_S,
-        **(app.conf.broker_transport_options or {}),
-    }
+    options = app.conf.broker_transport_options or {}
+    app.conf.broker_transport_options = {"visibility_timeout": CLAIM_TTL_S, **options}
     signals.worker_process_init.connect(_lead_process_group)
     signals.worker_ready.connect(_maintain_often)
     url = results_url(app)
@@ -99,7 +92,7 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
         reject_on_worker_lost=False,
         ignore_result=True,
         max_retries=0,
-    )  # type: ignore[untyped-decorator]
+    )  # type: ignore[untyped-decorator]  # Celery has no types
     def run(task: Task, name: str, args: dict[str, Any]) -> None:
         results = _connect(url)
         if results.set(_claim_key(task.request.id), "begun", nx=True, ex=CLAIM_TTL_S):
@@ -109,16 +102,12 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
 
 
 def _lead_process_group(**_: Any) -> None:
-    """Have a tool's children die with it: Celery kills the process group of a worker process that
-    leads one.
-    """
+    """Make this process lead a group: Celery then kills a tool's children with it."""
     os.setpgrp()
 
 
 def _maintain_often(sender: Any, **_: Any) -> None:
-    """Notice a dead process soon. Celery checks when one closes its pipe, which may be before the
-    kernel has ended it, and then not again for five seconds.
-    """
+    """Notice a dead process soon; Celery may look too early, and then not for five seconds."""
     hub = getattr(sender, "hub", None)
     # a worker that connects again is ready again
     if hub is not None and not getattr(hub, "edictum_maintains", False):
@@ -133,21 +122,19 @@ def reference(function: Callable[..., Any]) -> str:
 
 def _functions(given: Callable[..., Any] | ModuleType) -> list[Callable[..., Any]]:
     if not isinstance(given, ModuleType):
-        return [_undecorated(given)]
-    held = [_undecorated(value) for name, value in vars(given).items() if not name.startswith("_")]
+        return [_unwrap_spec(given)]
+    held = [_unwrap_spec(value) for name, value in vars(given).items() if not name.startswith("_")]
     defined = [value for value in held if inspect.isfunction(value)]
     return [function for function in defined if function.__module__ == given.__name__]
 
 
-def _undecorated(tool: Any) -> Any:
+def _unwrap_spec(tool: Any) -> Any:
     """Return the function where a module holds a ToolSpec in its place."""
     return getattr(tool, "body", None) or tool
 
 
-class _ToolRequest(Request):  # type: ignore[misc]
-    """Lives in the worker's main process, so it survives the process that runs the body, and can
-    report its end.
-    """
+class _ToolRequest(Request):  # type: ignore[misc]  # Celery has no types
+    """Reports the end of the process that runs the body, from the worker's main process."""
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         super().on_timeout(soft, timeout)
@@ -167,7 +154,7 @@ class _ToolRequest(Request):  # type: ignore[misc]
         _report(_connect(results_url(self.task.app)), self.reply_to, self.id, status=status, **more)
 
 
-class _ToolTask(Task):  # type: ignore[misc]
+class _ToolTask(Task):  # type: ignore[misc]  # Celery has no types
     Request = _ToolRequest
 
 
@@ -180,7 +167,7 @@ def _outcome(
     try:
         value = tool(**args)
         if inspect.isawaitable(value):
-            value = asyncio.run(_awaited(value))
+            value = asyncio.run(_await(value))
     except BaseException as exc:  # a tool's SystemExit is its failure, not the worker's end
         return {"status": "error", "type": type(exc).__name__, "text": describe(exc)}
     try:
@@ -193,7 +180,7 @@ def _outcome(
     return {"status": "ok", "value": packed}
 
 
-async def _awaited(value: Any) -> Any:
+async def _await(value: Any) -> Any:
     return await value
 
 
@@ -217,10 +204,8 @@ def results_url(app: Celery) -> str:
     for url in (app.conf.result_backend, app.conf.broker_url):
         if isinstance(url, str) and url.startswith(("redis://", "rediss://", "unix://")):
             return url
-    raise EdictumConfigError(
-        "The Celery app has no Redis to answer by.",
-        hint="Set its broker or result_backend to redis://...",
-    )
+    hint = "Set its broker or result_backend to redis://..."
+    raise EdictumConfigError("The Celery app has no Redis to answer by.", hint=hint)
 
 
 @lru_cache(maxsize=8)
@@ -251,11 +236,9 @@ def _client_app(url: str) -> Celery:
 
 
 class CeleryEngine:
-    """Sends bodies to Celery workers. ``Edictum(execution="celery://host:6379/0")`` makes one, as
-    does a Celery app.
+    """Sends bodies to Celery workers; ``Edictum(execution="celery://host:6379/0")`` makes one.
 
-    A call without a ``timeout_s`` gets ``default_timeout_s``: on another machine nothing may run
-    without an end.
+    ``default_timeout_s`` holds for calls without a ``timeout_s``: each must have an end.
     """
 
     def __init__(
@@ -294,7 +277,8 @@ class CeleryEngine:
         except asyncio.CancelledError as exc:
             call.abort()
             return Ran(None, exc, call.elapsed_s(), cancelled=True, body_may_be_running=True)
-        return ending.result()  # type: ignore[no-any-return]
+        ran: Ran = ending.result()
+        return ran
 
     def run_sync(self, effect: RunTool) -> Ran:
         call = _Call(self, effect)
@@ -322,11 +306,9 @@ class CeleryEngine:
             inbox = f"edictum:replies:{self._id}:{os.getpid()}"  # a forked child has its own
             if self._listener is None or not self._listener.is_alive() or self._closed.is_set():
                 self._closed = threading.Event()  # a listener that was told to stop does stop
+                work, given = self._listen, (inbox, self._closed)
                 self._listener = threading.Thread(
-                    target=self._listen,
-                    args=(inbox, self._closed),
-                    name="edictum-replies",
-                    daemon=True,
+                    target=work, args=given, name="edictum-replies", daemon=True
                 )
                 self._listener.start()
         return inbox
@@ -360,15 +342,11 @@ class CeleryEngine:
     def _warn_unreadable(self, exc: Exception) -> None:
         if not self._has_warned:
             self._has_warned = True
-            logger.warning(
-                "A message among the answers of Celery workers cannot be read and is skipped: %s",
-                type_and_text(exc),
-            )
+            what = "A message among the answers of Celery workers"
+            logger.warning("%s cannot be read and is skipped: %s", what, type_and_text(exc))
 
     def count_hung(self, sending: Future[None]) -> None:
-        """Count a call that the broker has not taken in time, until it does or the connection
-        ends.
-        """
+        """Count a call that the broker has not taken in time, until it is taken or fails."""
         with self._lock:
             self._hung.add(sending)
         sending.add_done_callback(self._hung.discard)
@@ -392,9 +370,7 @@ def _set_answer(waiting: Future[dict[str, Any]], reply: dict[str, Any]) -> None:
 
 
 def _start_helper(function: Callable[[], None]) -> Future[None]:
-    """Have a thread ask a server. Without a thread it is not asked; the worker's hard limit
-    remains.
-    """
+    """Have a thread ask a server, if there is one; the worker's hard limit holds anyway."""
     with contextlib.suppress(NotStarted):
         return _HELPERS.submit(function)
     nothing: Future[None] = Future()
@@ -429,9 +405,8 @@ class _Call:
 
     def start(self) -> None:
         if self._engine.hung >= MAX_HUNG:
-            self._answer(
-                "refused", f"{MAX_HUNG} earlier calls are still waiting for the broker to take them"
-            )
+            text = f"{MAX_HUNG} earlier calls are still waiting for the broker to take them"
+            self._answer("refused", text)
             return
         try:
             self._sending = _HELPERS.submit(self._send)
@@ -472,16 +447,10 @@ class _Call:
 
     def _message(self) -> tuple[str, dict[str, Any]]:
         body, args = self._effect.body, thaw_args(self._effect.call.args)
-        if (
-            body is None
-            or not hasattr(body, "__qualname__")
-            or "<" in body.__qualname__
-            or body.__module__ == "__main__"
-        ):
-            raise NotStarted(
-                f"{body!r} has no name by which a worker could know it. Define it at the top of a"
-                " module"
-            )
+        name = getattr(body, "__qualname__", "<")
+        if body is None or "<" in name or body.__module__ == "__main__":
+            problem = f"{body!r} has no name by which a worker could know it"
+            raise NotStarted(f"{problem}. Define it at the top of a module")
         try:
             _dumps(args)
         except Exception as exc:
@@ -489,9 +458,7 @@ class _Call:
         return reference(body), args
 
     def _try_withdraw(self) -> bool:
-        """Keep the call from being begun. Return False if it has begun, or the claim cannot be
-        made. The server is asked only once.
-        """
+        """Claim the call, once, so that it is not begun. Return False if it may have begun."""
         with self._claiming:
             if self._withdrawn is None:
                 self._withdrawn = self._claim()
@@ -506,9 +473,7 @@ class _Call:
             return False
 
     def withdraw(self) -> None:
-        """End a call whose time is over. If it has not begun it never will, and that is its answer;
-        else a worker may still give one.
-        """
+        """Answer a call whose time is over, unless it has begun: then a worker may still answer."""
         if self._try_withdraw():
             self._answer("withdrawn")
 
@@ -535,9 +500,9 @@ class _Call:
         try:
             return self._ran(reply, reply.get("text", ""))
         except Exception as exc:  # it lacks something, or has a value that is not JSON
-            return self._lost(f"its answer cannot be read: {type_and_text(exc)}")
+            return self._report_loss(f"its answer cannot be read: {type_and_text(exc)}")
 
-    def _lost(self, text: str) -> Ran:
+    def _report_loss(self, text: str) -> Ran:
         lost = f"Tool {self._effect.call.tool_name!r} was lost: {text}"
         return Ran(None, Lost(lost), self.elapsed_s(), lost=lost)
 
@@ -557,7 +522,7 @@ class _Call:
             case "timeout":
                 return Ran(None, None, elapsed_s, deadline_s)
             case "lost":
-                return self._lost(text)
+                return self._report_loss(text)
             case "withdrawn":
                 return Ran(None, None, elapsed_s, deadline_s, not_started=True)
             case "unknown":

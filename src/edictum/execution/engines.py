@@ -16,9 +16,7 @@ _HINT = (
 
 
 def as_run_in(execution: Any) -> RunIn | Engine:
-    """Read what a guard was given as ``execution``: None, a word, an engine, ``celery://...``, or a
-    Celery app. Raises EdictumConfigError for anything else.
-    """
+    """Return what ``Edictum(execution=...)`` means; raise EdictumConfigError for anything else."""
     if execution is None:
         return "inline"
     if is_run_in(execution):

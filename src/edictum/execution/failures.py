@@ -1,6 +1,4 @@
-"""How a body that ran elsewhere can end without a value. An outcome carries one of these as its
-``exception``.
-"""
+"""How a body that ran elsewhere can end without a value; the ``exception`` of an outcome."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from edictum.core.effects import NotReturned as NotReturned
 
 
 class NotStarted(Exception):
-    """The body was not begun: it cannot be sent to where it should run, or there is no room."""
+    """The body was not begun: it cannot be sent to where it should run, or nothing is free."""
 
 
 class Lost(Exception):
@@ -16,9 +14,7 @@ class Lost(Exception):
 
 
 class RemoteError(Exception):
-    """The body raised an exception that cannot be brought back; this has its text, and its type by
-    name.
-    """
+    """An exception that could not be sent back from elsewhere: its text, and its type by name."""
 
     def __init__(self, message: str, type_name: str = "") -> None:
         super().__init__(message)

@@ -1,15 +1,12 @@
 """What a fork resets: the one registry for it.
 
-A child process has a single thread, so a lock that another thread held would stay locked there.
 ``protect`` has a fork wait, for a bounded time, until the locks of all registered objects are free,
 so that what they guard is whole in the child. A lock that cannot be had, because the code that
 forks holds it itself or its holder takes too long, is replaced in the child: a fork never hangs.
 
 ``call_in_child`` runs a method in the child, for what belongs to the parent: threads, connections,
-event loops, worker processes, ids.
-
-Both hold their objects weakly. The methods run after the locks are free, in the order in which they
-were registered.
+event loops, worker processes, ids. The methods run in the order of their registration, after the
+locks are free. Both hold their objects weakly.
 """
 
 from __future__ import annotations
@@ -27,9 +24,7 @@ LOCK_WAIT_S = 1.0  # for all locks together
 
 
 class Locked(Protocol):
-    """An object that reads its lock from this attribute each time. While it holds the lock, it
-    takes no lock of another such object.
-    """
+    """Reads its lock from this attribute each time; takes no other such lock while it holds it."""
 
     _lock: threading.Lock
 
@@ -62,9 +57,7 @@ def protect(owner: Locked) -> None:
 
 
 def call_in_child(method: Callable[[], None]) -> None:
-    """Call this bound method in every forked child, for as long as its object lives. One per
-    object.
-    """
+    """Call a bound method in every forked child while its object lives. One per object."""
     bound = cast("MethodType", method)
     key = id(bound.__self__)
     owner = weakref.ref(bound.__self__, lambda _: _resets.pop(key, None))
@@ -95,17 +88,21 @@ def _in_parent() -> None:
         _under_way.pop(threading.get_ident(), None)
 
 
-def _in_child() -> None:
-    mine = _under_way.get(threading.get_ident())
-    taken = mine[-1].taken if mine else []
-    # even when another thread, which is not here, had turned the collector off for its own fork
-    collecting = any(fork.collecting for forks in _under_way.values() for fork in forks)
-    _under_way.clear()
+def _free_locks(taken: list[threading.Lock]) -> None:
+    """Release the locks that were taken for the fork, and replace all others."""
     for lock in taken:
         lock.release()
     for owner in _owners():
         if all(owner._lock is not lock for lock in taken):
             owner._lock = threading.Lock()
+
+
+def _in_child() -> None:
+    # even when another thread, which is not here, had turned the collector off for its own fork
+    collecting = any(fork.collecting for forks in _under_way.values() for fork in forks)
+    mine = _under_way.get(threading.get_ident())
+    _free_locks(mine[-1].taken if mine else [])
+    _under_way.clear()
     for reference, function in list(_resets.values()):
         if (resetting := reference()) is not None:
             function(resetting)

@@ -1,5 +1,4 @@
-"""The portal: one event loop in a daemon thread, for synchronous hosts with asynchronous ports or
-tools.
+"""The portal: an event loop in a daemon thread, by which synchronous hosts await.
 
 ``PORTAL.run(awaitable)`` waits for it from any thread, even from inside another running loop. It is
 started when it is first needed and again after a fork. A call from the portal's own thread gets a
@@ -41,7 +40,7 @@ class Portal:
         return result
 
     def capture(self, awaitable: Awaitable[Any], timeout: float | None = None) -> Any:
-        """As ``run``, with what the awaitable raises as a ``Failed``."""
+        """Do as ``run``, but return what the awaitable raises, as a ``Failed``."""
         if serves_threads():
             with Portal() as nested:
                 return nested._capture(awaitable, timeout)
@@ -89,7 +88,7 @@ _THREAD = threading.local()
 
 
 def serves_threads() -> bool:
-    """Whether this thread is a portal's: what runs here runs for a caller in another thread."""
+    """Return whether this thread is a portal's, where things run for callers elsewhere."""
     return getattr(_THREAD, "serves", False)
 
 

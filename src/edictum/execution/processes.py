@@ -1,18 +1,14 @@
-"""Running tool bodies in processes that can be killed.
+"""Run tool bodies in processes that can be killed.
 
-A pool keeps warm workers (see ``worker``), each a fresh interpreter, started once and used for many
-calls. They are neither forked from the host, whose threads may hold locks at that moment, nor from
-a fork server, which would be one more process to look after: a new interpreter is ready in some
-tens of milliseconds, and a pool replaces a worker before it is needed again.
+A pool keeps warm workers (see ``worker``), each a fresh interpreter that serves many calls. They
+are not forked from the host, whose threads may hold locks at that moment. At the deadline, and when
+the caller is cancelled, a worker is killed with everything that its tool has started; the same
+happens after a call that left a process behind.
 
-At the deadline, and when the caller is cancelled, a worker is killed with everything that its tool
-has started. The same happens after a call that left a process behind. ``Ran.lost`` says how a
-worker died that died by itself.
-
-Functions go to a worker by name and arguments by pickle. Context variables are not carried over. A
-worker serves many calls, so what a tool changes in its process (``os.environ``, module globals) the
-next tool finds there. Workers protect the host from tools that hang or crash, not from malicious
-code: results come back by pickle.
+Functions go to a worker by name and arguments by pickle. Context variables are not carried over,
+and what a tool changes in its process (``os.environ``, module globals) the next tool finds there.
+Workers protect the host from tools that hang or crash, not from malicious code: results come back
+by pickle.
 """
 
 from __future__ import annotations
@@ -38,21 +34,14 @@ from edictum.execution.engines import MAX_RESULT_BYTES
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError, RemoteTraceback
 from edictum.execution.forks import call_in_child
 from edictum.execution.waiting import wait_done
-from edictum.execution.worker_process import (
-    PROCESS_HELPERS,
-    NotSent,
-    Worker,
-    WorkerDied,
-    kill_tree,
-)
+from edictum.execution.worker_process import PROCESS_HELPERS, NotSent, Worker, WorkerDied, kill_tree
 
 MAX_ATTEMPTS = 3
 _CLOSED = "The pool of worker processes was closed."
 
 
 class ProcessPool:
-    """Runs bodies in worker processes. ``run_in="process"`` uses one pool for all; a pool of your
-    own has its own limits.
+    """Runs bodies in worker processes; ``run_in="process"`` uses one pool for all.
 
     ``memory_bytes`` bounds the address space of a worker and of each process that it starts,
     ``cpu_s`` the CPU time of one call, ``max_result_bytes`` what a body may return.
@@ -82,7 +71,7 @@ class ProcessPool:
         self._count = 0
 
     def _forget_workers(self) -> None:
-        """In a forked child: the workers are the parent's."""
+        """Forget all workers, in a forked child: they are the parent's."""
         for worker in self._workers:
             worker.forget()
         self._workers.clear()
@@ -120,7 +109,7 @@ class ProcessPool:
             async with asyncio.timeout(effect.timeout_s) as scope:
                 for _ in self._attempts():
                     call.worker = await self._acquire()
-                    with self._discarding_if_not_sent(call.worker):
+                    with self._discard_on_send_failure(call.worker):
                         reply = await call.worker.exchange(request)
                         break
         except NotStarted as exc:
@@ -140,7 +129,7 @@ class ProcessPool:
             request = self._request(effect)
             for _ in self._attempts():
                 call.worker = self._acquire_sync(call.deadline)
-                with self._discarding_if_not_sent(call.worker):
+                with self._discard_on_send_failure(call.worker):
                     reply = call.worker.exchange_sync(request, call.deadline)
                     break
         except NotStarted as exc:
@@ -152,14 +141,12 @@ class ProcessPool:
 
     @staticmethod
     def _attempts() -> Iterator[int]:
-        """A worker can die while it is idle; then nothing has begun, and another gets the request,
-        up to MAX_ATTEMPTS times.
-        """
+        """Iterate over attempts: a worker that died while idle has begun nothing."""
         yield from range(MAX_ATTEMPTS)
         raise NotStarted(f"{MAX_ATTEMPTS} worker processes died before they took the call.")
 
     @contextmanager
-    def _discarding_if_not_sent(self, worker: Worker) -> Iterator[None]:
+    def _discard_on_send_failure(self, worker: Worker) -> Iterator[None]:
         try:
             yield
         except NotSent:
@@ -167,16 +154,8 @@ class ProcessPool:
 
     def _request(self, effect: RunTool) -> bytes:
         tool = effect.call.tool_name
-        target = _pickled(
-            effect.body,
-            f"The function of {tool!r} cannot be sent to a worker process",
-            "Define it at the top of a module",
-        )
-        args = _pickled(
-            thaw_args(effect.call.args),
-            f"The arguments of {tool!r} cannot be sent to a worker process",
-            "Pass plain data",
-        )
+        target = _pickle(effect.body, f"function of {tool!r}", "Define it at the top of a module.")
+        args = _pickle(thaw_args(effect.call.args), f"arguments of {tool!r}", "Pass plain data.")
         script = _host_script(tool) if b"__main__" in target else None
         request = (list(sys.path), script, self._cpu_s, self._max_result, target, args)
         return protocol.frame(pickle.dumps(request, 5))
@@ -185,10 +164,10 @@ class ProcessPool:
         worker = call.worker
         assert worker is not None
         try:
-            message: protocol.WorkerReply = pickle.loads(reply)  # noqa: S301 - see the head of this file
+            message: protocol.WorkerReply = pickle.loads(reply)  # noqa: S301 - see above
         except Exception:
             self._discard(worker)
-            return call.lost("something else wrote to the host in its worker's name")
+            return call.report_loss("something else wrote to the host in its worker's name")
         if message[-1]:  # its tool left processes running
             PROCESS_HELPERS.submit(lambda: self._discard(worker))
         else:
@@ -245,9 +224,7 @@ class ProcessPool:
         return self._start()
 
     def _start(self, closings: int | None = None) -> Worker:
-        """Start a worker in a place that is already counted. Raises NotStarted if the pool was
-        closed since ``closings``.
-        """
+        """Start a worker in a counted place; raise NotStarted if the pool was closed meanwhile."""
         try:
             with self._lock:
                 if closings not in (None, self._closings):
@@ -289,9 +266,7 @@ class ProcessPool:
         PROCESS_HELPERS.submit(lambda: self._replace(closings))
 
     def _replace(self, closings: int) -> None:
-        """Start a worker for calls to come; but not in a pool that was closed meanwhile, where it
-        would stay.
-        """
+        """Start a worker for calls to come, unless the pool was closed since ``closings``."""
         with self._lock:
             enough = self._count >= self.max_workers or closings != self._closings
             if enough or not self._finalizer.alive:  # or the host is ending
@@ -315,9 +290,7 @@ class ProcessPool:
 
 
 async def _in_helper(function: Callable[[], Any]) -> Any:
-    """Run a function that may block in a helper thread, to its end. Return None if the caller is
-    cancelled meanwhile.
-    """
+    """Run a function to its end in a helper thread. Return None if the caller is cancelled."""
     running = PROCESS_HELPERS.submit(function)
     with suppress(asyncio.CancelledError):
         await wait_done(running)
@@ -337,24 +310,25 @@ class _Call:
     def elapsed_s(self) -> float:
         return perf_counter() - self._started
 
-    def lost(self, reason: str, not_started: bool = False) -> Ran:
+    def report_loss(self, reason: str, not_started: bool = False) -> Ran:
         text = f"Tool {self._tool!r} was lost: {reason}."
         return Ran(None, Lost(text), self.elapsed_s(), lost=text, not_started=not_started)
 
     def ended_by(self, exc: BaseException, overdue: bool, begun: bool, reason: str) -> Ran:
         """Return how a call without a reply has ended."""
         if isinstance(exc, WorkerDied):
-            return self.lost(reason, not_started=not begun)
+            return self.report_loss(reason, not_started=not begun)
         if overdue:
             return Ran(None, None, self.elapsed_s(), self.deadline, not_started=not begun)
         return Ran(None, exc, self.elapsed_s(), cancelled=True, not_started=not begun)
 
 
-def _pickled(value: Any, what: str, hint: str) -> bytes:
+def _pickle(value: Any, what: str, hint: str) -> bytes:
     try:
         return pickle.dumps(value, 5)
     except Exception as exc:
-        raise NotStarted(f"{what}: {type(exc).__name__}: {exc}. {hint}.") from exc
+        problem = f"The {what} cannot be sent to a worker process"
+        raise NotStarted(f"{problem}: {type(exc).__name__}: {exc}. {hint}") from exc
 
 
 def _host_script(tool: str) -> tuple[str, str]:
@@ -375,27 +349,23 @@ def _host_script(tool: str) -> tuple[str, str]:
 def _ran(reply: protocol.WorkerReply, elapsed_s: float, max_bytes: int) -> Ran:
     """Return the Ran that a worker's reply describes."""
     kind, text, type_name, where, packed, _ = reply
-    error: BaseException
     if kind == "too large":
-        error = NotReturned(
-            f"It returned {text} bytes, more than the {max_bytes} that are allowed."
-        )
-        return Ran(None, error, elapsed_s)
+        problem = f"It returned {text} bytes, more than the {max_bytes} that are allowed."
+        return Ran(None, NotReturned(problem), elapsed_s)
     if kind == "unsent":
-        error = NotReturned(f"It ended, but its result cannot be sent back: {type_name}: {text}")
-        return Ran(None, error, elapsed_s)
+        problem = f"It ended, but its result cannot be sent back: {type_name}: {text}"
+        return Ran(None, NotReturned(problem), elapsed_s)
     if kind == "refused":
-        error = NotStarted(f"A worker process could not load the tool: {type_name}: {text}")
-        return Ran(None, error, elapsed_s, not_started=True)
+        problem = f"A worker process could not load the tool: {type_name}: {text}"
+        return Ran(None, NotStarted(problem), elapsed_s, not_started=True)
     try:
         value = pickle.loads(packed)  # noqa: S301 - see the head of this file
     except KeyboardInterrupt:
         raise
     except BaseException as exc:  # SystemExit in what a tool has sent does not end the host
         if kind == "value":
-            why = f"{type(exc).__name__}: {exc}"
-            error = NotReturned(f"It ended, but its result cannot be read: {why}")
-            return Ran(None, error, elapsed_s)
+            problem = f"It ended, but its result cannot be read: {type(exc).__name__}: {exc}"
+            return Ran(None, NotReturned(problem), elapsed_s)
         value = RemoteError(f"{type_name}: {text}", type_name)
     if kind == "value":
         return Ran(value, None, elapsed_s)

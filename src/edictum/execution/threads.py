@@ -1,9 +1,7 @@
 """A pool of daemon threads: a tool body that hangs must never keep the process from ending.
 
-``concurrent.futures`` joins its threads at exit, so one hung tool would hang the process. These
-threads are reused while they are idle and left behind when a body does not return. Those that were
-left behind are counted; when there are too many, new bodies are refused, because every further one
-would cost a thread for good.
+``concurrent.futures`` joins its threads at exit. These are reused while they are idle and left
+behind when a body does not return; when too many were left behind, new bodies are refused.
 """
 
 from __future__ import annotations
@@ -64,10 +62,7 @@ class DaemonPool:
         return future
 
     def leave(self, future: Future[Any], by: BaseException | None = None) -> Failed:
-        """Leave a function behind, and return that it is unfinished.
-
-        The function is counted until it ends; what it then returns is dropped.
-        """
+        """Leave a function behind, counted until it ends. Return that it is unfinished."""
         still_running = not future.done()
         with self._lock:
             self._abandoned += 1

@@ -1,7 +1,5 @@
 """Waiting for a bounded time, without losing the answer: the one module for it.
 
-How a wait may end depends on what is waited for.
-
 * User code can be stopped. ``await_until`` cancels an awaitable at the end of its time and gives it
   a short grace to clean up; one that does not stop then is left behind. ``call_in_thread`` leaves a
   function behind in its thread, where nothing can stop it.
@@ -11,9 +9,8 @@ How a wait may end depends on what is waited for.
 
 ``asyncio.timeout`` fits neither: it waits for the ``finally`` of what it cancels, without an end.
 
-An exception as a value is ``Failed``. ``capture`` makes one of whatever an awaitable raises, so
-that a SystemExit does not end the event loop and a StopIteration can leave a task; ``uncapture``
-raises it again.
+``capture`` makes a value, ``Failed``, of whatever an awaitable raises, so that a SystemExit does
+not end the event loop and a StopIteration can leave a task; ``uncapture`` raises it again.
 """
 
 from __future__ import annotations
@@ -102,11 +99,11 @@ async def await_until(awaitable: Awaitable[Any], timeout_s: float | None) -> Any
 
 
 async def capture_until(awaitable: Awaitable[Any], timeout_s: float | None) -> Any:
-    """As ``await_until``, captured, the TimeoutError too. Raises only the caller's cancellation."""
-    return _without_unfinished(await run_until(awaitable, timeout_s), timeout_s)
+    """Do as ``await_until``, captured. Raise only the caller's cancellation."""
+    return _conclude_wait(await run_until(awaitable, timeout_s), timeout_s)
 
 
-def _without_unfinished(result: Any, timeout_s: float | None) -> Any:
+def _conclude_wait(result: Any, timeout_s: float | None) -> Any:
     if type(result) is not Failed or not isinstance(result.error, Unfinished):
         return result
     if result.error.by is not None:
@@ -117,10 +114,7 @@ def _without_unfinished(result: Any, timeout_s: float | None) -> Any:
 async def call_until(
     function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float | None
 ) -> Any:
-    """Return what a user-supplied function returns, plain or awaited, within one bound for both.
-
-    A plain function runs in a thread. Raises TimeoutError at the end of the time.
-    """
+    """Return what a user-supplied function returns, run in a thread if it is plain, and awaited."""
     started = time.perf_counter()
     if iscoroutinefunction(function):
         value = function(*args)
@@ -134,7 +128,7 @@ async def call_until(
 
 
 async def _call_user_code(function: Callable[[], Any], timeout_s: float | None) -> Any:
-    result = _without_unfinished(await run_in_thread(function, timeout_s), timeout_s)
+    result = _conclude_wait(await run_in_thread(function, timeout_s), timeout_s)
     if type(result) is Failed and not isinstance(result.error, USER_ERRORS):
         # a KeyboardInterrupt in a pool thread was not a user at the keyboard
         error = result.error
@@ -147,14 +141,10 @@ def no_answer(timeout_s: float | None, more: str = "") -> TimeoutError:
 
 
 async def run_until(awaitable: Awaitable[Any], timeout_s: float | None = None) -> Any:
-    """Return what the awaitable ends with, captured.
-
-    At the end of the time, and when the caller is cancelled, that is an Unfinished: the awaitable
-    was cancelled, and is left behind if it did not stop.
-    """
+    """Return what the awaitable ends with, captured; Unfinished if it had to be cancelled."""
     task = asyncio.get_running_loop().create_task(capture(awaitable))
     try:
-        done = await wait_done(task, timeout_s)
+        done, _ = await asyncio.wait((task,), timeout=timeout_s)
     except asyncio.CancelledError as exc:
         await _stop(task)
         return Failed(Unfinished(not task.done(), exc))
@@ -169,7 +159,7 @@ async def _stop(task: asyncio.Task[Any]) -> BaseException | None:
     interrupted = None
     task.cancel()
     try:
-        await wait_done(task, STOP_GRACE_S)
+        await asyncio.wait((task,), timeout=STOP_GRACE_S)
     except asyncio.CancelledError as exc:
         interrupted = exc
     if not task.done():
@@ -185,8 +175,8 @@ async def run_in_thread(
 ) -> Any:
     """Run a function in a thread of the pool, with the caller's context variables.
 
-    Returns what it ends with, captured. At the end of the time, and when the caller is cancelled,
-    that is an Unfinished, and the thread goes on. Raises NotStarted when there is no thread for it.
+    Returns what it ends with, captured; Unfinished at the end of the time, and when the caller is
+    cancelled: the thread goes on. Raises NotStarted when no thread is free for it.
     """
     running = pool.submit(partial(contextvars.copy_context().run, capture_call, function))
     try:
@@ -198,7 +188,7 @@ async def run_in_thread(
 
 async def call_in_thread(function: Callable[[], Any]) -> Any:
     """Return or raise what the function does in a thread, where a cancelled caller leaves it."""
-    return uncapture(_without_unfinished(await run_in_thread(function), None))
+    return uncapture(_conclude_wait(await run_in_thread(function), None))
 
 
 # --- What cannot be taken back --------------------------------------------------------------------
@@ -223,28 +213,27 @@ async def await_or_finish_later(
       ``on_cancel`` the cancellation is passed to that function and the wait goes on: for
       ``linger_s`` more, then None is returned, or, without ``linger_s``, to the end.
     """
-    future, loop, lingers = _to_future(awaitable), asyncio.get_running_loop(), False
-    if timeout_s is not None and timeout_s >= getattr(awaitable, "ends_within_s", math.inf):
-        timeout_s = None
-    until = None if timeout_s is None else loop.time() + timeout_s
+    future, now, lingers = _to_future(awaitable), asyncio.get_running_loop().time, False
+    if timeout_s is None or timeout_s >= getattr(awaitable, "ends_within_s", math.inf):
+        timeout_s = math.inf
+    until = now() + timeout_s
     while not future.done():
         try:
-            if not await wait_done(future, None if until is None else until - loop.time()):
+            left_s = None if until == math.inf else until - now()
+            if not (await asyncio.wait((future,), timeout=left_s))[0]:
                 finish_later(future, late)
                 if lingers:
                     return None
                 raise no_answer(timeout_s, "; it is finished in the background")
-        except asyncio.CancelledError as exc:
-            if on_cancel is None:
+        except (asyncio.CancelledError, GeneratorExit) as exc:
+            # at a GeneratorExit the caller's coroutine is being closed
+            if on_cancel is None or isinstance(exc, GeneratorExit):
                 finish_later(future, late)
                 raise
             on_cancel(exc)
             if linger_s is not None:
-                longest = loop.time() + (0.0 if lingers else linger_s)
-                until, lingers = longest if until is None else min(until, longest), True
-        except GeneratorExit:  # the caller's coroutine is being closed
-            finish_later(future, late)
-            raise
+                until, lingers = min(until, now() + linger_s), True
+                linger_s = 0.0  # another cancellation ends the wait
     return uncapture(future.result())
 
 
@@ -260,40 +249,20 @@ def _to_future(awaitable: Any) -> asyncio.Future[Any]:
 async def wait_done(
     future: asyncio.Future[Any] | concurrent.futures.Future[Any], timeout_s: float | None = None
 ) -> bool:
-    """Wait until a future is done, of this loop or of a thread; return whether it is.
-
-    A cancelled caller, and the end of the time, leave the future as it is.
-    """
-    if future.done():
-        return True
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-    wake = partial(_set_done, waiter)
-    if isinstance(future, asyncio.Future):
-        future.add_done_callback(wake)
-    else:
-        future.add_done_callback(partial(_wake_from_thread, loop, wake))
-    timer = None if timeout_s is None else loop.call_later(timeout_s, wake)
-    try:
-        await waiter
-    finally:
-        if timer is not None:
-            timer.cancel()
-        if isinstance(future, asyncio.Future):
-            future.remove_done_callback(wake)
+    """Wait until a future is done, of this loop or of a thread, and return whether it is."""
+    if not future.done():
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        future.add_done_callback(partial(_set_from_thread, loop, waiter))
+        await asyncio.wait((waiter,), timeout=timeout_s)
     return future.done()
 
 
-def _set_done(waiter: asyncio.Future[None], _: Any = None) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-def _wake_from_thread(
-    loop: asyncio.AbstractEventLoop, wake: Callable[[], None], _: concurrent.futures.Future[Any]
+def _set_from_thread(
+    loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None], _: object
 ) -> None:
     with suppress(RuntimeError):  # the loop is closed, and its caller with it
-        loop.call_soon_threadsafe(wake)
+        loop.call_soon_threadsafe(waiter.set_result, None)
 
 
 # --- What is no longer awaited --------------------------------------------------------------------
@@ -302,14 +271,14 @@ def _wake_from_thread(
 def detach(future: asyncio.Future[Any]) -> None:
     """Let a future go on that is no longer awaited. ``asyncio.run`` does not wait for it."""
     DETACHED.add(future)
-    future.add_done_callback(_forget_detached)
+    future.add_done_callback(_forget_task)
     if isinstance(future, asyncio.Task):
         asyncio.tasks._unregister_task(future)  # asyncio.run waits for all tasks that it knows
         # typeshed does not declare it
         future._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-def _forget_detached(future: asyncio.Future[Any]) -> None:
+def _forget_task(future: asyncio.Future[Any]) -> None:
     DETACHED.discard(future)
     if not future.cancelled():
         future.exception()  # or asyncio would log that it was never retrieved
@@ -344,16 +313,13 @@ def _log_failed_release(result: Any) -> None:
         )
 
 
-def start_unawaited(awaitable: Any) -> None:
-    """Start an awaitable in the running loop without waiting for it; without a loop, close it.
-
-    It is an ordinary task, which ``asyncio.run`` cancels at its end.
-    """
+def start_in_background(awaitable: Any) -> None:
+    """Start an awaitable in the running loop, as an ordinary task; without a loop, close it."""
     try:
         task = asyncio.get_running_loop().create_task(capture(awaitable))
     except RuntimeError:
         close(awaitable)
         return
     DETACHED.add(task)
-    task.add_done_callback(_forget_detached)
+    task.add_done_callback(_forget_task)
     task.add_done_callback(lambda _: close(awaitable))  # the loop may end before it begins

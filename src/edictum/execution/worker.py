@@ -1,9 +1,8 @@
-"""The worker: a fresh interpreter that runs tool bodies for ``edictum.execution.processes``, one at
-a time.
+"""The worker: a fresh interpreter that runs tool bodies for ``edictum.execution.processes``.
 
 It is started as a file and imports the standard library only, so that it is ready in some tens of
-milliseconds; what a tool needs is imported when the tool is first called. It leads a process group
-of its own, so that one signal ends it together with everything that its tools have started.
+milliseconds; what a tool needs is imported when the tool is first called. It leads a process group,
+so that one signal ends it together with everything that its tools have started.
 
 On its socket it first writes one byte, READY. Then it reads requests and writes a reply to each;
 both are a length in eight bytes and a pickle. When the socket is closed it ends; when its host
@@ -51,9 +50,7 @@ def serve(fd: int, lifeline: int, memory: int) -> None:
 
 
 def _close_in_children(inherited: list[int]) -> None:
-    """Have a tool's child processes close the socket. Once: in the child of a child the number may
-    belong to another file.
-    """
+    """Have a tool's child processes close the socket once: later the number may be another's."""
 
     def close() -> None:
         while inherited:
@@ -169,7 +166,7 @@ def _pack(reply: WorkerReply) -> bytes:
 
 
 def _has_left_children() -> bool:
-    """Whether the call has left a process behind. Reaps those that have ended."""
+    """Return whether the call has left a process behind. Reap those that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
@@ -179,11 +176,10 @@ def _has_left_children() -> bool:
 
 
 def _import_main(how: str, name: str) -> None:
-    """Make what the host's script defines known here, under the name that pickle has for it.
+    """Run the host's script as ``__mp_main__``, so that pickle finds here what it defines.
 
-    The script is run as ``__mp_main__``, as ``multiprocessing`` does it, so that its part below
-    ``if __name__ == "__main__":`` is left out. While it runs, no worker can be started from here: a
-    script without that line would go on starting itself.
+    While it runs, no worker can be started from here: a script without the line ``if __name__ ==
+    "__main__":`` would go on starting itself.
     """
     if "__mp_main__" in sys.modules:
         return
@@ -204,9 +200,7 @@ def _import_main(how: str, name: str) -> None:
 
 
 def _limit_cpu(cpu_s: float | None) -> None:
-    """Limit the CPU time of one call. The kernel counts from the start of the process. Only the
-    soft limit is set, so that the next call can have its own.
-    """
+    """Limit the CPU time of one call by the soft limit, which the next call may raise again."""
     if cpu_s is None:
         return
     import resource
@@ -217,8 +211,7 @@ def _limit_cpu(cpu_s: float | None) -> None:
 
 
 def _die_with_host(lifeline: int) -> None:
-    """Have the kernel kill the group when the host's end of this pipe is closed, by whatever kind
-    of death.
+    """Have the kernel kill the group when the host's end of this pipe is closed.
 
     A thread that watches would need the interpreter lock, which a tool can hold; PR_SET_PDEATHSIG
     fires already when the *thread* that started the worker ends.
@@ -232,9 +225,7 @@ def _die_with_host(lifeline: int) -> None:
 
 
 def _adopt_orphans() -> None:
-    """Stay the ancestor of processes that cut themselves loose (``setsid``, double fork), so that
-    the host can find them.
-    """
+    """Stay the ancestor of processes that cut themselves loose, so that the host finds them."""
     if sys.platform == "linux":
         import ctypes
 

@@ -1,6 +1,4 @@
-"""One worker process, seen from its host: starting it, talking to it, killing it with everything
-that its tools have started.
-"""
+"""One worker process, seen from its host: start it, talk to it, kill it with its descendants."""
 
 from __future__ import annotations
 
@@ -82,7 +80,7 @@ class Worker:
         return bytes(reader.data)
 
     def exchange_sync(self, request: bytes, deadline: float | None) -> bytes:
-        """As ``exchange``, from a thread that may block. Raises TimeoutError at the deadline."""
+        """Do as ``exchange``, blocking. Raise TimeoutError at the deadline."""
         try:
             self._set_timeout(deadline)
             self.socket.sendall(request)
@@ -148,9 +146,7 @@ class Worker:
         return f"its worker process was killed by signal {-status} ({name}){why}"
 
     def _has_ended(self) -> bool:
-        """Whether the process ends within DEATH_S. It is not reaped, so that its number, and those
-        of its group, remain its own.
-        """
+        """Return whether the process ends within DEATH_S; not reaped, it keeps its number."""
         until, flags = perf_counter() + DEATH_S, os.WEXITED | os.WNOHANG | os.WNOWAIT
         with suppress(ChildProcessError):  # other code in this process has reaped it
             while os.waitid(os.P_PID, self.process.pid, flags) is None:
@@ -160,7 +156,7 @@ class Worker:
         return True
 
     def forget(self) -> None:
-        """In a forked child: let go of the parent's worker without touching it."""
+        """Let go of the parent's worker, in a forked child, without touching it."""
         self.socket.close()
         self.process.returncode = 0  # it is not this process's child
 
@@ -193,11 +189,7 @@ class _Reader:
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a worker's process group, and the descendants that have left it.
-
-    The worker is stopped first and killed last: as long as it exists, whatever its descendants
-    start stays below it.
-    """
+    """Kill a worker's process group and its other descendants; stop it first, kill it last."""
     _send_signal(os.kill, pid, signal.SIGSTOP)
     killed: set[int] = set()
     while found := descendants(pid) - killed:

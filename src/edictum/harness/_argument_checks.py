@@ -51,11 +51,8 @@ def check_model(model: Any) -> None:
 
 def check_cap(seconds: Any) -> None:
     if not is_duration(seconds):
-        raise _wrong(
-            "tool_timeout_cap_s",
-            seconds,
-            "Pass seconds, more than 0; the turn's own budget holds in any case.",
-        )
+        hint = "Pass seconds, more than 0; the turn's own budget holds in any case."
+        raise _wrong("tool_timeout_cap_s", seconds, hint)
 
 
 def check_tools(tools: Any) -> ToolRegistry:
@@ -72,33 +69,28 @@ def check_tools(tools: Any) -> ToolRegistry:
     listed = list(tools)
     for number, each in enumerate(listed):
         if not isinstance(each, ToolSpec) and not callable(each):
-            raise _wrong(
-                f"tools[{number}]", each, "Pass a typed function, or what @tool made of one."
-            )
+            hint = "Pass a typed function, or what @tool made of one."
+            raise _wrong(f"tools[{number}]", each, hint)
     return to_registry(listed)
 
 
 def check_messages(messages: Any) -> list[Any]:
     """Return a list of the conversation so far."""
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
-        raise EdictumInputError(
-            f"messages is {_show_typed(messages)}, not a list.",
-            hint="Pass a list of messages: [{'role': 'user', 'content': '...'}].",
-        )
+        hint = "Pass a list of messages: [{'role': 'user', 'content': '...'}]."
+        raise EdictumInputError(f"messages is {_show_with_type(messages)}, not a list.", hint=hint)
     listed = list(messages)
     for number, message in enumerate(listed):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise EdictumInputError(
-                f"messages[{number}] is {_show_typed(message)}.",
-                hint="A message is a dict such as {'role': 'user', 'content': '...'}.",
-            )
+            hint = "A message is a dict such as {'role': 'user', 'content': '...'}."
+            raise EdictumInputError(f"messages[{number}] is {_show_with_type(message)}.", hint=hint)
     return listed
 
 
 def _wrong(name: str, value: Any, hint: str) -> EdictumConfigError:
-    return EdictumConfigError(f"{name} is {_show_typed(value)}.", hint=hint)
+    return EdictumConfigError(f"{name} is {_show_with_type(value)}.", hint=hint)
 
 
-def _show_typed(value: Any) -> str:
+def _show_with_type(value: Any) -> str:
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return f"{shorten(show(value), 80)} (of type {kind})"

@@ -9,7 +9,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
-from types import NoneType
+from types import GenericAlias, NoneType
 from typing import Any, get_args, get_origin
 
 from edictum.core.redaction import shorten
@@ -22,7 +22,7 @@ from edictum.harness._functions import (
     get_parameters,
 )
 from edictum.harness._typed_arguments import JSON_NODES, PLAIN_NODES, TypedFunction, has_only_nodes
-from edictum.success import Misfit, error_key
+from edictum.success import SchemaMismatch, error_key
 
 INSTALL_HINT = "Install the extra: pip install 'edictum[harness]'."
 _NOT_FETCHED = "[not fetched]"
@@ -47,7 +47,7 @@ def make_schemas(function: Callable[..., Any]) -> dict[str, Any]:
     return {
         "parameters": _make_parameters(function, fields),
         "returns": _make_result_schema(hints.get("return")),
-        "typed": _make_typed(function, fields),
+        "typed": _make_typed_function(function, fields),
         "token_parameter": token,
     }
 
@@ -56,7 +56,7 @@ def _with_lists(hint: Any) -> Any:
     """Read an Iterable as a list: pydantic would validate it only while the body iterates."""
     if Iterable not in (hint, get_origin(hint)):
         return hint
-    return list[get_args(hint)] if get_args(hint) else list  # type: ignore[misc]  # made at run time
+    return GenericAlias(list, get_args(hint)) if get_args(hint) else list
 
 
 def _make_parameters(function: Callable[..., Any], fields: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,9 @@ def _make_parameters(function: Callable[..., Any], fields: dict[str, Any]) -> di
     return schema
 
 
-def _make_typed(function: Callable[..., Any], fields: dict[str, Any]) -> TypedFunction | None:
+def _make_typed_function(
+    function: Callable[..., Any], fields: dict[str, Any]
+) -> TypedFunction | None:
     """Return how arguments are converted; None if all of them are plain JSON."""
     adapter = _import_pydantic().TypeAdapter
     adapters = {name: adapter(hint) for name, (hint, _) in fields.items()}
@@ -111,10 +113,8 @@ def _import_pydantic() -> Any:
     try:
         import pydantic
     except ImportError as exc:
-        raise EdictumConfigError(
-            "@tool makes schemas from type hints with pydantic, which is not installed.",
-            hint=INSTALL_HINT,
-        ) from exc
+        message = "@tool makes schemas from type hints with pydantic, which is not installed."
+        raise EdictumConfigError(message, hint=INSTALL_HINT) from exc
     return pydantic
 
 
@@ -175,10 +175,7 @@ _PYTHON_TYPES = {
 
 
 def make_result_check(schema: Mapping[str, Any] | None) -> ResultCheck:
-    """Return a function that says why a result is a failure, or None.
-
-    A result is a failure if it says so itself, or if it does not fit the schema.
-    """
+    """Return a function that says why a result is a failure by itself or by its schema."""
     if schema is None:
         return _check_result
     fitting = _type_that_fits(schema)
@@ -195,7 +192,8 @@ def make_result_check(schema: Mapping[str, Any] | None) -> ResultCheck:
         mismatch = explain_mismatch(compiled(), value)
         if mismatch is None:
             return None
-        return Misfit(f"The result does not fit the tool's schema: {shorten(mismatch, 300)}")
+        problem = f"The result does not fit the tool's schema: {shorten(mismatch, 300)}"
+        return SchemaMismatch(problem)
 
     return check
 
@@ -226,11 +224,9 @@ def explain_mismatch(validator: Any, value: Any) -> str | None:
     return None if first is None else str(first.message)
 
 
-def _explain_lazy(value: Any) -> Misfit:
-    return Misfit(
-        f"The tool returned a {type(value).__name__}, of which nothing has run. It must return a"
-        " list, or what it has found."
-    )
+def _explain_lazy(value: Any) -> SchemaMismatch:
+    returned = f"The tool returned a {type(value).__name__}, of which nothing has run."
+    return SchemaMismatch(f"{returned} It must return a list, or what it has found.")
 
 
 # --- Validators -----------------------------------------------------------------------------------
@@ -260,9 +256,8 @@ def _compile(text: str) -> Any:
                 hint="Put it into the schema's '$defs' and refer to '#/$defs/<name>'.",
             ) from exc
         why = shorten(message.partition("\n")[0].rstrip("."), 500)
-        raise EdictumConfigError(
-            f"This is not a JSON Schema: {why}.", hint="Pass a schema of type object."
-        ) from exc
+        hint = "Pass a schema of type object."
+        raise EdictumConfigError(f"This is not a JSON Schema: {why}.", hint=hint) from exc
 
 
 def _refuse_to_fetch(uri: str) -> Any:

@@ -87,10 +87,10 @@ def _make_body(typed: TypedFunction) -> Callable[..., Any]:
     return run
 
 
-def _list_problems(exc: Exception, name: str) -> list[TypeProblem]:
+def _list_problems(exc: Any, name: str) -> list[TypeProblem]:
     """List the errors of a pydantic ValidationError; any other exception is one problem."""
     try:
-        errors = exc.errors(include_url=False, include_context=False)  # type: ignore[attr-defined]  # of pydantic, which is not imported here
+        errors = exc.errors(include_url=False, include_context=False)
     except Exception:
         kind = type(exc).__name__
         return [TypeProblem(name, f"{kind}: {shorten(describe(exc), 300)}", kind)]

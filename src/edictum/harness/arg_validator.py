@@ -149,23 +149,18 @@ def parse_arguments(raw: Any) -> Mapping[str, Any] | Malformed:
         if not raw.strip():
             return {}
         if len(raw) > MAX_JSON_CHARS:
-            return Malformed(
-                f"The arguments are {len(raw)} characters of text; at most {MAX_JSON_CHARS} are"
-                " read."
-            )
+            length = f"{len(raw)} characters of text; at most {MAX_JSON_CHARS} are read."
+            return Malformed(f"The arguments are {length}")
         try:
             raw = json.loads(raw)
         except (ValueError, RecursionError) as exc:
-            return Malformed(
-                f"The arguments are not valid JSON: {shorten(str(exc), 200)}. Send one JSON object."
-            )
+            why = shorten(str(exc), 200)
+            return Malformed(f"The arguments are not valid JSON: {why}. Send one JSON object.")
     if raw is None:
         return {}
     if not isinstance(raw, Mapping):
-        return Malformed(
-            f"The arguments are {_type_name(raw)}, not an object. Send one JSON object with the"
-            " tool's parameters."
-        )
+        given = f"The arguments are {_type_name(raw)}, not an object."
+        return Malformed(f"{given} Send one JSON object with the tool's parameters.")
     return raw
 
 
@@ -343,10 +338,10 @@ def _properties(spec: ToolSpec) -> Mapping[str, Any]:
 def _explain(error: Any, names: list[str], arguments: Any) -> str:
     where = ".".join(map(str, error.instance_path))
     if types := _expected_types(error):
-        expected, received = " or ".join(types), _describe_received(error, arguments)
+        expected, received = " or ".join(types), _describe_received_value(error, arguments)
         return f"{where or 'the arguments'}: expected {expected}, received {received}"
     if error.kind.name == "additionalProperties":
-        return "; ".join(_explain_unknown(name, names) for name in error.kind.value)
+        return "; ".join(_explain_unknown_name(name, names) for name in error.kind.value)
     message = shorten(error.message, 300)
     return f"{where}: {message}" if where else message
 
@@ -364,12 +359,12 @@ def _expected_types(error: Any) -> list[str]:
     return [name for (inner,) in branches for name in inner.kind.value]
 
 
-def _explain_unknown(name: str, names: list[str]) -> str:
+def _explain_unknown_name(name: str, names: list[str]) -> str:
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     return f"unknown property {_brief(name)}" + (f", did you mean {close[0]!r}?" if close else "")
 
 
-def _describe_received(error: Any, arguments: Any) -> str:
+def _describe_received_value(error: Any, arguments: Any) -> str:
     value = _look_up(arguments, error.instance_path)
     if isinstance(value, float) and not isfinite(value):  # the validator takes it as null
         return f"{value}, which is not a JSON number"

@@ -165,15 +165,13 @@ def _open_directory(path: str, parent: int | None) -> Iterator[int]:
     except OSError as exc:
         if exc.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        raise PermissionError(
-            f"{path} is a symbolic link or not a directory; artifacts are not kept there"
-        ) from exc
+        message = f"{path} is a symbolic link or not a directory; artifacts are not kept there"
+        raise PermissionError(message) from exc
     try:
         about = os.fstat(directory)
         if about.st_uid != os.geteuid():
-            raise PermissionError(
-                f"{path} belongs to the user {about.st_uid}; artifacts are not kept there"
-            )
+            message = f"{path} belongs to the user {about.st_uid}; artifacts are not kept there"
+            raise PermissionError(message)
         yield directory
     finally:
         os.close(directory)
@@ -260,10 +258,8 @@ class PostgresBackend:
     def __init__(self, url: str, table: str = "edictum_artifacts") -> None:
         asyncpg = _import("asyncpg", extra="postgres")
         if not table.isidentifier():
-            raise EdictumConfigError(
-                f"{table!r} is not the name of a table.",
-                hint="Use letters, digits and underscores.",
-            )
+            message = f"{table!r} is not the name of a table."
+            raise EdictumConfigError(message, hint="Use letters, digits and underscores.")
         self._connect, self._url, self._table = asyncpg.create_pool, url, table
         self._pool: Any = None
         columns = "key text PRIMARY KEY, data bytea NOT NULL"
@@ -293,7 +289,8 @@ class PostgresBackend:
         self._call("execute", f"DELETE FROM {self._table} WHERE key = $1", key)  # noqa: S608
 
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
-        query = f"SELECT key, length(data) AS size FROM {self._table} WHERE starts_with(key, $1)"  # noqa: S608
+        columns, where = "key, length(data) AS size", "starts_with(key, $1)"
+        query = f"SELECT {columns} FROM {self._table} WHERE {where}"  # noqa: S608  # no user input
         return [(row["key"], row["size"]) for row in self._call("fetch", query, prefix)]
 
     def close(self) -> None:
@@ -313,9 +310,8 @@ class FsspecBackend:
         try:
             self._files, self._base = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as exc:
-            raise EdictumConfigError(
-                f"Artifacts cannot be kept at {url!r}: {exc}", hint="Use a URL that fsspec knows."
-            ) from exc
+            message = f"Artifacts cannot be kept at {url!r}: {exc}"
+            raise EdictumConfigError(message, hint="Use a URL that fsspec knows.") from exc
 
     def _path(self, key: str) -> str:
         return f"{self._base.rstrip('/')}/{key}"
@@ -362,7 +358,5 @@ def _import(package: str, *, extra: str) -> Any:
     try:
         return import_module(package)
     except ImportError as exc:
-        raise EdictumConfigError(
-            f"This artifact store needs the package {package}.",
-            hint=f"pip install 'edictum[{extra}]'",
-        ) from exc
+        message = f"This artifact store needs the package {package}."
+        raise EdictumConfigError(message, hint=f"pip install 'edictum[{extra}]'") from exc

@@ -49,10 +49,8 @@ def make_reader(store: ArtifactStore, session_id: str) -> Callable[..., dict[str
         """
         text = store.retrieve(artifact_id, session_id) if isinstance(artifact_id, str) else None
         if text is None:
-            return _error(
-                f"There is no artifact {_brief(artifact_id)} in this session; it may have expired."
-                " Call the tool again."
-            )
+            missing = f"No artifact {_brief(artifact_id)} in this session"
+            return _error(f"{missing}; it may have expired. Call the tool again.")
         if pointer is not None:
             return _read_pointer(text, pointer)
         if grep is not None:
@@ -154,9 +152,9 @@ def _read_pointer(text: str, pointer: str) -> dict[str, Any]:
     except LookupError as exc:
         return _error(f"pointer {_brief(pointer)}: {exc.args[0]}")
     except (ValueError, RecursionError):
+        other_ways = "offset and limit, head, tail or grep"
         return _error(
-            "This artifact is not JSON, or nested too deeply; read it with offset and limit, head,"
-            " tail or grep."
+            f"This artifact is not JSON, or nested too deeply; read it with {other_ways}."
         )
 
 
@@ -191,9 +189,8 @@ def resolve_pointer(value: Any, pointer: str) -> Any:
 def _step(value: Any, token: str) -> Any:
     if isinstance(value, dict):
         if token not in value:
-            raise LookupError(
-                f"there is no {_brief(token)}; there are: {shorten(', '.join(value), 300)}"
-            )
+            message = f"there is no {_brief(token)}; there are: {shorten(', '.join(value), 300)}"
+            raise LookupError(message)
         return value[token]
     if isinstance(value, list):
         if not _INDEX.fullmatch(token) or int(token) >= len(value):

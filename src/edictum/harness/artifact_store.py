@@ -134,9 +134,8 @@ class ArtifactStore:
             except ArtifactError:
                 raise
             except Exception as exc:
-                raise ArtifactError(
-                    f"The output could not be stored: {type(exc).__name__}: {exc}"
-                ) from exc
+                message = f"The output could not be stored: {type(exc).__name__}: {exc}"
+                raise ArtifactError(message) from exc
         return ref
 
     def retrieve(self, artifact_id: str, session_id: str | None = None) -> str | None:
@@ -232,10 +231,8 @@ def _check_ttl(ttl_s: Any) -> float:
     if ttl_s is None:
         return DEFAULT_TTL_S
     if isinstance(ttl_s, bool) or not isinstance(ttl_s, (int, float)) or ttl_s != ttl_s:
-        raise EdictumInputError(
-            f"ttl_s is {shorten(show(ttl_s), 80)}.",
-            hint="Pass seconds, None for the default, or math.inf for ever.",
-        )
+        hint = "Pass seconds, None for the default, or math.inf for ever."
+        raise EdictumInputError(f"ttl_s is {shorten(show(ttl_s), 80)}.", hint=hint)
     return float(max(0, ttl_s)) if ttl_s < 1e300 else inf  # larger ones overflow when added to
 
 
@@ -248,10 +245,7 @@ def _hash_session(session_id: str) -> str:
 
 
 def _to_readable_text(content: Any, redaction: RedactionPolicy) -> tuple[str, str]:
-    """Return the content as text without secrets, and "text" or "json".
-
-    JSON is written with one item per line. A ``{"result": text}`` is reduced to the text.
-    """
+    """Return the content as text without secrets, and "text" or "json"."""
     value = content
     if isinstance(content, str):
         try:

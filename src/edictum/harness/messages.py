@@ -48,21 +48,19 @@ def to_reply(answer: Any) -> ModelReply:
     if answer is None or isinstance(answer, str):
         return ModelReply(_to_text(answer))
     if isinstance(answer, Mapping):
-        answer = (answer.get("text") or answer.get("content") or "", answer.get("tool_calls") or ())
-    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], (str, type(None))):
-        return ModelReply(_to_text(answer[0]), _to_requests(answer[1]))
-    raise EdictumInputError(
-        f"The model returned {type(answer).__name__}.",
-        hint="Return a ModelReply, a text, or (text, tool_calls).",
-    )
+        answer = (answer.get("text") or answer.get("content") or "", answer.get("tool_calls"))
+    match answer:
+        case tuple((str() | None as text, calls)):
+            return ModelReply(_to_text(text), _to_requests(calls))
+    message = f"The model returned {type(answer).__name__}."
+    raise EdictumInputError(message, hint="Return a ModelReply, a text, or (text, tool_calls).")
 
 
 def _to_text(text: Any) -> str:
     if isinstance(text, (str, type(None))):
         return replace_surrogates(text or "")
-    raise EdictumInputError(
-        f"The text of a ModelReply is {type(text).__name__}.", hint="Pass a str."
-    )
+    message = f"The text of a ModelReply is {type(text).__name__}."
+    raise EdictumInputError(message, hint="Pass a str.")
 
 
 def _to_usage(usage: Any) -> Usage:
@@ -84,10 +82,8 @@ def to_request(call: Any, number: int = 0) -> ToolCallRequest:
     if isinstance(call, ToolCallRequest):
         return ToolCallRequest(_to_id(call.id, number), _to_name(call.name), call.arguments)
     if not isinstance(call, Mapping):
-        raise EdictumInputError(
-            f"A tool call is {type(call).__name__}.",
-            hint="Return ToolCallRequest(id, name, arguments).",
-        )
+        message = f"A tool call is {type(call).__name__}."
+        raise EdictumInputError(message, hint="Return ToolCallRequest(id, name, arguments).")
     function = call.get("function")
     inner = function if isinstance(function, Mapping) else call
     arguments = inner.get("arguments", inner.get("args", inner.get("input")))

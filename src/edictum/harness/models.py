@@ -64,7 +64,8 @@ def _make_options(settings: dict[str, Any], tools: list[dict[str, Any]]) -> dict
 
 def _mark_blocking(call: Model, create: Any) -> Model:
     """Say on the model whether it blocks: ``run_turn`` then calls it in a thread."""
-    call.blocks = not inspect.iscoroutinefunction(create)  # type: ignore[attr-defined]  # a function has attributes
+    model: Any = call
+    model.blocks = not inspect.iscoroutinefunction(create)
     return call
 
 
@@ -98,9 +99,7 @@ def _from_openai(answer: Any) -> ModelReply:
 
 
 def to_openai(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Return messages as OpenAI-style providers accept them: without our ``is_error``, and without
-    empty instructions and answers.
-    """
+    """Return messages without ``is_error`` and without empty ones, which providers refuse."""
     return [
         {name: value for name, value in message.items() if name != "is_error"}
         for message in messages
@@ -127,10 +126,8 @@ def _from_anthropic(answer: Any) -> ModelReply:
 
 
 def to_anthropic(messages: Sequence[ChatMessage]) -> tuple[str | list[Any], list[ChatMessage]]:
-    """Return the leading instructions, and the other messages with neighbours of one role joined.
-
-    The instructions are a text, or blocks if any of them was given as blocks. Empty messages are
-    left out, because the API refuses them.
+    """Return the leading instructions as text or blocks, and the other messages: those of one role
+    joined, empty ones left out, because the API refuses them.
     """
     leading = 0
     while leading < len(messages) and messages[leading]["role"] in INSTRUCTION_ROLES:

@@ -69,7 +69,7 @@ class Done:
 Begun: TypeAlias = New | InFlight | Done
 
 
-def mark_replayed(outcome: ToolOutcome, spec: ToolSpec) -> ToolOutcome:
+def mark_as_replay(outcome: ToolOutcome, spec: ToolSpec) -> ToolOutcome:
     """Return a copy for a second call, marked as replayed, in ``output`` for the model as well."""
     if isinstance(outcome, ToolDenied):
         return outcome
@@ -108,13 +108,11 @@ class ReplayControl:
     def should_skip(
         self, tool_name: str, arguments: Any, spec: ToolSpec | None
     ) -> tuple[bool, str]:
-        """Return whether this call would be refused as a duplicate, and why.
-
-        This only looks; ``begin`` decides.
-        """
+        """Return whether ``begin`` would refuse this call as a duplicate now, and why."""
         if spec is None or not spec.is_cacheable:
             return False, ""
-        key, resources = self._make_key(tool_name, arguments, spec), _list_written(spec, arguments)
+        key = self._make_key(tool_name, arguments, spec)
+        resources = _list_written_resources(spec, arguments)
         with self._lock:
             slot = self._slots.get(key)
             skip = slot is not None and self._is_current(slot, resources)
@@ -130,7 +128,8 @@ class ReplayControl:
         """Record a success, unless the call is done already or ``finish`` has ended it."""
         if spec is None:
             return
-        key, resources = self._make_key(tool_name, arguments, spec), _list_written(spec, arguments)
+        key = self._make_key(tool_name, arguments, spec)
+        resources = _list_written_resources(spec, arguments)
         with self._lock:
             slot = self._get_slot(key)
             if slot.status in ("seen", "running"):
@@ -163,9 +162,13 @@ class ReplayControl:
             if len(slots) > self._max_history:
                 self._forget_oldest()
             return new
-        resources = _list_written(spec, arguments)
+        return self._begin_again(new, _list_written_resources(spec, arguments))
+
+    def _begin_again(self, new: New, resources: list[str] | None) -> Begun:
+        """Claim a call that was made before, unless it is in flight or its result still holds."""
+        key = new.key
         with self._lock:
-            slot = slots.setdefault(key, new)  # it may have been forgotten meanwhile
+            slot = self._slots.setdefault(key, new)  # it may have been forgotten meanwhile
             if slot is new:
                 return new
             if slot.status == "running":
@@ -189,7 +192,7 @@ class ReplayControl:
             if begun.waiting is None:
                 return
         is_done = type(outcome) is ToolExecutionResult or type(outcome) is ToolArtifactReference
-        resources = _list_written(spec, arguments)
+        resources = _list_written_resources(spec, arguments)
         with self._lock:
             waiting, begun.waiting = begun.waiting, None
             if is_done:
@@ -247,9 +250,7 @@ class ReplayControl:
         )
 
     def _is_current(self, slot: New, resources: list[str] | None) -> bool:
-        """Return whether the call is done and its result still holds. Needs the lock, because the
-        call itself may raise versions until it is done.
-        """
+        """Return whether the call is done and its result still holds. Needs the lock."""
         if slot.status != "done" or (slot.expires is not None and time.monotonic() >= slot.expires):
             return False
         return resources is None or getattr(slot, "versions", None) == self._versions_of(resources)
@@ -280,11 +281,8 @@ def _list_resources(spec: ToolSpec, arguments: Any) -> list[str]:
     return [key.name for key in spec.keys_for(arguments)]
 
 
-def _list_written(spec: ToolSpec, arguments: Any) -> list[str] | None:
-    """Return the resources of a write; None for a read, whose key has the versions.
-
-    Call it without the lock: it may call a user-supplied function.
-    """
+def _list_written_resources(spec: ToolSpec, arguments: Any) -> list[str] | None:
+    """Return a write's resources; None for a read. May call user code: call without lock."""
     return None if spec.is_read else _list_resources(spec, arguments)
 
 
@@ -300,4 +298,4 @@ def _share(outcome: ToolOutcome | None, spec: ToolSpec) -> ToolOutcome | None:
         return None
     if getattr(outcome, "success_source", "") == "cancelled":
         return None
-    return mark_replayed(outcome, spec)
+    return mark_as_replay(outcome, spec)

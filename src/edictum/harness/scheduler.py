@@ -61,10 +61,8 @@ class ToolScheduler:
 
     def __init__(self, max_width: int = MAX_WIDTH) -> None:
         if isinstance(max_width, bool) or not isinstance(max_width, int) or max_width < 1:
-            raise EdictumConfigError(
-                f"ToolScheduler: max_width is {max_width!r}.",
-                hint="Use a whole number of 1 or more.",
-            )
+            message = f"ToolScheduler: max_width is {max_width!r}."
+            raise EdictumConfigError(message, hint="Use a whole number of 1 or more.")
         self._max_width = max_width
 
     def schedule(

@@ -50,10 +50,8 @@ class BoundedToolExecutor:
         check_arguments(guard=guard, artifact_store=artifact_store)
         check_cap(tool_timeout_cap_s)
         if guard is not None and execution is not None:
-            raise EdictumConfigError(
-                "execution is given beside a guard.",
-                hint="Give it to the guard: Edictum(execution=...).",
-            )
+            message = "execution is given beside a guard."
+            raise EdictumConfigError(message, hint="Give it to the guard: Edictum(execution=...).")
         self.guard = guard if guard is not None else _make_unlimited_guard(execution)
         self.artifact_store = artifact_store
         self._validator = validator
@@ -70,9 +68,7 @@ class BoundedToolExecutor:
         tool_timeout_cap_s: float | None = None,
         web_mode: str = "on",
     ) -> Turn:
-        """Return the turn that this state belongs to, with this executor's tools and store.
-        ``tool_timeout_cap_s=None``: the executor's own.
-        """
+        """Return the turn of this state; ``tool_timeout_cap_s=None``: the executor's own cap."""
         return Turn(
             state,
             self.tools,
@@ -94,7 +90,7 @@ class BoundedToolExecutor:
     async def aexecute(
         self, call: ToolCallRequest, state: TurnState, **options: Any
     ) -> ToolOutcome:
-        """As ``execute``, for asynchronous callers."""
+        """Run one call as ``execute`` does, for asynchronous callers."""
         turn = self.turn(state, **options)
         return await self.guard.dispatch(call.name, call.arguments, turn=turn, call_id=call.id)
 

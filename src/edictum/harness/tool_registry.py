@@ -32,10 +32,8 @@ class ToolRegistry:
         """Add a tool: a ToolSpec, or a typed function with the settings of ``@tool``."""
         spec = candidate if isinstance(candidate, ToolSpec) else tool(**settings)(candidate)
         if spec.name in self._specs:
-            raise EdictumConfigError(
-                f"The tool {spec.name!r} is registered already.",
-                hint="Give each tool a name of its own.",
-            )
+            message = f"The tool {spec.name!r} is registered already."
+            raise EdictumConfigError(message, hint="Give each tool a name of its own.")
         self._specs[spec.name] = spec
         return spec
 
@@ -120,10 +118,11 @@ def resolve_tool(spec: ToolSpec, policy: Policy) -> KnownTool:
     )
 
 
-def resolve_unknown(name: str, policy: Policy) -> KnownTool:
+def resolve_unknown_tool(name: str, policy: Policy) -> KnownTool:
     """Return the stand-in for a tool that does not exist."""
     plan = policy.plan(name)
-    return KnownTool(policy, None, plan, _never_fits, None, error_key, None, None, None)  # type: ignore[arg-type]  # no call gets as far as the spec
+    no_spec: Any = None  # no call gets as far as the spec
+    return KnownTool(policy, no_spec, plan, _never_fits, None, error_key, None, None, None)
 
 
 def _restrict(spec: ToolSpec, entry: ToolEntry) -> ToolSpec:

@@ -185,9 +185,8 @@ class ToolSpec:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, ungoverned: for tests and for code that is not a model."""
         if self.function is None:
-            raise EdictumConfigError(
-                f"The tool {self.name!r} has no function.", hint="Give it one with function=..."
-            )
+            message = f"The tool {self.name!r} has no function."
+            raise EdictumConfigError(message, hint="Give it one with function=...")
         return self.function(*args, **kwargs)
 
 
@@ -205,9 +204,8 @@ def _to_side_effect(name: str, value: Any) -> SideEffect:
         return SideEffect(value)
     except ValueError:
         choices = ", ".join(effect.value for effect in SideEffect)
-        raise EdictumConfigError(
-            f"tool {name!r}: side_effect is {value!r}.", hint=f"Use one of: {choices}."
-        ) from None
+        message = f"tool {name!r}: side_effect is {value!r}."
+        raise EdictumConfigError(message, hint=f"Use one of: {choices}.") from None
 
 
 # --- Rules for settings ---------------------------------------------------------------------------
@@ -295,10 +293,8 @@ def _check_settings(spec: ToolSpec) -> None:
         if not holds(spec):
             raise _wrong_setting(spec, name, hint)
     if spec.function is not None and is_generator(spec.function):
-        raise EdictumConfigError(
-            f"tool {spec.name!r}: its function is a generator. Calling it runs nothing of it.",
-            hint="Return a list instead of yielding: 'return [...]'.",
-        )
+        message = f"tool {spec.name!r}: its function is a generator. Calling it runs nothing of it."
+        raise EdictumConfigError(message, hint="Return a list instead of yielding: 'return [...]'.")
     _check_identity(spec)
 
 

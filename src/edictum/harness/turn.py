@@ -167,15 +167,11 @@ class _LoopDetector:
     def _describe_loop(self, names: str) -> str | None:
         rounds = list(self._last)
         if len(rounds) >= LOOP_ROUNDS and len(set(rounds[-LOOP_ROUNDS:])) == 1:
-            return (
-                f"The same calls ({names}) were made {LOOP_ROUNDS} times in a row. Repeating them"
-                " will not help: do something else."
-            )
+            seen = f"The same calls ({names}) were made {LOOP_ROUNDS} times in a row."
+            return f"{seen} Repeating them will not help: do something else."
         if len(rounds) >= 4 and rounds[-4:-2] == rounds[-2:] and rounds[-1] != rounds[-2]:
-            return (
-                f"The last calls ({names}) alternate with the ones before them, without progress."
-                " Do something else."
-            )
+            seen = f"The last calls ({names}) alternate with the ones before them"
+            return f"{seen}, without progress. Do something else."
         return None
 
 
@@ -201,7 +197,7 @@ class _TurnLoop:
         text = ""
         try:
             while self.budget.claim_step():
-                if (exhausted := self._find_exhausted()) is not None:
+                if (exhausted := self._find_exhausted_budget()) is not None:
                     stopped = exhausted
                     break
                 time_s = self.budget.tool_time_s(self.budget.timeout_s)
@@ -216,11 +212,12 @@ class _TurnLoop:
         except _ModelFailed as failed:
             return self._make_result(text, "model_error", failed.error)
 
-    def _find_exhausted(self) -> Stop | None:
+    def _find_exhausted_budget(self) -> Stop | None:
         """Return which part of the budget leaves no room for another call, or None."""
         if self.budget.tool_time_s() <= 0:
             return "deadline"
-        return "tool_calls" if self._calls_left() <= 0 and len(self.executor.tools) else None
+        has_tools = len(self.executor.tools) > 0
+        return "tool_calls" if has_tools and self._count_remaining_calls() <= 0 else None
 
     # --- The model --------------------------------------------------------------------------------
 
@@ -251,10 +248,8 @@ class _TurnLoop:
         """Ask for the answer that can be given now, in the time that was reserved for it."""
         left_s = self.budget.remaining_s()
         if left_s >= MIN_ANSWER_S:
-            self._tell_model(
-                "The budget of this turn is used up. Answer now with what you have; no tool can be"
-                " called."
-            )
+            over = "The budget of this turn is used up."
+            self._tell_model(f"{over} Answer now with what you have; no tool can be called.")
             try:
                 text = (await self._ask_model((), left_s)).text or text
             except _OutOfTime:
@@ -264,7 +259,7 @@ class _TurnLoop:
         return self._make_result(text, stopped)
 
     def _make_result(self, text: str, stopped: Stop, error: Exception | None = None) -> TurnResult:
-        self._drop_unanswered()
+        self._drop_unanswered_calls()
         self.state.final_text = text
         self.state.timed_out = stopped == "deadline"
         return TurnResult(
@@ -278,7 +273,7 @@ class _TurnLoop:
             loops=tuple(self.rounds.noticed),
         )
 
-    def _drop_unanswered(self) -> None:
+    def _drop_unanswered_calls(self) -> None:
         """Remove calls from the final answer: providers refuse calls without tool messages."""
         last = self.messages[-1] if self.messages else {}
         if last.get("role") == "assistant" and "tool_calls" in last:
@@ -343,13 +338,11 @@ class _TurnLoop:
         if loop := self.rounds.add(calls):
             self._tell_model(loop)
         blocked = (outcome for outcome in outcomes if outcome_blocks_tool(outcome))
-        for text in dict.fromkeys(map(_explain_blocked, blocked)):
+        for text in dict.fromkeys(map(_explain_block, blocked)):
             self._tell_model(text)
         for late in self.state.late_completions():
-            self._tell_model(
-                f"The call of {late.tool_name} that timed out earlier has ended meanwhile; its"
-                " effect may have taken place."
-            )
+            call = f"The call of {late.tool_name} that timed out earlier"
+            self._tell_model(f"{call} has ended meanwhile; its effect may have taken place.")
         used = self.budget.used
         level = next((level for level in WARN_AT if used >= level), 0.0)
         if level > self.warned_at:
@@ -362,28 +355,26 @@ class _TurnLoop:
     def _budget_text(self, level: float) -> str:
         left = self.budget.snapshot()
         steps = pluralize(left["steps_max"] - left["steps_used"], "step")
-        calls = pluralize(self._calls_left(), "tool call")
+        calls = pluralize(self._count_remaining_calls(), "tool call")
+        seconds = f"{left['remaining_s']:.0f} s"
         return (
-            f"{level:.0%} of this turn's budget is used: {steps}, {calls} and"
-            f" {left['remaining_s']:.0f} s are left."
+            f"{level:.0%} of this turn's budget is used: {steps}, {calls} and {seconds} are left."
         )
 
-    def _calls_left(self) -> int:
+    def _count_remaining_calls(self) -> int:
         left = self.budget.snapshot()
         return int(left["tool_calls_max"] - left["tool_calls_used"])
 
 
-def _explain_blocked(outcome: ToolOutcome) -> str:
+def _explain_block(outcome: ToolOutcome) -> str:
     """Return why a tool is blocked, and what the model can do instead."""
     lost = f"{outcome.tool_name} is not called again in this turn"
     if not getattr(outcome, "effect_unknown", False):
         return f"{lost}: it failed in a way that will not heal. Go on without it."
     verify = getattr(outcome, "verify_tool", None)
-    what = (
-        f"Look with {verify}, and answer with what you find."
-        if verify
-        else "If you cannot find out, say so in your answer."
-    )
+    what = "If you cannot find out, say so in your answer."
+    if verify:
+        what = f"Look with {verify}, and answer with what you find."
     return f"{lost}, because it may have taken effect. {what}"
 
 

@@ -102,9 +102,7 @@ class TurnBudget:
         return self.now() >= self.deadline
 
     def tool_time_s(self, cap_s: float = DEFAULT_CAP_S) -> float:
-        """Return the seconds that one tool may still use: at most ``cap_s``, and never into the
-        reserve. Negative when there are none left.
-        """
+        """Return the seconds left for one tool, without the reserve; negative when over."""
         paused_at = self._paused_at
         left_s = self._tools_until - (self.timer() if paused_at is None else paused_at)
         return cap_s if left_s > cap_s else left_s  # noqa: FURB136 -- min() doubles the cost
@@ -161,11 +159,11 @@ class TurnBudget:
             "paused": self._paused_at is not None,
             "reserve_s": self.reserve_s,
             "ends_at": time.time() + self.remaining_s(),
-            "steps_used": _used(self._steps, self.max_steps),
+            "steps_used": _count_used_tickets(self._steps, self.max_steps),
             "steps_max": self.max_steps,
-            "tool_calls_used": _used(self._tool_calls, self.max_tool_calls),
+            "tool_calls_used": _count_used_tickets(self._tool_calls, self.max_tool_calls),
             "tool_calls_max": self.max_tool_calls,
-            "reflections_used": _used(self._reflections, self.max_reflections),
+            "reflections_used": _count_used_tickets(self._reflections, self.max_reflections),
             "reflections_max": self.max_reflections,
             "context_tokens_max": self.max_context_tokens,
         }
@@ -179,12 +177,12 @@ def _make_tickets(count: int) -> Iterator[bool]:
     return repeat(True, min(count, sys.maxsize))
 
 
-def _used(tickets: Iterator[bool], count: int) -> int:
+def _count_used_tickets(tickets: Iterator[bool], count: int) -> int:
     return min(count, sys.maxsize) - length_hint(tickets)
 
 
 def _used_share(tickets: Iterator[bool], count: int) -> float:
-    return _used(tickets, count) / count if count else 1.0
+    return _count_used_tickets(tickets, count) / count if count else 1.0
 
 
 def is_duration(value: Any) -> bool:

@@ -62,13 +62,13 @@ from edictum.harness.replay_control import (
     InFlight,
     New,
     copy_result,
-    mark_replayed,
+    mark_as_replay,
 )
 from edictum.harness.tool_registry import (
     KnownTool,
     ToolRegistry,
     resolve_tool,
-    resolve_unknown,
+    resolve_unknown_tool,
     sendable,
     to_registry,
 )
@@ -144,7 +144,9 @@ class Turn:
             known = self._resolve_function(tool_name, function, policy)
         if known is not None:
             return TurnCall(self, known, arguments, function)
-        call = TurnCall(self, resolve_unknown(_safe_name(tool_name), policy), arguments, function)
+        call = TurnCall(
+            self, resolve_unknown_tool(_safe_name(tool_name), policy), arguments, function
+        )
         call._name = tool_name
         return call
 
@@ -183,6 +185,7 @@ class TurnCall:
         "failure_flag",
         "plan",
         "session_id",
+        "tool_name",
     )
 
     gates: Gates = ()
@@ -213,6 +216,7 @@ class TurnCall:
         self._spec = known.spec  # None for an unknown tool, which the validation gate refuses
         self.session_id = turn.state.session_id
         self.plan = known.plan
+        self.tool_name = known.plan.tool
         self.failure_flag = known.judge
         is_own = function is None or function is known.function or function is known.tool
         self.body = known.body if is_own else function
@@ -220,10 +224,6 @@ class TurnCall:
         self.args: Mapping[str, Any] = arguments if is_dict else self._read(arguments)
         if known.schema is not None and self._malformed is None:
             self.args = known.schema.fill_defaults(self.args)
-
-    @property
-    def tool_name(self) -> str:
-        return self.plan.tool
 
     def _read(self, arguments: Any) -> Mapping[str, Any]:
         read = parse_arguments(arguments)
@@ -266,8 +266,12 @@ class TurnCall:
             return Refusal("unknown_tool", self._describe_unknown())
         if self._malformed is not None:
             return Refusal("malformed_arguments", self._malformed)
-        validator, schema = self._turn.validator, self._known.schema
-        fits = validator.fits(self._spec, call.args)
+        known, validator = self._known, self._turn.validator
+        schema, is_own = known.schema, type(validator) is not ToolArgValidator
+        try:
+            fits = validator.fits(self._spec, call.args) if is_own else known.fits(call.args)
+        except ValueError:  # a value that JSON does not know
+            fits = False
         if fits and (schema is None or schema.fill_defaults(call.args) is call.args):
             return None
         checked = validator.validate(self._spec, call.args)
@@ -333,7 +337,7 @@ class TurnCall:
     def replay(self, outcome: ToolOutcome) -> ToolOutcome:
         approved = getattr(self._first, "approvals", None)
         self._approvals = dict(approved) if approved else None
-        outcome = mark_replayed(outcome, self._spec)
+        outcome = mark_as_replay(outcome, self._spec)
         if isinstance(outcome, ToolDenied):
             return outcome
         outcome = replace(outcome, turn=replace(outcome.turn, repairs=self._repairs))
@@ -484,7 +488,8 @@ class TurnCall:
                 state.cancel_trace(entry.trace_id)
                 return ran
             if not (isinstance(ran.error, DeadlineExceeded) and token.is_expired()):
-                state.complete_trace(entry.trace_id)
+                if entry.status != "completed":  # else the body has reported it
+                    state.complete_trace(entry.trace_id)
                 return ran
         token.cancel()
         if not state.mark_trace_timed_out(entry.trace_id) and ran.error is None:

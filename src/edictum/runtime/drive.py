@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from functools import partial
+from inspect import isawaitable
 from typing import Any, TypeAlias, final
 
 from edictum.core._records import record
@@ -19,12 +20,12 @@ from edictum.core.config import Flow
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Effect, Notify, Pause, Ran, RunTool, Within
 from edictum.core.limits import Counters, Grant, Settlement
+from edictum.core.turn import CallInTurn
 from edictum.execution.body import (
     NOT_AWAITABLE,
     Running,
     finish_inline,
     finish_inline_sync,
-    needs_await,
     run_async,
     run_sync,
     runs_inline,
@@ -32,7 +33,7 @@ from edictum.execution.body import (
 )
 from edictum.execution.failures import NotStarted
 from edictum.execution.portal import PORTAL
-from edictum.execution.waiting import await_or_finish_later, await_until, close, start_unawaited
+from edictum.execution.waiting import await_or_finish_later, await_until, close, start_in_background
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.handlers import EffectHandlers
 from edictum.runtime.renewal import CallLeases
@@ -59,15 +60,24 @@ SUSPENDING = (Wait, Running, RunTool)
 class CallDriver:
     """One call under way.
 
-    ``interrupted`` is what stopped the caller: a cancellation, a KeyboardInterrupt. It is raised
-    once the call is closed.
+    In a ``turn`` a wait is bounded by the time that the turn has left, as the effect's ``wait``
+    says. ``interrupted`` is what stopped the caller: a cancellation, a KeyboardInterrupt. It is
+    raised once the call is closed.
     """
 
-    __slots__ = ("_flow", "_handlers", "_leases", "_runs_tool", "interrupted")
+    __slots__ = ("_flow", "_handlers", "_leases", "_runs_tool", "_turn", "interrupted")
 
-    def __init__(self, flow: Flow, handlers: EffectHandlers, *, runs_tool: bool = True) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        handlers: EffectHandlers,
+        turn: CallInTurn | None = None,
+        *,
+        runs_tool: bool = True,
+    ) -> None:
         self._flow = flow
         self._handlers = handlers
+        self._turn = turn
         self._leases = None if handlers.renewals is None else CallLeases(handlers.renewals)
         self._runs_tool = runs_tool
         self.interrupted: BaseException | None = None
@@ -83,28 +93,28 @@ class CallDriver:
             return outcome
 
     def _perform(self, effect: Effect) -> RunTool | Running | Wait:
-        send, handlers, leases = self._flow.send, self._handlers.by_kind, self._leases
+        send, handlers, leases = self._flow.send, self._handlers, self._leases
+        turn = self._turn
         while True:
-            kind, timeout_s = type(effect), None
             if isinstance(effect, RunTool):
                 step = self._start_tool(effect)
                 if type(step) in SUSPENDING:
                     return step  # type: ignore[return-value] # mypy does not narrow by ``in``
                 effect = send(step)
                 continue
+            timeout_s = None
             if isinstance(effect, Within):
                 timeout_s, effect = effect.timeout_s, effect.effect
-                kind = type(effect)
+            kind = type(effect)
             if leases is not None and kind is Settlement:
                 leases.mark_settling(effect)  # type: ignore[arg-type] # nor by a local alias
             try:
-                if timeout_s is not None and kind in self._handlers.in_turn:
-                    value: Any = self._handlers.in_turn[kind](effect, timeout_s)
-                    timeout_s = None
+                if turn is not None and kind in handlers.in_turn:
+                    value: Any = handlers.in_turn[kind](effect, turn.time_left_s())
                 else:
-                    value = handlers[kind](effect)
-                if type(value) not in ANSWERS and needs_await(value):
-                    return Wait(effect, value, timeout_s)
+                    value = handlers.by_kind[kind](effect)
+                if type(value) not in ANSWERS and isawaitable(value):
+                    return Wait(effect, value, timeout_s or self._time_left_s(effect))
             except USER_ERRORS as exc:
                 value = _failed(effect, exc)
             except BaseException as exc:  # the call is closed first, then it is raised again
@@ -117,6 +127,13 @@ class CallDriver:
             if leases is not None and effect.wait.on_cancel == "finish":
                 leases.take_answer(effect, value)
             effect = send(value)
+
+    def _time_left_s(self, effect: Effect) -> float | None:
+        """Return how long the turn lets the answer be waited for; None if it sets no bound."""
+        turn, bound = self._turn, effect.wait.bound
+        if turn is None or type(effect) in self._handlers.in_turn:  # these have their bound
+            return None
+        return turn.time_left_s(port=bound == "port") if bound in ("turn", "port") else None
 
     def _start_tool(self, effect: RunTool) -> RunTool | Running | Ran | Failed:
         if self.interrupted is not None:
@@ -174,7 +191,7 @@ class CallDriver:
         step = self.advance(Ran(None, exc, cancelled=True) if in_tool else Failed(exc))
         while isinstance(step, Wait):
             if step.effect.wait.outlives_caller:
-                start_unawaited(step.awaitable)
+                start_in_background(step.awaitable)
             else:
                 close(step.awaitable)
             step = self.advance(Failed(RuntimeError("the caller's coroutine was closed")))
@@ -201,9 +218,11 @@ class Suspended:
     step: RunTool | Running | Wait
 
 
-def advance(flow: Flow, handlers: EffectHandlers) -> ToolOutcome | Suspended:
+def advance(
+    flow: Flow, handlers: EffectHandlers, turn: CallInTurn | None = None
+) -> ToolOutcome | Suspended:
     """Take a call to its end, or as far as it goes without waiting."""
-    driver = CallDriver(flow, handlers)
+    driver = CallDriver(flow, handlers, turn)
     try:
         step = driver.advance()
     except BaseException as exc:

@@ -15,11 +15,11 @@ from edictum.core.effects import Ran, RunTool
 from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.admission import Admission, Admitting, admit_answered
-from edictum.core.lifecycle.verdict import find_verdict
+from edictum.core.lifecycle.verdict import find_verdict, succeeded_outcome
 from edictum.core.limits import Counters
 from edictum.core.policy import Plan
 from edictum.execution.body import Running, start_inline
-from edictum.outcomes import ToolOutcome, execution_result
+from edictum.outcomes import ToolOutcome
 from edictum.runtime.clock import SYSTEM
 from edictum.runtime.drive import CallDriver, Suspended, suspend_or_end
 from edictum.runtime.handlers import EffectHandlers
@@ -97,7 +97,9 @@ class FastPath:
         ran: Ran | Running,
     ) -> ToolOutcome | None:
         """Commit and record a success. None: the call is still to be concluded."""
-        if isinstance(ran, Running) or plan.after or plan.hooks_after or plan.success_rules:
+        if isinstance(ran, Running) or ran.error is not None:
+            return None
+        if plan.after or plan.hooks_after or plan.success_rules:
             return None
         if failure_flag is not None and failure_flag is not error_key:
             return None  # the lifecycle asks it, once
@@ -108,10 +110,9 @@ class FastPath:
         counted = self._ledger.try_commit(call.run_id, run.key, template)
         if counted is None:
             return None
-        elapsed_ms = int(ran.elapsed_s * 1000)
-        outcome = execution_result(call.call_id, call.tool_name, value, elapsed_ms)
+        outcome = succeeded_outcome(call, ran, value)
         summary = config.context.redaction.summarize(value)
-        closing = ("executed", verdict, None, elapsed_ms, None, summary)
+        closing = ("executed", verdict, None, outcome.elapsed_ms, None, summary)
         event = (self._now(), config.context, CALL_EXECUTED, call, plan.passed, *counted, *closing)
         self._append_last(event)
         return outcome

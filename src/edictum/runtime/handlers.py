@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from inspect import isawaitable
 from typing import Any
 
-from edictum.audit.sinks import deliver
+from edictum.audit.sinks import emitter_of
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import (
@@ -97,7 +97,7 @@ class EffectHandlers:
         self.wiring = wiring
         self._now = wiring.clock.now
         self._local = wiring.local_sink
-        self._sinks = wiring.sinks
+        self._sinks = [(sink, emitter_of(sink)) for sink in wiring.sinks]
         self._approval = wiring.approval_backend
         ledger = wiring.ledger
         self.renewals = renewals_for(ledger)
@@ -130,9 +130,9 @@ class EffectHandlers:
         self._local.take(entry)
         failures: list[tuple[Any, BaseException]] = []
         waiting: deque[tuple[Any, Awaitable[None]]] = deque()
-        for sink in self._sinks:
+        for sink, emit in self._sinks:
             try:
-                emitted = deliver(entry, sink)
+                emitted = emit(entry)
             except USER_ERRORS as exc:
                 failures.append((sink, exc))
             else:

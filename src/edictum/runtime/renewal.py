@@ -1,9 +1,8 @@
 """Renewals: keep the leases of calls under way, for as long as their process lives.
 
 A lease is held from its grant until it is settled, since contracts, sinks and callbacks before and
-after the tool may take long as well. There is one thread per guard, which exists only while calls
-with a lease are under way. A call that ends within a third of its lease is never renewed, so a
-short call costs the ledger nothing.
+after the tool may take long as well. One thread per guard exists while calls with a lease are under
+way. A call that ends within a third of its lease is never renewed.
 """
 
 from __future__ import annotations
@@ -64,9 +63,7 @@ class Renewals:
         return held
 
     def _new_thread(self) -> threading.Thread | None:
-        """Return None when the machine has no thread left: the next call tries again, and a lease
-        that runs out is reported.
-        """
+        """Start a thread; return None when the machine has none left: the next call tries again."""
         thread = threading.Thread(target=self._serve, name="edictum-renewals", daemon=True)
         try:
             start_thread(thread)
@@ -135,12 +132,12 @@ class CallLeases:
             held = self._held.pop((asked.session_id, asked.call_id), None)
             if held is not None:
                 self._renewals.let_go(held)
-        elif isinstance(asked, Reservation) and self._must_be_held(asked, answer):
+        elif isinstance(asked, Reservation) and self._needs_renewal(asked, answer):
             key = (asked.session_id, asked.call_id)
             self._held[key] = self._renewals.hold(*key)
 
-    def _must_be_held(self, asked: Reservation, answer: Any) -> bool:
-        """A lease of another length than the ledger's was chosen to last as long as is needed."""
+    def _needs_renewal(self, asked: Reservation, answer: Any) -> bool:
+        """Return False for a lease whose length was chosen to last as long as is needed."""
         return (
             asked.hold
             and asked.lease_s == self._renewals.lease_s

@@ -1,12 +1,9 @@
-"""Tickets: a call paused at RunTool, for frameworks that offer a hook before the tool and one after
-it.
+"""Tickets: a call paused at RunTool, for frameworks with a hook before the tool and one after it.
 
 The host opens a ticket before the tool, runs the tool itself with ``ticket.args``, and finishes the
-ticket with what happened. Between the two the call holds its slots. A ticket must be finished
-exactly once. One that its framework may forget belongs in a TicketTable, which closes it as
-cancelled when its time is over, so that its slots come back. One that is dropped keeps them until
-its lease runs out, and for good where leases do not: nothing can be counted while Python collects
-garbage.
+ticket, once, with what happened. Between the two the call holds its slots. A ticket that its
+framework may forget belongs in a TicketTable, which closes it when its time is over. One that is
+dropped keeps its slots until its lease runs out, and for good where leases do not.
 """
 
 from __future__ import annotations
@@ -65,31 +62,27 @@ class Ticket:
         return time.perf_counter() - self._opened
 
     async def finish(self, value: Any) -> ToolOutcome:
-        """The tool returned ``value``."""
+        """Close the call: the tool returned ``value``."""
         return await self._close(Ran(value, None, self.age_s))
 
     async def fail(self, error: BaseException) -> ToolOutcome:
-        """The tool raised."""
+        """Close the call: the tool raised."""
         return await self._close(Ran(None, error, self.age_s))
 
     async def timed_out(self, deadline_s: float) -> ToolOutcome:
-        """The host gave up waiting; ``deadline_s`` on the monotonic clock."""
+        """Close the call: the host gave up waiting at ``deadline_s`` of the monotonic clock."""
         return await self._close(Ran(None, None, self.age_s, deadline_s, body_may_be_running=True))
 
     async def cancel(self) -> ToolOutcome:
-        """The host stopped the call while the tool ran."""
-        return await self._close(self._cancelled())
+        """Close the call: the host stopped it while the tool ran."""
+        return await self._close(self._make_cancellation())
 
     async def pause(self, signal: BaseException) -> ToolOutcome:
-        """The framework deferred the call and will begin it again: its slots are given back and
-        nothing is counted.
-        """
+        """Give the slots back and count nothing: the framework will begin the call again."""
         return await self._close(Failed(Pause(signal)))
 
     async def decline(self, reason: str) -> ToolOutcome:
-        """The host cannot run the tool with these arguments: the call is denied, and its slots are
-        given back.
-        """
+        """Deny the call, and give its slots back: the host cannot run it with these arguments."""
         return await self._close(Failed(Declined(reason)))
 
     def finish_sync(self, value: Any) -> ToolOutcome:
@@ -102,7 +95,7 @@ class Ticket:
         return self._close_sync(Ran(None, None, self.age_s, deadline_s, body_may_be_running=True))
 
     def cancel_sync(self) -> ToolOutcome:
-        return self._close_sync(self._cancelled())
+        return self._close_sync(self._make_cancellation())
 
     def pause_sync(self, signal: BaseException) -> ToolOutcome:
         return self._close_sync(Failed(Pause(signal)))
@@ -110,23 +103,17 @@ class Ticket:
     def decline_sync(self, reason: str) -> ToolOutcome:
         return self._close_sync(Failed(Declined(reason)))
 
-    def _cancelled(self) -> Ran:
-        return Ran(
-            None,
-            TicketError(f"The call {self.call.call_id} of {self.call.tool_name} was cancelled."),
-            self.age_s,
-            cancelled=True,
-        )
+    def _make_cancellation(self) -> Ran:
+        text = f"The call {self.call.call_id} of {self.call.tool_name} was cancelled."
+        return Ran(None, TicketError(text), self.age_s, cancelled=True)
 
     def _take_driver(self) -> CallDriver:
         with self._lock:
             driver, self._driver = self._driver, None
             if driver is None or self._outcome is not None:
-                raise TicketError(
-                    f"The ticket of call {self.call.call_id} ({self.call.tool_name}) is closed"
-                    " already.",
-                    hint="Finish a ticket once, and only when it was allowed.",
-                )
+                ticket = f"The ticket of call {self.call.call_id} ({self.call.tool_name})"
+                hint = "Finish a ticket once, and only when it was allowed."
+                raise TicketError(f"{ticket} is closed already.", hint=hint)
             return driver
 
     async def _close(self, ran: Ran | Failed) -> ToolOutcome:
@@ -156,10 +143,7 @@ class TicketTable:
         return len(self._open)
 
     def put(self, call_id: str, ticket: Ticket) -> None:
-        """Keep a ticket until its after-hook comes.
-
-        Raises EdictumInputError for a second open ticket under one id: it would mix up two calls.
-        """
+        """Keep a ticket until its after-hook comes; raise EdictumInputError if its id is open."""
         with self._lock:
             duplicate = call_id in self._open
             if not duplicate:
@@ -168,9 +152,9 @@ class TicketTable:
             with suppress(TicketError):  # it was finished, and left here
                 stale.cancel_sync()
         if duplicate:
+            hint = "Give each call an id of its own."
             problem = EdictumInputError(
-                f"A call with the id {call_id!r} is already open.",
-                hint="Give each call an id of its own.",
+                f"A call with the id {call_id!r} is already open.", hint=hint
             )
             if ticket.allowed:
                 ticket.decline_sync(str(problem))

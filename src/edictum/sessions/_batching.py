@@ -20,7 +20,8 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias
 
 from edictum.core._records import record
@@ -129,17 +130,43 @@ class LoopTimer:
 
 
 class Operation:
-    """One operation on its way, and the future that waits for it."""
+    """One operation for a store, and the future that waits for it.
 
-    __slots__ = ("answer", "future", "kind", "number", "step", "timer")
+    Awaiting it sends it, unless it was sent before, and gives the answer, in any event loop.
+    ``number`` is its place among the operations of its sender; 0 until it is sent.
+    """
 
-    def __init__(self, kind: OperationKind, step: Any) -> None:
+    __slots__ = ("_pool", "answer", "ends_within_s", "future", "kind", "number", "step", "timer")
+
+    def __init__(self, pool: SenderPool, kind: OperationKind, step: Any) -> None:
+        self._pool = pool
         self.kind: OperationKind = kind
         self.step = step
         self.number = 0
         self.answer: Any = NO_ANSWER
         self.future: asyncio.Future[Any] | None = None
         self.timer: LoopTimer | None = None
+        self.ends_within_s = pool.wait_s
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.to_future().__await__()
+
+    def to_future(self) -> asyncio.Future[Any]:
+        """Return a future of the running event loop that gets the answer or an error in time."""
+        pool, loop = self._pool, asyncio.get_running_loop()
+        future = self.future = loop.create_future()
+        self.timer = LoopTimer(loop, pool.wait_s, partial(pool.give_up, future))
+        if self.number:
+            pool.await_elsewhere(self, loop)
+            return future
+        try:
+            if pool.circuit.why_open is not None:
+                raise BackendError(pool.circuit.why_open)
+            pool.send(self)
+        except BackendError as exc:
+            self.timer.cancel()
+            future.set_exception(exc)
+        return future
 
     @property
     def is_kept(self) -> bool:
@@ -155,9 +182,10 @@ class Operation:
         return self.kind == "settle" or self.future is None or not self.future.done()
 
 
-def _release(step: Reservation) -> Operation:
+def _release(pool: SenderPool, step: Reservation) -> Operation:
     """Return an operation that gives back the slots of a caller who stopped waiting."""
     return Operation(
+        pool,
         "settle",
         Settlement(
             step.session_id, step.call_id, step.scopes, step.limits, "release", parents=step.parents
@@ -338,7 +366,8 @@ class BatchSender:
         self._under_way = []
         ops = [*under_way, *waiting]
         left = [op for op in ops if op.is_kept]
-        left += [_release(op.step) for op in under_way if op.kind == "reserve" and op.step.hold]
+        held = [op.step for op in under_way if op.kind == "reserve" and op.step.hold]
+        left += [_release(self._pool, step) for step in held]
         try:
             for op in left:
                 self._pool.send_from_thread(op)
@@ -461,7 +490,7 @@ class SenderPool:
     # --- Sending ----------------------------------------------------------------------------------
 
     def send(self, op: Operation) -> None:
-        sender = self._sender_here()
+        sender = self._sender_here() if self.store.serves_loops else None
         if sender is None:
             self.send_from_thread(op)
         else:
@@ -486,7 +515,7 @@ class SenderPool:
     def _sender_here(self) -> BatchSender | None:
         """Return the sender of the running event loop, None for the thread."""
         loop = asyncio._get_running_loop()
-        if loop is None or not self.store.serves_loops or serves_threads():
+        if loop is None or serves_threads():
             return None
         return self._by_loop.get(loop) or self._new_sender(loop)
 
@@ -551,11 +580,7 @@ class SenderPool:
         """Release slots that were granted to a caller who had stopped waiting."""
         if isinstance(answer, Grant) and answer.granted and op.step.hold:
             with contextlib.suppress(BackendError):  # closed: the lease runs out
-                self.send_from_thread(_release(op.step))
-
-    def check_circuit(self) -> None:
-        if self.circuit.why_open is not None:
-            raise BackendError(self.circuit.why_open)
+                self.send_from_thread(_release(self, op.step))
 
     def give_up(self, future: asyncio.Future[Any]) -> None:
         """End the wait for an answer that has not come in time."""
@@ -569,7 +594,7 @@ class SenderPool:
         was_closed = self.circuit.open(why)
         if was_closed and (probing is None or probing is not self._thread):
             with contextlib.suppress(BackendError):
-                self.send_from_thread(Operation("ping", None))
+                self.send_from_thread(Operation(self, "ping", None))
 
     # --- Closing ----------------------------------------------------------------------------------
 

@@ -357,7 +357,7 @@ class MemoryLedger:
     def _unheld_parents(
         self, reservation: Reservation, looks: bool
     ) -> tuple[tuple[str, SessionState], ...]:
-        """Return the parents that do not hold the call, as one may when the session was reset."""
+        """Return the parents that do not hold the call yet; some may, after a reset below."""
         parents = tuple(self._parents(reservation, looks))
         for _, parent in parents:
             self._expire(parent)

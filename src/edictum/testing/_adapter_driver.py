@@ -13,8 +13,7 @@ from unittest import SkipTest
 from edictum.guard import Edictum
 from edictum.testing._adapter_tools import SuiteTools
 
-# (framework, version) -> point -> test -> "pass", "fail: why" or "dash: why"; a test runner writes
-# it down.
+# (framework, version) -> point -> test -> "pass", "fail: why" or "dash: why".
 RESULTS: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
 
 
@@ -29,6 +28,8 @@ class ScriptedCall:
 
 # The model's turns; after the last one it answers with a text.
 ModelScript = Sequence[Sequence[ScriptedCall]]
+Tool = Callable[..., Any]
+Tools = Sequence[Tool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def point(name: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]
     def mark(test: Callable[[Any], None]) -> Callable[[Any], None]:
         @functools.wraps(test)
         def run(self: AdapterDriver) -> None:
-            results = self.noted(name)
+            results = self.get_results(name)
             if why := self.cannot.get(name):
                 results[test.__name__] = f"dash: {why}"
                 raise SkipTest(why)
@@ -73,6 +74,21 @@ def point(name: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]
     return mark
 
 
+def point_each_way(name: str) -> Callable[[Callable[[Any, SuiteTools], None]], Any]:
+    """Mark a test that is run in each way in which an agent can be run, with tools for it."""
+
+    def mark(test: Callable[[Any, SuiteTools], None]) -> Callable[[Any], None]:
+        @functools.wraps(test)
+        def run(self: AdapterDriver) -> None:
+            for tools in self.each_way():
+                test(self, tools)
+
+        del vars(run)["__wrapped__"]  # test runners would read its signature
+        return point(name)(run)
+
+    return mark
+
+
 class AdapterDriver:
     """What a driver says about its framework, and what it provides."""
 
@@ -80,8 +96,7 @@ class AdapterDriver:
     distribution: ClassVar[str] = ""  # whose version stands there
     cannot: ClassVar[Mapping[str, str]] = {}
     has_call_ids: ClassVar[bool] = True
-    # (how the agent runs, which kind of tool): leave out what the framework itself cannot do, e.g.
-    # asynchronous tools in run().
+    # (how the agent runs, which kind of tool): leave out what the framework itself cannot do
     ways: ClassVar[tuple[tuple[str, str], ...]] = (
         ("sync", "sync"),
         ("async", "sync"),
@@ -89,12 +104,10 @@ class AdapterDriver:
     )
     # the ways in which a tool may run another agent
     nested: ClassVar[tuple[str, ...]] = ("sync", "async")
-    # False: a tool gets the model's arguments, whatever a hook of the guard makes of them. Then a
-    # call that it rewrites must be denied.
+    # False: a tool always gets the model's arguments, so a call that a hook rewrites is denied
     hands_on_args: ClassVar[bool] = True
     guard_name: ClassVar[str] = "{}"  # the name under which the framework shows a tool to the guard
-    # How a raising tool is recorded; "framework" where tools run behind a wire, which carries
-    # results with a failure flag only.
+    # how a raising tool is recorded; "framework" where a wire carries only a failure flag
     raised_as: ClassVar[str] = "exception"
 
     way: str = ""  # in which the agent of the current test runs: "sync" or "async"
@@ -103,16 +116,8 @@ class AdapterDriver:
         """Return the adapter; options are session_id, principal, principal_resolver."""
         raise NotImplementedError
 
-    def build(
-        self,
-        adapter: Any,
-        tools: Sequence[Callable[..., Any]],
-        script: ModelScript,
-        on_warn: Any = None,
-    ) -> Any:
-        """Return a fresh agent with these tools and a model that plays the script, wired as a
-        newcomer would. ``adapter`` None: not governed.
-        """
+    def build(self, adapter: Any, tools: Tools, script: ModelScript, on_warn: Any = None) -> Any:
+        """Return a fresh agent that plays the script; without ``adapter`` it is not governed."""
         raise NotImplementedError
 
     def run(self, agent: Any) -> None:
@@ -146,8 +151,8 @@ class AdapterDriver:
         """Return what ``self_test`` is given for this agent."""
         return agent
 
-    def noted(self, point: str) -> dict[str, str]:
-        """Return where the results of a point are noted."""
+    def get_results(self, point: str) -> dict[str, str]:
+        """Return where the results of a point are get_results."""
         version = metadata.version(self.distribution)
         return RESULTS.setdefault((self.framework, version), {}).setdefault(point, {})
 
@@ -171,11 +176,7 @@ class AdapterDriver:
         return None
 
     def ask(
-        self,
-        adapter: Any,
-        tools: Sequence[Callable[..., Any]],
-        script: ModelScript,
-        on_warn: Any = None,
+        self, adapter: Any, tools: Tools, script: ModelScript, on_warn: Any = None
     ) -> list[ToolAnswer]:
         """Return the answers that the model read; a run that raises is a failed test."""
         agent = self.build(adapter, tools, script, on_warn)
@@ -189,12 +190,7 @@ class AdapterDriver:
         return answers
 
     def call_once(
-        self,
-        guard: Edictum,
-        tool: Callable[..., Any],
-        key: str = "a",
-        on_warn: Any = None,
-        **options: Any,
+        self, guard: Edictum, tool: Tool, key: str = "a", on_warn: Any = None, **options: Any
     ) -> ToolAnswer:
         """Play a script of one call and return its answer."""
         script = make_script(tool.__name__, key)

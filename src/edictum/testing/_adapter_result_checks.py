@@ -18,11 +18,13 @@ from edictum.testing._adapter_driver import (
     make_parallel_script,
     make_script,
     point,
+    point_each_way,
 )
 from edictum.testing._adapter_tools import (
     MAX_WAIT_S,
     SECRET,
     BrokenGuard,
+    SuiteTools,
     fall,
     get_last_event,
     leak,
@@ -50,24 +52,23 @@ RESULTS_TO_JUDGE: dict[str, Any] = {
 class ResultChecks(AdapterDriver):
     # --- Deny -------------------------------------------------------------------------------------
 
-    @point("deny")
-    def test_a_denied_call_does_not_run_and_the_model_reads_the_reason(self) -> None:
-        """If this fails, what the adapter returns for a denial does not block a call."""
-        for tools in self.each_way():
-            guard = Edictum(contracts=[no_forbidden])
-            script = make_script("look", "forbidden", "fine")
-            denied, fine = self.ask(self.make_adapter(guard), [tools.make("look", look)], script)
-            assert tools.ran == ["fine"], f"these bodies ran: {tools.ran}"
-            assert "DENIED" in denied.text, denied
-            assert "The key is forbidden." in denied.text, denied
-            assert denied.failed is not False, "a denial is not marked as an error"
-            assert "value of fine" in fine.text, fine
-            found = list_actions(guard)
-            assert found == ["call_denied", "call_allowed", "call_executed"], found
+    @point_each_way("deny")
+    def test_a_denied_call_does_not_run_and_the_model_reads_why(self, tools: SuiteTools) -> None:
+        """Fail if what the adapter returns for a denial does not block a call."""
+        guard = Edictum(contracts=[no_forbidden])
+        script = make_script("look", "forbidden", "fine")
+        denied, fine = self.ask(self.make_adapter(guard), [tools.make("look", look)], script)
+        assert tools.ran == ["fine"], f"these bodies ran: {tools.ran}"
+        assert "DENIED" in denied.text, denied
+        assert "The key is forbidden." in denied.text, denied
+        assert denied.failed is not False, "a denial is not marked as an error"
+        assert "value of fine" in fine.text, fine
+        found = list_actions(guard)
+        assert found == ["call_denied", "call_allowed", "call_executed"], found
 
-    @point("deny")
-    def test_arguments_that_a_hook_rewrites_are_what_runs(self) -> None:
-        """If this fails, the tool ran with arguments that were not checked."""
+    @point_each_way("deny")
+    def test_arguments_that_a_hook_rewrites_are_what_runs(self, tools: SuiteTools) -> None:
+        """Fail if the tool ran with arguments that were not checked."""
 
         def rewrite(call: Any) -> HookDecision:
             return HookDecision.rewrite({**call.args, "key": "rewritten"})
@@ -75,64 +76,58 @@ class ResultChecks(AdapterDriver):
         ran, text = ["rewritten"], "value of rewritten"
         if not self.hands_on_args:
             ran, text = [], "A hook rewrote the arguments"
-        for tools in self.each_way():
-            guard = Edictum(hooks=[HookRegistration("before", "*", rewrite)])
-            answer = self.call_once(guard, tools.make("look", look))
-            assert tools.ran == ran, f"these bodies ran: {tools.ran}"
-            assert text in answer.text, answer
+        guard = Edictum(hooks=[HookRegistration("before", "*", rewrite)])
+        answer = self.call_once(guard, tools.make("look", look))
+        assert tools.ran == ran, f"these bodies ran: {tools.ran}"
+        assert text in answer.text, answer
 
     # --- Redact -----------------------------------------------------------------------------------
 
-    @point("redact")
-    def test_the_model_reads_the_redacted_text(self) -> None:
-        """If this fails, the redacted result does not replace the raw one."""
-        for tools in self.each_way():
-            answer = self.call_once(make_redacting_guard(), tools.make("leak", leak))
-            assert "the number of a is [GONE]" in answer.text, answer
-            assert SECRET not in answer.text, f"a copy of the raw result is left: {answer}"
+    @point_each_way("redact")
+    def test_the_model_reads_the_redacted_text(self, tools: SuiteTools) -> None:
+        answer = self.call_once(make_redacting_guard(), tools.make("leak", leak))
+        assert "the number of a is [GONE]" in answer.text, answer
+        assert SECRET not in answer.text, f"a copy of the raw result is left: {answer}"
 
-    @point("redact")
-    def test_a_redacted_structure_stays_a_structure(self) -> None:
-        """If this fails, a result became text before it was redacted, or a copy is left."""
+    @point_each_way("redact")
+    def test_a_redacted_structure_stays_a_structure(self, tools: SuiteTools) -> None:
+        """Fail if a result became text before it was redacted, or a copy is left."""
         redacted = {"name": "a", "deep": [{"number": "[GONE]"}], "count": 3}
-        for tools in self.each_way():
-            answer = self.call_once(make_redacting_guard(), tools.make("leak_dict", leak_dict))
-            assert SECRET not in answer.text, answer
-            assert parse_structure(answer.text) == redacted, answer
+        answer = self.call_once(make_redacting_guard(), tools.make("leak_dict", leak_dict))
+        assert SECRET not in answer.text, answer
+        assert parse_structure(answer.text) == redacted, answer
 
-    @point("suppress")
-    def test_a_suppressed_result_is_not_read(self) -> None:
-        for tools in self.each_way():
-            guard = Edictum(contracts=[no_secret("deny")])
-            answer = self.call_once(guard, tools.make("leak_dict", leak_dict))
-            assert SECRET not in answer.text, answer
-            assert "OUTPUT SUPPRESSED" in answer.text, answer
+    @point_each_way("suppress")
+    def test_a_suppressed_result_is_not_read(self, tools: SuiteTools) -> None:
+        guard = Edictum(contracts=[no_secret("deny")])
+        answer = self.call_once(guard, tools.make("leak_dict", leak_dict))
+        assert SECRET not in answer.text, answer
+        assert "OUTPUT SUPPRESSED" in answer.text, answer
 
     # --- Failure ----------------------------------------------------------------------------------
 
-    @point("failure")
-    def test_a_raising_tool_is_a_failure_and_its_exception_goes_where_it_went(self) -> None:
-        """If this fails, the adapter swallows a tool's exception, or hides it from the guard."""
-        for tools in self.each_way():
-            guard, script = Edictum(), make_script("fall", "a")
-            bare, governed = (
-                self.build(adapter, [tools.make("fall", fall)], script)
-                for adapter in (None, self.make_adapter(guard))
-            )
-            raised = [self.play(agent) for agent in (bare, governed)]
-            bare_end, end = ((type(error), str(error)) for error in raised)
-            assert bare_end == end, f"bare {raised[0]!r}, governed {raised[1]!r}"
-            if raised[0] is None:
-                before, after = self.replies(bare), self.replies(governed)
-                assert before == after, f"{before} became {after}"
-            event = get_last_event(guard)
-            found = (event.action, event.success_source)
-            assert found == ("call_failed", self.raised_as), found
-            assert "no luck with a" in (event.error or ""), event.error
+    @point_each_way("failure")
+    def test_a_tool_that_raises_fails_as_it_would_without_a_guard(self, tools: SuiteTools) -> None:
+        """Fail if the adapter swallows a tool's exception, or hides it from the guard."""
+        guard, script = Edictum(), make_script("fall", "a")
+        bare, governed = (
+            self.build(adapter, [tools.make("fall", fall)], script)
+            for adapter in (None, self.make_adapter(guard))
+        )
+        raised = [self.play(agent) for agent in (bare, governed)]
+        bare_end, end = ((type(error), str(error)) for error in raised)
+        assert bare_end == end, f"bare {raised[0]!r}, governed {raised[1]!r}"
+        if raised[0] is None:
+            before, after = self.replies(bare), self.replies(governed)
+            assert before == after, f"{before} became {after}"
+        event = get_last_event(guard)
+        found = (event.action, event.success_source)
+        assert found == ("call_failed", self.raised_as), found
+        assert "no luck with a" in (event.error or ""), event.error
 
     @point("failure")
     def test_a_failure_that_the_framework_reports_in_its_own_way_is_one(self) -> None:
-        """If this fails, the adapter does not know the framework's own error flag."""
+        """Fail if the adapter does not know the framework's own error flag."""
         for _ in self.each_way():
             guard, tools = Edictum(), [self.failing_tool()]
             self.play(self.build(self.make_adapter(guard), tools, make_script("report", "a")))
@@ -140,105 +135,97 @@ class ResultChecks(AdapterDriver):
             assert event.action == "call_failed", event.action
             assert event.success_source in ("framework", "exception"), event.success_source
 
-    @point("failure")
-    def test_a_redacted_exception_is_read_redacted(self) -> None:
-        """If this fails, the text of an exception reaches the model around the postconditions."""
+    @point_each_way("failure")
+    def test_the_model_reads_a_redacted_exception(self, tools: SuiteTools) -> None:
+        """Fail if the text of an exception reaches the model around the postconditions."""
 
         def fall_with_secret(key: str) -> Any:
             raise ValueError(f"no {SECRET}")
 
-        for tools in self.each_way():
-            adapter = self.make_adapter(make_redacting_guard())
-            made = tools.make("fall", fall_with_secret)
-            agent = self.build(adapter, [made], make_script("fall", "a"))
-            error = self.play(agent)
-            read = str(error) if error is not None else self.replies(agent)[0].text
-            assert SECRET not in read, read
+        adapter = self.make_adapter(make_redacting_guard())
+        made = tools.make("fall", fall_with_secret)
+        agent = self.build(adapter, [made], make_script("fall", "a"))
+        error = self.play(agent)
+        read = str(error) if error is not None else self.replies(agent)[0].text
+        assert SECRET not in read, read
 
-    @point("success detection")
-    def test_the_default_heuristic_is_the_same_as_everywhere(self) -> None:
-        """If this fails, the guard judges what the framework made of a result, not the result."""
-        for tools in self.each_way():
-            for key, value in RESULTS_TO_JUDGE.items():
-                guard = Edictum()
-                self.call_once(guard, tools.make("judge", RESULTS_TO_JUDGE.__getitem__), key)
-                good = default_success_check("judge", value)
-                found = get_last_event(guard).action
-                assert found == ("call_executed" if good else "call_failed"), f"{value!r}: {found}"
+    @point_each_way("success detection")
+    def test_the_default_heuristic_is_the_same_as_everywhere(self, tools: SuiteTools) -> None:
+        for key, value in RESULTS_TO_JUDGE.items():
+            guard = Edictum()
+            self.call_once(guard, tools.make("judge", RESULTS_TO_JUDGE.__getitem__), key)
+            good = default_success_check("judge", value)
+            found = get_last_event(guard).action
+            assert found == ("call_executed" if good else "call_failed"), f"{value!r}: {found}"
 
-    @point("success detection")
-    def test_a_success_check_replaces_everything_and_sees_the_raw_value(self) -> None:
-        """If this fails, the checker is not shown what the tool returned."""
-        for tools in self.each_way():
-            seen: list[Any] = []
+    @point_each_way("success detection")
+    def test_a_success_check_decides_alone_and_sees_the_raw_value(self, tools: SuiteTools) -> None:
+        """Fail if the checker is not shown what the tool returned."""
+        seen: list[Any] = []
 
-            def check(name: str, value: Any, seen: list[Any] = seen) -> bool:
-                seen.append((name, value))
-                return False
+        def check(name: str, value: Any, seen: list[Any] = seen) -> bool:
+            seen.append((name, value))
+            return False
 
-            guard = Edictum(success_check=check)
-            self.call_once(guard, tools.make("leak_dict", leak_dict))
-            assert seen == [(self.guard_name.format("leak_dict"), leak_dict("a"))], seen
-            event = get_last_event(guard)
-            assert (event.action, event.success_source) == ("call_failed", "success_check"), event
+        guard = Edictum(success_check=check)
+        self.call_once(guard, tools.make("leak_dict", leak_dict))
+        assert seen == [(self.guard_name.format("leak_dict"), leak_dict("a"))], seen
+        event = get_last_event(guard)
+        assert (event.action, event.success_source) == ("call_failed", "success_check"), event
 
     # --- Limits and parallel calls ----------------------------------------------------------------
 
-    @point("limit")
-    def test_a_limit_of_two_lets_two_of_six_parallel_calls_run(self) -> None:
-        """If this fails, calls are counted when they end, or share a call id."""
-        for tools in self.each_way():
-            guard = Edictum(limits=OperationLimits(max_tool_calls=2))
-            made = tools.make("look", look, delay=lambda _: 0.05)
-            script = make_parallel_script("look", *(f"k{number}" for number in range(6)))
-            answers = self.ask(self.make_adapter(guard), [made], script)
-            assert len(tools.ran) == 2, f"{len(tools.ran)} bodies ran"
-            assert sum("DENIED" in answer.text for answer in answers) == 4, answers
-            assert list_actions(guard).count("call_executed") == 2, list_actions(guard)
+    @point_each_way("limit")
+    def test_a_limit_of_two_lets_two_of_six_parallel_calls_run(self, tools: SuiteTools) -> None:
+        """Fail if calls are counted when they end, or share a call id."""
+        guard = Edictum(limits=OperationLimits(max_tool_calls=2))
+        made = tools.make("look", look, delay=lambda _: 0.05)
+        script = make_parallel_script("look", *(f"k{number}" for number in range(6)))
+        answers = self.ask(self.make_adapter(guard), [made], script)
+        assert len(tools.ran) == 2, f"{len(tools.ran)} bodies ran"
+        assert sum("DENIED" in answer.text for answer in answers) == 4, answers
+        assert list_actions(guard).count("call_executed") == 2, list_actions(guard)
 
-    @point("parallel")
-    def test_parallel_calls_are_not_mixed_up(self) -> None:
-        """If this fails, the adapter keeps the current call in one place that all calls share."""
-        for tools in self.each_way():
-            guard = make_redacting_guard()
-            made = tools.make("leak", leak, delay=lambda key: 0.01 * (7 - int(key)))
-            script = make_parallel_script("leak", *map(str, range(6)))
-            answers = self.ask(self.make_adapter(guard), [made], script)
-            for number, answer in enumerate(sorted(answers, key=lambda answer: answer.call_id)):
-                text = f"the number of {number} is [GONE]"
-                assert text in answer.text, f"call_{number} was answered with {answer}"
-            assert list_open_calls(guard) == [], f"without an end: {list_open_calls(guard)}"
-            assert list_actions(guard).count("call_executed") == 6, list_actions(guard)
+    @point_each_way("parallel")
+    def test_parallel_calls_are_not_mixed_up(self, tools: SuiteTools) -> None:
+        """Fail if the adapter keeps the current call in one place that all calls share."""
+        guard = make_redacting_guard()
+        made = tools.make("leak", leak, delay=lambda key: 0.01 * (7 - int(key)))
+        script = make_parallel_script("leak", *map(str, range(6)))
+        answers = self.ask(self.make_adapter(guard), [made], script)
+        for number, answer in enumerate(sorted(answers, key=lambda answer: answer.call_id)):
+            text = f"the number of {number} is [GONE]"
+            assert text in answer.text, f"call_{number} was answered with {answer}"
+        assert list_open_calls(guard) == [], f"without an end: {list_open_calls(guard)}"
+        assert list_actions(guard).count("call_executed") == 6, list_actions(guard)
 
     # --- Approval, call ids, ways -----------------------------------------------------------------
 
-    @point("approval")
-    def test_approval_is_asked_waited_for_and_obeyed(self) -> None:
+    @point_each_way("approval")
+    def test_a_person_decides_about_a_call_that_needs_approval(self, tools: SuiteTools) -> None:
         @precondition("*", id="ask-first", effect="approve")
         def ask_first(call: Any) -> Verdict:
             return Verdict.fail("A person must look at this.")
 
-        for tools in self.each_way():
-            for approved in (True, False):
-                backend = InMemoryApprovalBackend()
-                guard = Edictum(contracts=[ask_first], approval_backend=backend)
-                person = threading.Thread(target=_decide_later, args=(backend, approved))
-                person.daemon = True
-                person.start()
-                tools.ran.clear()
-                answer = self.call_once(guard, tools.make("look", look))
-                assert len(backend.requests) == 1, f"asked {len(backend.requests)} times"
-                assert tools.ran == (["a"] if approved else []), (approved, tools.ran)
-                assert ("value of a" in answer.text) is approved, (approved, answer)
+        for approved in (True, False):
+            backend = InMemoryApprovalBackend()
+            guard = Edictum(contracts=[ask_first], approval_backend=backend)
+            person = threading.Thread(target=_decide_later, args=(backend, approved))
+            person.daemon = True
+            person.start()
+            tools.ran.clear()
+            answer = self.call_once(guard, tools.make("look", look))
+            assert len(backend.requests) == 1, f"asked {len(backend.requests)} times"
+            assert tools.ran == (["a"] if approved else []), (approved, tools.ran)
+            assert ("value of a" in answer.text) is approved, (approved, answer)
 
-    @point("call id")
-    def test_the_framework_s_call_id_is_in_the_audit(self) -> None:
-        for tools in self.each_way():
-            guard, ids = Edictum(), {"call_aa": {"key": "a"}, "call_bb": {"key": "b"}}
-            script = [[ScriptedCall("look", args, call_id) for call_id, args in ids.items()]]
-            self.ask(self.make_adapter(guard), [tools.make("look", look)], script)
-            found = {event.call_id: event.tool_args for event in guard.local_sink.events}
-            assert found == ids, found
+    @point_each_way("call id")
+    def test_the_framework_s_call_id_is_in_the_audit(self, tools: SuiteTools) -> None:
+        guard, ids = Edictum(), {"call_aa": {"key": "a"}, "call_bb": {"key": "b"}}
+        script = [[ScriptedCall("look", args, call_id) for call_id, args in ids.items()]]
+        self.ask(self.make_adapter(guard), [tools.make("look", look)], script)
+        found = {event.call_id: event.tool_args for event in guard.local_sink.events}
+        assert found == ids, found
 
     @point("sync and async")
     def test_the_audit_is_the_same_in_every_way_to_run(self) -> None:
@@ -246,41 +233,34 @@ class ResultChecks(AdapterDriver):
         for tools in self.each_way():
             guard, script = Edictum(contracts=[no_forbidden]), make_script("look", "a", "forbidden")
             self.ask(self.make_adapter(guard), [tools.make("look", look)], script)
-            trails.append(
-                [
-                    (event.action, event.tool_name, event.tool_args, event.reason)
-                    for event in guard.local_sink.events
-                ]
-            )
+            events = guard.local_sink.events
+            trails.append([(it.action, it.tool_name, it.tool_args, it.reason) for it in events])
         assert all(trail == trails[0] for trail in trails), trails
 
     # --- Fails closed -----------------------------------------------------------------------------
 
-    @point("fails closed")
-    def test_a_contract_that_raises_refuses_the_call(self) -> None:
+    @point_each_way("fails closed")
+    def test_a_contract_that_raises_refuses_the_call(self, tools: SuiteTools) -> None:
         @precondition("*", id="broken")
         def broken(call: Any) -> Verdict:
             raise RuntimeError("the contract is broken")
 
-        for tools in self.each_way():
-            answer = self.call_once(Edictum(contracts=[broken]), tools.make("look", look))
-            assert tools.ran == []
-            assert "DENIED" in answer.text, answer
+        answer = self.call_once(Edictum(contracts=[broken]), tools.make("look", look))
+        assert tools.ran == []
+        assert "DENIED" in answer.text, answer
 
-    @point("fails closed")
-    def test_an_audit_that_cannot_be_written_refuses_the_call(self) -> None:
-        for tools in self.each_way():
-            guard = Edictum(audit_sink=FailingSink(on=("call_allowed",)))
-            self.call_once(guard, tools.make("look", look))
-            assert tools.ran == []
+    @point_each_way("fails closed")
+    def test_an_audit_that_cannot_be_written_refuses_the_call(self, tools: SuiteTools) -> None:
+        guard = Edictum(audit_sink=FailingSink(on=("call_allowed",)))
+        self.call_once(guard, tools.make("look", look))
+        assert tools.ran == []
 
-    @point("fails closed")
-    def test_a_guard_that_breaks_refuses_the_call(self) -> None:
-        """If this fails, the framework swallows an exception of the adapter and runs the tool."""
-        for tools in self.each_way():
-            adapter, made = self.make_adapter(BrokenGuard()), tools.make("look", look)
-            self.play(self.build(adapter, [made], make_script("look", "a")))
-            assert tools.ran == [], "the tool ran although the guard is broken"
+    @point_each_way("fails closed")
+    def test_a_guard_that_breaks_refuses_the_call(self, tools: SuiteTools) -> None:
+        """Fail if the framework swallows an exception of the adapter and runs the tool."""
+        adapter, made = self.make_adapter(BrokenGuard()), tools.make("look", look)
+        self.play(self.build(adapter, [made], make_script("look", "a")))
+        assert tools.ran == [], "the tool ran although the guard is broken"
 
 
 def _decide_later(backend: InMemoryApprovalBackend, approved: bool) -> None:

@@ -13,7 +13,13 @@ from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
 from edictum.harness import ArtifactStore, Turn, TurnBudget
-from edictum.testing._adapter_driver import AdapterDriver, ControlFlow, make_script, point
+from edictum.testing._adapter_driver import (
+    AdapterDriver,
+    ControlFlow,
+    make_script,
+    point,
+    point_each_way,
+)
 from edictum.testing._adapter_tools import (
     CLOSING,
     MAX_WAIT_S,
@@ -39,8 +45,8 @@ class RunChecks(AdapterDriver):
     # --- Control flow and cancellation ------------------------------------------------------------
 
     @point("control flow")
-    def test_control_flow_exceptions_pass_through_untouched(self) -> None:
-        """If this fails, the adapter takes an exception that steers for a failure of the tool."""
+    def test_control_flow_exceptions_pass_through_unchanged_by_the_guard(self) -> None:
+        """Fail if the adapter takes an exception that steers for a failure of the tool."""
         for flow in self.control_flow():
             for way in dict.fromkeys(way for way, _ in self.ways):
                 self._check_control_flow(flow, way)
@@ -62,18 +68,16 @@ class RunChecks(AdapterDriver):
         wanted_count = 0 if flow.paused else len(closing)
         assert counted == wanted_count, f"{flow.name}: counted {counted} times"
 
-    @point("cancellation")
-    def test_a_cancelled_run_is_recorded(self) -> None:
-        """If this fails, a call whose run was cancelled has no end in the audit."""
-        for tools in self.each_way():
-            if self.way == "async" and tools.asynchronous:
-                guard = Edictum()
-                made = tools.make("look", look, delay=lambda _: 30)
-                agent = self.build(self.make_adapter(guard), [made], make_script("look", "a"))
-                asyncio.run(self._cancel(agent, tools))
-                event = get_last_event(guard)
-                found = (event.action, event.success_source)
-                assert found == ("call_failed", "cancelled"), found
+    @point_each_way("cancellation")
+    def test_a_cancelled_run_has_an_end_in_the_audit(self, tools: SuiteTools) -> None:
+        if self.way == "async" and tools.asynchronous:
+            guard = Edictum()
+            made = tools.make("look", look, delay=lambda _: 30)
+            agent = self.build(self.make_adapter(guard), [made], make_script("look", "a"))
+            asyncio.run(self._cancel(agent, tools))
+            event = get_last_event(guard)
+            found = (event.action, event.success_source)
+            assert found == ("call_failed", "cancelled"), found
 
     async def _cancel(self, agent: Any, tools: SuiteTools) -> None:
         task = asyncio.ensure_future(self.arun(agent))
@@ -83,29 +87,25 @@ class RunChecks(AdapterDriver):
 
     # --- Several agents ---------------------------------------------------------------------------
 
-    @point("two guards")
-    def test_two_agents_with_two_guards_do_not_mix(self) -> None:
-        """If this fails, the adapter registers itself for the whole process."""
-        for tools in self.each_way():
-            strict, lax = Edictum(contracts=[no_forbidden]), Edictum()
-            script, made = (
-                make_script("look", "forbidden"),
-                tools.make("look", look, lambda _: 0.02),
-            )
-            adapters = [self.make_adapter(guard) for guard in (strict, lax)]
-            agents = [self.build(adapter, [made], script) for adapter in adapters]
-            threads = [threading.Thread(target=self.play, args=(agent,)) for agent in agents]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert tools.ran == ["forbidden"], tools.ran
-            assert list_actions(strict) == ["call_denied"], list_actions(strict)
-            assert list_actions(lax) == ["call_allowed", "call_executed"], list_actions(lax)
+    @point_each_way("two guards")
+    def test_two_agents_with_two_guards_do_not_mix(self, tools: SuiteTools) -> None:
+        """Fail if the adapter registers itself for the whole process."""
+        strict, lax = Edictum(contracts=[no_forbidden]), Edictum()
+        script, made = (make_script("look", "forbidden"), tools.make("look", look, lambda _: 0.02))
+        adapters = [self.make_adapter(guard) for guard in (strict, lax)]
+        agents = [self.build(adapter, [made], script) for adapter in adapters]
+        threads = [threading.Thread(target=self.play, args=(agent,)) for agent in agents]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert tools.ran == ["forbidden"], tools.ran
+        assert list_actions(strict) == ["call_denied"], list_actions(strict)
+        assert list_actions(lax) == ["call_allowed", "call_executed"], list_actions(lax)
 
     @point("sub-agents")
     def test_an_agent_that_another_one_calls_as_a_tool_is_governed_too(self) -> None:
-        """If this fails, the adapter loses its calls inside of a call."""
+        """Fail if the adapter loses its calls inside of a call."""
         for way in self.nested:
             self.way = way
             tools, guard = SuiteTools(way == "async"), Edictum(contracts=[no_forbidden])
@@ -138,64 +138,59 @@ class RunChecks(AdapterDriver):
 
     # --- Observe mode and findings ----------------------------------------------------------------
 
-    @point("observe mode")
-    def test_observe_mode_reports_and_changes_nothing(self) -> None:
-        for tools in self.each_way():
-            guard = Edictum(contracts=[no_forbidden, no_secret("deny")], mode="observe")
-            answer = self.call_once(guard, tools.make("leak", leak), "forbidden")
-            assert tools.ran == ["forbidden"]
-            assert SECRET in answer.text, answer
-            assert list_actions(guard)[0] == "call_would_deny", list_actions(guard)
+    @point_each_way("observe mode")
+    def test_observe_mode_reports_and_changes_nothing(self, tools: SuiteTools) -> None:
+        guard = Edictum(contracts=[no_forbidden, no_secret("deny")], mode="observe")
+        answer = self.call_once(guard, tools.make("leak", leak), "forbidden")
+        assert tools.ran == ["forbidden"]
+        assert SECRET in answer.text, answer
+        assert list_actions(guard)[0] == "call_would_deny", list_actions(guard)
 
-    @point("findings callback")
-    def test_findings_are_told_and_the_callback_s_result_is_read(self) -> None:
-        for tools in self.each_way():
-            told: list[Any] = []
+    @point_each_way("findings callback")
+    def test_findings_are_told_and_the_callback_s_result_is_read(self, tools: SuiteTools) -> None:
+        told: list[Any] = []
 
-            def on_warn(result: Any, findings: Any, told: list[Any] = told) -> Any:
-                told.append((result, [finding.contract_id for finding in findings]))
-                return "what the callback says"
+        def on_warn(result: Any, findings: Any, told: list[Any] = told) -> Any:
+            told.append((result, [finding.contract_id for finding in findings]))
+            return "what the callback says"
 
-            guard = Edictum(contracts=[no_secret("warn")])
-            answer = self.call_once(guard, tools.make("leak", leak), on_warn=on_warn)
-            assert told == [(leak("a"), ["no-secret"])], told
-            assert "what the callback says" in answer.text, answer
-            assert SECRET not in answer.text, answer
+        guard = Edictum(contracts=[no_secret("warn")])
+        answer = self.call_once(guard, tools.make("leak", leak), on_warn=on_warn)
+        assert told == [(leak("a"), ["no-secret"])], told
+        assert "what the callback says" in answer.text, answer
+        assert SECRET not in answer.text, answer
 
-    @point("findings callback")
-    def test_a_callback_that_raises_changes_nothing(self) -> None:
+    @point_each_way("findings callback")
+    def test_a_callback_that_raises_changes_nothing(self, tools: SuiteTools) -> None:
         def on_warn(result: Any, findings: Any) -> Any:
             raise RuntimeError("the callback is broken")
 
-        for tools in self.each_way():
-            guard = Edictum(contracts=[no_secret("warn")])
-            answer = self.call_once(guard, tools.make("leak", leak), on_warn=on_warn)
-            assert leak("a") in answer.text, answer
+        guard = Edictum(contracts=[no_secret("warn")])
+        answer = self.call_once(guard, tools.make("leak", leak), on_warn=on_warn)
+        assert leak("a") in answer.text, answer
 
     # --- Timeouts and turns -----------------------------------------------------------------------
 
-    @point("timeout")
-    def test_a_tool_that_takes_too_long_times_out(self) -> None:
-        """If this fails, the framework waits for a tool that the guard has given up."""
+    @point_each_way("timeout")
+    def test_a_tool_that_takes_too_long_times_out(self, tools: SuiteTools) -> None:
+        """Fail if the framework waits for a tool that the guard has given up."""
 
         def limit(seconds: float) -> tuple[dict[str, Any], Turn | None]:
             return {"look": {"timeout_s": seconds}}, None
 
-        for tools in self.each_way():
-            self._check_stopped(tools.asynchronous, limit)
+        self._check_stop(tools.asynchronous, limit)
 
-    @point("turn")
-    def test_the_deadline_of_a_turn_holds(self) -> None:
-        """If this fails, the turn that ``adapter.in_turn`` attaches does not reach the calls."""
+    @point_each_way("turn")
+    def test_the_deadline_of_a_turn_holds(self, tools: SuiteTools) -> None:
+        """Fail if the turn that ``adapter.in_turn`` attaches does not reach the calls."""
 
         def limit(seconds: float) -> tuple[dict[str, Any], Turn | None]:
             budget = TurnBudget.create(timeout_s=60)
             return {}, Turn(budget=budget, tool_timeout_cap_s=seconds)
 
-        for tools in self.each_way():
-            self._check_stopped(tools.asynchronous, limit)
+        self._check_stop(tools.asynchronous, limit)
 
-    def _check_stopped(self, asynchronous: bool, limit: TimeLimit) -> None:
+    def _check_stop(self, asynchronous: bool, limit: TimeLimit) -> None:
         """Check that an endless body is cancelled, or left alone and its call closed."""
         # a body that is cancelled must not be released by anything else
         cancelled = self.way == "async" and asynchronous and "cancellation" not in self.cannot
@@ -209,36 +204,32 @@ class RunChecks(AdapterDriver):
             assert "timed out" in answer.text, answer
             assert get_last_event(guard).outcome == "timeout", get_last_event(guard).outcome
             if tools.ran:
-                # on a busy machine the time may be over before the body has begun, which shows
-                # nothing
-                break
+                break  # else the time was over before the body began, on a busy machine
         assert tools.ran, "the body never began"
         assert tools.ends.get(timeout=MAX_WAIT_S) != "gave up", "the adapter waited for the body"
 
-    @point("turn")
-    def test_an_output_that_is_too_large_is_read_as_a_reference(self) -> None:
-        for tools in self.each_way():
-            adapter = self.make_adapter(Edictum())
-            large = tools.make("large", lambda key: {"rows": [key * 50] * 1_000})
-            budget = TurnBudget.create(timeout_s=30)
-            with adapter.in_turn(Turn(budget=budget, artifact_store=ArtifactStore())):
-                (answer,) = self.ask(adapter, [large], make_script("large", "a"))
-            assert "artifact_reference" in answer.text, answer.text[:300]
-            assert len(answer.text) < 5_000, f"{len(answer.text)} characters"
+    @point_each_way("turn")
+    def test_an_output_that_is_too_large_is_read_as_a_reference(self, tools: SuiteTools) -> None:
+        adapter = self.make_adapter(Edictum())
+        large = tools.make("large", lambda key: {"rows": [key * 50] * 1_000})
+        budget = TurnBudget.create(timeout_s=30)
+        with adapter.in_turn(Turn(budget=budget, artifact_store=ArtifactStore())):
+            (answer,) = self.ask(adapter, [large], make_script("large", "a"))
+        assert "artifact_reference" in answer.text, answer.text[:300]
+        assert len(answer.text) < 5_000, f"{len(answer.text)} characters"
 
-    @point("streaming")
-    def test_what_is_streamed_is_governed_too(self) -> None:
-        for tools in self.each_way():
-            adapter = self.make_adapter(make_redacting_guard(no_forbidden))
-            script = make_script("leak", "a", "forbidden")
-            agent = self.build(adapter, [tools.make("leak", leak)], script)
-            streamed = self.stream(agent)
-            assert tools.ran == ["a"], tools.ran
-            assert SECRET not in streamed, f"the raw result was streamed: {streamed}"
-            read = [
-                ("[GONE]" in answer.text, "DENIED" in answer.text) for answer in self.replies(agent)
-            ]
-            assert read == [(True, False), (False, True)], self.replies(agent)
+    @point_each_way("streaming")
+    def test_what_is_streamed_is_governed_too(self, tools: SuiteTools) -> None:
+        adapter = self.make_adapter(make_redacting_guard(no_forbidden))
+        script = make_script("leak", "a", "forbidden")
+        agent = self.build(adapter, [tools.make("leak", leak)], script)
+        streamed = self.stream(agent)
+        assert tools.ran == ["a"], tools.ran
+        assert SECRET not in streamed, f"the raw result was streamed: {streamed}"
+        read = [
+            ("[GONE]" in answer.text, "DENIED" in answer.text) for answer in self.replies(agent)
+        ]
+        assert read == [(True, False), (False, True)], self.replies(agent)
 
     # --- Configuration and wiring -----------------------------------------------------------------
 
@@ -273,11 +264,10 @@ class RunChecks(AdapterDriver):
         assert adapter.self_test() == "governed"
         agent = self.build(adapter, [tools.make("look", look)], [[]])
         assert adapter.self_test(self.target(agent)) == "governed"
-        assert guard.local_sink.events == [], "the canary was recorded as a call of the user"
+        assert guard.local_sink.events == [], "the canary was recorded as a call"
 
     @point("canary")
-    def test_an_adapter_that_is_not_wired_is_noticed(self) -> None:
-        """If this fails, ``self_test`` reports "governed" for an agent that is not."""
+    def test_the_self_test_finds_an_adapter_without_wiring(self) -> None:
         tools = next(self.each_way())
         adapter, other = self.make_adapter(Edictum()), self.make_adapter(Edictum())
         for wired in (None, other):

@@ -46,12 +46,7 @@ class SuiteTools:
         return name_tool(atool if self.asynchronous else tool, name)
 
     def make_endless(self, name: str) -> Callable[..., Any]:
-        """Return a tool that ends when it is released or cancelled, and not before: an answer that
-        came first was not waited for.
-
-        It gives up after MAX_WAIT_S, so that an adapter that waits for it fails the test instead of
-        hanging it.
-        """
+        """Return a tool that ends when released or cancelled, at the latest after MAX_WAIT_S."""
 
         def tool(key: str) -> Any:
             self.ran.append(key)

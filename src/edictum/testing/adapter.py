@@ -2,15 +2,7 @@
 
 A driver says how an agent is made and run in one framework; the suite plays scripts through it and
 looks at four things only: which tool bodies ran, what the model read next, what was written to the
-audit, and what was raised. It never looks into the adapter.
-
-    class TestMyFramework(AdapterConformance):
-        framework, distribution = "My Framework", "my-framework"
-        def make_adapter(self, guard, **options): ...
-        def build(self, adapter, tools, script, on_warn=None): ...
-        def run(self, agent): ...
-        async def arun(self, agent): ...
-        def replies(self, agent): ...
+audit, and what was raised. docs/adapters/writing-an-adapter.md shows one.
 
 A point that a framework cannot do is declared in ``cannot`` with the reason, and is reported as a
 dash. Deny, redact, failure and limit cannot be declared away, nor can the call id where the
@@ -69,7 +61,7 @@ ESSENTIAL = frozenset({"deny", "redact", "failure", "limit", "call id"})
 
 
 class AdapterConformance(ResultChecks, RunChecks):
-    """Subclass it in a test module as shown above, and run it with your test runner."""
+    """Subclass it in a test module with the methods of a driver, and run it as tests."""
 
     def test_nothing_essential_is_declared_away(self) -> None:
         away = set(self.cannot) & ESSENTIAL
@@ -78,7 +70,7 @@ class AdapterConformance(ResultChecks, RunChecks):
         unknown = set(self.cannot) - set(list_points())
         assert not unknown, f"no such points: {unknown}"
 
-    def test_no_test_of_the_suite_is_replaced(self) -> None:
+    def test_no_subclass_replaces_a_test_of_the_suite(self) -> None:
         for name, test in _list_tests():
             replaced = f"{name} is replaced; declare in `cannot` what the framework cannot do"
             assert getattr(type(self), name) is test, replaced

@@ -23,66 +23,57 @@ class _Strange:
 
 
 class AuditConformance:
-    """Subclass it, say how a sink is made and how its events are read back, and run it with your
-    test runner.
-    """
+    """Subclass it, say how a sink is made and how its events are read back, and run it as tests."""
 
     def make_sink(self) -> Any:
-        """A fresh, empty sink."""
+        """Return a fresh, empty sink."""
         raise NotImplementedError
 
     def read(self, sink: Any) -> list[Mapping[str, Any]]:
-        """What the sink has written, oldest first, as the dicts of ``AuditEvent.to_dict()``."""
+        """Return what the sink has written, oldest first, as dicts of ``AuditEvent.to_dict()``."""
         raise NotImplementedError
 
-    def _written(self, sink: Any) -> list[Mapping[str, Any]]:
-        closed = sink.close() if hasattr(sink, "close") else None
-        if isawaitable(closed):
-            asyncio.run(_finish(closed))
+    def _close_and_read(self, sink: Any) -> list[Mapping[str, Any]]:
+        _finish(sink.close() if hasattr(sink, "close") else None)
         return self.read(sink)
 
-    def test_a_governed_call_leaves_its_events_in_order(self) -> None:
-        """If this fails, ``emit`` loses or reorders events."""
-        sink = self.make_sink()
-        Edictum(audit_sink=sink).dispatch_sync("echo", {"text": "hello"}, lambda text: text)
-        assert [line["action"] for line in self._written(sink)] == ["call_allowed", "call_executed"]
-
-    def test_an_event_is_written_with_all_its_fields(self) -> None:
-        """If this fails, the sink drops or renames fields."""
+    def _check_echo(self, text: str) -> tuple[Edictum, list[Mapping[str, Any]]]:
+        """Make a call with this text, and check that the sink has its two events."""
         sink = self.make_sink()
         guard = Edictum(audit_sink=sink)
-        guard.dispatch_sync("echo", {"text": "hello"}, lambda text: text)
-        assert [dict(line) for line in self._written(sink)] == [
+        guard.dispatch_sync("echo", {"text": text}, lambda text: text)
+        lines = self._close_and_read(sink)
+        assert [line["action"] for line in lines] == ["call_allowed", "call_executed"]
+        return guard, lines
+
+    def test_a_governed_call_leaves_its_events_in_order(self) -> None:
+        """Fail if ``emit`` loses or reorders events."""
+        self._check_echo("hello")
+
+    def test_an_event_is_written_with_all_its_fields(self) -> None:
+        guard, lines = self._check_echo("hello")
+        assert [dict(line) for line in lines] == [
             event.to_dict() for event in guard.local_sink.events
         ]
 
     def test_a_value_that_json_does_not_know_is_written_all_the_same(self) -> None:
-        """If this fails, the sink serialises values by itself; events are plain data already."""
+        """Fail if the sink serialises values by itself; events are plain data already."""
         sink = self.make_sink()
-        args = {
-            "when": {1, 2},
-            "raw": b"\xff\x00",
-            "odd": _Strange(),
-            "lone": "\ud800",
-            "nan": float("nan"),
-        }
+        args = {"when": {1, 2}, "raw": b"\xff\x00", "odd": _Strange()}
+        args |= {"lone": "\ud800", "nan": float("nan")}
         outcome = Edictum(audit_sink=sink).dispatch_sync("echo", args, lambda **given: len(given))
         assert isinstance(outcome, ToolExecutionResult), outcome
         assert not outcome.notes, outcome.notes
-        lines = self._written(sink)
+        lines = self._close_and_read(sink)
         assert len(lines) == 2
         json.dumps(lines[0]["tool_args"])
 
     def test_a_line_break_in_an_event_does_not_break_the_record(self) -> None:
-        """If this fails, text of the model can forge or split entries."""
-        sink = self.make_sink()
-        Edictum(audit_sink=sink).dispatch_sync(
-            "echo", {"text": 'a\n{"action": "call_denied"}\r\n'}, lambda text: text
-        )
-        assert [line["action"] for line in self._written(sink)] == ["call_allowed", "call_executed"]
+        """Fail if text of the model can forge or split entries."""
+        self._check_echo('a\n{"action": "call_denied"}\r\n')
 
     def test_events_of_many_threads_are_all_written_whole(self) -> None:
-        """If this fails, ``emit`` is not safe for threads."""
+        """Fail if ``emit`` is not safe for threads."""
         sink = self.make_sink()
         guard = Edictum(audit_sink=sink)
         names = [f"tool-{number}" for number in range(THREADS)]
@@ -91,7 +82,7 @@ class AuditConformance:
             thread.start()
         for thread in threads:
             thread.join()
-        lines = self._written(sink)
+        lines = self._close_and_read(sink)
         assert len(lines) == THREADS * EACH * 2
         assert sorted({line["tool_name"] for line in lines}) == names
 
@@ -101,16 +92,18 @@ class AuditConformance:
             guard.dispatch_sync(name, {"number": number}, lambda number: number, session_id=name)
 
     def test_emitting_changes_nothing_about_the_event(self) -> None:
-        """If this fails, other sinks see what this one did to the event."""
+        """Fail if other sinks see what this one did to the event."""
         event = AuditEvent(tool_name="echo", tool_args={"text": "hello"})
         before = event.to_dict()
         sink = self.make_sink()
-        emitted = sink.emit(event)
-        if isawaitable(emitted):
-            asyncio.run(_finish(emitted))
+        _finish(sink.emit(event))
         assert event.to_dict() == before
-        assert len(self._written(sink)) == 1
+        assert len(self._close_and_read(sink)) == 1
 
 
-async def _finish(awaitable: Any) -> None:
-    await awaitable
+def _finish(answer: Any) -> None:
+    async def wait() -> None:
+        await answer
+
+    if isawaitable(answer):
+        asyncio.run(wait())

@@ -1,23 +1,10 @@
-"""Cases: what contracts must do, as data.
-
-A file of cases is YAML: a list, or a mapping with ``cases`` and a ``bundle`` that all of them
-share. Each case says what is called and what must come of it::
+"""Cases: what contracts must do, as data; docs/guides/testing-contracts.md describes all keys.
 
     bundle: contracts.yaml            # a file beside this one, a bundle, or a list of layers
     cases:
       - note: files/env-is-denied     # unique; a path, so that cases can be selected by it
         call: {tool: read_file, args: {path: /srv/.env}}
         want: {decision: deny, contract: no-env}
-      - note: files/others-are-read
-        call: {tool: read_file, args: {path: /srv/readme}}
-        result: hello                 # what the tool returns; `error: text` makes it raise
-        want: {decision: allow, value: hello}
-
-``session`` is a list of calls that were made before, each with ``tool``, ``args``, ``result`` or
-``error``, and ``times``; in it ``{wait: 61}`` lets 61 seconds pass, for limits with a window.
-``when`` stands for a bundle with one contract: ``when: {args.n: {gt: 5}}`` denies, or, when the
-case has a ``result`` and looks at it, warns. ``mode``, ``env`` (environment variables) and
-``success`` (rules) may be given as well.
 
 With pytest::
 
@@ -36,12 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
+from edictum._factories import BundleOptions
 from edictum.contracts._load import load_yaml
 from edictum.contracts._tree import to_plain
 from edictum.core.call import Principal
 from edictum.errors import EdictumConfigError, EdictumError
 from edictum.evaluation import EvaluationResult
-from edictum.factories import BundleOptions
 from edictum.guard import Edictum
 from edictum.outcomes import ToolDenied, ToolFailure, ToolOutcome, outcome_kind
 from edictum.sessions.memory import MemoryLedger
@@ -80,10 +67,6 @@ class Observed:
         return [str(event.decision_name) for event in events]
 
 
-def _contract_of(seen: Observed) -> str | None:
-    return seen.outcome.decision_name if isinstance(seen.outcome, ToolDenied) else None
-
-
 def _reason_of(seen: Observed) -> str | None:
     if isinstance(seen.outcome, ToolDenied):
         return seen.outcome.details
@@ -96,10 +79,6 @@ def _has_policy_error(seen: Observed) -> bool:
     return bool(seen.guard.local_sink.last().policy_error)
 
 
-def _findings_of(seen: Observed) -> list[str]:
-    return [finding.contract_id for finding in getattr(seen.outcome, "findings", ())]
-
-
 def _counts_of(seen: Observed) -> dict[str, int]:
     session = seen.guard.session(_SESSION_ID)
     names = ("attempts", "executions", "successes", "failures", "consecutive_failures")
@@ -108,14 +87,14 @@ def _counts_of(seen: Observed) -> dict[str, int]:
 
 WANTS: dict[str, Callable[[Observed], Any]] = {
     "decision": lambda seen: seen.decision,
-    "contract": _contract_of,
+    "contract": lambda seen: getattr(seen.outcome, "decision_name", None),
     "reason": _reason_of,
     "policy_error": _has_policy_error,
     "outcome": lambda seen: outcome_kind(seen.outcome),
     "value": lambda seen: getattr(seen.outcome, "value", None),
     "success": lambda seen: outcome_kind(seen.outcome) == "executed",
     "success_source": lambda seen: getattr(seen.outcome, "success_source", None),
-    "findings": _findings_of,
+    "findings": lambda seen: [it.contract_id for it in getattr(seen.outcome, "findings", ())],
     "would_deny": lambda seen: seen.would_deny,
     "counts": _counts_of,
     "mode": lambda seen: seen.guard.mode,
@@ -255,9 +234,7 @@ def _environment(variables: Mapping[str, Any]) -> Iterator[None]:
 
 
 def load_cases(*paths: str | os.PathLike[str], **options: Unpack[BundleOptions]) -> list[Case]:
-    """Return the cases of some files, or of all ``*.yaml`` in some directories. Options, such as
-    custom operators, go to the guard.
-    """
+    """Return the cases of files, or of all ``*.yaml`` in directories. Options go to the guard."""
     files = [
         file
         for path in map(Path, paths)
@@ -282,7 +259,7 @@ def _read_file(path: Path, options: Mapping[str, Any]) -> Iterator[Case]:
     listed = content.get("cases") if isinstance(content, dict) else content
     if not isinstance(listed, list):
         hint = "Write a list, or a mapping with 'cases:'."
-        raise EdictumConfigError(f"{path}: there is no list of cases.", hint=hint)
+        raise EdictumConfigError(f"{path} has no list of cases.", hint=hint)
     for number, data in enumerate(listed):
         yield Case(_check_case(path, number, data), data, path.parent, shared, options)
 

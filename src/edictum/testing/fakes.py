@@ -6,13 +6,15 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from edictum.approval.memory import InMemoryApprovalBackend
 from edictum.approval.port import ApprovalDecision, ApprovalRequest
 from edictum.core.events import AuditEvent
 from edictum.core.limits import Counters, Grant, Reservation, SessionSnapshot, Settlement
 from edictum.sessions.memory import MemoryLedger
+
+_Value = TypeVar("_Value")
 
 
 class FakeClock:
@@ -128,30 +130,26 @@ class AsyncLedger:
     def __init__(self, inner: MemoryLedger | None = None) -> None:
         self.inner = inner or MemoryLedger()
 
-    async def _answer(self, verb: Callable[..., Any], *args: Any) -> Any:
+    async def _answer(self, verb: Callable[[], _Value]) -> _Value:
         await asyncio.sleep(0)
-        answer = verb(*args)
+        answer = verb()
         await asyncio.sleep(0)
         return answer
 
     async def reserve(self, reservation: Reservation) -> Grant:
-        grant: Grant = await self._answer(self.inner.reserve, reservation)
-        return grant
+        return await self._answer(lambda: self.inner.reserve(reservation))
 
     async def settle(self, settlement: Settlement) -> Counters:
-        counters: Counters = await self._answer(self.inner.settle, settlement)
-        return counters
+        return await self._answer(lambda: self.inner.settle(settlement))
 
     async def renew(self, session_id: str, call_id: str, lease_s: float) -> bool:
-        renewed: bool = await self._answer(self.inner.renew, session_id, call_id, lease_s)
-        return renewed
+        return await self._answer(lambda: self.inner.renew(session_id, call_id, lease_s))
 
     async def snapshot(self, session_id: str) -> SessionSnapshot:
-        snapshot: SessionSnapshot = await self._answer(self.inner.snapshot, session_id)
-        return snapshot
+        return await self._answer(lambda: self.inner.snapshot(session_id))
 
     async def reset(self, session_id: str) -> None:
-        await self._answer(self.inner.reset, session_id)
+        await self._answer(lambda: self.inner.reset(session_id))
 
 
 class ScriptedApprovalBackend(InMemoryApprovalBackend):
@@ -188,21 +186,22 @@ class FailingApprovalBackend(InMemoryApprovalBackend):
         self._at = at
         self._error = error
 
-    async def request_approval(self, *args: Any, **kwargs: Any) -> ApprovalRequest:
-        if self._at == "request":
+    def _check(self, step: str) -> None:
+        if self._at == step:
             raise ConnectionError(self._error)
+
+    async def request_approval(self, *args: Any, **kwargs: Any) -> ApprovalRequest:
+        self._check("request")
         return await super().request_approval(*args, **kwargs)
 
     async def wait_for_decision(
         self, approval_id: str, timeout: float | None = None
     ) -> ApprovalDecision:
-        if self._at == "wait":
-            raise ConnectionError(self._error)
+        self._check("wait")
         return await super().wait_for_decision(approval_id, timeout)
 
     async def withdraw(self, approval_id: str) -> None:
-        if self._at == "withdraw":
-            raise ConnectionError(self._error)
+        self._check("withdraw")
         await super().withdraw(approval_id)
 
 

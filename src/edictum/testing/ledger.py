@@ -1,6 +1,4 @@
-"""LedgerConformance: what every ledger must do. The executable form of the promises in
-``edictum.sessions.ledger``.
-"""
+"""LedgerConformance: the promises of ``edictum.sessions.ledger`` as tests."""
 
 from __future__ import annotations
 
@@ -31,27 +29,17 @@ Result = Literal["success", "failure", "release"]
 
 
 def limits(**given: Any) -> Limits:
-    """Limits with everything off that is not given."""
+    """Return limits with everything off that is not given."""
     return OperationLimits(**{"max_attempts": None, "max_tool_calls": None, **given}).compiled()
 
 
-def windowed(
-    metric: Metric, maximum: int, window_s: float, *, amount: str | None = None, scope: str = ""
-) -> Limit:
-    return Limit(
-        name=f"{maximum} in {window_s}",
-        metric=metric,
-        maximum=maximum,
-        window_s=window_s,
-        amount=amount,
-        scope=scope,
-    )
+def limit_rate(metric: Metric, maximum: int, window_s: float, **more: Any) -> Limit:
+    name = f"{maximum} in {window_s}"
+    return Limit(name=name, metric=metric, maximum=maximum, window_s=window_s, **more)
 
 
 class Book:
-    """A ledger as these tests use it: one session unless said otherwise, waiting for every
-    answer.
-    """
+    """A ledger as these tests use it: one session unless said otherwise, every answer awaited."""
 
     def __init__(self, ledger: Any) -> None:
         self.ledger = ledger
@@ -59,33 +47,16 @@ class Book:
     def _now(self, answer: Any) -> Any:
         return PORTAL.run(answer) if needs_await(answer) else answer
 
-    def reserve(
-        self,
-        call: str,
-        bounds: Limits = (),
-        *,
-        sid: str = "s",
-        scopes: tuple[str, ...] = TOOL,
-        **more: Any,
-    ) -> Grant:
-        grant: Grant = self._now(
-            self.ledger.reserve(Reservation(sid, call, scopes, bounds, **more))
-        )
+    def reserve(self, call: str, bounds: Limits = (), **more: Any) -> Grant:
+        sid, scopes = more.pop("sid", "s"), more.pop("scopes", TOOL)
+        reservation = Reservation(sid, call, scopes, bounds, **more)
+        grant: Grant = self._now(self.ledger.reserve(reservation))
         return grant
 
-    def settle(
-        self,
-        call: str,
-        result: Result,
-        bounds: Limits = (),
-        *,
-        sid: str = "s",
-        scopes: tuple[str, ...] = TOOL,
-        **more: Any,
-    ) -> Counters:
-        counters: Counters = self._now(
-            self.ledger.settle(Settlement(sid, call, scopes, bounds, result, **more))
-        )
+    def settle(self, call: str, result: Result, bounds: Limits = (), **more: Any) -> Counters:
+        sid, scopes = more.pop("sid", "s"), more.pop("scopes", TOOL)
+        settlement = Settlement(sid, call, scopes, bounds, result, **more)
+        counters: Counters = self._now(self.ledger.settle(settlement))
         return counters
 
     def run(self, call: str, result: Result = "success", bounds: Limits = (), **more: Any) -> bool:
@@ -97,17 +68,13 @@ class Book:
         self.settle(call, result, bounds, **more)
         return True
 
-    def run_many(
-        self,
-        times: int,
-        bounds: Limits,
-        *,
-        result: Result = "success",
-        prefix: str = "",
-        **more: Any,
-    ) -> list[bool]:
+    def run_many(self, times: int, bounds: Limits, prefix: str = "", **more: Any) -> list[bool]:
         """Run calls one after the other; return which of them were granted."""
-        return [self.run(f"{prefix}{it}", result, bounds, **more) for it in range(times)]
+        return [self.run(f"{prefix}{it}", bounds=bounds, **more) for it in range(times)]
+
+    def run_each(self, *results: Result, bounds: Limits = ()) -> list[bool]:
+        """Run a call for each of these results; return which of them were granted."""
+        return [self.run(str(number), result, bounds) for number, result in enumerate(results)]
 
     def look(self, call: str, bounds: Limits = (), **more: Any) -> Grant:
         """Ask what a call would be answered, changing nothing."""
@@ -129,7 +96,7 @@ class Book:
         self._now(self.ledger.reset(sid))
 
     def totals(self, sid: str = "s") -> tuple[int, ...]:
-        """attempts, executions, successes, failures, consecutive failures, in flight."""
+        """Return attempts, executions, successes, failures, consecutive failures, in flight."""
         return as_tuple(self.snapshot(sid).totals)
 
     def amount(self, name: str = "cost", sid: str = "s", scope: str = "") -> tuple[float, float]:
@@ -164,6 +131,15 @@ class LedgerConformance:
         """Let time pass for the ledger."""
         time.sleep(seconds)
 
+    def outlast_lease(self) -> None:
+        """Let leases and windows of ``lease_s`` run out."""
+        self.advance(self.lease_s * 1.2)
+
+    def reserve_and_expire(self, book: Book, call: str, bounds: Limits = (), **more: Any) -> None:
+        """Reserve a call and let its lease run out."""
+        assert book.reserve(call, bounds, lease_s=self.lease_s, **more).granted
+        self.outlast_lease()
+
     def setup_method(self) -> None:
         self._made: list[Any] = []
 
@@ -187,67 +163,49 @@ class LedgerConformance:
     # --- The suite itself -------------------------------------------------------------------------
 
     def test_no_test_is_overridden(self) -> None:
-        """If this fails, tests were changed or removed; name what is missing in ``exceptions``."""
-        names = [name for name in vars(LedgerConformance) if name.startswith("test_")]
-        changed = [
-            name
-            for name in names
-            if getattr(type(self), name, None) is not vars(LedgerConformance)[name]
-        ]
-        assert changed == []
+        """Fail if tests were changed or removed; name what is missing in ``exceptions``."""
+        suite = vars(LedgerConformance)
+        names = [name for name in suite if name.startswith("test_")]
+        assert [name for name in names if getattr(type(self), name) is not suite[name]] == []
         assert len(names) > 40
 
     def test_exceptions_are_known_features(self) -> None:
-        """If this fails, ``exceptions`` names something that no test knows."""
+        """Fail if ``exceptions`` names something that no test knows."""
         assert set(self.exceptions) <= set(FEATURES)
 
     # --- Counting ---------------------------------------------------------------------------------
 
     def test_a_success_is_counted_when_it_ends(self) -> None:
-        """If this fails, reserve counts executions or settle does not."""
         book = self.open()
         assert book.reserve("a").granted
         assert book.totals() == (1, 0, 0, 0, 0, 1)
         assert as_tuple(book.settle("a", "success")) == (1, 1, 1, 0, 0, 0)
         assert book.totals() == (1, 1, 1, 0, 0, 0)
 
-    def test_a_failure_is_an_execution_too(self) -> None:
-        """If this fails, failures are not counted as executions."""
-        book = self.open()
-        book.run("a", "failure")
-        book.run("b", "failure")
-        assert book.totals() == (2, 2, 0, 2, 2, 0)
+    def test_results_are_counted_in_their_order(self) -> None:
+        """Fail if a failure does not count, a success does not end a row, or a release counts."""
+        cases: dict[tuple[Result, ...], tuple[int, ...]] = {
+            ("failure", "failure"): (2, 2, 0, 2, 2, 0),
+            ("failure", "failure", "success", "failure"): (4, 4, 1, 3, 1, 0),
+            ("release",): (1, 0, 0, 0, 0, 0),
+        }
+        for results, totals in cases.items():
+            book = self.open()
+            book.run_each(*results)
+            assert book.totals() == totals, results
 
-    def test_a_success_ends_a_row_of_failures(self) -> None:
-        """If this fails, consecutive failures are not reset by a success."""
-        book = self.open()
-        for number, result in enumerate(("failure", "failure", "success", "failure")):
-            book.run(str(number), result)  # type: ignore[arg-type]
-        assert book.totals() == (4, 4, 1, 3, 1, 0)
-
-    def test_a_release_gives_everything_back(self) -> None:
-        """If this fails, a call that never ran leaves traces other than its attempt."""
-        book = self.open()
-        book.run("a", "release")
-        assert book.totals() == (1, 0, 0, 0, 0, 0)
-
-    def test_each_scope_is_counted(self) -> None:
-        """If this fails, per-tool counters are wrong."""
+    def test_each_scope_has_its_counters(self) -> None:
         book = self.open()
         book.run("a", scopes=("", "read_file", "read_*"))
         book.run("b", "failure", scopes=("", "read_dir", "read_*"))
         book.reserve("c", scopes=("", "read_dir", "read_*"))
-        per_tool = {
-            scope: as_tuple(counters)[1:] for scope, counters in book.snapshot().per_tool.items()
-        }
-        assert per_tool == {
+        assert {scope: as_tuple(it)[1:] for scope, it in book.snapshot().per_tool.items()} == {
             "read_file": (1, 1, 0, 0, 0),
             "read_dir": (1, 0, 1, 1, 1),
             "read_*": (2, 1, 1, 1, 1),
         }
 
     def test_sessions_do_not_mix(self) -> None:
-        """If this fails, a session sees the counters of another."""
         book, bounds = self.open(), limits(max_tool_calls=1)
         assert book.run("a", "success", bounds, sid="one")
         assert book.run("a", "success", bounds, sid="two")
@@ -255,7 +213,6 @@ class LedgerConformance:
         assert book.totals("three") == (0, 0, 0, 0, 0, 0)
 
     def test_names_are_only_names(self) -> None:
-        """If this fails, characters of an id are taken for something else."""
         book, bounds = self.open(), limits(max_tool_calls=1)
         names = ["a:b", "a", "{a}", "a}b{", "ä ö 漢字 🙂", "'; drop table session; --"]
         names += ['"quoted"', "100%", "a\\b", "*", "a" * 300]
@@ -266,7 +223,6 @@ class LedgerConformance:
             assert book.snapshot(name).per_tool[f"tool-{name}"].executions == 1, name
 
     def test_the_answer_tells_the_counters(self) -> None:
-        """If this fails, a grant's counters are not those of the session at that moment."""
         book, bounds = self.open(), limits(max_tool_calls=1)
         assert book.reserve("a", bounds).counters.attempts == 1
         refused = book.reserve("b", bounds)
@@ -276,56 +232,52 @@ class LedgerConformance:
     # --- Limits -----------------------------------------------------------------------------------
 
     def test_exactly_so_many_attempts_pass(self) -> None:
-        """If this fails, max_attempts lets one too many or one too few through."""
         book, bounds = self.open(), limits(max_attempts=3)
         assert book.run_many(5, bounds) == [True, True, True, False, False]
         assert book.totals()[0] == 5
 
     def test_an_attempt_is_not_judged_twice(self) -> None:
-        """If this fails, an approved call is refused because of its own attempt."""
+        """Fail if an approved call is refused because of its own attempt."""
         book, bounds = self.open(), limits(max_attempts=1)
         assert book.reserve("a", bounds, hold=False).granted
         assert book.reserve("a", bounds, count_attempt=False).granted
         assert book.totals() == (1, 0, 0, 0, 0, 1)
 
     def test_a_call_in_flight_holds_its_slot(self) -> None:
-        """If this fails, two calls can race past a limit of one."""
+        """Fail if two calls can race past a limit of one."""
         for bound in ({"max_tool_calls": 1}, {"max_successes": 1}, {"max_failures": 1}):
             book, bounds = self.open(), limits(**bound)
             assert book.reserve("a", bounds).granted, bound
             assert not book.reserve("b", bounds).granted, bound
 
     def test_an_unused_slot_comes_back(self) -> None:
-        """If this fails, a failure uses up max_successes, or a success max_failures."""
+        """Fail if a failure uses up max_successes, or a success max_failures."""
         book, bounds = self.open(), limits(max_successes=1, max_failures=1)
         assert book.run("a", "failure", limits(max_successes=1))
         assert book.run("b", "success", limits(max_successes=1))
         assert not book.reserve("c", bounds).granted
 
     def test_a_refused_call_takes_nothing(self) -> None:
-        """If this fails, a call that one limit refuses keeps slots of another."""
         book, bounds = self.open(), limits(max_tool_calls=5, max_calls_per_tool={"t": 1})
         assert book.run("a", "success", bounds)
         assert not book.reserve("b", bounds).granted
         assert book.totals() == (2, 1, 1, 0, 0, 0)
 
-    def test_all_full_limits_are_named(self) -> None:
-        """If this fails, a refusal hides a limit, or gives it wrong numbers."""
+    def test_a_refusal_names_all_full_limits(self) -> None:
         book, bounds = self.open(), limits(max_tool_calls=1, max_successes=1, max_attempts=9)
         book.run("a", "success", bounds)
         full = breaches_of(book.reserve("b", bounds))
         assert full == [("max_tool_calls", 1, 0), ("max_successes", 1, 0)]
 
     def test_per_tool_limits_look_at_their_scope(self) -> None:
-        """If this fails, a limit of one tool or glob counts other tools."""
         book, bounds = self.open(), limits(max_calls_per_tool={"read_*": 2})
-        assert book.run("a", "success", bounds, scopes=("", "read_a", "read_*"))
-        assert book.run("b", "success", bounds, scopes=("", "read_b", "read_*"))
-        assert not book.run("c", "success", bounds, scopes=("", "read_c", "read_*"))
+        for name, granted in (("a", True), ("b", True), ("c", False)):
+            scopes = ("", f"read_{name}", "read_*")
+            assert book.run(name, "success", bounds, scopes=scopes) is granted
         assert book.run("d", "success", (), scopes=("", "write"))
 
     def test_consecutive_failures_stop_at_the_bound(self) -> None:
-        """If this fails, the breaker looks at calls in flight, or not at all."""
+        """Fail if the breaker looks at calls in flight, or not at all."""
         book, bounds = self.open(), limits(max_consecutive_failures=2)
         assert all(book.reserve(str(number), bounds).granted for number in range(3))
         for number in range(2):
@@ -335,11 +287,9 @@ class LedgerConformance:
         assert book.reserve("y", bounds).granted
 
     def test_zero_means_none(self) -> None:
-        """If this fails, a maximum of 0 is taken for no limit."""
         assert not self.open().reserve("a", limits(max_tool_calls=0)).granted
 
     def test_looking_takes_nothing(self) -> None:
-        """If this fails, hold=False takes a slot."""
         book, bounds = self.open(), limits(max_tool_calls=1)
         assert book.reserve("a", bounds, hold=False).granted
         assert book.totals() == (1, 0, 0, 0, 0, 0)
@@ -347,7 +297,6 @@ class LedgerConformance:
         assert not book.reserve("c", bounds, hold=False).granted
 
     def test_a_look_changes_nothing_and_is_told_what_a_call_would_be(self) -> None:
-        """If this fails, a look counts an attempt, or does not see that attempts are used up."""
         book, bounds = self.open(), limits(max_attempts=2)
         for number in range(2):
             assert book.look(f"look {number}", bounds).granted
@@ -358,31 +307,22 @@ class LedgerConformance:
         assert book.totals() == (2, 2, 2, 0, 0, 0)
 
     def test_a_session_that_was_only_looked_at_is_not_there(self) -> None:
-        """If this fails, a look makes a session, or a session above it, that nobody has used."""
+        """Fail if a look makes a session, or a session above it, that was never used."""
         book = self.open()
         parents = () if "parents" in self.exceptions else ("above the looked at",)
-        assert book.reserve(
-            "look",
-            limits(max_tool_calls=1),
-            count_attempt=False,
-            hold=False,
-            sid="looked at",
-            parents=parents,
-        ).granted
+        assert book.look("look", limits(max_tool_calls=1), sid="looked at", parents=parents).granted
         book.run("a", sid="used")
         if hasattr(book.ledger, "sessions"):
             assert [it.session_id for it in book.sessions()] == ["used"]
         assert book.totals("looked at") == (0,) * 6
 
-    def test_an_observer_is_told_and_granted(self) -> None:
-        """If this fails, a guard that observes is refused, or not told."""
+    def test_an_observer_gets_a_grant_and_the_breaches(self) -> None:
         book, bounds = self.open(), limits(max_tool_calls=1)
         book.run("a", "success", bounds)
         grant = book.reserve("b", bounds, enforce=False)
         assert (grant.granted, len(grant.breaches), book.totals()[5]) == (True, 1, 1)
 
-    def test_a_limit_that_only_observes_is_told(self) -> None:
-        """If this fails, a limit with enforce=False refuses, or hides one that is enforced."""
+    def test_a_limit_that_only_observes_is_in_the_breaches(self) -> None:
         book = self.open()
         observed = Limit(name="observed", metric=Metric.EXECUTIONS, maximum=0, enforce=False)
         assert book.reserve("a", (observed,)).granted
@@ -393,7 +333,7 @@ class LedgerConformance:
     # --- Repeating --------------------------------------------------------------------------------
 
     def test_a_repeated_reserve_changes_nothing(self) -> None:
-        """If this fails, a retry after a lost answer takes a second slot or attempt."""
+        """Fail if a retry after a lost answer takes a second slot or attempt."""
         book, bounds = self.open(), limits(max_tool_calls=2)
         first, second = book.reserve("a", bounds), book.reserve("a", bounds)
         assert first.granted is second.granted is True
@@ -401,13 +341,12 @@ class LedgerConformance:
         assert book.totals() == (1, 0, 0, 0, 0, 1)
 
     def test_a_repeated_reserve_tells_the_same_breaches(self) -> None:
-        """If this fails, the stored answer loses what it said."""
         book, bounds = self.open(), limits(max_tool_calls=0)
         grants = [book.reserve("a", bounds, enforce=False) for _ in range(2)]
         assert [breaches_of(grant) for grant in grants] == [[("max_tool_calls", 0, 0)]] * 2
 
     def test_a_repeated_settle_changes_nothing(self) -> None:
-        """If this fails, a retry after a lost answer counts a call twice."""
+        """Fail if a retry after a lost answer counts a call twice."""
         for first in ("success", "failure", "release"):
             book = self.open()
             book.run("a", first)
@@ -419,14 +358,13 @@ class LedgerConformance:
                     assert book.totals() == before, (first, again)
 
     def test_releasing_what_was_never_held_changes_nothing(self) -> None:
-        """If this fails, slots can be given back that nobody took."""
         book = self.open()
         book.reserve("other")
         book.settle("unknown", "release")
         assert book.totals() == (1, 0, 0, 0, 0, 1)
 
-    def test_an_id_may_be_used_again_when_its_call_has_ended(self) -> None:
-        """If this fails, a framework that reuses call ids in every turn is counted once only."""
+    def test_an_id_may_be_used_again_after_the_end_of_its_call(self) -> None:
+        """Fail if a framework that reuses call ids in every turn is counted once only."""
         book, bounds = self.open(), limits(max_tool_calls=2)
         assert [book.run("call_1", "success", bounds) for _ in range(3)] == [True, True, False]
         assert book.totals() == (3, 2, 2, 0, 0, 0)
@@ -434,18 +372,16 @@ class LedgerConformance:
     # --- What session contracts are told ----------------------------------------------------------
 
     def test_a_grant_holds_the_counters_of_its_moment(self) -> None:
-        """If this fails, a session contract does not see what happened before the call."""
+        """Fail if a session contract does not see what happened before the call."""
         book = self.open()
-        for number, result in enumerate(("success", "failure", "failure")):
-            book.run(f"{number}", result)  # type: ignore[arg-type]
+        book.run_each("success", "failure", "failure")
         held = book.reserve("a")
-        assert as_tuple(held.counters) == book.totals() == (4, 3, 1, 2, 2, 1)
         assert held.per_tool is None
-        looked = book.look("b")
-        assert as_tuple(looked.counters) == (4, 3, 1, 2, 2, 1)
+        for counters in (held.counters, book.snapshot().totals, book.look("b").counters):
+            assert as_tuple(counters) == (4, 3, 1, 2, 2, 1)
 
-    def test_a_grant_holds_the_counters_of_each_tool_if_it_is_asked(self) -> None:
-        """If this fails, a session contract on ``per_tool`` does not see the calls before."""
+    def test_a_grant_holds_the_counters_of_each_tool_on_request(self) -> None:
+        """Fail if a session contract on ``per_tool`` does not see the calls before."""
         book = self.open()
         book.run("1", "failure")
         book.reserve("2", scopes=("", "other"))
@@ -461,7 +397,7 @@ class LedgerConformance:
         assert as_tuple(refused.per_tool["t"]) == (0, 1, 0, 1, 1, 1)
 
     def test_a_grant_tells_nothing_of_the_calls_after_it(self) -> None:
-        """If this fails, simultaneous calls refuse each other, or a repeated answer differs."""
+        """Fail if simultaneous calls refuse each other, or a repeated answer differs."""
         book = self.open()
         first = book.reserve("1", per_tool=True)
         book.reserve("2", per_tool=True)
@@ -472,7 +408,7 @@ class LedgerConformance:
             assert as_tuple(grant.per_tool["t"]) == (0, 0, 0, 0, 0, 1)
 
     def test_threads_see_each_other_in_one_order(self) -> None:
-        """If this fails, two calls believe that they are the first, or none does."""
+        """Fail if two calls believe that they are the first, or none does."""
         book = self.open()
         grants = self._hammer(8, lambda worker: book.reserve(f"{worker}", per_tool=True))
         for counters in ([it.counters for it in grants], [it.per_tool["t"] for it in grants]):
@@ -481,13 +417,11 @@ class LedgerConformance:
     # --- Reading and forgetting -------------------------------------------------------------------
 
     def test_an_unknown_session_is_empty(self) -> None:
-        """If this fails, reading a session raises or invents something."""
-        snapshot = self.open().snapshot("nobody")
-        assert (snapshot.session_id, dict(snapshot.per_tool)) == ("nobody", {})
+        snapshot = self.open().snapshot("unknown")
+        assert (snapshot.session_id, dict(snapshot.per_tool)) == ("unknown", {})
         assert as_tuple(snapshot.totals) == (0,) * 6
 
     def test_reset_forgets_a_session(self) -> None:
-        """If this fails, counters survive a reset, or other sessions do not."""
         book, bounds = self.open(), limits(max_tool_calls=1)
         book.run("a", "success", bounds)
         book.run("a", "success", bounds, sid="other")
@@ -496,212 +430,177 @@ class LedgerConformance:
         assert book.totals("other") == (1, 1, 1, 0, 0, 0)
         assert book.run("b", "success", bounds)
 
-    def test_a_call_that_ran_through_a_reset_still_counts(self) -> None:
-        """If this fails, resetting a session lets running calls escape."""
-        book = self.open()
-        book.reserve("a")
-        book.reset()
-        book.settle("a", "success")
-        assert book.totals() == (0, 1, 1, 0, 0, 0)
-
-    def test_a_call_that_is_released_after_a_reset_changes_nothing(self) -> None:
-        """If this fails, a slot is given back that a reset has taken away already."""
-        book = self.open()
-        book.reserve("a")
-        book.reset()
-        book.settle("a", "release")
-        assert book.totals() == (0,) * 6
+    def test_a_call_may_end_after_a_reset(self) -> None:
+        """Fail if a call escapes by a reset, or a slot is given back that a reset took away."""
+        cases: dict[Result, tuple[int, ...]] = {"success": (0, 1, 1, 0, 0, 0), "release": (0,) * 6}
+        for result, totals in cases.items():
+            book = self.open()
+            book.reserve("a")
+            book.reset()
+            book.settle("a", result)
+            assert book.totals() == totals, result
 
     # --- Leases -----------------------------------------------------------------------------------
 
     def test_a_lease_that_runs_out_gives_its_slots_back(self) -> None:
-        """If this fails, a crashed worker's slots are lost."""
+        """Fail if a crashed worker's slots are lost."""
         book, bounds = self.open("expiry"), limits(max_tool_calls=1)
-        assert book.reserve("a", bounds, lease_s=self.lease_s).granted
-        assert not book.reserve("b", bounds, lease_s=self.lease_s).granted
-        self.advance(self.lease_s * 1.2)
+        granted = [book.reserve(call, bounds, lease_s=self.lease_s).granted for call in "ab"]
+        assert granted == [True, False]
+        self.outlast_lease()
         assert book.reserve("c", bounds, lease_s=self.lease_s).granted
         assert book.totals() == (3, 0, 0, 0, 0, 1)
 
     def test_an_irreversible_call_counts_when_its_lease_runs_out(self) -> None:
-        """If this fails, a crashed call may run again although it cannot be taken back."""
+        """Fail if a crashed call may run again although it cannot be taken back."""
         book, bounds = self.open("expiry"), limits(max_tool_calls=1)
-        book.reserve("a", bounds, lease_s=self.lease_s, expiry_counts=True)
-        self.advance(self.lease_s * 1.2)
+        self.reserve_and_expire(book, "a", bounds, expiry_counts=True)
         assert not book.reserve("b", bounds, lease_s=self.lease_s).granted
         assert book.totals() == (2, 1, 0, 1, 1, 0)
         assert book.snapshot().per_tool["t"].failures == 1
 
     def test_a_late_end_still_counts(self) -> None:
-        """If this fails, a slow worker escapes its limit."""
+        """Fail if a slow worker escapes its limit."""
         book = self.open("expiry")
-        for call, result in (("a", "success"), ("b", "failure")):
-            book.reserve(call, lease_s=self.lease_s)
-            self.advance(self.lease_s * 1.2)
+        ends: dict[str, Result] = {"a": "success", "b": "failure"}
+        for call, result in ends.items():
+            self.reserve_and_expire(book, call)
             assert book.totals()[5] == 0
-            book.settle(call, result)  # type: ignore[arg-type]
-            book.settle(call, result)  # type: ignore[arg-type]
+            for _ in range(2):
+                book.settle(call, result)
         assert book.totals() == (2, 2, 1, 1, 1, 0)
 
     def test_a_late_release_changes_nothing(self) -> None:
-        """If this fails, a slot is given back twice."""
         book = self.open("expiry")
-        book.reserve("a", lease_s=self.lease_s)
         book.reserve("b", lease_s=100)
-        self.advance(self.lease_s * 1.2)
+        self.reserve_and_expire(book, "a")
         assert book.totals()[5] == 1
         book.settle("a", "release")
         assert book.totals() == (2, 0, 0, 0, 0, 1)
 
-    def test_a_late_success_corrects_a_counted_expiry(self) -> None:
-        """If this fails, a slow irreversible call is counted twice, or stays a failure."""
-        book = self.open("expiry")
-        book.reserve("a", lease_s=self.lease_s, expiry_counts=True)
-        self.advance(self.lease_s * 1.2)
-        assert book.totals() == (1, 1, 0, 1, 1, 0)
-        for _ in range(2):
-            book.settle("a", "success")
-            assert book.totals() == (1, 1, 1, 0, 0, 0)
-
-    def test_a_late_failure_stays_counted_once(self) -> None:
-        """If this fails, a slow irreversible call that failed is counted twice."""
-        book = self.open("expiry")
-        book.reserve("a", lease_s=self.lease_s, expiry_counts=True)
-        self.advance(self.lease_s * 1.2)
-        book.totals()
-        book.settle("a", "failure")
-        assert book.totals() == (1, 1, 0, 1, 1, 0)
+    def test_a_late_end_corrects_a_counted_expiry(self) -> None:
+        """Fail if a slow irreversible call is counted twice, or its success stays a failure."""
+        failure = (1, 1, 0, 1, 1, 0)
+        cases: dict[Result, tuple[int, ...]] = {"success": (1, 1, 1, 0, 0, 0), "failure": failure}
+        for result, totals in cases.items():
+            book = self.open("expiry")
+            self.reserve_and_expire(book, "a", expiry_counts=True)
+            assert book.totals() == failure
+            for _ in range(2):
+                book.settle("a", result)
+                assert book.totals() == totals
 
     def test_a_renewed_lease_holds_on(self) -> None:
-        """If this fails, a call that takes long loses its slot although its worker lives."""
+        """Fail if a call that takes long loses its slot although its worker lives."""
         book, bounds = self.open("expiry"), limits(max_tool_calls=1)
         book.reserve("a", bounds, lease_s=self.lease_s)
         assert book.renew("a", 100)
-        self.advance(self.lease_s * 1.2)
+        self.outlast_lease()
         assert not book.reserve("b", bounds).granted
         assert book.renew("a", self.lease_s / 4)
         self.advance(self.lease_s / 2)
         assert book.reserve("c", bounds).granted
 
-    def test_what_is_over_cannot_be_renewed(self) -> None:
-        """If this fails, a lease comes back to life."""
+    def test_no_lease_can_be_renewed_after_its_end(self) -> None:
         book = self.open("expiry")
         assert not book.renew("unknown", 1)
         book.run("ended")
         assert not book.renew("ended", 1)
-        book.reserve("expired", lease_s=self.lease_s)
-        self.advance(self.lease_s * 1.2)
+        self.reserve_and_expire(book, "expired")
         assert not book.renew("expired", 1)
         assert book.totals()[5] == 0
 
     def test_without_a_lease_nothing_runs_out(self) -> None:
-        """If this fails, a lease of None is taken for a short one."""
         book = self.open("expiry")
         book.reserve("a")
-        book.reserve("b", lease_s=self.lease_s)
-        self.advance(self.lease_s * 1.2)
+        self.reserve_and_expire(book, "b")
         assert book.totals()[5] == 1
 
     # --- Windows ----------------------------------------------------------------------------------
 
     def test_a_window_slides(self) -> None:
-        """If this fails, executions do not leave the window, or leave it early."""
-        book, bounds = self.open("windows"), (windowed(Metric.EXECUTIONS, 2, self.lease_s),)
-        assert book.run_many(3, bounds) == [True, True, False]
-        self.advance(self.lease_s * 1.2)
-        assert book.run_many(3, bounds, prefix="later ") == [True, True, False]
-        assert book.totals()[1] == 4
+        """Fail if calls, refused attempts or failures do not leave a window, or leave it early."""
+        cases: tuple[tuple[Metric, Result, tuple[int, ...]], ...] = (
+            (Metric.EXECUTIONS, "success", (8, 4, 4, 0, 0, 0)),
+            (Metric.ATTEMPTS, "success", (8, 4, 4, 0, 0, 0)),
+            (Metric.CONSECUTIVE_FAILURES, "failure", (8, 4, 0, 4, 4, 0)),
+        )
+        for metric, result, totals in cases:
+            book, bounds = self.open("windows"), (limit_rate(metric, 2, self.lease_s),)
+            for prefix in ("", "later "):
+                granted = book.run_many(4, bounds, result=result, prefix=prefix)
+                assert granted == [True, True, False, False], metric
+                self.outlast_lease()
+            assert book.totals() == totals, metric  # a row goes on until a success
 
     def test_a_call_in_flight_counts_in_a_window(self) -> None:
-        """If this fails, two calls can race past a limit with a window."""
-        book, bounds = self.open("windows"), (windowed(Metric.SUCCESSES, 1, self.lease_s),)
+        book, bounds = self.open("windows"), (limit_rate(Metric.SUCCESSES, 1, self.lease_s),)
         assert book.reserve("a", bounds).granted
         assert not book.reserve("b", bounds).granted
 
     def test_an_execution_counts_from_its_start_and_a_success_from_its_end(self) -> None:
-        """If this fails, a long call is in the wrong place of a window."""
+        """Fail if a long call is in the wrong place of a window."""
         book = self.open("windows")
-        starts = windowed(Metric.EXECUTIONS, 1, self.lease_s)
-        ends = windowed(Metric.SUCCESSES, 1, self.lease_s)
+        starts = limit_rate(Metric.EXECUTIONS, 1, self.lease_s)
+        ends = limit_rate(Metric.SUCCESSES, 1, self.lease_s)
         book.reserve("a", (starts, ends))
-        self.advance(self.lease_s * 1.2)
+        self.outlast_lease()
         book.settle("a", "success", (starts, ends))
         assert book.reserve("b", (starts,), hold=False).granted
         assert not book.reserve("c", (ends,), hold=False).granted
 
-    def test_attempts_have_windows_too(self) -> None:
-        """If this fails, refused attempts are not counted in a window, or never leave it."""
-        book, bounds = self.open("windows"), (windowed(Metric.ATTEMPTS, 2, self.lease_s),)
-        assert book.run_many(4, bounds) == [True, True, False, False]
-        self.advance(self.lease_s * 1.2)
-        assert book.run("later", "success", bounds)
-
     def test_a_look_at_a_window_of_attempts_leaves_no_trace_in_it(self) -> None:
-        """If this fails, a look counts as an attempt in a window, or does not see it full."""
-        book, bounds = self.open("windows"), (windowed(Metric.ATTEMPTS, 2, 1_000),)
+        book, bounds = self.open("windows"), (limit_rate(Metric.ATTEMPTS, 2, 1_000),)
         looks = [book.look(f"look {number}", bounds).granted for number in range(3)]
         assert looks == [True, True, True]
         assert book.run_many(2, bounds) == [True, True]
         assert not book.look("look", bounds).granted
 
     def test_two_windows_on_one_counter_count_it_once(self) -> None:
-        """If this fails, a call counts twice for two limits, or one window cuts another."""
         book = self.open("windows")
         bounds = (
-            windowed(Metric.EXECUTIONS, 2, self.lease_s),
-            windowed(Metric.EXECUTIONS, 4, 1_000),
+            limit_rate(Metric.EXECUTIONS, 2, self.lease_s),
+            limit_rate(Metric.EXECUTIONS, 4, 1_000),
         )
         assert book.run_many(3, bounds) == [True, True, False]
-        self.advance(self.lease_s * 1.2)
+        self.outlast_lease()
         assert book.run_many(2, bounds, prefix="b") == [True, True]
-        self.advance(self.lease_s * 1.2)
+        self.outlast_lease()
         assert not book.run("c", "success", bounds)
 
     def test_windows_of_a_tool_look_at_that_tool(self) -> None:
-        """If this fails, a window of one tool counts another."""
-        book, bounds = self.open("windows"), (windowed(Metric.EXECUTIONS, 1, 1_000, scope="t"),)
+        book, bounds = self.open("windows"), (limit_rate(Metric.EXECUTIONS, 1, 1_000, scope="t"),)
         assert book.run("a", "success", (), scopes=("", "other"))
         assert book.run("b", "success", bounds)
         assert not book.run("c", "success", bounds)
 
     def test_an_expired_irreversible_call_counts_in_windows(self) -> None:
-        """If this fails, a crash is a way around a limit with a window."""
-        book, bounds = self.open("windows", "expiry"), (windowed(Metric.EXECUTIONS, 1, 1_000),)
-        book.reserve("a", bounds, lease_s=self.lease_s, expiry_counts=True)
-        self.advance(self.lease_s * 1.2)
+        """Fail if a crash is a way around a limit with a window."""
+        book, bounds = self.open("windows", "expiry"), (limit_rate(Metric.EXECUTIONS, 1, 1_000),)
+        self.reserve_and_expire(book, "a", bounds, expiry_counts=True)
         assert not book.reserve("b", bounds).granted
 
     # --- Windows on failures in a row -------------------------------------------------------------
 
-    def test_a_breaker_with_a_window_closes_by_itself(self) -> None:
-        """If this fails, failures older than the window still count, or newer ones do not."""
-        book = self.open("windows")
-        bounds = (windowed(Metric.CONSECUTIVE_FAILURES, 2, self.lease_s),)
-        assert book.run_many(3, bounds, result="failure") == [True, True, False]
-        self.advance(self.lease_s * 1.2)
-        assert book.run_many(3, bounds, result="failure", prefix="later ") == [True, True, False]
-        assert book.totals() == (6, 4, 0, 4, 4, 0)  # the row itself goes on until a success
-
     def test_a_success_closes_a_breaker_with_a_window(self) -> None:
-        """If this fails, failures before the last success count towards the row."""
-        book, bounds = self.open("windows"), (windowed(Metric.CONSECUTIVE_FAILURES, 2, 1_000),)
-        results: list[Result] = [*["failure", "success"] * 2, "failure", "failure"]  # type: ignore[list-item] # mypy widens a product of literals
-        assert all(book.run(str(number), result, bounds) for number, result in enumerate(results))
+        """Fail if failures before the last success count towards the row."""
+        book, bounds = self.open("windows"), (limit_rate(Metric.CONSECUTIVE_FAILURES, 2, 1_000),)
+        mixed: tuple[Result, ...] = ("failure", "success", "failure", "success")
+        assert all(book.run_each(*mixed, "failure", "failure", bounds=bounds))
         refused = book.reserve("x", bounds)
         assert not refused.granted
         assert breaches_of(refused) == [("2 in 1000", 2, 0)]
 
     def test_a_success_of_a_call_without_the_limit_closes_a_breaker_too(self) -> None:
-        """If this fails, the row of a window is another row than the counter's."""
-        book, bounds = self.open("windows"), (windowed(Metric.CONSECUTIVE_FAILURES, 2, 1_000),)
-        assert book.run("a", "failure", bounds)
-        assert book.run("b", "failure", bounds)
+        """Fail if the row of a window is another row than the counter's."""
+        book, bounds = self.open("windows"), (limit_rate(Metric.CONSECUTIVE_FAILURES, 2, 1_000),)
+        assert book.run_each("failure", "failure", bounds=bounds) == [True, True]
         assert book.run("c", "success")
         assert book.run_many(3, bounds, result="failure", prefix="d") == [True, True, False]
 
     def test_a_breaker_with_a_window_looks_at_ended_calls_only(self) -> None:
-        """If this fails, calls in flight open a breaker, or a release counts as a failure."""
-        book, bounds = self.open("windows"), (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000),)
+        """Fail if calls in flight open a breaker, or a release counts as a failure."""
+        book, bounds = self.open("windows"), (limit_rate(Metric.CONSECUTIVE_FAILURES, 1, 1_000),)
         assert all(book.reserve(str(number), bounds).granted for number in range(3))
         book.settle("0", "release", bounds)
         assert book.reserve("x", bounds).granted
@@ -709,33 +608,28 @@ class LedgerConformance:
         assert not book.reserve("y", bounds).granted
 
     def test_a_breaker_and_a_rate_share_their_moments(self) -> None:
-        """If this fails, a failure counts twice when a breaker and max_failures have windows."""
         book = self.open("windows")
         bounds = (
-            windowed(Metric.CONSECUTIVE_FAILURES, 3, 1_000),
-            windowed(Metric.FAILURES, 4, 1_000),
+            limit_rate(Metric.CONSECUTIVE_FAILURES, 3, 1_000),
+            limit_rate(Metric.FAILURES, 4, 1_000),
         )
-        results: tuple[Result, ...] = ("failure", "failure", "success", "failure")
-        assert all(book.run(str(number), result, bounds) for number, result in enumerate(results))
-        assert book.run("4", "failure", bounds)
+        results: tuple[Result, ...] = ("failure", "failure", "success", "failure", "failure")
+        assert all(book.run_each(*results, bounds=bounds))
         (full,) = book.reserve("5", bounds).breaches
         assert (full.limit.metric, full.used) == (Metric.FAILURES, 4)
 
     def test_a_breaker_of_a_tool_looks_at_that_tool(self) -> None:
-        """If this fails, failures of one tool open the breaker of another."""
         book = self.open("windows")
-        bounds = (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000, scope="t"),)
+        bounds = (limit_rate(Metric.CONSECUTIVE_FAILURES, 1, 1_000, scope="t"),)
         assert book.run("a", "failure", scopes=("", "other"))
         assert book.run("b", "failure", bounds)
         assert book.run("c", "success", scopes=("", "other"))
         assert not book.run("d", "success", bounds)
 
     def test_a_late_success_closes_a_breaker_with_a_window(self) -> None:
-        """If this fails, a call that was counted as failed stays so when it succeeds late."""
         book = self.open("windows", "expiry")
-        bounds = (windowed(Metric.CONSECUTIVE_FAILURES, 1, 1_000),)
-        book.reserve("a", bounds, lease_s=self.lease_s, expiry_counts=True)
-        self.advance(self.lease_s * 1.2)
+        bounds = (limit_rate(Metric.CONSECUTIVE_FAILURES, 1, 1_000),)
+        self.reserve_and_expire(book, "a", bounds, expiry_counts=True)
         assert not book.reserve("b", bounds).granted
         book.settle("a", "success", bounds)
         assert book.run("c", "failure", bounds)
@@ -744,7 +638,6 @@ class LedgerConformance:
     # --- Budgets ----------------------------------------------------------------------------------
 
     def test_an_estimate_is_reserved_and_the_rest_given_back(self) -> None:
-        """If this fails, a budget keeps what a call expected to use instead of what it used."""
         book, bounds = self.open("amounts"), limits(max_cost=1.0)
         assert book.reserve("a", bounds, amounts={"cost": 700_000}).granted
         assert book.amount() == (0.0, 0.7)
@@ -757,27 +650,24 @@ class LedgerConformance:
         assert book.reserve("c", bounds, amounts={"cost": 800_000}).granted
 
     def test_ten_tenths_are_one(self) -> None:
-        """If this fails, amounts are rounded."""
         book, bounds = self.open("amounts"), limits(max_cost=1.0)
         granted = book.run_many(11, bounds, amounts={"cost": 100_000})
         assert granted == [True] * 10 + [False]
         assert book.amount() == (1.0, 0.0)
 
-    def test_without_a_word_the_estimate_was_used(self) -> None:
-        """If this fails, a settlement that says nothing about an amount spends nothing."""
+    def test_a_settlement_without_an_amount_spends_the_estimate(self) -> None:
         book = self.open("amounts")
         book.reserve("a", amounts={"cost": 300_000, "tokens": 5_000_000})
         book.settle("a", "failure", amounts={"tokens": 2_000_000})
         assert (book.amount(), book.amount("tokens")) == ((0.3, 0.0), (2.0, 0.0))
 
     def test_a_release_spends_nothing(self) -> None:
-        """If this fails, a call that never ran costs something."""
         book = self.open("amounts")
         book.run("a", "release", amounts={"cost": 300_000})
         assert book.amount() == (0.0, 0.0)
 
     def test_a_used_up_budget_stops_calls_without_an_estimate(self) -> None:
-        """If this fails, calls without an estimate have no bound, or free calls are refused."""
+        """Fail if calls without an estimate have no bound, or free calls are refused."""
         book, bounds = self.open("amounts"), limits(max_amounts={"tokens": 10})
         assert book.reserve("a", bounds).granted
         book.settle("a", "success", bounds, amounts={"tokens": 12_000_000})
@@ -787,7 +677,7 @@ class LedgerConformance:
         assert book.reserve("d", bounds, amounts={"tokens": 0}).granted
 
     def test_large_amounts_stay_exact(self) -> None:
-        """If this fails, amounts pass through numbers that are too small for them."""
+        """Fail if amounts pass through numbers that are too small for them."""
         book = self.open("amounts")
         large = 123_456_789_012_345_678
         book.run("a", "success", amounts={"bytes": large})
@@ -796,21 +686,20 @@ class LedgerConformance:
         assert book.amount("bytes") == ((large + 1) / 1_000_000, large / 1_000_000)
 
     def test_a_budget_may_have_a_window(self) -> None:
-        """If this fails, a budget per hour never frees, or frees early."""
         book = self.open("amounts", "windows")
-        bounds = (windowed(Metric.AMOUNT, 1_000_000, self.lease_s, amount="cost"),)
+        bounds = (limit_rate(Metric.AMOUNT, 1_000_000, self.lease_s, amount="cost"),)
         assert book.run("a", "success", bounds, amounts={"cost": 600_000})
         assert not book.run("b", "success", bounds, amounts={"cost": 600_000})
-        self.advance(self.lease_s * 1.2)
+        self.outlast_lease()
         assert book.run("c", "success", bounds, amounts={"cost": 600_000})
         assert book.amount() == (1.2, 0.0)
 
     def test_amounts_of_an_expired_lease(self) -> None:
-        """If this fails, a crash loses a budget's reservation, or a late end counts it twice."""
+        """Fail if a crash loses a budget's reservation, or a late end counts it twice."""
         book = self.open("amounts", "expiry")
         book.reserve("released", lease_s=self.lease_s, amounts={"cost": 300_000})
         book.reserve("counted", lease_s=self.lease_s, expiry_counts=True, amounts={"cost": 500_000})
-        self.advance(self.lease_s * 1.2)
+        self.outlast_lease()
         assert book.amount() == (0.5, 0.0)
         book.settle("counted", "success", amounts={"cost": 100_000})
         assert book.amount() == (0.1, 0.0)
@@ -818,12 +707,9 @@ class LedgerConformance:
         assert book.amount() == (0.3, 0.0)
 
     def test_what_was_not_reserved_is_charged_at_a_late_end_too(self) -> None:
-        """If this fails, an expired call escapes a budget with amounts that it had not reserved."""
         book = self.open("amounts", "expiry")
         bounds = limits(max_cost=10, max_amounts={"tokens": 10})
-        terms: dict[str, Any] = {"lease_s": self.lease_s, "expiry_counts": True}
-        assert book.reserve("a", bounds, amounts={"cost": 5_000_000}, **terms).granted
-        self.advance(self.lease_s * 1.2)
+        self.reserve_and_expire(book, "a", bounds, amounts={"cost": 5_000_000}, expiry_counts=True)
         assert book.amount() == (5.0, 0.0)
         book.settle("a", "success", bounds, amounts={"cost": 1_000_000, "tokens": 7_000_000})
         assert book.amount() == (1.0, 0.0)
@@ -831,14 +717,10 @@ class LedgerConformance:
         assert not book.reserve("b", bounds, amounts={"tokens": 7_000_000}).granted
 
     def test_a_late_end_is_charged_in_windows_too(self) -> None:
-        """If this fails, an expired call escapes a budget with a window, or is charged twice."""
         book = self.open("amounts", "expiry", "windows")
-        bounds = (windowed(Metric.AMOUNT, 10_000_000, 1_000, amount="cost"),)
+        bounds = (limit_rate(Metric.AMOUNT, 10_000_000, 1_000, amount="cost"),)
         for call, reserved in (("a", {"cost": 2_000_000}), ("b", {})):
-            assert book.reserve(
-                call, bounds, amounts=reserved, lease_s=self.lease_s, expiry_counts=True
-            ).granted
-        self.advance(self.lease_s * 1.2)
+            self.reserve_and_expire(book, call, bounds, amounts=reserved, expiry_counts=True)
         assert book.reserve("look", bounds, amounts={"cost": 8_000_000}, hold=False).granted
         book.settle("a", "failure", bounds, amounts={"cost": 5_000_000})
         book.settle("b", "success", bounds, amounts={"cost": 1_000_000})
@@ -849,7 +731,7 @@ class LedgerConformance:
     # --- Parents ----------------------------------------------------------------------------------
 
     def test_a_call_counts_in_its_parents(self) -> None:
-        """If this fails, spawning a sub-agent resets a limit."""
+        """Fail if spawning a sub-agent resets a limit."""
         book, bounds = self.open("parents"), limits(max_tool_calls=2)
         assert book.run("1", "success", bounds, sid="child one", parents=("middle", "root"))
         assert book.run("1", "failure", bounds, sid="child two", parents=("root",))
@@ -859,7 +741,6 @@ class LedgerConformance:
         assert book.totals("child two") == (2, 1, 0, 1, 1, 0)
 
     def test_a_look_ties_no_session_to_another(self) -> None:
-        """If this fails, a session that was looked at cannot become the child of another."""
         book = self.open("parents")
         for number, parents in enumerate(((), ("another root",), ("middle", "another root"))):
             sid = f"child {number}"
@@ -870,7 +751,6 @@ class LedgerConformance:
         assert book.totals("another root") == (0,) * 6
 
     def test_a_full_parent_takes_nothing_in_the_child(self) -> None:
-        """If this fails, a refusal by the parent leaves slots taken in the child."""
         book, bounds = self.open("parents"), limits(max_tool_calls=1)
         assert book.reserve("own", bounds, sid="root").granted
         assert not book.reserve("1", bounds, sid="child", parents=("root",)).granted
@@ -880,7 +760,6 @@ class LedgerConformance:
         assert (book.totals("child")[5], book.totals("root")[5]) == (1, 1)
 
     def test_a_repeated_call_of_a_child_changes_nothing_above(self) -> None:
-        """If this fails, retries of a child's call count twice in its parent."""
         book = self.open("parents")
         for _ in range(2):
             book.reserve("1", sid="child", parents=("root",), amounts={"cost": 10})
@@ -889,21 +768,15 @@ class LedgerConformance:
         assert book.totals("root") == (1, 1, 1, 0, 0, 0)
 
     def test_a_call_that_is_still_held_above_is_new_only_where_it_was_forgotten(self) -> None:
-        """If this fails, a call reserved again after a reset is counted or held twice above."""
         book = self.open("parents", "amounts")
         bounds = limits(max_tool_calls=1, max_attempts=1, max_cost=10)
-        terms: dict[str, Any] = {
-            "sid": "child",
-            "parents": ("middle", "root"),
-            "amounts": {"cost": 10_000_000},
-        }
+        terms: dict[str, Any] = {"sid": "child", "parents": ("middle", "root")}
+        terms["amounts"] = {"cost": 10_000_000}
         assert book.reserve("1", bounds, **terms).granted
         book.reset("child")
         book.reset("middle")
-        for _ in range(2):
-            assert book.reserve(
-                "1", bounds, **terms
-            ).granted  # its own slot, attempt and amount do not stand in its way
+        for _ in range(2):  # its own slot, attempt and amount do not stand in its way
+            assert book.reserve("1", bounds, **terms).granted
         for sid in ("child", "middle", "root"):
             assert (book.totals(sid), book.amount(sid=sid)) == ((1, 0, 0, 0, 0, 1), (0, 10)), sid
         book.settle("1", "success", bounds, **terms)
@@ -911,7 +784,6 @@ class LedgerConformance:
             assert (book.totals(sid), book.amount(sid=sid)) == ((1, 1, 1, 0, 0, 0), (10, 0)), sid
 
     def test_a_refusal_of_a_call_that_is_still_held_above_changes_nothing_there(self) -> None:
-        """If this fails, a call refused after a reset is counted above, or loses its slot there."""
         book, bounds = self.open("parents"), limits(max_tool_calls=2)
         book.reserve("1", bounds, sid="child", parents=("root",))
         book.reset("child")
@@ -925,11 +797,10 @@ class LedgerConformance:
         assert book.totals("child") == (3, 2, 2, 0, 0, 0)
 
     def test_leases_above_are_renewed_and_expire_with_their_call(self) -> None:
-        """If this fails, a parent loses or keeps the slot of a child's call."""
         book = self.open("parents", "expiry")
         book.reserve("1", sid="child", parents=("root",), lease_s=self.lease_s, expiry_counts=True)
         assert book.renew("1", 100, sid="child")
-        self.advance(self.lease_s * 1.2)
+        self.outlast_lease()
         assert book.totals("root") == (1, 0, 0, 0, 0, 1)
         assert book.renew("1", self.lease_s / 4, sid="child")
         self.advance(self.lease_s / 2)
@@ -940,7 +811,7 @@ class LedgerConformance:
     # --- Contention -------------------------------------------------------------------------------
 
     def test_threads_cannot_pass_a_limit_together(self) -> None:
-        """If this fails, reserve is not one atomic step."""
+        """Fail if reserve is not one atomic step."""
         book, bounds = self.open(), limits(max_tool_calls=20, max_calls_per_tool={"t": 30})
         granted = self._hammer(
             8, lambda worker: sum(book.run(f"{worker}-{n}", "success", bounds) for n in range(10))
@@ -949,7 +820,7 @@ class LedgerConformance:
         assert book.totals() == (80, 20, 20, 0, 0, 0)
 
     def test_threads_cannot_take_one_slot_twice(self) -> None:
-        """If this fails, the same call reserved at the same time by two threads takes two slots."""
+        """Fail if the same call reserved at the same time by two threads takes two slots."""
         book = self.open("repeated_ends")
         self._hammer(8, lambda _: book.reserve("same", limits(max_tool_calls=3)))
         assert book.totals() == (1, 0, 0, 0, 0, 1)

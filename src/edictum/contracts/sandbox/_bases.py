@@ -28,11 +28,8 @@ def with_bases(
         if not simple.depth and simple.before != "&&":
             certain = possible
         bases = possible if simple.depth else certain
-        if _goes_back(simple) and "OLDPWD" in os.environ and certain is possible:
-            raise Unreadable(
-                "'cd -' may go to where the process has been before; name the directory, or write"
-                " 'cd dir && ... && cd -'"
-            )
+        if certain is possible:
+            _refuse_going_back(simple)
         yield simple, _move(bases, _option_targets(simple, values), keep=True)
         if targets := _cd_targets(simple, values):
             possible = _move(possible, targets, keep=True)
@@ -66,15 +63,17 @@ def _cd_targets(simple: Simple, values: Values) -> list[str]:
     return ["~"] if words[0].literal == "cd" and not goes_back else []
 
 
-def _goes_back(simple: Simple) -> bool:
-    """Whether the command is ``cd -``, quoted or not."""
+def _refuse_going_back(simple: Simple) -> None:
+    """Refuse ``cd -``, quoted or not, when the process itself has an earlier directory."""
     words = command_words(simple)
-    changes = bool(words) and words[0].literal in CHANGING
-    return changes and any(word.literal == "-" for word in words[1:])
+    changes = bool(words) and words[0].literal in CHANGING and "OLDPWD" in os.environ
+    if changes and any(word.literal == "-" for word in words[1:]):
+        message = "'cd -' may go to where the process has been before"
+        raise Unreadable(f"{message}; name the directory, or write 'cd dir && ... && cd -'")
 
 
 def goes_home(simple: Simple) -> bool:
-    """Whether the command is a ``cd`` that names no directory."""
+    """Return whether the command is a ``cd`` that names no directory."""
     return _cd_targets(simple, {}) == ["~"]
 
 

@@ -100,7 +100,7 @@ def read_commands(line: str, depth: int = 0) -> list[Simple]:
 
 
 def _has_other_input(simple: Simple) -> bool:
-    """Whether the input of this command, or of those around it, may not be the line's own."""
+    """Return whether the input of this command may not be the line's own."""
     if simple.depth > 0 or simple.before in PIPES or simple.after in PIPES:
         return True
     return any(_is_input(redirect) for redirect in simple.redirects)
@@ -117,10 +117,8 @@ def with_scripts(simple: Simple, *, fed: bool = False) -> Iterator[Simple]:
         for script in scripts_of(program, simple, fed=fed):
             text = _literal_script(script, program)
             if any(mark in text for mark in replaced):
-                raise Unreadable(
-                    f"{program.name} gets a script that is known only when it runs; write sh -c"
-                    " '... \"$1\"' _ {}"
-                )
+                message = f"{program.name} gets a script that is known only when it runs"
+                raise Unreadable(f"{message}; write sh -c '... \"$1\"' _ {{}}")
             inner = read_commands(text, simple.depth + SCRIPT_DEPTH)
             if inner and (program.name in FILLING or program.name == "alias"):
                 _refuse_open_end(programs_of(inner[-1]), program.name)
@@ -135,7 +133,7 @@ def _literal_script(script: Sequence[Word], program: Program) -> str:
 
 
 def is_case_pattern(simple: Simple) -> bool:
-    """Whether the words are a pattern of ``case``: compared, neither run nor looked up as files."""
+    """Return whether the words are a pattern of ``case``, which is neither run nor opened."""
     opens = bool(simple.words) and simple.words[0].source == "case"
     return simple.after == ")" and (opens or simple.before in CASE_ENDS)
 
@@ -253,10 +251,8 @@ def shell_call(program: Program) -> ShellCall:
     takes_script = "c" in letters
     more = len(program.operands) > index + 1
     if not takes_script and any(_may_be_option(word, more=more) for word in rest):
-        raise Unreadable(
-            f"{program.name} gets an option or a script that is known only when it runs; write sh"
-            ' -- "$file"'
-        )
+        message = f"{program.name} gets an option or a script that is known only when it runs"
+        raise Unreadable(f'{message}; write sh -- "$file"')
     reads_input = not takes_script and ("s" in letters or not rest)
     return ShellCall(rest if takes_script else (), takes_script, reads_input)
 
@@ -279,7 +275,7 @@ def _read_shell_options(program: Program) -> tuple[str, int]:
 
 
 def _may_be_option(word: Word, *, more: bool) -> bool:
-    """Whether a word in the place of a file may turn out to be ``-c``, followed by a script."""
+    """Return whether a word in the place of a file may be ``-c``, followed by a script."""
     if word.literal is not None:
         return False
     in_directory = any(isinstance(part, Plain) and "/" in part.value for part in word.parts)
@@ -298,11 +294,13 @@ def _shell_scripts(program: Program, simple: Simple, *, fed: bool) -> Iterator[S
     inputs = [redirect for redirect in simple.redirects if _is_input(redirect)]
     yield from ([redirect.body] for redirect in inputs if redirect.body is not None)
     if call.reads_input:
-        _refuse_unknown_file(
-            program, [redirect.target for redirect in inputs if redirect.body is None]
-        )
-        if any(redirect.operator == "<&" for redirect in inputs) or (fed and not inputs):
-            raise Unreadable(f"{program.name} runs whatever comes out of a pipe")
+        _refuse_unknown_input(program, inputs, fed=fed)
+
+
+def _refuse_unknown_input(program: Program, inputs: list[Redirect], *, fed: bool) -> None:
+    _refuse_unknown_file(program, [each.target for each in inputs if each.body is None])
+    if any(redirect.operator == "<&" for redirect in inputs) or (fed and not inputs):
+        raise Unreadable(f"{program.name} runs whatever comes out of a pipe")
 
 
 def _is_input(redirect: Redirect) -> bool:
@@ -345,9 +343,7 @@ class CommandBounds:
         return f"Command '{name:.120}' is not one of the allowed commands: {self.listed}."
 
     def _allows(self, name: str) -> bool:
-        """Whether a program is listed: by name, or by a path that is listed or in a system
-        directory, because ``./ls`` can be any program.
-        """
+        """Return whether a program is listed; ``./ls`` is not ``ls``, ``/bin/ls`` is."""
         directory, _, base = name.rpartition("/")
         if name in self.allowed or (name == "[" and "test" in self.allowed):
             return True
@@ -381,7 +377,5 @@ def _refuse_hidden_options(program: Program, values: Values) -> None:
     for word in program.operands:
         pieces = " ".join(texts_of(word, values)).split() if word.splits else ()
         if any(piece.startswith("-") for piece in pieces):
-            raise Unreadable(
-                f"'{word.source:.80}' gives {program.name} an option by variable; write the option"
-                " itself"
-            )
+            message = f"'{word.source:.80}' gives {program.name} an option by variable"
+            raise Unreadable(f"{message}; write the option itself")

@@ -109,7 +109,8 @@ _WHOLE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+-]{0,31}:[/\\]{2}[^\s\"'`<>,;)|]*")
 _SECOND_HOST = re.compile(r"[^:/?#\[\]]*:(?:\d+:|:[^:/?#]*:)")
 _SCP_FORM = re.compile(r"[^\s:/{}]{1,512}:(?!//)")
 _NAMED_HOST = re.compile(
-    r"(?:-{0,2}(?!(?:\w*[._-])?no[-_]?proxy)[\w.-]{0,64}proxy[\w.-]{0,16}=|--?(?:url|socks[45]a?(?:-hostname)?|doh-url)="
+    r"(?:-{0,2}(?!(?:\w*[._-])?no[-_]?proxy)[\w.-]{0,64}proxy[\w.-]{0,16}="
+    r"|--?(?:url|socks[45]a?(?:-hostname)?|doh-url)="
     r"|(?:-o)?\s*(?:proxyjump|proxycommand|hostname)\s*[=\s])\s*(.+)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -280,37 +281,41 @@ def address_operands(program: Program) -> dict[int, int]:
     operands = [value.index for value in values if not value.option]
     operands = [index for index in operands if not texts[index].startswith(("-", "+"))]
     servers = [i for i in operands if program.name == "dig" and texts[i].startswith("@")]
-    connected = _connected(program.name, which, operands, texts)
+    connected = _find_connections(program.name, which, operands, texts)
     return found | dict.fromkeys(connected, 0) | dict.fromkeys(servers, 1)
 
 
-def _connected(name: str, which: str, operands: list[int], texts: list[str]) -> Iterator[int]:
-    """Return which operands are addresses. Where options are not known, the word behind one may be
-    its value, and the next one the host.
-    """
+def _find_connections(
+    name: str, which: str, operands: list[int], texts: list[str]
+) -> Iterator[int]:
+    """Return which operands are addresses; the word behind an unknown option may be its value."""
     for index in operands:
-        if texts[index].startswith("@"):
+        text = texts[index]
+        if not _may_be_address(text, which):
             continue
-        behind_dash = index > 0 and texts[index - 1].startswith("-")
-        follows_option = behind_dash and name not in VALUE_OPTIONS
-        if which == "colon" and ":" not in texts[index]:
-            continue
-        if not (texts[index].isdigit() and (follows_option or _listens(name, texts))):
+        follows_option = name not in VALUE_OPTIONS and _stands_behind_option(index, texts)
+        if not (text.isdigit() and (follows_option or _listens(name, texts))):
             yield index
         if which == "first" and not follows_option:
             return
 
 
+def _may_be_address(text: str, which: str) -> bool:
+    return not text.startswith("@") and (which != "colon" or ":" in text)
+
+
+def _stands_behind_option(index: int, texts: list[str]) -> bool:
+    return index > 0 and texts[index - 1].startswith("-")
+
+
 def _listens(name: str, texts: list[str]) -> bool:
-    """Whether the program waits at a port, as ``nc -l 8080`` does."""
+    """Return whether the program waits at a port, as ``nc -l 8080`` does."""
     listens = any(text[:1] == "-" and "l" in text for text in texts)
     return name in ("nc", "ncat", "netcat") and listens
 
 
 def _git_addresses(texts: list[str]) -> Iterator[int]:
-    """Return ``ann@host:path`` anywhere; ``host:path`` only where a remote is named: the first
-    operand, since refspecs have a colon as well.
-    """
+    """Return ``ann@host:path`` anywhere, ``host:path`` only where refspecs cannot stand."""
     values = values_in(texts, GIT_VALUE_OPTIONS)
     operands = [value.index for value in values if not value.option]
     remote = bool(operands) and texts[operands[0]] in GIT_REMOTES
@@ -323,14 +328,16 @@ def _git_addresses(texts: list[str]) -> Iterator[int]:
 
 def looks_like_host(host: str) -> bool:
     text = unquote(host).rstrip(".").lower()
-    parts = text.split(".")
     if text == "localhost" or (text.startswith("[") and ":" in text):
         return True
+    parts = text.split(".")
     if len(parts) == 4 and all(_NUMBER.match(part) for part in parts):
         return True
-    ending = parts[-1]
-    is_ending = ending in HOST_ENDINGS or not ending.isascii() or ending.startswith("xn--")
-    return len(parts) > 1 and all(parts) and is_ending
+    return len(parts) > 1 and all(parts) and _is_host_ending(parts[-1])
+
+
+def _is_host_ending(label: str) -> bool:
+    return label in HOST_ENDINGS or not label.isascii() or label.startswith("xn--")
 
 
 class DomainBounds:
@@ -370,10 +377,8 @@ def _normalize_pattern(pattern: str) -> str:
     """Return a pattern in the form of the hosts it is compared with."""
     text = pattern.strip().rstrip(".").lower()
     if "" in text.split("."):
-        raise Ambiguous(
-            f"'{pattern}' has an empty label, which no host has; write '*.{text.lstrip('.')}' for"
-            " all hosts below a domain"
-        )
+        below = f"'*.{text.lstrip('.')}' for all hosts below a domain"
+        raise Ambiguous(f"'{pattern}' has an empty label, which no host has; write {below}")
     if not set("/@\\?# ").isdisjoint(text.replace("?", "")):
         raise Ambiguous(f"'{pattern}' is more than a host name")
     if not set("*?[").isdisjoint(text):

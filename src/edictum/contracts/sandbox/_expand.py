@@ -35,10 +35,7 @@ _DEFAULT_OPERATORS = (":-", ":=", ":+", ":?", "-", "=", "+", "?")
 _REPEATING = frozenset({"for", "while", "until", "select", "function", "do", "{"})
 # What paths are cut at anyway, so that it does no harm when a shell splits words there as well.
 _HARMLESS_SEPARATORS = frozenset(" \t\n,:;=|&@!#")
-_SEPARATORS = (
-    "IFS makes a shell split words at characters that belong to them; write 'IFS=, read' or leave"
-    " it out"
-)
+_SEPARATORS = "IFS makes a shell split words in other places; write 'IFS=, read' or leave it out"
 # Programs of the shell that set the variables they are given by name.
 SETTERS = frozenset(
     {"read", "mapfile", "readarray", "printf", "getopts", "declare", "typeset", "local", "let"}
@@ -58,10 +55,8 @@ def assigned_values(commands: Iterable[Simple], cwd: str) -> dict[str, tuple[str
     every = list(commands)
     repeats = any(word.source in _REPEATING for simple in every for word in simple.words)
     for simple in every * (ROUNDS if repeats else 1):
-        literals = [word.literal for word in simple.words]
-        _refuse_hidden_commands(literals)
-        if "IFS" in literals and any(word.source in SETTERS for word in simple.words):
-            raise Unreadable(_SEPARATORS)
+        _refuse_hidden_commands(word.literal for word in simple.words)
+        _refuse_setting_separators(simple)
         for name, texts in _assignments(simple, values):
             _refuse_hidden_commands(texts)
             values[name] = _merge(values.get(name, ()), texts, name)
@@ -77,16 +72,21 @@ def _merge(old: tuple[str, ...], new: Iterable[str], name: str) -> tuple[str, ..
     return found
 
 
+def _refuse_setting_separators(simple: Simple) -> None:
+    sets_variables = any(word.source in SETTERS for word in simple.words)
+    if sets_variables and any(word.literal == "IFS" for word in simple.words):
+        raise Unreadable(_SEPARATORS)
+
+
 def _refuse_hidden_commands(texts: Iterable[str | None]) -> None:
     for text in texts:
         if text and _runs_in_subscript(text):
-            raise Unreadable(
-                f"bash runs the command in '{text:.80}' where it computes with that text"
-            )
+            message = f"bash runs the command in '{text:.80}' where it computes with that text"
+            raise Unreadable(message)
 
 
 def _runs_in_subscript(text: str) -> bool:
-    """Whether it holds ``a[$(...)]``, which bash runs where it computes, as in ``$((x))``."""
+    """Return whether it holds ``a[$(...)]``, which bash runs where it computes: ``$((x))``."""
     depth = 0
     for sign in _SUBSCRIPT_SIGN.findall(text):
         if sign in ("`", "$("):
@@ -133,7 +133,7 @@ def _assigned_texts(word: Word, name: str, simple: Simple, values: Values) -> li
 
 
 def gives_default(variable: Variable) -> bool:
-    """Whether it is ``${name:=value}``, which sets the variable when it is empty."""
+    """Return whether it is ``${name:=value}``, which sets the variable when it is empty."""
     first = variable.operand[0] if variable.operand else None
     return isinstance(first, Plain) and bool(_GIVES_DEFAULT.match(first.value))
 
@@ -151,7 +151,14 @@ def texts_of(word: Word, values: Values) -> list[str]:
     """Return every text that the word may stand for; raise Unreadable for too many."""
     if (literal := word.literal) is not None:
         return list(expand_braces(literal)) if word.expands else [literal]
-    choices = [_part_texts(part, values) for part in word.parts]
+    texts = _combine([_part_texts(part, values) for part in word.parts], word)
+    if not word.expands:
+        return texts
+    return [text for braced in texts for text in expand_braces(braced)]
+
+
+def _combine(choices: list[tuple[str, ...]], word: Word) -> list[str]:
+    """Return the texts made by taking one choice of each part."""
     longest = sum(max(map(len, texts)) for texts in choices)
     if math.prod(map(len, choices)) * longest > MAX_CHARACTERS:
         raise Unreadable(f"'{word.source:.120}' can become too much text")
@@ -159,9 +166,7 @@ def texts_of(word: Word, values: Values) -> list[str]:
     texts = list(dict.fromkeys("".join(pieces) for pieces in joined))
     if len(texts) > MAX_VALUES:
         raise Unreadable(f"'{word.source:.120}' can become more than {MAX_VALUES} different words")
-    if not word.expands:
-        return texts
-    return [text for braced in texts for text in expand_braces(braced)]
+    return texts
 
 
 def _part_texts(part: Part, values: Values) -> tuple[str, ...]:
@@ -201,16 +206,17 @@ def _environment_value(variable: Variable) -> str:
 
 
 def _refuse_unknown_pattern(variable: Variable, operand: str) -> None:
-    """Refuse a pattern that is not known as it is written: an output is not, and a quote or a
-    variable changes what its characters mean.
-    """
-    if operand[:1] not in _CHANGING or (operand[0] == "[" and operand.endswith("]")):
-        return
-    if all(isinstance(part, Plain) and not part.quoted for part in variable.operand):
+    """Refuse a pattern that an output, a quote or a variable makes another one at run time."""
+    is_subscript = operand.startswith("[") and operand.endswith("]")
+    if is_subscript or not operand.startswith(_CHANGING) or _is_as_written(variable.operand):
         return
     output = any(isinstance(part, Output) for part in variable.operand)
     if output or operand[0] in "/[" or not set("*?[\\").isdisjoint(operand):
         raise _unknown_expansion(variable.name, operand)
+
+
+def _is_as_written(parts: Iterable[Part]) -> bool:
+    return all(isinstance(part, Plain) and not part.quoted for part in parts)
 
 
 def _unknown_expansion(name: str, operand: str) -> Unreadable:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from edictum.contracts.sandbox._commands import Program
 from edictum.contracts.sandbox._options import GIT_VALUE_OPTIONS, values_in
@@ -22,7 +21,8 @@ from edictum.contracts.sandbox._shell import names
 
 PathFinder = Callable[[str], Iterator[str]]
 _SED_FILE = re.compile(
-    r"(?:^|[\d$;{}\s!])[rRwW]\s*([/~.][^\s;}]*)|[^\w\s][rRwW]\s+([^\s;}]+)|(?:^|[\d$;{}\n])e\s([^\n]*)"
+    r"(?:^|[\d$;{}\s!])[rRwW]\s*([/~.][^\s;}]*)|[^\w\s][rRwW]\s+([^\s;}]+)"
+    r"|(?:^|[\d$;{}\n])e\s([^\n]*)"
 )
 _SED_ADDRESS_FILE = re.compile(r"^[/\\].*?/[rRwW](/[^\s;}]*)")
 _QUOTED = re.compile(r'"([^"]*)"')
@@ -44,7 +44,6 @@ def find_no_paths(script: str) -> Iterator[str]:
     return iter(())
 
 
-@dataclass(frozen=True, slots=True)
 class Grammar:
     """Where a program takes text.
 
@@ -55,33 +54,25 @@ class Grammar:
     environment says.
     """
 
-    texts: frozenset[str] = frozenset()
-    first: bool = False
-    valued: frozenset[str] = frozenset()
-    instead: frozenset[str] = frozenset()
-    every: bool = False
-    paths: PathFinder = find_no_paths
-    flags: frozenset[str] = frozenset()
-    mixed: bool = False
+    def __init__(
+        self,
+        texts: str = "",
+        *,
+        first: bool = False,
+        valued: str = "",
+        instead: str = "",
+        every: bool = False,
+        paths: PathFinder = find_no_paths,
+        flags: str = "",
+        mixed: bool = False,
+    ) -> None:
+        self.texts, self.valued, self.instead = map(names, (texts, valued, instead))
+        self.first, self.every, self.mixed = first, every, mixed
+        self.paths = paths
+        self.flags = frozenset(flags)
 
 
-def _grammar(
-    texts: str = "",
-    *,
-    first: bool = False,
-    valued: str = "",
-    instead: str = "",
-    every: bool = False,
-    paths: PathFinder = find_no_paths,
-    flags: str = "",
-    mixed: bool = False,
-) -> Grammar:
-    return Grammar(
-        names(texts), first, names(valued), names(instead), every, paths, frozenset(flags), mixed
-    )
-
-
-_GREP = _grammar(
+_GREP = Grammar(
     "-e --regexp",
     first=True,
     valued=(
@@ -91,7 +82,7 @@ _GREP = _grammar(
     instead="-e --regexp -f --file",
     flags="EFGPHILTUVZabchilnoqRrsuvwxyz",
 )
-_AWK = _grammar(
+_AWK = Grammar(
     "-F --field-separator",
     first=True,
     valued="-v",
@@ -102,7 +93,7 @@ GRAMMARS: dict[str, Grammar] = {
     "grep": _GREP,
     "egrep": _GREP,
     "fgrep": _GREP,
-    "rg": _grammar(
+    "rg": Grammar(
         "-e --regexp -g --glob -r --replace",
         first=True,
         valued="-A -B -C -m -t -T --type --ignore-file --pre",
@@ -110,7 +101,7 @@ GRAMMARS: dict[str, Grammar] = {
         flags="FHILNPSUVaclhinopqsuvwxz0",
         mixed=True,
     ),
-    "sed": _grammar(
+    "sed": Grammar(
         "-e --expression",
         first=True,
         valued="-l",
@@ -121,16 +112,16 @@ GRAMMARS: dict[str, Grammar] = {
     "awk": _AWK,
     "gawk": _AWK,
     "mawk": _AWK,
-    "jq": _grammar(first=True, valued="--indent -L", instead="-f --from-file"),
-    "tr": _grammar(every=True),
-    "expr": _grammar(every=True),
-    "cut": _grammar("-d --delimiter --output-delimiter", flags="nsz"),
-    "sort": _grammar("-t --field-separator", flags="bcCdfghimMnrRsuVz"),
-    "paste": _grammar("-d --delimiters", flags="sz"),
-    "column": _grammar("-s --separator", flags="tx"),
-    "git": _grammar("-m --message", flags="anpqsv", mixed=True),
-    "gh": _grammar("-t --title -b --body --notes", mixed=True),
-    "curl": _grammar(
+    "jq": Grammar(first=True, valued="--indent -L", instead="-f --from-file"),
+    "tr": Grammar(every=True),
+    "expr": Grammar(every=True),
+    "cut": Grammar("-d --delimiter --output-delimiter", flags="nsz"),
+    "sort": Grammar("-t --field-separator", flags="bcCdfghimMnrRsuVz"),
+    "paste": Grammar("-d --delimiters", flags="sz"),
+    "column": Grammar("-s --separator", flags="tx"),
+    "git": Grammar("-m --message", flags="anpqsv", mixed=True),
+    "gh": Grammar("-t --title -b --body --notes", mixed=True),
+    "curl": Grammar(
         "-H --header -d --data --data-raw --json -A --user-agent -e --referer",
         flags="012346#BafgGIijJkLlMnNOpqRsSvVZ",
         mixed=True,
@@ -170,9 +161,7 @@ def text_operands(program: Program) -> dict[int, PathFinder]:
 
 
 def _is_opened(name: str, texts: list[str], index: int) -> bool:
-    """Whether the program opens a text after all: curl does with ``@file``, and a script of awk can
-    open what ``-F`` gives it, unless that is a mere separator.
-    """
+    """Return whether the program may open a text: ``@file`` of curl, a long ``-F`` of awk."""
     if name == "curl":
         return "@" in texts[index]
     is_separator = texts[index].startswith("-F") or (index > 0 and texts[index - 1] == "-F")
@@ -187,30 +176,43 @@ def _git_command(texts: list[str]) -> int:
 
 
 def attaches_all(program: str, text: str) -> bool:
-    """Whether the first letter of an option takes the rest of the word as its value."""
+    """Return whether the first letter of an option takes the rest of the word as its value."""
     return text[1:2] in ONE_LETTER.get(program, ())
 
 
-def _text_positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
-    first = grammar.first and not any(_may_give(text, grammar.instead) for text in texts)
-    follows, options = "", True
-    for index, text in enumerate(texts):
-        option, follows = follows, ""
-        if option in grammar.texts:
-            yield index
-        elif option in grammar.valued:
-            continue
-        elif options and text == "--":
-            options = False
-        elif options and text.startswith("-") and len(text) > 1:
-            follows = _option_awaiting_text(text, grammar)
-            if _is_attached(text, grammar.texts):
-                yield index
-        elif grammar.every or first:
-            first, options = False, options and grammar.mixed
-            yield index
-        else:
-            options = options and grammar.mixed
+def _text_positions(grammar: Grammar, texts: list[str]) -> list[int]:
+    reader = _OperandReader(grammar, texts)
+    return [index for index, text in enumerate(texts) if reader.is_text(text)]
+
+
+class _OperandReader:
+    """Reads the words of a program in order, and says of each whether it is text."""
+
+    def __init__(self, grammar: Grammar, texts: list[str]) -> None:
+        self.grammar = grammar
+        self.takes_first = grammar.first and not any(
+            _may_give(text, grammar.instead) for text in texts
+        )
+        self.option = ""  # the one whose value the next word may be
+        self.knows_options = True
+
+    def is_text(self, text: str) -> bool:
+        option, self.option = self.option, ""
+        if option in self.grammar.texts or option in self.grammar.valued:
+            return option in self.grammar.texts
+        if not self.knows_options or text == "-" or not text.startswith("-"):
+            return self._is_text_operand()
+        if text == "--":
+            self.knows_options = False
+            return False
+        self.option = _option_awaiting_text(text, self.grammar)
+        return _is_attached(text, self.grammar.texts)
+
+    def _is_text_operand(self) -> bool:
+        takes = self.grammar.every or self.takes_first
+        self.takes_first = False
+        self.knows_options = self.knows_options and self.grammar.mixed
+        return takes
 
 
 def _option_awaiting_text(text: str, grammar: Grammar) -> str:
@@ -221,13 +223,13 @@ def _option_awaiting_text(text: str, grammar: Grammar) -> str:
 
 
 def _is_attached(text: str, texts: frozenset[str]) -> bool:
-    """Whether a word carries the value of its option, as ``-d/`` and ``--delimiter=/`` do."""
+    """Return whether a word carries its option's value: ``-d/``, ``--delimiter=/``."""
     name, sign, _ = text.partition("=")
     return (len(text) > 2 and text[:2] in texts) or (bool(sign) and name in texts)
 
 
 def _may_give(text: str, options: frozenset[str]) -> bool:
-    """Whether a word may give one of the options, even shortened, attached, or in a cluster."""
+    """Return whether a word may give one of the options, shortened, attached or in a cluster."""
     if text.startswith("--"):
         name = text.partition("=")[0]
         return any(option.startswith(name) for option in options if len(name) > 2)

@@ -44,7 +44,7 @@ def _attached_value(index: int, text: str, valued: frozenset[str]) -> Value | No
     if text.startswith("--"):
         name, sign, _ = text.partition("=")
         return Value(index, name, len(name) + 1) if sign else None
-    at = _first_valued(text, valued)
+    at = _find_valued_letter(text, valued)
     return Value(index, f"-{text[at]}", at + 1) if at < len(text) - 1 else None
 
 
@@ -52,8 +52,8 @@ def _option_awaiting_value(text: str, valued: frozenset[str]) -> str:
     """Return the option that takes the next word, or ""."""
     if text.startswith("--"):
         return text if text in valued else ""
-    return f"-{text[-1]}" if _first_valued(text, valued) == len(text) - 1 else ""
+    return f"-{text[-1]}" if _find_valued_letter(text, valued) == len(text) - 1 else ""
 
 
-def _first_valued(text: str, valued: frozenset[str]) -> int:
+def _find_valued_letter(text: str, valued: frozenset[str]) -> int:
     return next((at for at, letter in enumerate(text) if at and f"-{letter}" in valued), len(text))

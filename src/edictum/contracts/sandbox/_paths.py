@@ -136,20 +136,28 @@ def named_paths(
     """
     text = _NO_PATH.sub(" ", blank_urls(text))
     several = len(text.split(None, 1)) > 1
-    if whole or not several:
-        text = _BRACKETED_NAME.sub(lambda found: found.group().translate(_HIDE), text)
-    for root in spaced:
-        text = text.replace(root, root.translate(_HIDE))
+    text = _hide_uncut(text, spaced, brackets=whole or not several)
     for found in _PIECE.finditer(text):
         # In a sentence or in code a lone `/` divides; at the start or after `=` it is the root.
         is_start = found.start() == 0 or text[found.start() - 1] in "=:@"
         for piece, attached in _option_values(found.group(), clusters=clusters, sentence=several):
             shown = piece.translate(_SHOW)
-            if shown in ("/", "~"):
-                if attached or is_start:
-                    yield shown
-            elif _leads_out(shown) or "/" in shown or not several:
+            alone = attached or is_start if shown in ("/", "~") else not several
+            if alone or _looks_like_path(shown):
                 yield shown
+
+
+def _hide_uncut(text: str, spaced: Sequence[str], *, brackets: bool) -> str:
+    """Replace the cutting characters inside names that are kept in one piece."""
+    if brackets:
+        text = _BRACKETED_NAME.sub(lambda found: found.group().translate(_HIDE), text)
+    for root in spaced:
+        text = text.replace(root, root.translate(_HIDE))
+    return text
+
+
+def _looks_like_path(piece: str) -> bool:
+    return piece not in ("/", "~") and ("/" in piece or _leads_out(piece))
 
 
 def _option_values(piece: str, *, clusters: bool, sentence: bool) -> Iterator[tuple[str, bool]]:
@@ -169,7 +177,7 @@ def _option_values(piece: str, *, clusters: bool, sentence: bool) -> Iterator[tu
 
 
 def _leads_out(piece: str) -> bool:
-    """Whether a piece is absolute, begins with a home directory, or climbs."""
+    """Return whether a piece is absolute, begins with a home directory, or climbs."""
     if piece.startswith("~"):
         home = _HOME_OF.match(piece)
         return home is not None and home.end() in (len(piece), piece.find("/"))
@@ -212,10 +220,8 @@ def _check_bound(path: str) -> None:
     if text.startswith("~"):
         raise ValueError(f"'{path}' names the home of a user that does not exist here")
     if _WILDCARD.search(text):
-        raise ValueError(
-            f"'{path}' has a wildcard, and bounds are directories with all that is in them; name"
-            " the directories"
-        )
+        message = f"'{path}' has a wildcard, and bounds are directories with all that is in them"
+        raise ValueError(f"{message}; name the directories")
 
 
 class PathChecker:
@@ -280,15 +286,16 @@ class PathChecker:
         segments = pattern.split("/")
         climbing = "/".join(".." if _may_mean_parent(piece) else piece for piece in segments)
         if climbing != pattern and self.check_path(climbing, bases, climbing):
-            return (
-                f"Wildcard {pattern!r:.200} also means '..' in some shells, which leads out; write"
-                " '.[!.]*' for hidden files."
-            )
-        for base in bases:
-            root = "/" if pattern.startswith("/") else base
-            for match in self._expand(root, list(filter(None, segments))):
-                if problem := self.check_path(match, [root], os.path.relpath(match, root)):
-                    return problem
+            wildcard = f"Wildcard {pattern!r:.200} also means '..' in some shells"
+            return f"{wildcard}, which leads out; write '.[!.]*' for hidden files."
+        roots = ["/" if pattern.startswith("/") else base for base in bases]
+        problems = (self._check_matches(root, list(filter(None, segments))) for root in roots)
+        return next(filter(None, problems), None)
+
+    def _check_matches(self, root: str, segments: Sequence[str]) -> str | None:
+        for match in self._expand(root, segments):
+            if problem := self.check_path(match, [root], os.path.relpath(match, root)):
+                return problem
         return None
 
     def _expand(self, place: str, segments: Sequence[str]) -> Iterator[str]:
@@ -348,42 +355,49 @@ class PathChecker:
         if "\0" in path or (path.startswith("~") and not _VERSION.match(path)):
             return f"Path {shown!r:.200} cannot be resolved, so it cannot be judged."
         for base in bases if not path.startswith("/") else ("/",):
-            if (base, path) in self.seen or (self._trusts(base) and _is_plain_child(base, path)):
-                continue
-            self.seen.add((base, path))
-            if len(self.seen) > MAX_CHECKS:
-                raise TooMany(f"The call names more than {MAX_CHECKS} paths, too many to judge.")
-            if problem := self._check_resolved(os.path.join(base, path), shown):
-                return problem
+            if not self._is_settled(base, path):
+                problem = self._check_resolved_path(os.path.join(base, path), shown)
+                if problem:
+                    return problem
         return None
 
+    def _is_settled(self, base: str, path: str) -> bool:
+        """Return whether a path was judged before or is plainly inside; count it otherwise."""
+        if (base, path) in self.seen or (self._trusts(base) and _is_plain_child(base, path)):
+            return True
+        self.seen.add((base, path))
+        if len(self.seen) > MAX_CHECKS:
+            raise TooMany(f"The call names more than {MAX_CHECKS} paths, too many to judge.")
+        return False
+
     def _trusts(self, base: str) -> bool:
-        """Whether a base is its own physical form and inside, and nothing below it is forbidden."""
+        """Return whether a base has no links, is inside, and has nothing forbidden below it."""
         if base not in self.trusted:
-            covers_forbidden = any(_inside(root, base) for root in self.bounds.not_within)
+            covers_forbidden = any(_is_inside(root, base) for root in self.bounds.not_within)
             physical = not covers_forbidden and os.path.realpath(base) == base
-            self.trusted[base] = physical and self._check_resolved(base, base) is None
+            self.trusted[base] = physical and self._check_resolved_path(base, base) is None
         return self.trusted[base]
 
-    def _check_resolved(self, path: str, shown: str) -> str | None:
-        bounds = self.bounds
+    def _check_resolved_path(self, path: str, shown: str) -> str | None:
         written = "/" + os.path.normpath(path).lstrip("/")
-        if _is_harmless(written) and not any(_inside(written, root) for root in bounds.not_within):
+        if _is_harmless(written) and not _is_inside_any(written, self.bounds.not_within):
             return None
-        for form in _forms(path, written):
-            for root in bounds.not_within:
-                if _inside(form, root) or _may_match(form, root):
-                    return f"Path {shown!r:.200} is inside the forbidden directory {root}."
-            if bounds.within and not any(_inside(form, root) for root in bounds.within):
-                return f"Path {shown!r:.200} is outside the allowed directories: {bounds.listed}."
+        problems = (self._check_form(form, shown) for form in _forms(path, written))
+        return next(filter(None, problems), None)
+
+    def _check_form(self, form: str, shown: str) -> str | None:
+        bounds = self.bounds
+        for root in bounds.not_within:
+            if _is_inside(form, root) or _may_match(form, root):
+                return f"Path {shown!r:.200} is inside the forbidden directory {root}."
+        if bounds.within and not _is_inside_any(form, bounds.within):
+            return f"Path {shown!r:.200} is outside the allowed directories: {bounds.listed}."
         return None
 
 
 def _forms(path: str, written: str) -> Iterator[str]:
-    """Return the path as the kernel resolves it, and as a program that removes ``..`` first does;
-    for what is too long to open, only the second.
-    """
-    if len(written) > MAX_PATH:
+    """Return the path with ``..`` removed first, and as the kernel resolves it."""
+    if len(written) > MAX_PATH:  # too long to open
         yield written
         return
     yield os.path.realpath(written)
@@ -392,7 +406,7 @@ def _forms(path: str, written: str) -> Iterator[str]:
 
 
 def _is_plain_child(base: str, path: str) -> bool:
-    """Whether a path plainly stays below its base: relative, without ``..``, across no link."""
+    """Return whether a path stays below its base: relative, without ``..``, across no link."""
     if path.startswith("/"):
         return False
     pieces = path.split("/")
@@ -410,8 +424,12 @@ def _exists(path: str) -> bool:
     return len(path) <= MAX_PATH and "\0" not in path and os.path.lexists(path)
 
 
-def _inside(path: str, root: str) -> bool:
+def _is_inside(path: str, root: str) -> bool:
     return path == root or path.startswith(root if root.endswith("/") else root + "/")
+
+
+def _is_inside_any(path: str, roots: Iterable[str]) -> bool:
+    return any(_is_inside(path, root) for root in roots)
 
 
 def _is_harmless(path: str) -> bool:
@@ -428,7 +446,7 @@ def _loosen(segment: str) -> str:
 
 
 def _may_mean_parent(piece: str) -> bool:
-    """Whether a shell may read it as ``..``: some do for ``.?`` and ``.*``, none for ``.[!.]*``."""
+    """Return whether some shell reads it as ``..``: ``.?`` and ``.*``, but not ``.[!.]*``."""
     if not _DOT_WILDCARD.match(piece):
         return False
     without_dot = _BRACKET.sub(
@@ -438,7 +456,7 @@ def _may_mean_parent(piece: str) -> bool:
 
 
 def _may_match(path: str, root: str) -> bool:
-    """Whether a path with wildcards can mean the forbidden directory."""
+    """Return whether a path with wildcards can mean the forbidden directory."""
     if not _WILDCARD.search(path):
         return False
     pieces, wanted = [_loosen(piece) for piece in path.split("/")], root.split("/")

@@ -83,6 +83,7 @@ _NAME_WORDS = re.compile(r"[\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 Role = Literal["command", "path", "prose", "other"]
+_TEXT_ROLES = ("path", "command")  # nothing but text can be judged as one of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +120,32 @@ def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item
         case str():
             yield Item(key, value, own)
         case Mapping():
-            for inner, item in value.items():
-                yield Item("", str(inner), "other")
-                yield from items_in(plain_key(str(inner)), item)
+            yield from _items_in_mapping(value)
         case list() | tuple() | AbstractSet():
             for item in value:
                 yield from items_in(key, item, role=own)
         case os.PathLike():
             yield Item(key, os.fsdecode(value), "path")
         case None:
-            return
-        case bytes() if own not in ("path", "command"):
+            pass
+        case bytes() if own not in _TEXT_ROLES:
             yield Item(key, value.decode("latin-1"), own)
-        case _ if own in ("path", "command") or key in URL_KEYS:
-            kind = type(value).__name__
-            problem = f"Argument '{key:.80}' is {kind}, not text, so it cannot be judged."
-            yield Item(key, "", own, problem)
+        case _:
+            yield from _refuse_as_text(key, value, own)
+
+
+def _refuse_as_text(key: str, value: Any, role: Role) -> Iterator[Item]:
+    """Return the problem with a value that should be text; nothing where it need not be."""
+    if role in _TEXT_ROLES or key in URL_KEYS:
+        kind = type(value).__name__
+        problem = f"Argument '{key:.80}' is {kind}, not text, so it cannot be judged."
+        yield Item(key, "", role, problem)
+
+
+def _items_in_mapping(mapping: Mapping[Any, Any]) -> Iterator[Item]:
+    for key, value in mapping.items():
+        yield Item("", str(key), "other")
+        yield from items_in(plain_key(str(key)), value)
 
 
 class Sandbox:
@@ -156,8 +167,7 @@ class Sandbox:
         except (OSError, ValueError) as error:
             raise EdictumConfigError(
                 f"A bound of the sandbox cannot be used: {error}.",
-                hint="Give directories as paths and domains as host names or patterns such as"
-                " '*.example.com'.",
+                hint="Give directories as paths, and domains as names such as '*.example.com'.",
             ) from error
 
     def violation(self, call: ToolCall) -> str | None:
@@ -202,7 +212,7 @@ class Sandbox:
         if is_shell and not commands:
             for item in items:
                 commands += read_commands(item.text) if item.role == "prose" else ()
-        return [*commands, *_completed(commands, call.args)], items
+        return [*commands, *_complete_command(commands, call.args)], items
 
     def _command_keys(self, call: ToolCall) -> frozenset[str]:
         """Return the keys whose texts are commands."""
@@ -212,9 +222,7 @@ class Sandbox:
         return known | SHELL_KEYS if known.isdisjoint(map(plain_key, call.args)) else known
 
     def _is_shell(self, tool_name: str) -> bool:
-        """Whether a tool without a key for commands runs its texts. With a list of programs, a name
-        that suggests it is enough.
-        """
+        """Return whether a tool runs its texts: as its name suggests, if programs are listed."""
         if tool_name.lower() in SHELL_TOOLS or not self.commands.allowed:
             return tool_name.lower() in SHELL_TOOLS
         words = set(_NAME_WORDS.split(plain_key(tool_name)))
@@ -251,9 +259,9 @@ class Sandbox:
         return None
 
     def _check_word_domain(self, word: Word, values: Values, start: int | None) -> str | None:
-        """``start`` is where in the word an address begins, when it must be one."""
+        """Judge the hosts of a word; ``start`` is where an address begins, when it must be one."""
         sure = start is not None
-        if not _host_is_known(word, values, sure=sure):
+        if not _is_host_known(word, values, sure=sure):
             domain = f"Domain in '{word.source:.120}'"
             return f"{domain} is known only when it runs, so it cannot be judged."
         for text in texts_of(word, values):
@@ -282,23 +290,27 @@ def _check_command_paths(
     if goes_home(simple) and (problem := checker.check_path("~", bases, "~")):
         return problem
     finders = _path_finders(simple)
-    programs = programs_of(simple)
-    owners = {id(word): program.name for program in programs for word in program.operands}
-    expands = not is_case_pattern(simple)
+    owners = {
+        id(word): program.name for program in programs_of(simple) for word in program.operands
+    }
+    is_pattern = is_case_pattern(simple)
     for word in _path_words(simple):
+        expands = word.expands and not is_pattern
         shown = None if word.literal is not None else word.source
-        find = finders.get(id(word), _whole_text)
-        for text in texts_of(word, values):
+        for text, piece in _path_texts(word, values, finders.get(id(word))):
             clusters = not attaches_all(owners.get(id(word), ""), text)
-            options = {"expands": word.expands and expands, "clusters": clusters}
-            for piece in find(text):
-                if problem := checker.check_text(piece, bases, shown, **options):
-                    return problem
+            if problem := checker.check_text(
+                piece, bases, shown, expands=expands, clusters=clusters
+            ):
+                return problem
     return None
 
 
-def _whole_text(text: str) -> Iterator[str]:
-    yield text
+def _path_texts(word: Word, values: Values, find: PathFinder | None) -> Iterator[tuple[str, str]]:
+    """Return every text that a word may stand for, with each piece of it that may be a path."""
+    for text in texts_of(word, values):
+        for piece in (text,) if find is None else find(text):
+            yield text, piece
 
 
 def _path_finders(simple: Simple) -> dict[int, PathFinder]:
@@ -314,13 +326,13 @@ def _path_finders(simple: Simple) -> dict[int, PathFinder]:
 
 
 def is_argument_list(key: str, value: object) -> bool:
-    """Whether a value is one program with its words, as a process is started without a shell."""
+    """Return whether a value is one program with its words, to be started without a shell."""
     if key not in ("command", "cmd", "argv") or not isinstance(value, (list, tuple)):
         return False
     return all(isinstance(item, str) for item in value)
 
 
-def _completed(commands: list[Simple], args: Mapping[str, Any]) -> Iterator[Simple]:
+def _complete_command(commands: list[Simple], args: Mapping[str, Any]) -> Iterator[Simple]:
     """Return the last command with the words and the input that stand beside it in the call."""
     plain = {plain_key(name): value for name, value in args.items()}
     last = next((simple for simple in reversed(commands) if not simple.depth), None)
@@ -362,12 +374,12 @@ def _path_words(simple: Simple) -> Iterator[Word]:
 
 
 def _keeps_text(simple: Simple) -> bool:
-    """Whether the input is only copied, as in ``cat > file <<EOF``."""
+    """Return whether the input is only copied, as in ``cat > file <<EOF``."""
     return all(program.name in ("cat", "tee") for program in programs_of(simple))
 
 
-def _host_is_known(word: Word, values: Values, *, sure: bool) -> bool:
-    """Whether the host of an address is known before it runs; the rest need not be."""
+def _is_host_known(word: Word, values: Values, *, sure: bool) -> bool:
+    """Return whether the host of an address is known before it runs; the rest need not be."""
     known = ""
     for part in word.parts:
         if isinstance(part, Plain):

@@ -32,7 +32,8 @@ _QUOTED = re.compile(r'[^"\\$`]+')
 _BRACED = re.compile(r"[^'\"\\$`}]+")
 _BODY = re.compile(r"[^\\$`]+")
 _REDIRECT = re.compile(
-    r"(?P<number>\d{1,9}|\{\w{1,64}\})?(?P<operator><<<|<<-|<<|<>|<&|>>|>&|>\||<|>|(?<!\d)&>>|(?<!\d)&>)"
+    r"(?P<number>\d{1,9}|\{\w{1,64}\})?"
+    r"(?P<operator><<<|<<-|<<|<>|<&|>>|>&|>\||<|>|(?<!\d)&>>|(?<!\d)&>)"
 )
 _PROCESS = re.compile(r"[<>]\(")
 _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|()\n]")
@@ -57,10 +58,7 @@ _ANSI_QUOTE = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _ANSI_DOUBT = re.compile(r"(?<!\\)(?:\\\\)*\\(?:'|c|x\{)")
 _ANSI_LETTERS = dict(zip("ntrabfveE", "\n\t\r\a\b\f\v\x1b\x1b", strict=True))
 _ANSI_DIFFERENCE = "shells differ on this $'...'; write it in plain quotes"
-_DOCUMENT_START = (
-    "shells differ on where a here-document starts when its line goes on; put its mark last on the"
-    " line"
-)
+_DOCUMENT_START = "shells differ on where a here-document starts; put its mark last on the line"
 
 
 def names(text: str) -> frozenset[str]:
@@ -248,9 +246,9 @@ class _Reader:
         if not self.text.startswith("((", self.at):
             return False
         if [word.source for word in self.words] != ["for"]:
+            message = "'((' computes in bash and runs commands in sh"
             raise Unreadable(
-                "'((' computes in bash and runs commands in sh; write '[ $a -lt 3 ]' or 'a=$((a +"
-                " 1))', or '( (' for commands"
+                f"{message}; write '[ $a -lt 3 ]' or 'a=$((a + 1))', or '( (' for commands"
             )
         self.read_arithmetic(";")
         self.words.clear()
@@ -271,10 +269,8 @@ class _Reader:
                 depth += (character == "(") - (character == ")")
                 self.at += 1
             else:
-                raise Unreadable(
-                    "'((' is not plain arithmetic up to its '))'; write '( (' with a blank for"
-                    " commands"
-                )
+                message = "'((' is not plain arithmetic up to its '))'"
+                raise Unreadable(f"{message}; write '( (' with a blank for commands")
         self.at += 2
         return parts
 
@@ -284,8 +280,8 @@ class _Reader:
             return False
         self.count_piece()
         self.at = found.end()
-        self.refuse_continued(found.group())
-        self.refuse_misplaced(found.group())
+        self.refuse_continued_operator(found.group())
+        self.refuse_misplaced_operator(found.group())
         if found.group() == "(":
             self.read_round_bracket()
         elif found.group() != "|" or not self.is_in_pattern():
@@ -294,11 +290,11 @@ class _Reader:
             self.skip_documents(found.start())
         return True
 
-    def refuse_continued(self, operator: str) -> None:
+    def refuse_continued_operator(self, operator: str) -> None:
         if operator != "\n" and _CONTINUED_OPERATOR.match(self.text, self.at):
             raise Unreadable("a line ends inside an operator")
 
-    def refuse_misplaced(self, operator: str) -> None:
+    def refuse_misplaced_operator(self, operator: str) -> None:
         """Refuse an operator between the elements of an array: bash goes on with the next line."""
         if self.only is not None and operator not in self.only:
             raise Unreadable(f"'{operator}' does not belong between the words of a bracket")
@@ -311,7 +307,7 @@ class _Reader:
         self.document_line = None
 
     def is_in_pattern(self) -> bool:
-        """Whether the words are a pattern of ``case``, where ``|`` joins alternatives."""
+        """Return whether the words are a pattern of ``case``, where ``|`` joins alternatives."""
         sources = [word.source for word in self.words]
         opens = next((source for source in sources if source not in BEFORE_COMMANDS), "") == "case"
         if opens and "esac" in sources[1:]:
@@ -325,7 +321,7 @@ class _Reader:
             self.at += 1
         else:
             self.flush("(")
-            self.read_nested()
+            self.read_nested_commands()
 
     def flush(self, after: str) -> None:
         """Close the simple command being read."""
@@ -340,7 +336,7 @@ class _Reader:
             self.words, self.redirects = [], []
         self.before = after
 
-    def read_nested(self) -> tuple[Simple, ...]:
+    def read_nested_commands(self) -> tuple[Simple, ...]:
         """Read the commands of an inner shell in place, and go on behind its bracket."""
         return self.include(self.read_bracket(self.at).found)
 
@@ -369,8 +365,8 @@ class _Reader:
         self.count_piece()
         self.at = found.end()
         operator, number = found["operator"], found["number"] or ""
-        self.refuse_continued(operator)
-        self.refuse_misplaced(operator)
+        self.refuse_continued_operator(operator)
+        self.refuse_misplaced_operator(operator)
         self.skip_blanks()
         # Without a target it is a syntax error in every shell, and nothing runs.
         target = self.read_word() or literal_word("")
@@ -383,9 +379,8 @@ class _Reader:
     def read_document(self, mark: Word, *, indented: bool) -> Word:
         """Read the body of a here-document: the lines after this one, up to the mark."""
         if not _END_MARK.fullmatch(mark.source) or mark.literal is None:
-            raise Unreadable(
-                "the end mark of a here-document is not a plain word, such as EOF or 'EOF'"
-            )
+            message = "the end mark of a here-document is not a plain word, such as EOF or 'EOF'"
+            raise Unreadable(message)
         line_end = self.text.find("\n", self.at)
         self.document_line = len(self.text) if line_end < 0 else line_end
         start = max(min(self.document_line + 1, len(self.text)), self.document_end)
@@ -427,22 +422,20 @@ class _Reader:
             self.read_bracket_in_word(parts)
         if not parts and _PROCESS.match(self.text, self.at):
             self.at += 2
-            parts.append(Output(self.read_nested()))
+            parts.append(Output(self.read_nested_commands()))
         return Word(tuple(parts), self.text[start : self.at]) if self.at > start else None
 
     def read_bracket_in_word(self, parts: list[Part]) -> None:
         """Read ``name=(a b)`` and the wildcard ``@(a|b)``, in which a bracket holds words."""
-        last = parts[-1] if parts else None
-        if not isinstance(last, Plain) or not self.text.startswith("(", self.at):
-            return
-        sign = last.value[-1:]
-        if last.quoted or last.value == "!" or sign not in _BEFORE_BRACKET:
+        sign = _sign_before_bracket(parts) if self.text.startswith("(", self.at) else ""
+        if not sign:
             return
         inner = self.read_bracket(self.at + 1, only="\n" if sign == "=" else "\n|")
         self.include([simple for simple in inner.found if simple.depth > inner.depth])
         own = (simple for simple in inner.found if simple.depth == inner.depth)
-        for word in (word for simple in own for word in simple.words):
-            parts += (*word.parts, Plain(" "))
+        for simple in own:
+            for word in simple.words:
+                parts += (*word.parts, Plain(" "))
 
     def read_parts(self, plain: re.Pattern[str], end: str) -> list[Part]:
         """Read pieces up to ``end``, which is consumed."""
@@ -489,28 +482,21 @@ class _Reader:
         if following == "\r":
             self.refuse_carriage_return(quoted)
         if not following:
-            raise Unreadable(
-                "it ends in a backslash, which shells keep or drop depending on what stands"
-                " before it"
-            )
+            raise Unreadable("it ends in a backslash, which some shells keep and others drop")
         kept = "\\" if quoted and following not in _ESCAPABLE else ""
         return [Plain(kept + following, quoted=True)]
 
     def refuse_carriage_return(self, _quoted: bool) -> list[Part]:
-        raise Unreadable(
-            "a carriage return is neither a blank nor a line end to a shell; end lines with a plain"
-            " newline"
-        )
+        message = "a carriage return is neither a blank nor a line end to a shell"
+        raise Unreadable(f"{message}; end lines with a plain newline")
 
     def read_backtick(self, quoted: bool) -> list[Part]:
         found = _BACKTICK.match(self.text, self.at)
         if found is None:
             raise Unreadable("a closing ` is missing")
         if _BACKTICK_DOUBT.search(found.group(1)):
-            raise Unreadable(
-                "shells differ on a backslash before a quote or a line end in backticks; write"
-                " $(...)"
-            )
+            message = "shells differ on a backslash before a quote or a line end in backticks"
+            raise Unreadable(f"{message}; write $(...)")
         self.at = found.end()
         return [Output(self.read_separately(_BACKTICK_ESCAPE.sub(r"\1", found.group(1))), quoted)]
 
@@ -527,8 +513,8 @@ class _Reader:
             return [Plain("1", quoted=True)]
         if self.text.startswith("(", self.at):
             self.at += 1
-            self.refuse_continued("(")
-            return [Output(self.read_nested(), quoted)]
+            self.refuse_continued_operator("(")
+            return [Output(self.read_nested_commands(), quoted)]
         if self.text.startswith("{", self.at):
             return [self.read_braces(quoted)]
         if found := _NAME.match(self.text, self.at):
@@ -560,6 +546,15 @@ class _Reader:
         if self.text[found.end() : self.at] == "@P}":
             raise Unreadable(f"${{{found.group(2)}@P}} runs what the variable holds")
         return Variable(found.group(2), found.group(1), tuple(operand), quoted)
+
+
+def _sign_before_bracket(parts: list[Part]) -> str:
+    """Return the sign that makes a bracket part of the word before it; "" when there is none."""
+    last = parts[-1] if parts else None
+    if not isinstance(last, Plain) or last.quoted or last.value == "!":
+        return ""
+    sign = last.value[-1:]
+    return sign if sign in _BEFORE_BRACKET else ""
 
 
 _PIECES: dict[str, Callable[[_Reader, bool], list[Part]]] = {

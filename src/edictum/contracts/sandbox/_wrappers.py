@@ -7,49 +7,37 @@ not the program. So are shortened long options, and a word that may become sever
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from edictum.contracts.sandbox._shell import Unreadable, Word, literal_word, names
 
 
-@dataclass(frozen=True, slots=True)
 class Wrapper:
     """The options of a wrapper with a value and without, letters with an attached value, and the
     number of operands before the inner command.
     """
 
-    valued: frozenset[str] = frozenset()
-    flags: frozenset[str] = frozenset()
-    attached: str = ""
-    operands: int = 0
-    assignments: bool = False
-
-
-def _wrapper(
-    valued: str = "",
-    letters: str = "",
-    flags: str = "",
-    attached: str = "",
-    operands: int = 0,
-    assigns: bool = False,
-) -> Wrapper:
-    return Wrapper(
-        names(valued),
-        names(flags) | {f"-{letter}" for letter in letters},
-        attached,
-        operands,
-        assigns,
-    )
+    def __init__(
+        self,
+        valued: str = "",
+        letters: str = "",
+        flags: str = "",
+        attached: str = "",
+        operands: int = 0,
+        assigns: bool = False,
+    ) -> None:
+        self.valued = names(valued)
+        self.flags = names(flags) | {f"-{letter}" for letter in letters}
+        self.attached, self.operands, self.assignments = attached, operands, assigns
 
 
 WRAPPERS: dict[str, Wrapper] = {
-    "env": _wrapper(
+    "env": Wrapper(
         "-u --unset -C --chdir -S --split-string -P",
         "i0v",
         "--ignore-environment --null --debug",
         assigns=True,
     ),
-    "sudo": _wrapper(
+    "sudo": Wrapper(
         "-u --user -g --group -h --host -p --prompt -C --close-from -r --role -t --type -T"
         " --command-timeout -U --other-user -D --chdir -R --chroot",
         "AbBEeHiKklnNPSsVv",
@@ -57,19 +45,19 @@ WRAPPERS: dict[str, Wrapper] = {
         " --stdin --shell --validate --list",
         assigns=True,
     ),
-    "doas": _wrapper("-u -C -a", "nsL"),
-    "nohup": _wrapper(),
-    "nice": _wrapper("-n --adjustment", attached="0123456789"),
-    "ionice": _wrapper("-c --class -n --classdata -p --pid -P --pgid -u --uid", "t", "--ignore"),
-    "timeout": _wrapper(
+    "doas": Wrapper("-u -C -a", "nsL"),
+    "nohup": Wrapper(),
+    "nice": Wrapper("-n --adjustment", attached="0123456789"),
+    "ionice": Wrapper("-c --class -n --classdata -p --pid -P --pgid -u --uid", "t", "--ignore"),
+    "timeout": Wrapper(
         "-k --kill-after -s --signal", "vfp", "--foreground --preserve-status --verbose", operands=1
     ),
-    "time": _wrapper("-f --format -o --output", "apqv", "--append --portability --quiet --verbose"),
-    "stdbuf": _wrapper("-i --input -o --output -e --error"),
-    "setsid": _wrapper(letters="cfw", flags="--ctty --fork --wait"),
-    "chrt": _wrapper("-T -P -D", "abdfimoprRv", operands=1),
-    "taskset": _wrapper(letters="acp", flags="--all-tasks --cpu-list --pid", operands=1),
-    "xargs": _wrapper(
+    "time": Wrapper("-f --format -o --output", "apqv", "--append --portability --quiet --verbose"),
+    "stdbuf": Wrapper("-i --input -o --output -e --error"),
+    "setsid": Wrapper(letters="cfw", flags="--ctty --fork --wait"),
+    "chrt": Wrapper("-T -P -D", "abdfimoprRv", operands=1),
+    "taskset": Wrapper(letters="acp", flags="--all-tasks --cpu-list --pid", operands=1),
+    "xargs": Wrapper(
         "-I -J -R -S -n --max-args -P --max-procs -L -d --delimiter -E -s --max-chars -a --arg-file"
         " --process-slot-var",
         "0rtpxo",
@@ -77,64 +65,64 @@ WRAPPERS: dict[str, Wrapper] = {
         " --max-lines --eof --replace",
         attached="ile",
     ),
-    "command": _wrapper(letters="pvV"),
-    "builtin": _wrapper(),
-    "exec": _wrapper("-a", "cl"),
-    "strace": _wrapper("-e -o -p -s -u -P -E -a -S -O -b -I -X -U", "ACcdDFfhikNnqrtTvVwxyYzZ"),
-    "ltrace": _wrapper("-e -o -p -s -u -a -n -l -x -A -D -F", "bcCfhiLrStTV"),
-    "unbuffer": _wrapper(letters="p"),
-    "caffeinate": _wrapper("-t -w", "dimsu"),
-    "flock": _wrapper(
+    "command": Wrapper(letters="pvV"),
+    "builtin": Wrapper(),
+    "exec": Wrapper("-a", "cl"),
+    "strace": Wrapper("-e -o -p -s -u -P -E -a -S -O -b -I -X -U", "ACcdDFfhikNnqrtTvVwxyYzZ"),
+    "ltrace": Wrapper("-e -o -p -s -u -a -n -l -x -A -D -F", "bcCfhiLrStTV"),
+    "unbuffer": Wrapper(letters="p"),
+    "caffeinate": Wrapper("-t -w", "dimsu"),
+    "flock": Wrapper(
         "-w --timeout --wait -E --conflict-exit-code -c --command",
         "sxenuoFv",
         "--shared --exclusive --nonblock --nb --unlock --close --no-fork --verbose",
         operands=1,
     ),
-    "chroot": _wrapper("--userspec --groups", flags="--skip-chdir", operands=1),
-    "unshare": _wrapper(
+    "chroot": Wrapper("--userspec --groups", flags="--skip-chdir", operands=1),
+    "unshare": Wrapper(
         "-S --setuid -G --setgid -R --root -w --wd",
         "muinpUCTfrc",
         "--mount --uts --ipc --net --pid --user --cgroup --time --fork --map-root-user"
         " --map-current-user --mount-proc",
     ),
-    "nsenter": _wrapper(
+    "nsenter": Wrapper(
         "-t --target -S --setuid -G --setgid",
         "amuinpUCTF",
         "--all --mount --uts --ipc --net --pid --user --cgroup --time --no-fork",
     ),
-    "setpriv": _wrapper(
+    "setpriv": Wrapper(
         "--reuid --regid --groups --inh-caps --ambient-caps --bounding-set --securebits"
         " --pdeathsig",
         flags="--clear-groups --keep-groups --init-groups --no-new-privs --reset-env",
     ),
-    "busybox": _wrapper(flags="--list"),
-    "toybox": _wrapper(flags="--long"),
-    "faketime": _wrapper(letters="fm", operands=1),
-    "rlwrap": _wrapper("-f -H -s -C -l -p -b -D", "acmnruA"),
-    "torsocks": _wrapper("-a -P -u -p", "i"),
-    "proxychains": _wrapper("-f", "q"),
-    "proxychains4": _wrapper("-f", "q"),
-    "systemd-run": _wrapper(
+    "busybox": Wrapper(flags="--list"),
+    "toybox": Wrapper(flags="--long"),
+    "faketime": Wrapper(letters="fm", operands=1),
+    "rlwrap": Wrapper("-f -H -s -C -l -p -b -D", "acmnruA"),
+    "torsocks": Wrapper("-a -P -u -p", "i"),
+    "proxychains": Wrapper("-f", "q"),
+    "proxychains4": Wrapper("-f", "q"),
+    "systemd-run": Wrapper(
         "-p --property -u --unit -E --setenv --uid --gid --slice -M --machine -H --host"
         " --description --nice --working-directory",
         "tPqdGrS",
         "--user --system --scope --wait --pty --pipe --quiet --same-dir --collect"
         " --remain-after-exit --no-block --shell --no-ask-password",
     ),
-    "systemd-inhibit": _wrapper("--what --who --why --mode", flags="--list"),
-    "dbus-run-session": _wrapper("--config-file --dbus-daemon"),
-    "xvfb-run": _wrapper(
+    "systemd-inhibit": Wrapper("--what --who --why --mode", flags="--list"),
+    "dbus-run-session": Wrapper("--config-file --dbus-daemon"),
+    "xvfb-run": Wrapper(
         "-s --server-args -n --server-num -e --error-file -f --auth-file -w --wait",
         "al",
         "--auto-servernum --listen-tcp",
     ),
-    "firejail": _wrapper(),
-    "watch": _wrapper(
+    "firejail": Wrapper(),
+    "watch": Wrapper(
         "-n --interval -q --equexit",
         "bcdegptxwC",
         "--beep --color --differences --errexit --chgexit --precise --no-title --exec --no-wrap",
     ),
-    "parallel": _wrapper(
+    "parallel": Wrapper(
         "-j --jobs -P --max-procs -a --arg-file -I -n --max-args -N --max-replace-args -L --colsep"
         " -C --delay --timeout --halt --results --joblog --tagstring --retries --tmpdir --block -d"
         " --delimiter",
@@ -142,7 +130,7 @@ WRAPPERS: dict[str, Wrapper] = {
         "--keep-order --gnu --bar --progress --will-cite --null --verbose --ungroup --quote"
         " --dry-run --line-buffer --lb --tag --no-run-if-empty --eta --pipe --xargs --shuf",
     ),
-    "entr": _wrapper(letters="acdnprsxz"),
+    "entr": Wrapper(letters="acdnprsxz"),
 }
 # Programs whose operands, joined, are a script for a shell.
 SCRIPT_OPERANDS = frozenset({"eval", "watch", "parallel"})
@@ -178,21 +166,15 @@ def behind(name: str, operands: tuple[Word, ...]) -> tuple[Word, ...]:
         else:
             break
     if any(word.splits for word in operands[: index + left]):
-        raise Unreadable(
-            f"a variable before the program that {name} runs may become several words; put it in"
-            " double quotes"
-        )
+        message = f"a variable before the program that {name} runs may become several words"
+        raise Unreadable(f"{message}; put it in double quotes")
     return operands[index + left :]
 
 
 def _option_length(name: str, wrapper: Wrapper, text: str) -> int:
     """Return how many words an option takes."""
     if text.startswith("--"):
-        if "=" in text or text in wrapper.flags or text in ("--help", "--version"):
-            return 1
-        if text in wrapper.valued:
-            return 2
-        raise _unknown(name, text)
+        return _long_option_length(name, wrapper, text)
     for position in range(1, len(text)):
         option = f"-{text[position]}"
         if option in wrapper.valued:
@@ -200,15 +182,21 @@ def _option_length(name: str, wrapper: Wrapper, text: str) -> int:
         if text[position] in wrapper.attached:
             return 1
         if option not in wrapper.flags:
-            raise _unknown(name, text)
+            raise _unknown_option(name, text)
     return 1
 
 
-def _unknown(name: str, text: str) -> Unreadable:
-    return Unreadable(
-        f"the option '{text:.80}' of {name} is not known; leave it out, or write it in full and"
-        " with '=' before its value"
-    )
+def _long_option_length(name: str, wrapper: Wrapper, text: str) -> int:
+    if "=" in text or text in wrapper.flags or text in ("--help", "--version"):
+        return 1
+    if text in wrapper.valued:
+        return 2
+    raise _unknown_option(name, text)
+
+
+def _unknown_option(name: str, text: str) -> Unreadable:
+    message = f"the option '{text:.80}' of {name} is not known"
+    return Unreadable(f"{message}; leave it out, or write it in full and with '=' before its value")
 
 
 def option_scripts(name: str, operands: tuple[Word, ...]) -> Iterator[Sequence[Word]]:
@@ -224,9 +212,7 @@ def option_scripts(name: str, operands: tuple[Word, ...]) -> Iterator[Sequence[W
 
 
 def _script_option(name: str, options: Iterable[str], text: str) -> str | None:
-    """Return the script attached to an option, "" when it is the next word; None when the word is
-    not such an option.
-    """
+    """Return the script attached to an option, "" when it is the next word; else None."""
     if text.startswith("--"):
         given, _, value = text.partition("=")
         is_one = len(given) > 2 and any(option.startswith(given) for option in options)

@@ -342,17 +342,15 @@ def _admit_with_approval(
 
 def _record_allowed(admission: Admission, config: LifecycleConfig) -> Admitting:
     """Record what was waived and that the call is allowed; what cannot be recorded is denied."""
-    decision = admission.decision
+    call, decision = admission.run.call, admission.decision
     allowed = decision.effect == "allow"
     for objection in decision.waived:
         problem = yield events.would_deny(
-            config.context, admission.call, decision, admission.counters, objection
+            config.context, call, decision, admission.counters, objection
         )
         if problem is not None and allowed:
             return admission.deny_unrecorded(problem)
     if not allowed or admission.recorded:
         return admission
-    problem = yield Entry(
-        config.context, CALL_ALLOWED, admission.call, decision, admission.counters
-    )
+    problem = yield Entry(config.context, CALL_ALLOWED, call, decision, admission.counters)
     return admission if problem is None else admission.deny_unrecorded(problem)

@@ -28,7 +28,7 @@ WITHDRAWN = AuditAction.CALL_APPROVAL_WITHDRAWN
 
 
 @record
-class ApprovalAnswer:
+class PersonsAnswer:
     """How an approval ended: the event to record, whether the call may run, and why."""
 
     action: AuditAction
@@ -50,7 +50,7 @@ def obtain_approval(
     known = None if turn is None else turn.approvals.get(digest)
     if known is None:
         return (yield from _ask_person(admission, config, digest, turn))
-    again = ApprovalAnswer(GRANTED, True, "Granted before: this is a retry of the same call.")
+    again = PersonsAnswer(GRANTED, True, "Granted before: this is a retry of the same call.")
     return (yield from _apply_answer(admission, config, _check_version(again, config), known))
 
 
@@ -109,7 +109,7 @@ def _await_person(
         yield Withdraw(request)
         if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
             return _deny_unanswered(admission, "did not answer", reply), about
-        answer = ApprovalAnswer(WITHDRAWN, False, "The caller was cancelled.")
+        answer = PersonsAnswer(WITHDRAWN, False, "The caller was cancelled.")
     return (yield from _apply_answer(admission, config, answer, about)), about
 
 
@@ -143,17 +143,17 @@ def _ask_in_time(
         turn.resume_clock()
 
 
-def _check_version(answer: ApprovalAnswer, config: LifecycleConfig) -> ApprovalAnswer:
+def _check_version(answer: PersonsAnswer, config: LifecycleConfig) -> PersonsAnswer:
     """Return the answer, or a denial when the policy has changed since the person was asked."""
     in_force = config.version_in_force
     if not answer.granted or in_force is None or in_force() == config.context.policy_version:
         return answer
-    return ApprovalAnswer(
+    return PersonsAnswer(
         DENIED, False, "The policy has changed since approval was asked for. Call again."
     )
 
 
-def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> ApprovalAnswer:
+def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> PersonsAnswer:
     """Read an ApprovalDecision, possibly of an older backend.
 
     A digest in the reply or the request must be this call's.
@@ -161,18 +161,18 @@ def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> Ap
     status, reason, told = (getattr(reply, name, None) for name in ("status", "reason", "digest"))
     if status == "timeout":
         granted = decision.timeout_effect == "allow"
-        return ApprovalAnswer(AuditAction.CALL_APPROVAL_TIMEOUT, granted, "Nobody decided in time.")
+        return PersonsAnswer(AuditAction.CALL_APPROVAL_TIMEOUT, granted, "Nobody decided in time.")
     if status == "withdrawn":
-        return ApprovalAnswer(WITHDRAWN, False, reason or "The request was withdrawn.")
+        return PersonsAnswer(WITHDRAWN, False, reason or "The request was withdrawn.")
     if told not in (None, digest) or (getattr(request, "digest", None) or digest) != digest:
-        return ApprovalAnswer(DENIED, False, "The approval is for another call.")
+        return PersonsAnswer(DENIED, False, "The approval is for another call.")
     if reply.approved is True and status != "denied":
-        return ApprovalAnswer(GRANTED, True, reason)
-    return ApprovalAnswer(DENIED, False, reason)
+        return PersonsAnswer(GRANTED, True, reason)
+    return PersonsAnswer(DENIED, False, reason)
 
 
 def _apply_answer(
-    admission: Admission, config: LifecycleConfig, answer: ApprovalAnswer, about: Approval
+    admission: Admission, config: LifecycleConfig, answer: PersonsAnswer, about: Approval
 ) -> Admitting:
     """Record how an approval ended. A grant that cannot be recorded does not count."""
     decision = admission.decision

@@ -20,13 +20,14 @@ from edictum.core.lifecycle.verdict import (
     failed_outcome,
     find_verdict,
     shown_verdict,
+    succeeded_outcome,
     with_note,
 )
 from edictum.core.limits import Counters, Settlement
 from edictum.core.policy import Plan
 from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
-from edictum.outcomes import ToolDenied, ToolOutcome, execution_result, make_denied
+from edictum.outcomes import ToolDenied, ToolOutcome, make_denied
 from edictum.success import (
     Checker,
     SuccessCheck,
@@ -58,13 +59,12 @@ def conclude(
     turn: CallInTurn | None = None,
 ) -> Flow:
     """Judge a call that has run, count it, record how it ended, and return its outcome."""
-    call, decision, context = admission.call, admission.decision, config.context
+    call, decision, context = admission.run.call, admission.decision, config.context
     judged = yield from _review(admission, ran, plan, config, failure_flag, turn)
     verdict, value, after = judged
     outcome: ToolOutcome
     if verdict.success:
-        elapsed_ms = int(ran.elapsed_s * 1000)
-        outcome = execution_result(call.call_id, call.tool_name, value, elapsed_ms, after.findings)
+        outcome = succeeded_outcome(call, ran, value, after.findings)
     else:
         outcome = failed_outcome(call, plan, context, ran, verdict, value, after)
     result = "success" if verdict.success else "failure"
@@ -101,7 +101,7 @@ def _review(
 
     Returns the verdict, the value that may be shown, and what was said about it.
     """
-    call, check = admission.call, config.success_check
+    call, check = admission.run.call, config.success_check
     verdict = find_verdict(call, plan, ran, failure_flag, check)
     if verdict is None:
         assert check is not None  # else there is a verdict

@@ -39,7 +39,6 @@ from edictum.core.turn import (
     Replay,
     UncheckedReplay,
 )
-from edictum.core.turn_deadlines import bounded_by_turn
 from edictum.core.user_code import call_user_code
 from edictum.outcomes import (
     OUTCOME_KINDS,
@@ -61,18 +60,9 @@ def lifecycle_in_turn(
 ) -> Flow:
     """Govern one call of a turn.
 
-    The turn is told once how the call ended, even when the generator is thrown away.
+    The turn is told once how the call ended, even when the generator is thrown away. What the call
+    waits for is bounded by the time that the turn has left; the driver asks the turn for it.
     """
-    return bounded_by_turn(_govern(run, plan, config, failure_flag, turn), turn)
-
-
-def _govern(
-    run: RunTool,
-    plan: Plan,
-    config: LifecycleConfig,
-    failure_flag: FailureFlag | None,
-    turn: CallInTurn,
-) -> Flow:
     outcome: Any = None
     try:
         identified = config.principal_resolver is None or run.identified
@@ -125,7 +115,11 @@ def pass_gates(
     """Ask the gates in order. Returns the run with its settled arguments, or the outcome."""
     call = run.call
     for name, gate in gates:
-        answer = _ask_gate(name, gate, call, turn)
+        try:
+            answer = gate(turn, call)
+        except Exception as exc:  # a gate that fails refuses
+            problem = f"The gate {name!r} failed: {describe(exc)}"
+            answer = Refusal("policy_error", problem, policy_error=True)
         if answer is None:
             continue
         if type(answer) is not ToolCall:
@@ -138,14 +132,6 @@ def pass_gates(
         if type(answer) is ToolCall:
             call = answer
     return run if call is run.call else replace(run, call=call)
-
-
-def _ask_gate(name: str, gate: Gate, call: ToolCall, turn: CallInTurn) -> GateAnswer:
-    try:
-        return gate(turn, call)
-    except Exception as exc:  # a gate that fails refuses
-        problem = f"The gate {name!r} failed: {describe(exc)}"
-        return Refusal("policy_error", problem, policy_error=True)
 
 
 def _settle_gate(

@@ -16,17 +16,20 @@ from edictum.core.events import Closing, Context
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
 from edictum.core.values import dumps
+from edictum.findings import Finding
 from edictum.outcomes import (
     OUTCOME_KINDS,
     TOOL_MESSAGE_MAX_CHARS,
+    ToolExecutionResult,
     ToolFailure,
     ToolOutcome,
     ToolTimeout,
     make_failure,
+    make_result,
 )
 from edictum.success import (
     SUCCEEDED_BY_DEFAULT,
-    Misfit,
+    SchemaMismatch,
     SuccessCheck,
     SuccessVerdict,
     default_problem,
@@ -66,6 +69,20 @@ def closing_of(
     )
 
 
+def succeeded_outcome(
+    call: ToolCall, ran: Ran, value: Any, findings: tuple[Finding, ...] = ()
+) -> ToolExecutionResult:
+    """Return the outcome for what a tool returned.
+
+    The output of a value that is not a dict is ``{"result": value}``.
+    """
+    output = value if type(value) is dict else {"result": value}
+    elapsed_ms = int(ran.elapsed_s * 1000)
+    return make_result(
+        call.call_id, call.tool_name, output, elapsed_ms, value=value, findings=findings
+    )
+
+
 def find_verdict(
     call: ToolCall,
     plan: Plan,
@@ -95,9 +112,8 @@ def _find_problem(
         if (reason := rule.judge(call, value)) is not None:
             return SuccessVerdict(False, f"success_rule:{rule.name}", str(reason))
     if failure_flag is not None and (reason := failure_flag(value)) is not None:
-        if type(reason) is Misfit:
-            return SuccessVerdict(False, "schema", str(reason))
-        return SuccessVerdict(False, "framework", str(reason))
+        is_mismatch = type(reason) is SchemaMismatch
+        return SuccessVerdict(False, "schema" if is_mismatch else "framework", str(reason))
     problem = default_problem(value)
     return None if problem is None else SuccessVerdict(False, "default", problem)
 

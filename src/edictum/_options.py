@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from edictum.checks import check_callables, check_principal, to_tuple
+from edictum._checks import check_callables, check_principal, to_tuple
 from edictum.core.call import Principal, ToolCall, check_session_id
 from edictum.core.charges import Charges, estimate_charges
 from edictum.core.freeze import EMPTY, freeze_args
@@ -113,10 +113,8 @@ FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
 KNOWN_OPTIONS = frozenset({"principal", *FIELD_OPTIONS}) | UNUSUAL_OPTIONS | RUN_OPTIONS
 
 
-def read_charges(call: ToolCall, options: Mapping[str, Any]) -> Charges | None:
-    """Return the parents and amounts that a call states, or None when it states none."""
-    if CHARGE_OPTIONS.isdisjoint(options):
-        return None
+def read_charges(call: ToolCall, options: Mapping[str, Any]) -> Charges:
+    """Return the parents and amounts that a call states."""
     actual = options.get("actual_amounts")
     check_callables(actual_amounts=actual)
     amounts = options.get("amounts")

@@ -110,9 +110,8 @@ class Layer:
 def read_files(paths: Sequence[str | os.PathLike[str]], max_bytes: int) -> list[Layer]:
     """Read files; of one that is too large, only as much as shows that it is."""
     if not paths:
-        raise EdictumConfigError(
-            "from_yaml() requires at least one path.", hint="Pass the path of a YAML file."
-        )
+        message = "from_yaml() requires at least one path."
+        raise EdictumConfigError(message, hint="Pass the path of a YAML file.")
     return [Layer(str(path), _read(Path(path), max_bytes)) for path in paths]
 
 
@@ -123,10 +122,8 @@ def _read(path: Path, max_bytes: int) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as exc:
-        raise EdictumConfigError(
-            f"{path} cannot be read: {exc.strerror or exc}.",
-            hint="Pass the path of a readable file.",
-        ) from exc
+        message = f"{path} cannot be read: {exc.strerror or exc}."
+        raise EdictumConfigError(message, hint="Pass the path of a readable file.") from exc
 
 
 def to_layers(given: Sequence[str | bytes | os.PathLike[str]], max_bytes: int) -> list[Layer]:
@@ -197,11 +194,8 @@ def open_sinks(bundle: Bundle) -> list[Any] | None:
 
     wanted = bundle.observability
     if wanted.get("otel", {}).get("enabled"):
-        logger.warning(
-            "%s: observability.otel is accepted and does nothing: OpenTelemetry is not part of this"
-            " version",
-            bundle.source,
-        )
+        message = "%s: observability.otel does nothing: OpenTelemetry is not part of this version"
+        logger.warning(message, bundle.source)
     sinks: list[Any] = [StdoutAuditSink()] if wanted.get("stdout") else []
     if wanted.get("file"):
         sinks.append(FileAuditSink(wanted["file"]))
@@ -238,8 +232,6 @@ def find_template(name: str, template_dirs: Sequence[str | os.PathLike[str]] | N
     templates = {info.name: info.path for info in list_templates(template_dirs)}
     if name not in templates:
         known = ", ".join(sorted(templates)) or "none"
-        raise EdictumConfigError(
-            f"Template '{name}' not found. Available: {known}.",
-            hint="Use one of them, or pass template_dirs.",
-        )
+        message = f"Template '{name}' not found. Available: {known}."
+        raise EdictumConfigError(message, hint="Use one of them, or pass template_dirs.")
     return templates[name]
