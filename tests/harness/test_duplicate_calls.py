@@ -196,6 +196,23 @@ async def test_a_result_that_cannot_be_copied_is_shared() -> None:
     assert expect_result(await bench.call("t")).value == [lock]
 
 
+class SinkWithoutReplays:
+    """Cannot write that a call was replayed."""
+
+    def emit(self, event: Any) -> None:
+        if event.action == "call_replayed":
+            raise OSError("disk full")
+
+
+async def test_a_replay_that_cannot_be_recorded_says_so() -> None:
+    guard = new_guard(audit_sink=SinkWithoutReplays())
+    bench = Bench(items, guard=guard, on_duplicate="replay")
+    await bench.call("items", {}, "a")
+    again = expect_result(await bench.call("items", {}, "b"))
+    assert again.turn.replayed
+    assert again.notes[0].startswith("The repetition could not be written to the audit: ")
+
+
 async def test_a_replay_tells_of_its_own_repairs() -> None:
     bench = Bench(items, on_duplicate="replay")
     told = [expect_result(await bench.call("items", {"n": n})) for n in ("5", 5, "5")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from inspect import isawaitable, iscoroutine
+from inspect import isawaitable
 from itertools import groupby
 from operator import length_hint
 from typing import Any
@@ -314,8 +314,7 @@ def _redact(
             return _Redacted(redact(value, call))
         redacted = redact(value)
         if isawaitable(redacted):
-            if iscoroutine(redacted):
-                redacted.close()  # it is not awaited, and must not warn of that
+            redacted.close()  # type: ignore[attr-defined]  # not of every one: that is caught below
             return None
         return _Redacted(redacted) if redacted != value else None
     except USER_ERRORS:

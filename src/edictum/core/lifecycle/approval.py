@@ -85,20 +85,32 @@ def _ask_person(
     if problem is not None:
         yield Withdraw(request)
         return admission.deny_unrecorded(problem)
-    wait = AwaitDecision(request, decision.timeout)
-    reply = yield from _ask_in_time(wait, decision.timeout, turn)
-    if not hasattr(reply, "approved"):
-        yield Withdraw(request)
-        if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
-            return _deny_unanswered(admission, "did not answer", reply)
-        cancelled = PersonsAnswer(WITHDRAWN, False, "The caller was cancelled.")
-        return (yield from _apply_answer(admission, config, cancelled, about))
-    about = Approval(request.approval_id, getattr(reply, "approver", None))
-    answer = _check_version(_read_reply(reply, request, decision, digest), config)
-    ended = yield from _apply_answer(admission, config, answer, about)
+    ended, about = yield from _await_person(admission, config, request, digest, turn)
     if turn is not None and ended.decision.effect == "allow":
         turn.approvals[digest] = about
     return ended
+
+
+def _await_person(
+    admission: Admission,
+    config: LifecycleConfig,
+    request: Any,
+    digest: str,
+    turn: CallInTurn | None,
+) -> Generator[Effect, Any, tuple[Admission, Approval]]:
+    """Wait for the answer to a request, and record it."""
+    decision, about = admission.decision, Approval(request.approval_id)
+    wait = AwaitDecision(request, decision.timeout)
+    reply = yield from _ask_in_time(wait, decision.timeout, turn)
+    if hasattr(reply, "approved"):
+        about = Approval(request.approval_id, getattr(reply, "approver", None))
+        answer = _check_version(_read_reply(reply, request, decision, digest), config)
+    else:
+        yield Withdraw(request)
+        if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
+            return _deny_unanswered(admission, "did not answer", reply), about
+        answer = PersonsAnswer(WITHDRAWN, False, "The caller was cancelled.")
+    return (yield from _apply_answer(admission, config, answer, about)), about
 
 
 def _extend_reservation(timeout_s: float, turn: CallInTurn) -> Generator[Effect, Any, str | None]:
