@@ -65,7 +65,7 @@ class CallDriver:
     raised once the call is closed.
     """
 
-    __slots__ = ("_flow", "_handlers", "_leases", "_runs_tool", "_turn", "interrupted")
+    __slots__ = ("_flow", "_leases", "_runs_tool", "_turn", "handlers", "interrupted")
 
     def __init__(
         self,
@@ -76,16 +76,20 @@ class CallDriver:
         runs_tool: bool = True,
     ) -> None:
         self._flow = flow
-        self._handlers = handlers
+        self.handlers = handlers
         self._turn = turn
         self._leases = None if handlers.renewals is None else CallLeases(handlers.renewals)
         self._runs_tool = runs_tool
         self.interrupted: BaseException | None = None
 
-    def advance(self, answer: Any = None) -> Step:
+    def advance(self, answer: Any = None, awaited: Effect | None = None) -> Step:
         """Answer the last effect, then perform effects until one must be waited for, the tool must
         be run elsewhere, or the outcome is there.
+
+        ``awaited`` is the effect whose answer was waited for.
         """
+        if awaited is not None and self._leases is not None:
+            self._leases.take_answer(awaited, answer)
         try:
             return self._perform(self._flow.send(answer))
         except StopIteration as end:
@@ -93,7 +97,7 @@ class CallDriver:
             return outcome
 
     def _perform(self, effect: Effect) -> RunTool | Running | Wait:
-        send, handlers, leases = self._flow.send, self._handlers, self._leases
+        send, handlers, leases = self._flow.send, self.handlers, self._leases
         turn = self._turn
         while True:
             if isinstance(effect, RunTool):
@@ -131,7 +135,7 @@ class CallDriver:
     def _time_left_s(self, effect: Effect) -> float | None:
         """Return how long the turn lets the answer be waited for; None if it sets no bound."""
         turn, bound = self._turn, effect.wait.bound
-        if turn is None or type(effect) in self._handlers.in_turn:  # these have their bound
+        if turn is None or type(effect) in self.handlers.in_turn:  # these have their bound
             return None
         return turn.time_left_s(port=bound == "port") if bound in ("turn", "port") else None
 
@@ -141,12 +145,10 @@ class CallDriver:
         if not self._runs_tool or not runs_inline(effect):
             return effect
         ran = start_inline(effect)
-        return self._note_interruption(ran) if type(ran) is Ran else ran
+        return self._note_interruption(ran) if type(ran) is Ran and ran.cancelled else ran
 
     def _note_interruption(self, ran: Ran) -> Ran | Failed:
-        """Return the answer to RunTool; remember what stopped the tool from outside."""
-        if not ran.cancelled:
-            return ran
+        """Remember what stopped the tool from outside; return the answer to RunTool."""
         if isinstance(ran.error, Pause):
             self.interrupted = ran.error.signal
             return Failed(ran.error)
@@ -155,19 +157,7 @@ class CallDriver:
 
     def take_result(self, ran: Ran) -> Step:
         """Go on with how the tool ended."""
-        return self.advance(self._note_interruption(ran))
-
-    def take_answer(self, wait: Wait, answer: Any) -> Step:
-        """Go on with what was awaited."""
-        if self._leases is not None:
-            self._leases.take_answer(wait.effect, answer)
-        return self.advance(answer)
-
-    def take_late_answer(self, wait: Wait) -> Any:
-        """Return what to do with an answer that comes after its time, if it has a time."""
-        if wait.timeout_s is None:
-            return None
-        return partial(self._handlers.take_late_answer, wait.effect)
+        return self.advance(self._note_interruption(ran) if ran.cancelled else ran)
 
     def interrupt(self, exc: BaseException) -> None:
         """Remember what stops the caller; the first one counts."""
@@ -245,7 +235,7 @@ async def resume(suspended: Suspended) -> ToolOutcome:
     try:
         while True:
             if isinstance(step, Wait):
-                step = driver.take_answer(step, await _await_answer(driver, step))
+                step = driver.advance(await _await_answer(driver, step), step.effect)
             elif isinstance(step, Running):
                 step = driver.take_result(await finish_inline(step))
             elif isinstance(step, RunTool):
@@ -263,7 +253,7 @@ async def advance_to_tool(driver: CallDriver, step: Step) -> RunTool | ToolOutco
     """Take a call to its RunTool or to its end."""
     try:
         while isinstance(step, Wait):
-            step = driver.take_answer(step, await _await_answer(driver, step))
+            step = driver.advance(await _await_answer(driver, step), step.effect)
     except GeneratorExit as exc:
         driver.close(None, exc)
         raise
@@ -272,19 +262,20 @@ async def advance_to_tool(driver: CallDriver, step: Step) -> RunTool | ToolOutco
 
 
 async def _await_answer(driver: CallDriver, wait: Wait) -> Any:
-    policy = wait.effect.wait
+    on_cancel, timeout_s = wait.effect.wait.on_cancel, wait.timeout_s
     try:
-        if policy.on_cancel != "stop":
+        if on_cancel != "stop":
+            late = partial(driver.handlers.take_late_answer, wait.effect)
             return await await_or_finish_later(
                 wait.awaitable,
-                wait.timeout_s,
-                late=driver.take_late_answer(wait),
+                timeout_s,
+                late=None if timeout_s is None else late,
                 on_cancel=driver.interrupt,
-                linger_s=LINGER_S if policy.on_cancel == "linger" else None,
+                linger_s=LINGER_S if on_cancel == "linger" else None,
             )
-        if wait.timeout_s is None:
+        if timeout_s is None:
             return await wait.awaitable
-        return await await_until(wait.awaitable, wait.timeout_s)
+        return await await_until(wait.awaitable, timeout_s)
     except USER_ERRORS as exc:
         return _failed(wait.effect, exc)
     except asyncio.CancelledError as exc:
@@ -309,7 +300,7 @@ def resume_sync(suspended: Suspended) -> ToolOutcome:
     try:
         while isinstance(step, SUSPENDING):
             if isinstance(step, Wait):
-                step = driver.take_answer(step, _await_answer_sync(driver, step))
+                step = driver.advance(_await_answer_sync(driver, step), step.effect)
             elif isinstance(step, Running):
                 step = driver.take_result(finish_inline_sync(step))
             else:
@@ -322,7 +313,7 @@ def resume_sync(suspended: Suspended) -> ToolOutcome:
 def advance_to_tool_sync(driver: CallDriver, step: Step) -> RunTool | ToolOutcome:
     """As ``advance_to_tool``."""
     while isinstance(step, Wait):
-        step = driver.take_answer(step, _await_answer_sync(driver, step))
+        step = driver.advance(_await_answer_sync(driver, step), step.effect)
     assert not isinstance(step, Running)
     return step
 
@@ -333,7 +324,7 @@ def _await_answer_sync(driver: CallDriver, wait: Wait) -> Any:
         if wait.effect.wait.on_cancel == "stop":
             awaitable = await_until(awaitable, wait.timeout_s)
         else:
-            late = driver.take_late_answer(wait)
+            late = partial(driver.handlers.take_late_answer, wait.effect)
             awaitable = await_or_finish_later(awaitable, wait.timeout_s, late=late)
     try:
         return PORTAL.run(awaitable)

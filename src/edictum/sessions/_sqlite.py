@@ -204,10 +204,6 @@ class LoadedSession(SessionState):
     def remember(self, call_id: str, how: str) -> None:
         self.ended[call_id] = how
 
-    def all_tallies(self) -> Iterator[tuple[str, Tally]]:
-        yield WHOLE_SESSION, self.total
-        yield from self.tallies.items()
-
 
 class BatchCounter(MemoryLedger):
     """Counts for one batch at a time, in one thread."""
@@ -408,7 +404,7 @@ class ChangedRows:
 
     def collect(self, sid: str, state: LoadedSession, now: float) -> None:
         """Add what differs from what was saved last, and note it as saved."""
-        for scope, t in state.all_tallies():
+        for scope, t in ((WHOLE_SESSION, state.total), *state.tallies.items()):
             row = (
                 t.attempts,
                 t.executions,
