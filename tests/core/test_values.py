@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -317,6 +317,7 @@ def test_no_redaction_shows_a_secret(value: Any) -> None:
 def test_without_secrets_nothing_is_redacted(value: Any) -> None:
     """Values keep their types."""
     policy = RedactionPolicy(detect_secret_values=False)
+    assume(not any(map(policy.is_sensitive, texts_in(model_json(value)))))  # such as a key "Auth"
     assert same(policy.redact_secrets(value), value)
     shown = change_text(model_json(value), lambda text: shorten(text, MAX_STRING))
     assert policy.redact_args({"x": value}) == {"x": shown}

@@ -159,13 +159,23 @@ async def redact_later(value: Any) -> Any:
     return value
 
 
-def test_a_redaction_that_must_be_awaited_is_refused_or_trusted_with_nothing() -> None:
+class Awaited:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __await__(self) -> Any:
+        yield from ()
+        return self.value
+
+
+@pytest.mark.parametrize("later", [lambda value: redact_later(value), Awaited])
+def test_a_redaction_that_must_be_awaited_is_refused_or_trusted_with_nothing(later: Any) -> None:
     """Its coroutine is no redacted value."""
     with pytest.raises(EdictumConfigError, match="coroutine function"):
         postcondition("*", effect="redact", redact=redact_later)(
             lambda call, result: Verdict.fail("no")
         )
-    late = postcondition("*", effect="redact", redact=lambda value: redact_later(value))(
+    late = postcondition("*", effect="redact", redact=later)(
         lambda call, result: Verdict.fail("no")
     )
     outcome = Edictum(contracts=[late]).dispatch_sync("t", {}, lambda: "secret")
