@@ -35,7 +35,7 @@ TRACED = (
     "approval",
     "harness",
     "typing",
-    "contracts/test_nothing_leaks.py",
+    "contracts/test_redacted_results.py",
     "contracts/test_postconditions.py",
 )
 NOT_TRACED = ("harness/execution",)

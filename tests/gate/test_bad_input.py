@@ -146,8 +146,8 @@ async def test_a_call_that_cannot_be_governed_is_refused_and_not_counted(case: s
     """In every driving, with an error of the library that says what, where and what to do."""
     (name, args, fn), options, said = CALLS[case]
     guard = Edictum()
-    drivings = [guard.run, guard.dispatch, guard.run_sync, guard.dispatch_sync]
-    for drive in drivings:
+    call_drivers = [guard.run, guard.dispatch, guard.run_sync, guard.dispatch_sync]
+    for drive in call_drivers:
         with pytest.raises((EdictumInputError, EdictumConfigError, TypeError)) as raised:
             await called(drive, name, args, fn, options)
         for word in said:

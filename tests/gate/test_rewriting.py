@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from drivings import DRIVINGS, Driving
+from call_drivers import DRIVINGS, Driving
 
 from edictum import (
     Edictum,

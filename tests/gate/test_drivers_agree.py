@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from drivings import DRIVINGS, Driving
+from call_drivers import DRIVINGS, Driving
 
 from edictum import (
     ApprovalDecision,
@@ -174,7 +174,7 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-# On the system's clock the asynchronous and synchronous drivings take the fast path.
+# On the system's clock the asynchronous and synchronous call_drivers take the fast path.
 CLOCKS: dict[str, Callable[[], Any]] = {
     "fake clock": lambda: FakeClock(step=0.5),
     "system clock": lambda: SYSTEM,
