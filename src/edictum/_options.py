@@ -65,7 +65,7 @@ def _text(name: str, value: Any) -> str:
 
 def _session_id(name: str, value: Any) -> str:
     check_session_id(value)
-    return value  # type: ignore[no-any-return]
+    return value  # type: ignore[no-any-return]  # checked above
 
 
 def _metadata(name: str, value: Any) -> Mapping[str, Any]:

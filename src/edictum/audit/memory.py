@@ -119,9 +119,9 @@ class CollectingAuditSink:
 
 
 def _event(item: RawEvent | Entry | AuditEvent) -> AuditEvent:
-    if type(item) is tuple:
+    if isinstance(item, tuple):
         item = _entry(item)
-    return item.event() if isinstance(item, Entry) else item  # type: ignore[return-value]
+    return item.event() if isinstance(item, Entry) else item
 
 
 def _entry(raw: RawEvent) -> Entry:

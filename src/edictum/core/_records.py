@@ -46,7 +46,8 @@ def _parameters(names: tuple[str, ...], defaults: dict[str, Any]) -> str:
 def _initializer(names: tuple[str, ...], defaults: dict[str, Any]) -> Any:
     lines = "\n".join(f"    self.{name} = {name}" for name in names)
     namespace: dict[str, Any] = {"_defaults": defaults}
-    exec(f"def __init__(self, {_parameters(names, defaults)}):\n{lines}", namespace)  # noqa: S102 -- as dataclass does; the names are our own
+    text = f"def __init__(self, {_parameters(names, defaults)}):\n{lines}"
+    exec(text, namespace)  # noqa: S102  # as dataclasses does, from field names only
     return namespace["__init__"]
 
 
@@ -54,13 +55,13 @@ def maker(cls: Callable[P, _T]) -> Callable[P, _T]:
     """The constructor of a record as a plain function, for those that every call makes: it takes
     half the time.
     """
-    names: tuple[str, ...] = cls.__slots__  # type: ignore[attr-defined]
+    names: tuple[str, ...] = cls.__slots__  # type: ignore[attr-defined]  # a record has them
     defaults = cls.__init__.__globals__["_defaults"]
     lines = "\n".join(f"    self.{name} = {name}" for name in names)
     namespace: dict[str, Any] = {"_defaults": defaults, "_new": object.__new__, "_cls": cls}
     text = f"def make({_parameters(names, defaults)}):\n    self = _new(_cls)\n{lines}\n"
     exec(f"{text}    return self", namespace)  # noqa: S102  # built from field names only
-    return namespace["make"]  # type: ignore[no-any-return]
+    return namespace["make"]  # type: ignore[no-any-return]  # made by exec
 
 
 def _show(self: Any) -> str:
@@ -71,8 +72,9 @@ def _show(self: Any) -> str:
 def replace(value: _T, /, **changes: Any) -> _T:
     """A copy of a record, or of a dataclass, with some fields changed."""
     if dataclasses.is_dataclass(value):
-        return dataclasses.replace(value, **changes)  # type: ignore[type-var]
-    return type(value)(**{name: getattr(value, name) for name in value.__slots__} | changes)  # type: ignore[attr-defined]
+        return dataclasses.replace(value, **changes)  # type: ignore[type-var]  # it is one
+    slots: tuple[str, ...] = value.__slots__  # type: ignore[attr-defined]  # a record has them
+    return type(value)(**{name: getattr(value, name) for name in slots} | changes)
 
 
 def frozen_maker(cls: Callable[P, _T]) -> Callable[P, _T]:
@@ -89,5 +91,6 @@ def frozen_maker(cls: Callable[P, _T]) -> Callable[P, _T]:
     lines = "\n".join(f"    self.{name} = {name}" for name in names)
     namespace: dict[str, Any] = {"_defaults": defaults, "_draft": draft, "_cls": cls}
     text = f"def make({_parameters(names, defaults)}):\n    self = _draft()\n{lines}\n"
-    exec(f"{text}    self.__class__ = _cls\n    return self", namespace)  # noqa: S102  # built from field names only
+    text = f"{text}    self.__class__ = _cls\n    return self"
+    exec(text, namespace)  # noqa: S102  # built from field names only
     return namespace["make"]  # type: ignore[no-any-return]  # made by exec

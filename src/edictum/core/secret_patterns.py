@@ -73,10 +73,8 @@ SECRET_PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (
         ("mysql", "mariadb", "mongo", "sshpass", "login"),
-        r"(\b(?:mysql[a-z]{0,12}|mariadb(?:-[a-z]{1,12})?|mongo[a-z]{0,12}|sshpass|(?:docker|podman|az|oc)\s{1,3}login)"
-        + _WITH
-        + r"-p[= ]?)(?!-)"
-        + _VALUE,
+        r"(\b(?:mysql[a-z]{0,12}|mariadb(?:-[a-z]{1,12})?|mongo[a-z]{0,12}"
+        r"|sshpass|(?:docker|podman|az|oc)\s{1,3}login)" + _WITH + r"-p[= ]?)(?!-)" + _VALUE,
         rf"\1{REDACTED}",
     ),
     (("sqlcmd",), r"(\bsqlcmd" + _WITH + r"-P[= ]?)(?!-)" + _VALUE, rf"\1{REDACTED}"),
@@ -90,13 +88,17 @@ SECRET_PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (
         _ASSIGNED,
-        r"(?i)(\b(?:export|setx?|env|declare|local)\s{1,3}[A-Za-z0-9_]{0,80}(?:key|token|secret|passw|credential)[A-Za-z0-9_]{0,80}"
+        r"(?i)(\b(?:export|setx?|env|declare|local)\s{1,3}[A-Za-z0-9_]{0,80}"
+        r"(?:key|token|secret|passw|credential)[A-Za-z0-9_]{0,80}"
         r"\s{0,3}=\s{0,3})" + _VALUE,
         rf"\1{REDACTED}",
     ),
     (
         ("authorization", "cookie"),  # but not what stands behind a value that is hidden already
-        rf"(?i)({_HEADERS}(?:{_QUOTE})?\s{{0,3}}:\s{{0,3}}(?:{_QUOTE})?(?!{_SCHEME}\[REDACTED\]){_SCHEME}){_REST}",
+        (
+            rf"(?i)({_HEADERS}(?:{_QUOTE})?\s{{0,3}}:\s{{0,3}}(?:{_QUOTE})?"
+            rf"(?!{_SCHEME}\[REDACTED\]){_SCHEME}){_REST}"
+        ),
         rf"\1{REDACTED}",
     ),
     (
@@ -106,7 +108,8 @@ SECRET_PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (
         _ASSIGNED,
-        r"(?i)([\"']?\b[A-Za-z0-9_]{0,80}(?:password|passwd|passphrase|secret|(?:api|access|private|secret)[-_"
+        r"(?i)([\"']?\b[A-Za-z0-9_]{0,80}(?:password|passwd|passphrase|secret"
+        r"|(?:api|access|private|secret)[-_"
         r" ]?key|credential|token)" + _IS + r")(?!\s)" + _VALUE,
         rf"\1{REDACTED}",
     ),

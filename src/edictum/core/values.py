@@ -65,7 +65,7 @@ class Visitor(ABC):
             return self.too_deep(value)
         parents.append(id(value))
         try:
-            if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 -- a dict is quick
+            if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 # quick
                 return self.mapping(value)
             if isinstance(value, (list, tuple)):
                 return self.sequence(value)

@@ -246,7 +246,8 @@ async def resume(suspended: Suspended) -> ToolOutcome:
         driver.close(step, exc)
         raise
     except BaseException as exc:
-        return driver.end(await advance_to_tool(driver, driver.abort(exc)))  # type: ignore[arg-type] # an aborted call runs no tool
+        outcome = await advance_to_tool(driver, driver.abort(exc))
+        return driver.end(outcome)  # type: ignore[arg-type]  # an aborted call runs no tool
 
 
 async def advance_to_tool(driver: CallDriver, step: Step) -> RunTool | ToolOutcome:

@@ -165,7 +165,7 @@ def _run_hooks(
     if turn is not None:
         passed = yield from _pass_later_gates(run, plan, config, turn, hooks, rewritten)
         if type(passed) is not RunTool:
-            return Admission(run, NO_DECISION, outcome=passed)  # type: ignore[arg-type]  # no RunTool: an outcome
+            return Admission(run, NO_DECISION, outcome=passed)  # type: ignore[arg-type]  # outcome
         rewritten, run = rewritten or passed.call is not call, passed
     problem = (yield Rewritten(run.call)) if rewritten else None
     if problem is None:
