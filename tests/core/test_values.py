@@ -240,6 +240,17 @@ def test_a_digest_is_equal_for_the_same_values_alone(one: Any, other: Any) -> No
         assert identity(one) == identity(other)
 
 
+flat_items = st.text(max_size=8) | st.integers() | st.booleans() | st.none() | st.floats()
+
+
+@given(st.dictionaries(st.text(max_size=12), flat_items, max_size=4))
+def test_a_short_identity_is_the_canonical_text(arguments: dict[str, Any]) -> None:
+    """However it is written: flat arguments have a quicker way."""
+    text = canonical(arguments)
+    assert identity(arguments) == (text if len(text) <= 256 else digest(text))
+    assert identity(freeze(arguments)) == identity(arguments)
+
+
 def told(value: Any) -> list[str]:
     """A text for what a tool can tell apart, by the model."""
     if isinstance(value, dict):
