@@ -29,18 +29,13 @@ BOUNDS = {
 }
 # What does not hold yet, with the number of today: it may only go down, and an entry goes when its
 # bound holds.
-NOT_YET = {
-    "lines of src": 36_500,
-    "public names defined in two modules": 3,
-    "lines over 100 columns": 11,
-    "type: ignore without a reason": 7,
-}
+NOT_YET = {"lines of src": 36_250}
 # Words that a reader stumbles over. These ceilings only go down.
 CEILINGS = {
-    "functions named by a participle": 39,
-    "somebody, nobody, anybody, whoever": 11,
-    "also when, of the user, is no": 6,
-    "docstrings of functions that begin with no verb, in 100": 6,
+    "functions named by a participle": 36,
+    "somebody, nobody, anybody, whoever": 2,
+    "also when, of the user, is no": 4,
+    "docstrings of functions that begin with no verb, in 100": 3,
 }
 
 
