@@ -132,7 +132,7 @@ class Context:
         self.policy_version = policy_version
         self.redaction = redaction
         self._calls: dict[int, tuple[ToolCall, str]] = {}  # that have not ended yet
-        self._decisions: dict[int, tuple[Decision, str, str]] = {}
+        self._decisions: dict[int, tuple[Decision, str, str, str]] = {}
 
     def call_text(self, call: ToolCall, *, ends: bool) -> str:
         """Return the fields of a call as JSON; they are the same in all its events."""
@@ -144,8 +144,9 @@ class Context:
             _remember(self._calls, call, (call, text))
         return text
 
-    def decision_texts(self, decision: Decision) -> tuple[str, str]:
-        """Return the records of hooks and of contracts as JSON, without the brackets around them.
+    def decision_texts(self, decision: Decision) -> tuple[str, str, str]:
+        """Return who decided and why, the records of hooks and those of contracts, as JSON without
+        the brackets around them.
 
         All calls that no contract objects to share a decision.
         """
@@ -153,9 +154,18 @@ class Context:
         if known is None or known[0] is not decision:
             hooks = self.redaction.redact_args([answer.as_record() for answer in decision.hooks])
             contracts = self.contract_texts(decision.answers())
-            known = (decision, dumps(hooks)[1:-1], contracts)
+            reason = self.reason_text(decision, decision.reason)
+            known = (decision, reason, dumps(hooks)[1:-1], contracts)
             _remember(self._decisions, decision, known)
-        return known[1], known[2]
+        return known[1:]
+
+    def reason_text(self, said: Decision | Objection, reason: str | None) -> str:
+        fields = {
+            "decision_source": said.source,
+            "decision_name": said.name,
+            "reason": self.redaction.redact_text(reason) if reason else None,
+        }
+        return dumps(fields)[1:-1]
 
     def contract_texts(self, answers: list[Answer]) -> str:
         return dumps(self.redaction.redact_args([answer.as_record() for answer in answers]))[1:-1]
@@ -282,23 +292,18 @@ def _write(entry: Entry) -> str:
     """Write an event with its fields in the order of ``AuditEvent``."""
     context, closing = entry.context, entry.closing or _OPEN
     ends = closing is not _OPEN and entry.action is not AuditAction.POSTCONDITION_WARNING
-    hooks, contracts = context.decision_texts(entry.decision)
+    said = entry.about or entry.decision
+    reason, hooks, contracts = context.decision_texts(entry.decision)
+    if entry.about is not None or entry.reason is not None:
+        reason = context.reason_text(said, entry.reason or said.reason)
     if closing.after is not None:
         judged = context.contract_texts(closing.after.all_answers())
         contracts = ", ".join(filter(None, (contracts, judged)))
-    said = entry.about or entry.decision
-    reason = entry.reason or said.reason
-    decided = {
-        "action": entry.action.value,
-        "decision_source": said.source,
-        "decision_name": said.name,
-        "reason": context.redaction.redact_text(reason) if reason else None,
-    }
     return (
         f'{{"schema_version": "{EVENT_SCHEMA_VERSION}"'
         f', "timestamp": "{datetime.fromtimestamp(entry.at, UTC).isoformat()}"'
         f", {context.call_text(entry.call, ends=ends)}"
-        f", {dumps(decided)[1:-1]}"
+        f', "action": "{entry.action.value}", {reason}'
         f', "hooks_evaluated": [{hooks}]'
         f', "contracts_evaluated": [{contracts}]'
         f", {dumps(_list_end(entry, closing, said.policy_error))[1:]}"
