@@ -34,7 +34,7 @@ class DenyingTurn(Turn):
 class _DeniedCall(TurnCall):
     reason = ""
 
-    def _about_unknown(self) -> str:
+    def describe_unknown(self) -> str:
         return self.reason
 
 

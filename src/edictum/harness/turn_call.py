@@ -263,7 +263,7 @@ class TurnCall:
 
     def _validation(self, call: ToolCall) -> GateAnswer:
         if self._spec is None or self.body is None:
-            return Refusal("unknown_tool", self._describe_unknown())
+            return Refusal("unknown_tool", self.describe_unknown())
         if self._malformed is not None:
             return Refusal("malformed_arguments", self._malformed)
         known, validator = self._known, self._turn.validator
@@ -280,7 +280,7 @@ class TurnCall:
         self._repairs = tuple(dict.fromkeys((*self._repairs, *checked.repairs)))
         return replace(call, args=freeze_args(checked.arguments))
 
-    def _describe_unknown(self) -> str:
+    def describe_unknown(self) -> str:
         names = self._turn.tools.names()
         close = get_close_matches(str(self._name), names, n=1)
         guess = f" Did you mean {close[0]!r}?" if close else ""
