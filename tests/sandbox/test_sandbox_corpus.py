@@ -8,6 +8,7 @@ the directory in EDICTUM_SHELL_DATA.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,13 @@ PASSED_AT_LEAST = 0.995
 
 
 @pytest.fixture(scope="module")
-def box() -> Sandbox:
-    """The bounds are a working directory and /tmp. It does not exist and does not lie below /tmp, so
-    that the same commands leave it wherever the tests run.
+def box() -> Iterator[Sandbox]:
+    """The bounds are a working directory and /tmp. Neither it nor the home directory exists or lies
+    below /tmp, so that the same commands leave the bounds wherever the tests run.
     """
-    return Sandbox(within=["/edictum-corpus", "/tmp"], cwd="/edictum-corpus")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HOME", "/home/edictum-corpus")
+        yield Sandbox(within=["/edictum-corpus", "/tmp"], cwd="/edictum-corpus")
 
 
 def refused(box: Sandbox, name: str) -> tuple[list[str], list[str]]:
