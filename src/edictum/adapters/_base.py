@@ -81,24 +81,6 @@ class AdapterOptions(TypedDict, total=False):
 
 
 @record
-class AdapterSettings:
-    """What an adapter is configured with: the same for all of its calls."""
-
-    session_id: str
-    principal: Principal | None
-    principal_resolver: Callable[..., Any] | None
-
-    def complete(self, options: CallOptions) -> CallOptions:
-        """Add the settings. The resolver goes before the principal, both before the guard's own."""
-        options["session_id"] = self.session_id
-        if self.principal_resolver is not None:
-            options["principal_resolver"] = self.principal_resolver
-        elif self.principal is not None:
-            options.setdefault("principal", self.principal)
-        return options
-
-
-@record
 class GuardCall:
     """One call as the guard is told of it."""
 
@@ -130,22 +112,21 @@ class Adapter(SelfTest):
                 f"{type(self).__name__}: {guard!r} is not a guard.", hint="Pass an Edictum object."
             )
         self.guard = guard
-        session_id = session_id or guard.new_session_id()
-        self._settings = AdapterSettings(session_id, principal, principal_resolver)
+        self._session_id = session_id or guard.new_session_id()
+        self._principal, self._principal_resolver = principal, principal_resolver
         self._tickets = TicketTable()
-        self._canary_text = f"canary {session_id}"
+        self._canary_text = f"canary {self._session_id}"
         self._canary = make_canary_guard(self._canary_text)
         # for frameworks that tell what is wired apart by its name
         self.label = f"edictum_{next(NUMBERS)}"
 
     @property
     def session_id(self) -> str:
-        return self._settings.session_id
+        return self._session_id
 
     def set_principal(self, principal: Principal | None) -> None:
         """Set on whose behalf calls are made from now on; None leaves it to the guard."""
-        known = self._settings
-        self._settings = AdapterSettings(known.session_id, principal, known.principal_resolver)
+        self._principal = principal
 
     # --- The framework ----------------------------------------------------------------------------
 
@@ -321,7 +302,13 @@ class Adapter(SelfTest):
     def _describe(self, name: str, args: Mapping[str, Any], details: CallDetails) -> GuardCall:
         flag, on_warn = details.pop("flag", None), details.pop("on_warn", None)
         guard = self._canary if name == CANARY else self.guard
-        return GuardCall(guard, name, args, self._settings.complete(details), flag, on_warn)
+        details["session_id"] = self._session_id
+        # the resolver goes before the principal, both before the guard's own
+        if self._principal_resolver is not None:
+            details["principal_resolver"] = self._principal_resolver
+        elif self._principal is not None:
+            details.setdefault("principal", self._principal)
+        return GuardCall(guard, name, args, details, flag, on_warn)
 
     async def adeny(self, name: str, args: Mapping[str, Any], reason: str) -> ToolReply:
         """Deny a call before any rule is asked about it; it is counted and recorded."""

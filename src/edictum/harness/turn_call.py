@@ -136,9 +136,6 @@ class Turn:
         self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy
     ) -> TurnCall:
         """Open a call of this turn with whatever a model sent; the gates say what is wrong."""
-        known = self.tools.resolved.get(tool_name) if type(tool_name) is str else None
-        if known is not None and known.policy is policy:
-            return TurnCall(self, known, arguments, function)
         known = self.tools.resolve(policy, tool_name)
         if known is None and function is not None:
             known = self._resolve_function(tool_name, function, policy)
@@ -167,26 +164,6 @@ class Turn:
 
 class TurnCall:
     """One call, from its gates to its outcome. Implements ``edictum.core.turn.CallInTurn``."""
-
-    __slots__ = (
-        "__dict__",
-        "_begun",
-        "_call",
-        "_entry",
-        "_known",
-        "_malformed",
-        "_repairs",
-        "_spec",
-        "_token",
-        "_turn",
-        "args",
-        "attempts",
-        "body",
-        "failure_flag",
-        "plan",
-        "session_id",
-        "tool_name",
-    )
 
     gates: Gates = ()
     gates_before_hooks: Gates = ()
@@ -600,8 +577,7 @@ class TurnCall:
                 return
             if outcome_blocks_tool(outcome):
                 state.block((self.tool_name,))
-        if state.accepting:
-            state.tool_results.append(outcome)
+        state.record_tool_result(outcome)
 
     def _abandon_body(self) -> None:
         """Cancel a body that has not ended: it never began, was deferred, or was thrown away."""
