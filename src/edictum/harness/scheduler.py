@@ -73,19 +73,15 @@ class ToolScheduler:
             spec, arguments = tools.get(call.name), parse_arguments(call.arguments)
             if spec is None or isinstance(arguments, Malformed) or not parallel_enabled:
                 waves.append(_OpenWave([call], closed=True))
-            else:
-                self._place(call, waves, _find_keys(spec, arguments), writes=not spec.is_read)
+                continue
+            keys, writes = _find_keys(spec, arguments), not spec.is_read
+            last = waves[-1] if waves else _OpenWave(closed=True)
+            if len(last.calls) >= self._max_width or not last.can_take(keys, writes):
+                waves.append(last := _OpenWave())
+            last.calls.append(call)
+            last.keys.extend(keys)
+            last.writes = last.writes or writes
         return [ToolWave(tuple(wave.calls)) for wave in waves]
-
-    def _place(
-        self, call: ScheduledCall, waves: list[_OpenWave], keys: Sequence[ResourceKey], writes: bool
-    ) -> None:
-        last = waves[-1] if waves else _OpenWave(closed=True)
-        if len(last.calls) >= self._max_width or not last.can_take(keys, writes):
-            waves.append(last := _OpenWave())
-        last.calls.append(call)
-        last.keys.extend(keys)
-        last.writes = last.writes or writes
 
 
 def _find_keys(spec: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[ResourceKey]:

@@ -52,7 +52,8 @@ class BoundedToolExecutor:
         if guard is not None and execution is not None:
             message = "execution is given beside a guard."
             raise EdictumConfigError(message, hint="Give it to the guard: Edictum(execution=...).")
-        self.guard = guard if guard is not None else _make_unlimited_guard(execution)
+        unlimited = OperationLimits(max_attempts=None, max_tool_calls=None)
+        self.guard = Edictum(limits=unlimited, execution=execution) if guard is None else guard
         self.artifact_store = artifact_store
         self._validator = validator
         self._on_duplicate = on_duplicate
@@ -103,9 +104,3 @@ def _check_schemas(spec: ToolSpec) -> None:
             compile_schema(spec.returns)
     except EdictumConfigError as exc:
         raise EdictumConfigError(f"tool {spec.name!r}: {exc}") from exc
-
-
-def _make_unlimited_guard(execution: Any) -> Edictum:
-    return Edictum(
-        limits=OperationLimits(max_attempts=None, max_tool_calls=None), execution=execution
-    )

@@ -19,7 +19,6 @@ from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Literal
 
-from edictum.core.decide import describe
 from edictum.core.decision import Failed
 from edictum.core.redaction import shorten
 from edictum.core.values import canonical, show
@@ -158,21 +157,18 @@ class _LoopDetector:
     def add(self, calls: Sequence[ToolCallRequest]) -> str | None:
         """Record one round. Return what to tell the model if it is a loop."""
         self._last.append("".join(sorted(canonical([call.name, call.arguments]) for call in calls)))
-        text = self._describe_loop(shorten(", ".join(call.name for call in calls), 200))
-        if text is not None:
-            self.noticed.append(text)
-            self._last.clear()
-        return text
-
-    def _describe_loop(self, names: str) -> str | None:
-        rounds = list(self._last)
+        rounds, names = list(self._last), shorten(", ".join(call.name for call in calls), 200)
         if len(rounds) >= LOOP_ROUNDS and len(set(rounds[-LOOP_ROUNDS:])) == 1:
             seen = f"The same calls ({names}) were made {LOOP_ROUNDS} times in a row."
-            return f"{seen} Repeating them will not help: do something else."
-        if len(rounds) >= 4 and rounds[-4:-2] == rounds[-2:] and rounds[-1] != rounds[-2]:
+            text = f"{seen} Repeating them will not help: do something else."
+        elif len(rounds) >= 4 and rounds[-4:-2] == rounds[-2:] and rounds[-1] != rounds[-2]:
             seen = f"The last calls ({names}) alternate with the ones before them"
-            return f"{seen}, without progress. Do something else."
-        return None
+            text = f"{seen}, without progress. Do something else."
+        else:
+            return None
+        self.noticed.append(text)
+        self._last.clear()
+        return text
 
 
 @dataclass(slots=True, kw_only=True)
@@ -210,7 +206,7 @@ class _TurnLoop:
         except _OutOfTime:
             return await self._ask_final_answer(text, "deadline")
         except _ModelFailed as failed:
-            return self._make_result(text, "model_error", failed.error)
+            return self._make_result(text, "model_error", failed.args[0])
 
     def _find_exhausted_budget(self) -> Stop | None:
         """Return which part of the budget leaves no room for another call, or None."""
@@ -235,14 +231,20 @@ class _TurnLoop:
 
     async def _call_model(self, tools: tuple[ToolSpec, ...]) -> ModelReply | Exception:
         call = partial(self.model, list(self.messages), tools)
-        blocks = getattr(self.model, "blocks", not _is_asynchronous(self.model))
+        is_async = any(map(iscoroutinefunction, (self.model, type(self.model).__call__)))
         try:
+            blocks = getattr(self.model, "blocks", not is_async)
             answer = await call_in_thread(call) if blocks else call()
             return to_reply(await answer if isawaitable(answer) else answer)
+        except Exception as exc:
+            return exc
         except KeyboardInterrupt:
             raise
         except BaseException as exc:  # after a cancellation from outside the value is not read
-            return _to_exception(exc)
+            # an Exception, so that a model's SystemExit does not end the process
+            failure = RuntimeError(f"The model raised {show(exc)}.")
+            failure.__cause__ = exc
+            return failure
 
     async def _ask_final_answer(self, text: str, stopped: Stop) -> TurnResult:
         """Ask for the answer that can be given now, in the time that was reserved for it."""
@@ -255,11 +257,14 @@ class _TurnLoop:
             except _OutOfTime:
                 stopped = "deadline"
             except _ModelFailed as failed:
-                return self._make_result(text, "model_error", failed.error)
+                return self._make_result(text, "model_error", failed.args[0])
         return self._make_result(text, stopped)
 
     def _make_result(self, text: str, stopped: Stop, error: Exception | None = None) -> TurnResult:
-        self._drop_unanswered_calls()
+        last = self.messages[-1] if self.messages else {}
+        if last.get("role") == "assistant" and "tool_calls" in last:
+            # providers refuse calls without tool messages; a copy, because it may be the caller's
+            self.messages[-1] = {key: each for key, each in last.items() if key != "tool_calls"}
         self.state.final_text = text
         self.state.timed_out = stopped == "deadline"
         return TurnResult(
@@ -272,13 +277,6 @@ class _TurnLoop:
             error=error,
             loops=tuple(self.rounds.noticed),
         )
-
-    def _drop_unanswered_calls(self) -> None:
-        """Remove calls from the final answer: providers refuse calls without tool messages."""
-        last = self.messages[-1] if self.messages else {}
-        if last.get("role") == "assistant" and "tool_calls" in last:
-            # a copy, because the message may be the caller's
-            self.messages[-1] = {key: each for key, each in last.items() if key != "tool_calls"}
 
     # --- The calls --------------------------------------------------------------------------------
 
@@ -306,17 +304,14 @@ class _TurnLoop:
         outcome = await self.executor.aexecute(
             call, self.state, budget=self.budget, web_mode=self.web_mode
         )
-        if self.on_outcome is not None:
-            await self._notify(self.on_outcome, call, outcome)
+        await self._notify(call, outcome)
         return outcome
 
-    async def _notify(
-        self, listener: OnOutcome, call: ToolCallRequest, outcome: ToolOutcome
-    ) -> None:
+    async def _notify(self, call: ToolCallRequest, outcome: ToolOutcome) -> None:
         """Call the listener. Its failure is logged; the calls beside this one go on."""
         error: BaseException | None = None
         try:
-            heard = listener(call, outcome)
+            heard = None if self.on_outcome is None else self.on_outcome(call, outcome)
             if isawaitable(heard):
                 left_s = max(
                     self.budget.tool_time_s(self.budget.timeout_s),
@@ -347,19 +342,14 @@ class _TurnLoop:
         level = next((level for level in WARN_AT if used >= level), 0.0)
         if level > self.warned_at:
             self.warned_at = level
-            self._tell_model(self._budget_text(level))
+            left = self.budget.snapshot()
+            steps = pluralize(left["steps_max"] - left["steps_used"], "step")
+            calls_left = pluralize(self._count_remaining_calls(), "tool call")
+            rest = f"{steps}, {calls_left} and {left['remaining_s']:.0f} s are left."
+            self._tell_model(f"{level:.0%} of this turn's budget is used: {rest}")
 
     def _tell_model(self, text: str) -> None:
         self.messages.append(make_system_message(text))
-
-    def _budget_text(self, level: float) -> str:
-        left = self.budget.snapshot()
-        steps = pluralize(left["steps_max"] - left["steps_used"], "step")
-        calls = pluralize(self._count_remaining_calls(), "tool call")
-        seconds = f"{left['remaining_s']:.0f} s"
-        return (
-            f"{level:.0%} of this turn's budget is used: {steps}, {calls} and {seconds} are left."
-        )
 
     def _count_remaining_calls(self) -> int:
         left = self.budget.snapshot()
@@ -378,26 +368,9 @@ def _explain_block(outcome: ToolOutcome) -> str:
     return f"{lost}, because it may have taken effect. {what}"
 
 
-def _is_asynchronous(model: Any) -> bool:
-    return iscoroutinefunction(model) or iscoroutinefunction(type(model).__call__)
-
-
-def _to_exception(error: BaseException) -> Exception:
-    """Return an Exception, so that a model's SystemExit does not end the process."""
-    if isinstance(error, Exception):
-        return error
-    failure = RuntimeError(f"The model raised {show(error)}.")
-    failure.__cause__ = error
-    return failure
-
-
 class _OutOfTime(Exception):
     """The turn's time for tools was over before the model answered."""
 
 
 class _ModelFailed(Exception):
-    """The model raised, or returned something that is not a reply."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(describe(error))
-        self.error = error
+    """The model raised this, or returned something that is not a reply."""

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
 from inspect import iscoroutinefunction
@@ -141,9 +142,12 @@ class Turn:
             known = self._resolve_function(tool_name, function, policy)
         if known is not None:
             return TurnCall(self, known, arguments, function)
-        call = TurnCall(
-            self, resolve_unknown_tool(_safe_name(tool_name), policy), arguments, function
-        )
+        try:
+            check_tool_name(tool_name)
+            unknown = resolve_unknown_tool(tool_name, policy)
+        except EdictumInputError:  # a word that can be written into an audit stands for it
+            unknown = resolve_unknown_tool(NOT_A_NAME, policy)
+        call = TurnCall(self, unknown, arguments, function)
         call._name = tool_name
         return call
 
@@ -197,17 +201,13 @@ class TurnCall:
         self.failure_flag = known.judge
         is_own = function is None or function is known.function or function is known.tool
         self.body = known.body if is_own else function
-        is_dict = type(arguments) is dict
-        self.args: Mapping[str, Any] = arguments if is_dict else self._read(arguments)
-        if known.schema is not None and self._malformed is None:
-            self.args = known.schema.fill_defaults(self.args)
-
-    def _read(self, arguments: Any) -> Mapping[str, Any]:
-        read = parse_arguments(arguments)
+        read = arguments if type(arguments) is dict else parse_arguments(arguments)
         if isinstance(read, Malformed):
             self._malformed = read.details
-            return {"arguments": shorten(show(arguments), 500)}
-        return read
+            read = {"arguments": shorten(show(arguments), 500)}
+        elif known.schema is not None:
+            read = known.schema.fill_defaults(read)
+        self.args: Mapping[str, Any] = read
 
     def malformed(self, why: str) -> None:
         self._malformed, self.args = why, EMPTY
@@ -292,13 +292,10 @@ class TurnCall:
             if left_s > 0:
                 return DuplicateInFlight(begun.outcome, left_s)
             return Refusal("deadline", "The same call is still running.")
-        return self._answer_done(begun)
-
-    def _answer_done(self, done: Done) -> GateAnswer:
-        outcome, look = done.outcome, getattr(self._turn.artifact_store, "get_ref", None)
+        outcome, look = begun.outcome, getattr(self._turn.artifact_store, "get_ref", None)
         if type(outcome) is ToolArtifactReference and look is not None:
-            return UncheckedReplay(done, look, (outcome.artifact_id, self._call.run_id))
-        return self.confirm_replay(done)
+            return UncheckedReplay(begun, look, (outcome.artifact_id, call.run_id))
+        return self.confirm_replay(begun)
 
     def confirm_replay(self, done: Done) -> GateAnswer:
         if self._replays() and done.outcome is not None:
@@ -479,9 +476,11 @@ class TurnCall:
         if self.attempts > 1 or self._repairs:
             outcome = self._with_facts(outcome)
         if type(outcome) is ToolExecutionResult:
-            if _surely_fits(outcome.value, self._spec.max_output_chars):
+            most = self._spec.max_output_chars
+            if _surely_fits(outcome.value, most) or len(content := dumps(outcome.output)) <= most:
                 return outcome
-            return self._check_size(outcome)
+            store = self._turn.artifact_store if self._spec.store_output else None
+            return Oversized(content, store)
         non_retryable = self._spec.non_retryable
         if isinstance(outcome, ToolFailure) and isinstance(outcome.exception, non_retryable):
             return replace(outcome, retryable=False)
@@ -492,12 +491,6 @@ class TurnCall:
         if isinstance(outcome, ToolExecutionResult):
             return replace(outcome, turn=facts, was_coerced=bool(self._repairs))
         return outcome if isinstance(outcome, ToolDenied) else replace(outcome, turn=facts)
-
-    def _check_size(self, outcome: ToolExecutionResult) -> ToolOutcome | Oversized:
-        content = dumps(outcome.output)
-        if len(content) <= self._spec.max_output_chars:
-            return outcome
-        return Oversized(content, self._turn.artifact_store if self._spec.store_output else None)
 
     def stored(self, outcome: ToolOutcome, oversized: Oversized, reference: Any) -> ToolOutcome:
         assert isinstance(outcome, ToolExecutionResult)
@@ -604,15 +597,6 @@ GATES_FOR_ARGUMENTS = GATES[2:4]
 TurnCall.gates, TurnCall.gates_before_hooks = GATES, GATES[:HOOKS_AT]
 
 
-def _safe_name(name: Any) -> str:
-    """Return the name, or a word that can be written into an audit."""
-    try:
-        check_tool_name(name)
-    except EdictumInputError:
-        return NOT_A_NAME
-    return str(name)
-
-
 def _report_end(
     body: Callable[..., Any],
     state: TurnState,
@@ -622,35 +606,29 @@ def _report_end(
 ) -> Callable[..., Any]:
     """Return the body, which tells the turn when it has ended; there it is decided if in time."""
 
-    def complete(value: Any) -> None:
-        if not state.complete_trace(trace_id, value):
-            record_late_write()
-
-    def fail() -> None:
-        if state.fail_trace(trace_id):
-            record_late_write()
-
-    def record_late_write() -> None:
-        if not spec.is_read:
+    def record_write(*, late: bool) -> None:
+        if late and not spec.is_read:
             state.replay.record_write(spec, args)
 
-    async def run_async(**arguments: Any) -> Any:
+    @contextmanager
+    def report_failure() -> Iterator[None]:
         try:
-            value = await body(**arguments)
+            yield
         except BaseException:
-            fail()
+            record_write(late=state.fail_trace(trace_id))
             raise
-        complete(value)
+
+    async def run_async(**arguments: Any) -> Any:
+        with report_failure():
+            value = await body(**arguments)
+        record_write(late=not state.complete_trace(trace_id, value))
         return value
 
     def run(**arguments: Any) -> Any:
-        try:
+        with report_failure():
             value = body(**arguments)
-        except BaseException:
-            fail()
-            raise
         if type(value) in NOT_AWAITABLE or not needs_await(value):
-            complete(value)
+            record_write(late=not state.complete_trace(trace_id, value))
         return value
 
     return run_async if iscoroutinefunction(body) else run
