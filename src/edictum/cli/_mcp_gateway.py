@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from edictum._optional import import_optional
 from edictum.adapters.mcp import MCPAdapter, MCPMessage
-from edictum.cli._mcp_http import import_optional, make_http_client
+from edictum.cli._mcp_http import make_http_client
 from edictum.cli._mcp_port import list_addresses, listen
 from edictum.cli._mcp_relay import UNWRITABLE, answer_call
 from edictum.cli._mcp_wire import (
@@ -96,7 +97,11 @@ class Gateway:
                 written = json.dumps(parsed).encode() if isinstance(parsed, (dict, list)) else body
                 got = await held.enter_async_context(self._open_stream(scope, written))
             except Exception as exc:
-                await _report_unreachable(response, parsed, exc)
+                kind = type(exc).__name__
+                logger.warning("a message could not be passed on to the server: %s", kind)
+                message_id = parsed["id"] if is_request(parsed) else None
+                error = make_error_response(message_id, f"The server cannot be reached ({kind}).")
+                await response.respond(502, JSON_TYPE, json.dumps(error).encode())
                 return
             await response.start(got.status_code, self._keep_headers(got.headers))
             if get_media_type(got) == EVENTS_TYPE:
@@ -227,14 +232,6 @@ async def _pass_events(got: Any, parsed: Any, response: Response) -> None:
             await response.write_event(message)
 
 
-async def _report_unreachable(response: Response, parsed: Any, exc: Exception) -> None:
-    kind = type(exc).__name__
-    logger.warning("a message could not be passed on to the server: %s", kind)
-    message_id = parsed["id"] if is_request(parsed) else None
-    error = make_error_response(message_id, f"The server cannot be reached ({kind}).")
-    await response.respond(502, JSON_TYPE, json.dumps(error).encode())
-
-
 def _drop_body_headers(headers: Headers) -> Headers:
     """Drop what describes a body that is not sent, and redirects around us."""
     return [
@@ -266,12 +263,9 @@ def _parse_body(scope: Any, body: bytes) -> Any:
     except ValueError:
         kinds = [value.lower() for key, value in scope["headers"] if key == b"content-type"]
         is_form = any(kind.startswith(FORM_TYPE) for kind in kinds)
-        return None if is_form and not _may_be_json(body) else UNREADABLE_BODY
-
-
-def _may_be_json(body: bytes) -> bool:
-    """Return whether another parser may find a message: a form is ASCII, and begins with a name."""
-    return not body.isascii() or b"\0" in body or body.lstrip()[:1] in (b"{", b"[")
+        # another parser may find a message in it: a form is ASCII, and begins with a name
+        may_be_json = not body.isascii() or b"\0" in body or body.lstrip()[:1] in (b"{", b"[")
+        return None if is_form and not may_be_json else UNREADABLE_BODY
 
 
 async def _read_body(receive: Any) -> bytes:
@@ -302,7 +296,7 @@ async def serve_port(
     adapter: MCPAdapter, url: str, headers: Mapping[str, str], host: str, port: int
 ) -> int:
     """Serve the clients of a port; return the exit code."""
-    uvicorn = import_optional("uvicorn")
+    uvicorn = import_optional("uvicorn", "mcp")
     gateway = Gateway(adapter, url, headers)
     config = uvicorn.Config(gateway, log_level="warning", lifespan="off", ws="none")
     sockets = listen(host, port)

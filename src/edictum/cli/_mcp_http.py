@@ -6,9 +6,9 @@ import asyncio
 import base64
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from importlib import import_module
 from typing import Any, BinaryIO
 
+from edictum._optional import import_optional
 from edictum.adapters.mcp import VERSION_KEY, MCPAdapter, MCPMessage
 from edictum.cli._mcp_relay import CANCELLED, Relay
 from edictum.cli._mcp_stdio import ClientStdio, relay_until_end
@@ -23,7 +23,6 @@ from edictum.cli._mcp_wire import (
     make_error_response,
     normalize_id,
 )
-from edictum.errors import EdictumConfigError
 
 logger = logging.getLogger("edictum")
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -32,17 +31,8 @@ KEEP_ALIVE_S = 3.0  # less than servers allow, or one of both would close it und
 END_SESSION_TIMEOUT_S = 5.0
 
 
-def import_optional(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as exc:
-        raise EdictumConfigError(
-            f"{module} is not installed.", hint="Run: pip install 'edictum[mcp]'"
-        ) from exc
-
-
 def make_http_client(headers: Mapping[str, str]) -> Any:
-    httpx = import_optional("httpx")
+    httpx = import_optional("httpx", "mcp")
     limits = httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S)
     timeout = httpx.Timeout(30, read=None)
     return httpx.AsyncClient(headers=dict(headers), timeout=timeout, limits=limits)
@@ -125,18 +115,14 @@ class ServerUrl:
                     await self._deliver(said)
                 elif is_request(message) and not answered:
                     answered = True
-                    self._note_version(message, said)
+                    version = get_object(said, "result").get("protocolVersion")
+                    if message["method"] == "initialize" and isinstance(version, str):
+                        self._session[VERSION_HEADER] = version  # later requests repeat it
                     # whatever its id is: what comes on this way answers this request
                     await self._deliver({**said, "id": message["id"]})
             if response.status_code >= 400 and not answered:
                 raise ConnectionError(f"the server answered with status {response.status_code}")
         return answered
-
-    def _note_version(self, asked: MCPMessage, answer: MCPMessage) -> None:
-        """Keep the version of the protocol that the server chose: later requests repeat it."""
-        version = get_object(answer, "result").get("protocolVersion")
-        if asked["method"] == "initialize" and isinstance(version, str):
-            self._session[VERSION_HEADER] = version
 
     async def _listen(self) -> None:
         """Deliver what the server says of its own accord; many offer no such stream."""

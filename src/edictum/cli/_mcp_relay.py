@@ -63,7 +63,13 @@ class Relay:
             except OSError:
                 raise  # one of both sides is gone
             except Exception as exc:
-                await self._report_send_failure(message, exc)
+                kind = type(exc).__name__
+                logger.warning("a message of the client could not be passed on: %s", kind)
+                if is_request(message):
+                    self._open.pop(normalize_id(message["id"]), None)
+                    reason = "This message could not be passed on."
+                    failure = make_error_response(message["id"], reason, INVALID_REQUEST)
+                    await self._to_client(failure)
 
     async def from_server(self, parsed: Any) -> None:
         for message in list_messages(parsed):
@@ -106,7 +112,9 @@ class Relay:
         elif is_call(message) and "id" not in message:
             # It wants no answer, and could be neither counted nor redacted.
             logger.warning("a tools/call without an id was dropped")
-        elif is_request(message) and self._is_in_use(normalize_id(message["id"])):
+        elif is_request(message) and any(
+            normalize_id(message["id"]) in held for held in (self._calls, self._asked, self._open)
+        ):
             reason = "The id of this request is in use."
             await self._to_client(make_error_response(message["id"], reason, INVALID_REQUEST))
         elif is_call(message):
@@ -115,16 +123,6 @@ class Relay:
             if is_request(message):
                 self._open[normalize_id(message["id"])] = message["id"]
             await self._to_server(message)
-
-    def _is_in_use(self, key: MessageKey) -> bool:
-        return key in self._calls or key in self._asked or key in self._open
-
-    async def _report_send_failure(self, message: Any, exc: Exception) -> None:
-        logger.warning("a message of the client could not be passed on: %s", type(exc).__name__)
-        if is_request(message):
-            self._open.pop(normalize_id(message["id"]), None)
-            reason = "This message could not be passed on."
-            await self._to_client(make_error_response(message["id"], reason, INVALID_REQUEST))
 
     def _cancel_call(self, message: MCPMessage) -> bool:
         """Cancel the call that the client gives up, if it is one of ours."""

@@ -141,15 +141,12 @@ async def relay_until_end(
     await relay.close()
     code = await stop()
     if not served:
-        logger.error("%s", _explain_end((up, down), code))
+        errors = [task.exception() for task in (up, down) if task.done()]
+        said = "".join(f", {type(exc).__name__}: {exc}" for exc in errors if exc is not None)
+        ended = "the server has ended or cannot be reached"
+        exit_code = "" if code is None else f" (its exit code is {code})"
+        logger.error("stopped, because %s%s%s", ended, exit_code, said)
     for task in (up, down):
         task.cancel()
     await asyncio.gather(up, down, return_exceptions=True)
     return 0 if served else 1
-
-
-def _explain_end(tasks: Sequence[asyncio.Task[Any]], code: int | None) -> str:
-    errors = [task.exception() for task in tasks if task.done()]
-    said = "".join(f", {type(error).__name__}: {error}" for error in errors if error is not None)
-    exit_code = "" if code is None else f" (its exit code is {code})"
-    return f"stopped, because the server has ended or cannot be reached{exit_code}{said}"

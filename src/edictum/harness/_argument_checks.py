@@ -21,8 +21,16 @@ def _has_method(name: str) -> Callable[[Any], bool]:
     return lambda value: callable(getattr(value, name, None))
 
 
-# what each argument must be, unless it is None, and what to pass instead
+# what each argument must be, and what to pass instead
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "model": (
+        callable,
+        f"Pass a function model(messages, tools), or openai_model(client, model=...). {_ORDER}",
+    ),
+    "tool_timeout_cap_s": (
+        is_duration,
+        "Pass seconds, more than 0; the turn's own budget holds in any case.",
+    ),
     "guard": (lambda value: isinstance(value, Edictum), f"Pass an Edictum, or None. {_ORDER}"),
     "budget": (
         lambda value: isinstance(value, TurnBudget),
@@ -36,23 +44,12 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def check_arguments(**arguments: Any) -> None:
-    """Raise for an argument that is neither None nor what its name stands for."""
+    """Raise for an argument that is not what its name stands for; most may be None."""
     for name, value in arguments.items():
         is_right, hint = _RULES[name]
-        if value is not None and not is_right(value):
+        may_be_none = name not in ("model", "tool_timeout_cap_s")
+        if not (value is None and may_be_none) and not is_right(value):
             raise _wrong(name, value, hint)
-
-
-def check_model(model: Any) -> None:
-    if not callable(model):
-        hint = "Pass a function model(messages, tools), or openai_model(client, model=...)."
-        raise _wrong("model", model, f"{hint} {_ORDER}")
-
-
-def check_cap(seconds: Any) -> None:
-    if not is_duration(seconds):
-        hint = "Pass seconds, more than 0; the turn's own budget holds in any case."
-        raise _wrong("tool_timeout_cap_s", seconds, hint)
 
 
 def check_tools(tools: Any) -> ToolRegistry:

@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 from types import GenericAlias, NoneType
 from typing import Any, get_args, get_origin
 
+from edictum._optional import import_optional
 from edictum.core.redaction import shorten
 from edictum.core.values import dumps, to_json
 from edictum.errors import EdictumConfigError
@@ -24,7 +25,6 @@ from edictum.harness._functions import (
 from edictum.harness._typed_arguments import JSON_NODES, PLAIN_NODES, TypedFunction, has_only_nodes
 from edictum.success import SchemaMismatch, error_key
 
-INSTALL_HINT = "Install the extra: pip install 'edictum[harness]'."
 _NOT_FETCHED = "[not fetched]"
 
 
@@ -110,12 +110,8 @@ def _make_result_schema(hint: Any) -> dict[str, Any] | None:
 
 
 def _import_pydantic() -> Any:
-    try:
-        import pydantic
-    except ImportError as exc:
-        message = "@tool makes schemas from type hints with pydantic, which is not installed."
-        raise EdictumConfigError(message, hint=INSTALL_HINT) from exc
-    return pydantic
+    problem = "@tool makes schemas from type hints with pydantic, which is not installed."
+    return import_optional("pydantic", "harness", problem)
 
 
 # --- Defaults -------------------------------------------------------------------------------------
@@ -134,11 +130,14 @@ def find_defaults(
     found = {name: each["default"] for name, each in properties.items() if _has_default(each)}
     if function is None or not found:
         return found
-    own = _signature_defaults(function)
+    try:
+        own = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin
+        return {}
     return {
         name: value
         for name, value in found.items()
-        if type(own.get(name)) is type(value) and own[name] == value
+        if name in own and type(own[name].default) is type(value) and own[name].default == value
     }
 
 
@@ -149,14 +148,6 @@ def _has_default(schema: Any) -> bool:
         return bool(compile_schema(schema).is_valid(schema["default"]))
     except (EdictumConfigError, ValueError):  # it has a $ref, or the default is not JSON
         return False
-
-
-def _signature_defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a builtin
-        return {}
-    return {name: parameter.default for name, parameter in parameters.items()}
 
 
 # --- Results --------------------------------------------------------------------------------------
@@ -239,12 +230,8 @@ def compile_schema(schema: Mapping[str, Any]) -> Any:
 
 @lru_cache(maxsize=4096)
 def _compile(text: str) -> Any:
-    try:
-        import jsonschema_rs
-    except ImportError as exc:
-        raise EdictumConfigError(
-            "Arguments are validated with jsonschema-rs, which is not installed.", hint=INSTALL_HINT
-        ) from exc
+    problem = "Arguments are validated with jsonschema-rs, which is not installed."
+    jsonschema_rs = import_optional("jsonschema_rs", "harness", problem)
     try:
         return jsonschema_rs.validator_for(json.loads(text), retriever=_refuse_to_fetch)
     except ValueError as exc:

@@ -82,7 +82,9 @@ class ToolArgValidator:
             plain = to_json(plain)
         repairs: list[str] = []
         for _ in range(MAX_REPAIR_ATTEMPTS if self._coerce and spec.may_coerce else 0):
-            made = _repair_all(schema.validator, plain)
+            errors = _list_errors(schema.validator, plain)
+            tried = [_repair(each, plain, schema.validator) for each in errors]
+            made = [text for text in tried if text is not None]
             repairs += made
             if _is_valid(schema.validator, plain):
                 return schema.check_types(plain, tuple(repairs))
@@ -182,15 +184,11 @@ def _is_valid(validator: Any, arguments: Any) -> bool:
     return False
 
 
-def _repair_all(validator: Any, arguments: dict[str, Any]) -> list[str]:
-    """Repair in place what can be repaired in one way only. Return what was done."""
-    errors = _list_errors(validator, arguments)
-    made = (_repair(error, arguments, validator) for error in errors if error.instance_path)
-    return [text for text in made if text is not None]
-
-
 def _repair(error: Any, arguments: dict[str, Any], validator: Any) -> str | None:
+    """Repair in place what can be repaired in one way only. Return what was done."""
     path = list(error.instance_path)
+    if not path:
+        return None
     holder, key = _look_up(arguments, path[:-1]), path[-1]
     value = _look_up(holder, [key])
     if value is _MISSING or not isinstance(holder, (dict, list)):

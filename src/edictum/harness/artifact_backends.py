@@ -14,10 +14,10 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from edictum._optional import import_optional
 from edictum.errors import EdictumConfigError
 
 PRIVATE_DIRECTORY = 0o700
@@ -209,7 +209,7 @@ class RedisBackend:
     """Redis or Valkey. A hash keeps the sizes, because scanning all keys of a server is slow."""
 
     def __init__(self, url: str, name: str = "edictum:artifacts") -> None:
-        redis = _import("redis", extra="redis")
+        redis = import_optional("redis", "redis")
         scheme, _, rest = url.partition("://")
         scheme = {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme)
         self._redis: Any = redis.Redis.from_url(f"{scheme}://{rest}")
@@ -256,7 +256,7 @@ class PostgresBackend:
     """One table. asyncpg is asynchronous, so its pool lives in the portal's loop."""
 
     def __init__(self, url: str, table: str = "edictum_artifacts") -> None:
-        asyncpg = _import("asyncpg", extra="postgres")
+        asyncpg = import_optional("asyncpg", "postgres")
         if not table.isidentifier():
             message = f"{table!r} is not the name of a table."
             raise EdictumConfigError(message, hint="Use letters, digits and underscores.")
@@ -306,7 +306,7 @@ class FsspecBackend:
     """
 
     def __init__(self, url: str) -> None:
-        fsspec = _import("fsspec", extra="artifacts")
+        fsspec = import_optional("fsspec", "artifacts")
         try:
             self._files, self._base = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as exc:
@@ -352,11 +352,3 @@ class FsspecBackend:
             for key, size in sizes.items()
             if key.startswith(prefix) and TEMPORARY not in key
         ]
-
-
-def _import(package: str, *, extra: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError as exc:
-        message = f"This artifact store needs the package {package}."
-        raise EdictumConfigError(message, hint=f"pip install 'edictum[{extra}]'") from exc

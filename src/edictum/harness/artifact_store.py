@@ -186,14 +186,11 @@ class ArtifactStore:
     ) -> tuple[ArtifactRef, bytes] | None:
         if not isinstance(artifact_id, str) or not _ID.fullmatch(artifact_id):
             return None
-        found = self._read_key(self._find_key(artifact_id, session_id), limit)
+        key = f"{_hash_session(session_id or '')}/{artifact_id}"
+        if session_id is None:
+            key = next((each for each, _ in self._list() if each.endswith(f"/{artifact_id}")), key)
+        found = self._read_key(key, limit)
         return None if found is None or found[0].expired_at(self._now()) else found
-
-    def _find_key(self, artifact_id: str, session_id: str | None) -> str:
-        if session_id is not None:
-            return f"{_hash_session(session_id)}/{artifact_id}"
-        keys = (key for key, _ in self._list() if key.endswith(f"/{artifact_id}"))
-        return next(keys, f"{_hash_session('')}/{artifact_id}")
 
     def _list(self, prefix: str = "") -> list[tuple[str, int]]:
         """List our keys only: a bucket or a directory may hold other things."""

@@ -43,7 +43,8 @@ def to_reply(answer: Any) -> ModelReply:
     dict with ``text`` and ``tool_calls``.
     """
     if isinstance(answer, ModelReply):
-        usage = _to_usage(answer.usage)
+        counts = [get_path(answer.usage, each.name) for each in fields(Usage)]
+        usage = Usage(*(count if isinstance(count, int) else 0 for count in counts))
         return ModelReply(_to_text(answer.text), _to_requests(answer.tool_calls), usage)
     if answer is None or isinstance(answer, str):
         return ModelReply(_to_text(answer))
@@ -61,12 +62,6 @@ def _to_text(text: Any) -> str:
         return replace_surrogates(text or "")
     message = f"The text of a ModelReply is {type(text).__name__}."
     raise EdictumInputError(message, hint="Pass a str.")
-
-
-def _to_usage(usage: Any) -> Usage:
-    """Read the tokens of a Usage or a similar object; what is not an int counts as 0."""
-    counts = [get_path(usage, each.name) for each in fields(Usage)]
-    return Usage(*(count if isinstance(count, int) else 0 for count in counts))
 
 
 def _to_requests(calls: Any) -> tuple[ToolCallRequest, ...]:

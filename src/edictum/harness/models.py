@@ -29,19 +29,17 @@ ANTHROPIC_TOKENS = (
 def openai_model(client: Any, *, model: str, **settings: Any) -> Model:
     """Return a model behind an OpenAI-style client."""
 
-    def call(messages: list[ChatMessage], tools: Sequence[ToolSpec]) -> Any:
+    def write(messages: list[ChatMessage], tools: Sequence[ToolSpec]) -> dict[str, Any]:
         options = _make_options(settings, [spec.to_openai_schema() for spec in tools])
-        create = client.chat.completions.create
-        answer = create(model=model, messages=to_openai(messages), **options)
-        return _then(answer, _from_openai)
+        return {"model": model, "messages": to_openai(messages), **options}
 
-    return _mark_blocking(call, client.chat.completions.create)
+    return _make_model(client.chat.completions, write, _from_openai)
 
 
 def anthropic_model(client: Any, *, model: str, max_tokens: int = 4096, **settings: Any) -> Model:
     """Return a model behind an Anthropic-style client."""
 
-    def call(messages: list[ChatMessage], tools: Sequence[ToolSpec]) -> Any:
+    def write(messages: list[ChatMessage], tools: Sequence[ToolSpec]) -> dict[str, Any]:
         system, turns = to_anthropic(messages)
         options = _make_options(settings, [spec.to_anthropic_schema() for spec in tools])
         if not tools and (called := _list_called_tools(turns)):
@@ -49,11 +47,9 @@ def anthropic_model(client: Any, *, model: str, max_tokens: int = 4096, **settin
             options |= {"tools": called, "tool_choice": {"type": "none"}}
         if system:
             options["system"] = system
-        create = client.messages.create
-        answer = create(model=model, max_tokens=max_tokens, messages=turns, **options)
-        return _then(answer, _from_anthropic)
+        return {"model": model, "max_tokens": max_tokens, "messages": turns, **options}
 
-    return _mark_blocking(call, client.messages.create)
+    return _make_model(client.messages, write, _from_anthropic)
 
 
 def _make_options(settings: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any]:
@@ -62,18 +58,19 @@ def _make_options(settings: dict[str, Any], tools: list[dict[str, Any]]) -> dict
     return {name: value for name, value in settings.items() if name not in TOOL_SETTINGS}
 
 
-def _mark_blocking(call: Model, create: Any) -> Model:
+def _make_model(api: Any, write: Model, read: Callable[[Any], ModelReply]) -> Model:
     """Say on the model whether it blocks: ``run_turn`` then calls it in a thread."""
-    model: Any = call
-    model.blocks = not inspect.iscoroutinefunction(create)
+
+    def call(messages: list[ChatMessage], tools: Sequence[ToolSpec]) -> Any:
+        answer = api.create(**write(messages, tools))
+
+        async def read_later() -> ModelReply:
+            return read(await answer)
+
+        return read_later() if inspect.isawaitable(answer) else read(answer)
+
+    vars(call)["blocks"] = not inspect.iscoroutinefunction(api.create)
     return call
-
-
-def _then(answer: Any, translate: Callable[[Any], ModelReply]) -> Any:
-    async def translate_later() -> ModelReply:
-        return translate(await answer)
-
-    return translate_later() if inspect.isawaitable(answer) else translate(answer)
 
 
 def _read_usage(answer: Any, paths: Sequence[str]) -> Usage:
@@ -103,12 +100,9 @@ def to_openai(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     return [
         {name: value for name, value in message.items() if name != "is_error"}
         for message in messages
-        if message["role"] not in (*INSTRUCTION_ROLES, "assistant") or _has_content(message)
+        if message["role"] not in (*INSTRUCTION_ROLES, "assistant")
+        or any(message[name] for name in message.keys() - {"role", "name", "is_error"})
     ]
-
-
-def _has_content(message: ChatMessage) -> bool:
-    return any(value for name, value in message.items() if name not in ("role", "name", "is_error"))
 
 
 # --- Anthropic ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
-from edictum.harness._argument_checks import check_arguments, check_cap, check_tools
+from edictum.harness._argument_checks import check_arguments, check_tools
 from edictum.harness._schemas import compile_schema
 from edictum.harness.arg_validator import ToolArgValidator, get_argument_schema
 from edictum.harness.tool_registry import ToolRegistry
@@ -47,8 +47,9 @@ class BoundedToolExecutor:
         execution: Any = None,
     ) -> None:
         self.tools: ToolRegistry = check_tools(tools)
-        check_arguments(guard=guard, artifact_store=artifact_store)
-        check_cap(tool_timeout_cap_s)
+        check_arguments(
+            guard=guard, artifact_store=artifact_store, tool_timeout_cap_s=tool_timeout_cap_s
+        )
         if guard is not None and execution is not None:
             message = "execution is given beside a guard."
             raise EdictumConfigError(message, hint="Give it to the guard: Edictum(execution=...).")

@@ -25,12 +25,7 @@ from edictum.core.values import canonical, show
 from edictum.execution.portal import PORTAL
 from edictum.execution.waiting import await_until, call_in_thread, capture_until
 from edictum.guard import Edictum
-from edictum.harness._argument_checks import (
-    check_arguments,
-    check_messages,
-    check_model,
-    check_tools,
-)
+from edictum.harness._argument_checks import check_arguments, check_messages, check_tools
 from edictum.harness.artifact_reader import READER, make_reader
 from edictum.harness.messages import (
     ChatMessage,
@@ -94,8 +89,8 @@ async def run_turn(
     synchronous or asynchronous, and so may ``on_outcome(call, outcome)``, which is called when a
     call ends. Further options are those of ``BoundedToolExecutor``.
     """
-    check_model(model)
     check_arguments(
+        model=model,
         guard=guard,
         budget=budget,
         state=state,

@@ -47,7 +47,7 @@ from edictum.core.turn import (
 from edictum.core.values import canonical, digest, dumps, identity, show
 from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.execution.body import NOT_AWAITABLE, needs_await
-from edictum.harness._argument_checks import check_cap
+from edictum.harness._argument_checks import check_arguments
 from edictum.harness.arg_validator import (
     MAX_REPAIR_ATTEMPTS,
     Invalid,
@@ -127,7 +127,7 @@ class Turn:
         self.web_mode = web_mode
         self._handed: dict[str, KnownTool] = {}  # tools that are not registered
         if tool_timeout_cap_s is not DEFAULT_CAP_S:
-            check_cap(tool_timeout_cap_s)
+            check_arguments(tool_timeout_cap_s=tool_timeout_cap_s)
         if on_duplicate not in ("deny", "replay"):
             raise EdictumConfigError(
                 f"on_duplicate is {on_duplicate!r}.", hint="Use 'deny' or 'replay'."

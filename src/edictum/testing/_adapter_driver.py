@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -50,10 +51,15 @@ class ControlFlow:
     paused: bool = True
 
 
-def point(name: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Mark a test with the point that it proves, and note how it went."""
+def point(name: str) -> Callable[[Callable[..., None]], Callable[[Any], None]]:
+    """Mark a test with the point that it proves, and note how it went.
 
-    def mark(test: Callable[[Any], None]) -> Callable[[Any], None]:
+    A test that takes tools is run in each way in which an agent can be run, with tools for it.
+    """
+
+    def mark(test: Callable[..., None]) -> Callable[[Any], None]:
+        takes_tools = "tools" in inspect.signature(test).parameters
+
         @functools.wraps(test)
         def run(self: AdapterDriver) -> None:
             results = self.get_results(name)
@@ -61,30 +67,17 @@ def point(name: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]
                 results[test.__name__] = f"dash: {why}"
                 raise SkipTest(why)
             try:
-                test(self)
+                for given in ((tools,) for tools in self.each_way()) if takes_tools else ((),):
+                    test(self, *given)
             except BaseException as exc:
                 exc.add_note(f"in a run that is {self.way}")
                 results[test.__name__] = f"fail: {type(exc).__name__}: {str(exc)[:200]}"
                 raise
             results[test.__name__] = "pass"
 
+        del vars(run)["__wrapped__"]  # test runners would read its signature
         vars(run)["point"] = name
         return run
-
-    return mark
-
-
-def point_each_way(name: str) -> Callable[[Callable[[Any, SuiteTools], None]], Any]:
-    """Mark a test that is run in each way in which an agent can be run, with tools for it."""
-
-    def mark(test: Callable[[Any, SuiteTools], None]) -> Callable[[Any], None]:
-        @functools.wraps(test)
-        def run(self: AdapterDriver) -> None:
-            for tools in self.each_way():
-                test(self, tools)
-
-        del vars(run)["__wrapped__"]  # test runners would read its signature
-        return point(name)(run)
 
     return mark
 

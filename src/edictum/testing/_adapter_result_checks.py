@@ -18,7 +18,6 @@ from edictum.testing._adapter_driver import (
     make_parallel_script,
     make_script,
     point,
-    point_each_way,
 )
 from edictum.testing._adapter_tools import (
     MAX_WAIT_S,
@@ -52,7 +51,7 @@ RESULTS_TO_JUDGE: dict[str, Any] = {
 class ResultChecks(AdapterDriver):
     # --- Deny -------------------------------------------------------------------------------------
 
-    @point_each_way("deny")
+    @point("deny")
     def test_a_denied_call_does_not_run_and_the_model_reads_why(self, tools: SuiteTools) -> None:
         """Fail if what the adapter returns for a denial does not block a call."""
         guard = Edictum(contracts=[no_forbidden])
@@ -66,7 +65,7 @@ class ResultChecks(AdapterDriver):
         found = list_actions(guard)
         assert found == ["call_denied", "call_allowed", "call_executed"], found
 
-    @point_each_way("deny")
+    @point("deny")
     def test_arguments_that_a_hook_rewrites_are_what_runs(self, tools: SuiteTools) -> None:
         """Fail if the tool ran with arguments that were not checked."""
 
@@ -83,13 +82,13 @@ class ResultChecks(AdapterDriver):
 
     # --- Redact -----------------------------------------------------------------------------------
 
-    @point_each_way("redact")
+    @point("redact")
     def test_the_model_reads_the_redacted_text(self, tools: SuiteTools) -> None:
         answer = self.call_once(make_redacting_guard(), tools.make("leak", leak))
         assert "the number of a is [GONE]" in answer.text, answer
         assert SECRET not in answer.text, f"a copy of the raw result is left: {answer}"
 
-    @point_each_way("redact")
+    @point("redact")
     def test_a_redacted_structure_stays_a_structure(self, tools: SuiteTools) -> None:
         """Fail if a result became text before it was redacted, or a copy is left."""
         redacted = {"name": "a", "deep": [{"number": "[GONE]"}], "count": 3}
@@ -97,7 +96,7 @@ class ResultChecks(AdapterDriver):
         assert SECRET not in answer.text, answer
         assert parse_structure(answer.text) == redacted, answer
 
-    @point_each_way("suppress")
+    @point("suppress")
     def test_a_suppressed_result_is_not_read(self, tools: SuiteTools) -> None:
         guard = Edictum(contracts=[no_secret("deny")])
         answer = self.call_once(guard, tools.make("leak_dict", leak_dict))
@@ -106,7 +105,7 @@ class ResultChecks(AdapterDriver):
 
     # --- Failure ----------------------------------------------------------------------------------
 
-    @point_each_way("failure")
+    @point("failure")
     def test_a_tool_that_raises_fails_as_it_would_without_a_guard(self, tools: SuiteTools) -> None:
         """Fail if the adapter swallows a tool's exception, or hides it from the guard."""
         guard, script = Edictum(), make_script("fall", "a")
@@ -135,7 +134,7 @@ class ResultChecks(AdapterDriver):
             assert event.action == "call_failed", event.action
             assert event.success_source in ("framework", "exception"), event.success_source
 
-    @point_each_way("failure")
+    @point("failure")
     def test_the_model_reads_a_redacted_exception(self, tools: SuiteTools) -> None:
         """Fail if the text of an exception reaches the model around the postconditions."""
 
@@ -149,7 +148,7 @@ class ResultChecks(AdapterDriver):
         read = str(error) if error is not None else self.replies(agent)[0].text
         assert SECRET not in read, read
 
-    @point_each_way("success detection")
+    @point("success detection")
     def test_the_default_heuristic_is_the_same_as_everywhere(self, tools: SuiteTools) -> None:
         for key, value in RESULTS_TO_JUDGE.items():
             guard = Edictum()
@@ -158,7 +157,7 @@ class ResultChecks(AdapterDriver):
             found = get_last_event(guard).action
             assert found == ("call_executed" if good else "call_failed"), f"{value!r}: {found}"
 
-    @point_each_way("success detection")
+    @point("success detection")
     def test_a_success_check_decides_alone_and_sees_the_raw_value(self, tools: SuiteTools) -> None:
         """Fail if the checker is not shown what the tool returned."""
         seen: list[Any] = []
@@ -175,7 +174,7 @@ class ResultChecks(AdapterDriver):
 
     # --- Limits and parallel calls ----------------------------------------------------------------
 
-    @point_each_way("limit")
+    @point("limit")
     def test_a_limit_of_two_lets_two_of_six_parallel_calls_run(self, tools: SuiteTools) -> None:
         """Fail if calls are counted when they end, or share a call id."""
         guard = Edictum(limits=OperationLimits(max_tool_calls=2))
@@ -186,7 +185,7 @@ class ResultChecks(AdapterDriver):
         assert sum("DENIED" in answer.text for answer in answers) == 4, answers
         assert list_actions(guard).count("call_executed") == 2, list_actions(guard)
 
-    @point_each_way("parallel")
+    @point("parallel")
     def test_parallel_calls_are_not_mixed_up(self, tools: SuiteTools) -> None:
         """Fail if the adapter keeps the current call in one place that all calls share."""
         guard = make_redacting_guard()
@@ -201,7 +200,7 @@ class ResultChecks(AdapterDriver):
 
     # --- Approval, call ids, ways -----------------------------------------------------------------
 
-    @point_each_way("approval")
+    @point("approval")
     def test_a_person_decides_about_a_call_that_needs_approval(self, tools: SuiteTools) -> None:
         @precondition("*", id="ask-first", effect="approve")
         def ask_first(call: Any) -> Verdict:
@@ -219,7 +218,7 @@ class ResultChecks(AdapterDriver):
             assert tools.ran == (["a"] if approved else []), (approved, tools.ran)
             assert ("value of a" in answer.text) is approved, (approved, answer)
 
-    @point_each_way("call id")
+    @point("call id")
     def test_the_framework_s_call_id_is_in_the_audit(self, tools: SuiteTools) -> None:
         guard, ids = Edictum(), {"call_aa": {"key": "a"}, "call_bb": {"key": "b"}}
         script = [[ScriptedCall("look", args, call_id) for call_id, args in ids.items()]]
@@ -239,7 +238,7 @@ class ResultChecks(AdapterDriver):
 
     # --- Fails closed -----------------------------------------------------------------------------
 
-    @point_each_way("fails closed")
+    @point("fails closed")
     def test_a_contract_that_raises_refuses_the_call(self, tools: SuiteTools) -> None:
         @precondition("*", id="broken")
         def broken(call: Any) -> Verdict:
@@ -249,13 +248,13 @@ class ResultChecks(AdapterDriver):
         assert tools.ran == []
         assert "DENIED" in answer.text, answer
 
-    @point_each_way("fails closed")
+    @point("fails closed")
     def test_an_audit_that_cannot_be_written_refuses_the_call(self, tools: SuiteTools) -> None:
         guard = Edictum(audit_sink=FailingSink(on=("call_allowed",)))
         self.call_once(guard, tools.make("look", look))
         assert tools.ran == []
 
-    @point_each_way("fails closed")
+    @point("fails closed")
     def test_a_guard_that_breaks_refuses_the_call(self, tools: SuiteTools) -> None:
         """Fail if the framework swallows an exception of the adapter and runs the tool."""
         adapter, made = self.make_adapter(BrokenGuard()), tools.make("look", look)

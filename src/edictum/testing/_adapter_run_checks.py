@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,7 +18,6 @@ from edictum.testing._adapter_driver import (
     ControlFlow,
     make_script,
     point,
-    point_each_way,
 )
 from edictum.testing._adapter_tools import (
     CLOSING,
@@ -68,7 +67,7 @@ class RunChecks(AdapterDriver):
         wanted_count = 0 if flow.paused else len(closing)
         assert counted == wanted_count, f"{flow.name}: counted {counted} times"
 
-    @point_each_way("cancellation")
+    @point("cancellation")
     def test_a_cancelled_run_has_an_end_in_the_audit(self, tools: SuiteTools) -> None:
         if self.way == "async" and tools.asynchronous:
             guard = Edictum()
@@ -87,18 +86,15 @@ class RunChecks(AdapterDriver):
 
     # --- Several agents ---------------------------------------------------------------------------
 
-    @point_each_way("two guards")
+    @point("two guards")
     def test_two_agents_with_two_guards_do_not_mix(self, tools: SuiteTools) -> None:
         """Fail if the adapter registers itself for the whole process."""
         strict, lax = Edictum(contracts=[no_forbidden]), Edictum()
         script, made = (make_script("look", "forbidden"), tools.make("look", look, lambda _: 0.02))
         adapters = [self.make_adapter(guard) for guard in (strict, lax)]
         agents = [self.build(adapter, [made], script) for adapter in adapters]
-        threads = [threading.Thread(target=self.play, args=(agent,)) for agent in agents]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(self.play, agents))
         assert tools.ran == ["forbidden"], tools.ran
         assert list_actions(strict) == ["call_denied"], list_actions(strict)
         assert list_actions(lax) == ["call_allowed", "call_executed"], list_actions(lax)
@@ -138,7 +134,7 @@ class RunChecks(AdapterDriver):
 
     # --- Observe mode and findings ----------------------------------------------------------------
 
-    @point_each_way("observe mode")
+    @point("observe mode")
     def test_observe_mode_reports_and_changes_nothing(self, tools: SuiteTools) -> None:
         guard = Edictum(contracts=[no_forbidden, no_secret("deny")], mode="observe")
         answer = self.call_once(guard, tools.make("leak", leak), "forbidden")
@@ -146,7 +142,7 @@ class RunChecks(AdapterDriver):
         assert SECRET in answer.text, answer
         assert list_actions(guard)[0] == "call_would_deny", list_actions(guard)
 
-    @point_each_way("findings callback")
+    @point("findings callback")
     def test_findings_are_told_and_the_callback_s_result_is_read(self, tools: SuiteTools) -> None:
         told: list[Any] = []
 
@@ -160,7 +156,7 @@ class RunChecks(AdapterDriver):
         assert "what the callback says" in answer.text, answer
         assert SECRET not in answer.text, answer
 
-    @point_each_way("findings callback")
+    @point("findings callback")
     def test_a_callback_that_raises_changes_nothing(self, tools: SuiteTools) -> None:
         def on_warn(result: Any, findings: Any) -> Any:
             raise RuntimeError("the callback is broken")
@@ -171,7 +167,7 @@ class RunChecks(AdapterDriver):
 
     # --- Timeouts and turns -----------------------------------------------------------------------
 
-    @point_each_way("timeout")
+    @point("timeout")
     def test_a_tool_that_takes_too_long_times_out(self, tools: SuiteTools) -> None:
         """Fail if the framework waits for a tool that the guard has given up."""
 
@@ -180,7 +176,7 @@ class RunChecks(AdapterDriver):
 
         self._check_stop(tools.asynchronous, limit)
 
-    @point_each_way("turn")
+    @point("turn")
     def test_the_deadline_of_a_turn_holds(self, tools: SuiteTools) -> None:
         """Fail if the turn that ``adapter.in_turn`` attaches does not reach the calls."""
 
@@ -208,7 +204,7 @@ class RunChecks(AdapterDriver):
         assert tools.ran, "the body never began"
         assert tools.ends.get(timeout=MAX_WAIT_S) != "gave up", "the adapter waited for the body"
 
-    @point_each_way("turn")
+    @point("turn")
     def test_an_output_that_is_too_large_is_read_as_a_reference(self, tools: SuiteTools) -> None:
         adapter = self.make_adapter(Edictum())
         large = tools.make("large", lambda key: {"rows": [key * 50] * 1_000})
@@ -218,7 +214,7 @@ class RunChecks(AdapterDriver):
         assert "artifact_reference" in answer.text, answer.text[:300]
         assert len(answer.text) < 5_000, f"{len(answer.text)} characters"
 
-    @point_each_way("streaming")
+    @point("streaming")
     def test_what_is_streamed_is_governed_too(self, tools: SuiteTools) -> None:
         adapter = self.make_adapter(make_redacting_guard(no_forbidden))
         script = make_script("leak", "a", "forbidden")

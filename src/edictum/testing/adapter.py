@@ -16,45 +16,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import SkipTest
 
-from edictum.testing._adapter_driver import (
-    RESULTS,
-    AdapterDriver,
-    ControlFlow,
-    ModelScript,
-    ScriptedCall,
-    ToolAnswer,
-)
+from edictum.testing._adapter_driver import RESULTS as RESULTS
+from edictum.testing._adapter_driver import AdapterDriver
+from edictum.testing._adapter_driver import ControlFlow as ControlFlow
+from edictum.testing._adapter_driver import ModelScript as ModelScript
+from edictum.testing._adapter_driver import ScriptedCall as ScriptedCall
+from edictum.testing._adapter_driver import ToolAnswer as ToolAnswer
 from edictum.testing._adapter_result_checks import ResultChecks
 from edictum.testing._adapter_run_checks import RunChecks
-from edictum.testing._adapter_tools import (
-    SECRET,
-    BrokenGuard,
-    get_last_event,
-    leak,
-    list_actions,
-    no_forbidden,
-    no_secret,
-    without_secret,
-)
+from edictum.testing._adapter_tools import SECRET as SECRET
+from edictum.testing._adapter_tools import BrokenGuard as BrokenGuard
+from edictum.testing._adapter_tools import get_last_event as get_last_event
+from edictum.testing._adapter_tools import leak as leak
+from edictum.testing._adapter_tools import list_actions as list_actions
+from edictum.testing._adapter_tools import no_forbidden as no_forbidden
+from edictum.testing._adapter_tools import no_secret as no_secret
+from edictum.testing._adapter_tools import without_secret as without_secret
 
-__all__ = [
-    "RESULTS",
-    "SECRET",
-    "AdapterConformance",
-    "BrokenGuard",
-    "ControlFlow",
-    "ModelScript",
-    "ScriptedCall",
-    "ToolAnswer",
-    "find_failures",
-    "get_last_event",
-    "leak",
-    "list_actions",
-    "list_points",
-    "no_forbidden",
-    "no_secret",
-    "without_secret",
-]
 # The first names of these classes, for drivers that third parties have written.
 Call, Answer, Script = ScriptedCall, ToolAnswer, ModelScript
 ESSENTIAL = frozenset({"deny", "redact", "failure", "limit", "call id"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from inspect import isawaitable
 from typing import Any
 
@@ -77,19 +77,16 @@ class AuditConformance:
         sink = self.make_sink()
         guard = Edictum(audit_sink=sink)
         names = [f"tool-{number}" for number in range(THREADS)]
-        threads = [threading.Thread(target=self._calls, args=(guard, name)) for name in names]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+
+        def call(name: str) -> None:
+            for number in range(EACH):
+                guard.dispatch_sync(name, {"number": number}, lambda **_: 1, session_id=name)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(call, names))
         lines = self._close_and_read(sink)
         assert len(lines) == THREADS * EACH * 2
         assert sorted({line["tool_name"] for line in lines}) == names
-
-    @staticmethod
-    def _calls(guard: Edictum, name: str) -> None:
-        for number in range(EACH):
-            guard.dispatch_sync(name, {"number": number}, lambda number: number, session_id=name)
 
     def test_emitting_changes_nothing_about_the_event(self) -> None:
         """Fail if other sinks see what this one did to the event."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -155,9 +156,11 @@ class Case:
                 continue
             for _ in range(earlier.get("times", 1)):
                 _dispatch(guard, earlier, earlier)
-        evaluation = _evaluate(guard, self.data.get("call", {}), self.data)
+        call = self.data.get("call", {})
+        output = {"output": self.data["result"]} if "result" in self.data else {}
+        evaluation = guard.evaluate(**_read_call(call), **output)
         guard.local_sink.clear()
-        return Observed(_dispatch(guard, self.data.get("call", {}), self.data), evaluation, guard)
+        return Observed(_dispatch(guard, call, self.data), evaluation, guard)
 
     def guard(self, **more: Any) -> Edictum:
         """Return a guard with the bundle of the case."""
@@ -168,9 +171,9 @@ class Case:
         return Edictum.from_yaml_string(*layers, **options)
 
     def _layers(self) -> list[Any]:
-        if "when" in self.data:
-            return [_one_contract(self.data)]
         bundle = self.data.get("bundle", self.shared) or {}
+        if "when" in self.data:
+            bundle = _one_contract(self.data)
         layers = bundle if isinstance(bundle, list) else [bundle]
         extra = {name: self.data[name] for name in ("success", "tools") if name in self.data}
         return layers if not extra else [*layers[:-1], {**layers[-1], **extra}]
@@ -187,15 +190,16 @@ def _one_contract(data: Mapping[str, Any]) -> dict[str, Any]:
     after = any(word in json.dumps(data["when"]) for word in ('"result', '"output'))
     then = {"effect": "warn" if after else "deny", "message": "The condition holds."}
     contract = {"id": "when", "type": "post" if after else "pre", "tool": "*", "then": then}
-    extra = {name: data[name] for name in ("success", "tools") if name in data}
-    return {"contracts": [{**contract, "when": data["when"]}], **extra}
+    return {"contracts": [{**contract, "when": data["when"]}]}
 
 
-def _call_options(call: Mapping[str, Any]) -> dict[str, Any]:
+def _read_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``dispatch_sync`` and ``evaluate`` are given alike."""
     options = {name: call[name] for name in ("environment", "metadata") if name in call}
     if "principal" in call:
         options["principal"] = Principal(**call["principal"])
-    return {**options, "session_id": _SESSION_ID}
+    asked = {"tool_name": call.get("tool", "tool"), "args": call.get("args", {})}
+    return {**asked, **options, "session_id": _SESSION_ID}
 
 
 def _dispatch(guard: Edictum, call: Mapping[str, Any], body: Mapping[str, Any]) -> ToolOutcome:
@@ -204,16 +208,7 @@ def _dispatch(guard: Edictum, call: Mapping[str, Any], body: Mapping[str, Any]) 
             raise RuntimeError(body["error"])
         return body.get("result")
 
-    return guard.dispatch_sync(
-        call.get("tool", "tool"), call.get("args", {}), tool, **_call_options(call)
-    )
-
-
-def _evaluate(guard: Edictum, call: Mapping[str, Any], body: Mapping[str, Any]) -> EvaluationResult:
-    output = {"output": body["result"]} if "result" in body else {}
-    return guard.evaluate(
-        call.get("tool", "tool"), call.get("args", {}), **output, **_call_options(call)
-    )
+    return guard.dispatch_sync(fn=tool, **_read_call(call))
 
 
 @contextmanager
@@ -244,12 +239,10 @@ def load_cases(*paths: str | os.PathLike[str], **options: Unpack[BundleOptions])
     if not cases:
         hint = "Pass files with cases, or a directory of them."
         raise EdictumConfigError(f"No cases in {', '.join(map(str, paths))}.", hint=hint)
-    seen: set[str] = set()
-    for case in cases:
-        if case.note in seen:
-            hint = "Give each case a note of its own."
-            raise EdictumConfigError(f"Two cases have the note '{case.note}'.", hint=hint)
-        seen.add(case.note)
+    (note, times), *_ = Counter(case.note for case in cases).most_common(1)
+    if times > 1:
+        hint = "Give each case a note of its own."
+        raise EdictumConfigError(f"Two cases have the note '{note}'.", hint=hint)
     return cases
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 import unittest
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
 
 from edictum.core.limits import (
     Amount,
@@ -21,11 +22,13 @@ from edictum.core.limits import (
 )
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
+from edictum.sessions.ledger import Ledger
 
 TOOL = ("", "t")
 FEATURES = ("windows", "expiry", "amounts", "parents", "repeated_ends")
 Limits = tuple[Limit, ...]
 Result = Literal["success", "failure", "release"]
+_Value = TypeVar("_Value")
 
 
 def limits(**given: Any) -> Limits:
@@ -42,22 +45,22 @@ class Book:
     """A ledger as these tests use it: one session unless said otherwise, every answer awaited."""
 
     def __init__(self, ledger: Any) -> None:
-        self.ledger = ledger
+        self.ledger: Ledger = ledger
 
-    def _now(self, answer: Any) -> Any:
-        return PORTAL.run(answer) if needs_await(answer) else answer
+    def _now(self, given: _Value | Awaitable[_Value]) -> _Value:
+        answer: Any = given
+        found: _Value = PORTAL.run(answer) if needs_await(answer) else answer
+        return found
 
     def reserve(self, call: str, bounds: Limits = (), **more: Any) -> Grant:
         sid, scopes = more.pop("sid", "s"), more.pop("scopes", TOOL)
         reservation = Reservation(sid, call, scopes, bounds, **more)
-        grant: Grant = self._now(self.ledger.reserve(reservation))
-        return grant
+        return self._now(self.ledger.reserve(reservation))
 
     def settle(self, call: str, result: Result, bounds: Limits = (), **more: Any) -> Counters:
         sid, scopes = more.pop("sid", "s"), more.pop("scopes", TOOL)
         settlement = Settlement(sid, call, scopes, bounds, result, **more)
-        counters: Counters = self._now(self.ledger.settle(settlement))
-        return counters
+        return self._now(self.ledger.settle(settlement))
 
     def run(self, call: str, result: Result = "success", bounds: Limits = (), **more: Any) -> bool:
         """Make a whole call; return False when it was refused."""
@@ -81,16 +84,14 @@ class Book:
         return self.reserve(call, bounds, count_attempt=False, hold=False, **more)
 
     def renew(self, call: str, lease_s: float, sid: str = "s") -> bool:
-        renewed: bool = self._now(self.ledger.renew(sid, call, lease_s))
-        return renewed
+        return self._now(self.ledger.renew(sid, call, lease_s))
 
     def snapshot(self, sid: str = "s") -> SessionSnapshot:
-        snapshot: SessionSnapshot = self._now(self.ledger.snapshot(sid))
-        return snapshot
+        return self._now(self.ledger.snapshot(sid))
 
     def sessions(self, limit: int = 100) -> list[SessionSnapshot]:
-        listed: list[SessionSnapshot] = self._now(self.ledger.sessions(limit))
-        return listed
+        ledger: Any = self.ledger  # not every ledger can list its sessions
+        return list(self._now(ledger.sessions(limit)))
 
     def reset(self, sid: str = "s") -> None:
         self._now(self.ledger.reset(sid))
@@ -829,14 +830,11 @@ class LedgerConformance:
 
     @staticmethod
     def _hammer(workers: int, work: Callable[[int], Any]) -> list[Any]:
-        results: list[Any] = []
-        threads = [
-            threading.Thread(target=lambda number=number: results.append(work(number)))
-            for number in range(workers)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(results) == workers, "a worker raised"
-        return results
+        start = threading.Barrier(workers)
+
+        def work_with_all(number: int) -> Any:
+            start.wait()
+            return work(number)
+
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(work_with_all, range(workers)))
