@@ -26,7 +26,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # Each layer may import itself and what stands before it. Names are those of packages and modules
 # directly under edictum.
 LAYERS = [
-    {"errors", "_version"},
+    {"errors", "_version", "_optional"},
     {"core", "outcomes", "success", "findings"},
     {
         "contracts",

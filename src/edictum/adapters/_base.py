@@ -323,18 +323,14 @@ class Adapter(SelfTest):
     def _deny_unreadable(self, call: GuardCall, exc: Exception) -> ToolOutcome:
         """Deny a call that the guard did not answer: it cannot be read, or the gate failed."""
         try:
-            turn = _find_denying_turn(call)
-            if turn is None:
-                return deny_broken_gate(call.name, exc)
+            turn = _make_denying_turn(call, exc)
             return call.guard.dispatch_sync(call.name, call.args, None, turn=turn, **call.options)
         except Exception as again:
             return deny_broken_gate(call.name, again)
 
     async def _adeny_unreadable(self, call: GuardCall, exc: Exception) -> ToolOutcome:
         try:
-            turn = _find_denying_turn(call)
-            if turn is None:
-                return deny_broken_gate(call.name, exc)
+            turn = _make_denying_turn(call, exc)
             return await call.guard.dispatch(call.name, call.args, None, turn=turn, **call.options)
         except Exception as again:
             return deny_broken_gate(call.name, again)
@@ -351,8 +347,11 @@ class Adapter(SelfTest):
         return reply if on_warn is None else await tell_findings_async(reply, on_warn)
 
 
-def _find_denying_turn(call: GuardCall) -> TurnPort | None:
+def _make_denying_turn(call: GuardCall, exc: Exception) -> TurnPort:
+    """Return a turn that says what is wrong with the call; if nothing is, raise what went wrong."""
     from edictum.adapters._unreadable import DenyingTurn, find_input_error
 
     reason = find_input_error(call.name, call.args)
-    return None if reason is None else DenyingTurn(reason)
+    if reason is None:
+        raise exc
+    return DenyingTurn(reason)

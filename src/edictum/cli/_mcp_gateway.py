@@ -105,7 +105,11 @@ class Gateway:
                 return
             await response.start(got.status_code, self._keep_headers(got.headers))
             if get_media_type(got) == EVENTS_TYPE:
-                await _pass_events(got, parsed, response)
+                # only the answers to this request: others were not judged
+                asked = {normalize_id(each["id"]) for each in as_list(parsed) if is_request(each)}
+                async for message in iter_events(got):
+                    if not is_answer(message) or normalize_id(message.get("id")) in asked:
+                        await response.write_event(message)
             else:
                 async for part in got.aiter_bytes():
                     await response.write(part)
@@ -146,8 +150,15 @@ class Gateway:
             watching.cancel()
 
     def _end_later(self, stream: AsyncIterator[Any], held: AsyncExitStack) -> None:
-        """Read a stream to its end without making its answer wait for that."""
-        task = asyncio.create_task(_read_rest(stream, held, self._stream_rest_s))
+        """Read a stream to its end, so that its connection can be used again, but do not wait."""
+
+        async def read_rest() -> None:
+            with suppress(Exception):  # the answer has been passed on: what fails now does no harm
+                async with held, asyncio.timeout(self._stream_rest_s):  # close one that goes on
+                    async for _ in stream:
+                        pass
+
+        task = asyncio.create_task(read_rest())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
@@ -224,14 +235,6 @@ async def _reply(
     await response.end()
 
 
-async def _pass_events(got: Any, parsed: Any, response: Response) -> None:
-    """Pass messages on, but only the answers to this request: others were not judged."""
-    asked = {normalize_id(each["id"]) for each in as_list(parsed) if is_request(each)}
-    async for message in iter_events(got):
-        if not is_answer(message) or normalize_id(message.get("id")) in asked:
-            await response.write_event(message)
-
-
 def _drop_body_headers(headers: Headers) -> Headers:
     """Drop what describes a body that is not sent, and redirects around us."""
     return [
@@ -244,14 +247,6 @@ def _drop_body_headers(headers: Headers) -> Headers:
 def _get_origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
-
-
-async def _read_rest(stream: AsyncIterator[Any], held: AsyncExitStack, seconds: float) -> None:
-    """Read to the end, so that the connection can be used again; close a stream that goes on."""
-    with suppress(Exception):  # the answer has been passed on: what fails after it does no harm
-        async with held, asyncio.timeout(seconds):
-            async for _ in stream:
-                pass
 
 
 def _parse_body(scope: Any, body: bytes) -> Any:

@@ -167,19 +167,17 @@ _PYTHON_TYPES = {
 
 def make_result_check(schema: Mapping[str, Any] | None) -> ResultCheck:
     """Return a function that says why a result is a failure by itself or by its schema."""
-    if schema is None:
-        return _check_result
-    fitting = _type_that_fits(schema)
-    compiled = cache(lambda: compile_schema(schema))
+    fitting = _type_that_fits(schema or {})
+    compiled = cache(lambda: compile_schema(schema or {}))
 
     def check(value: Any) -> str | None:
         kind = type(value)
         if kind is fitting:
             return error_key(value) if kind is dict else None
-        if (error := error_key(value)) is not None:
-            return error
         if kind in LAZY_TYPES:
             return _explain_lazy(value)
+        if (error := error_key(value)) is not None or schema is None:
+            return error
         mismatch = explain_mismatch(compiled(), value)
         if mismatch is None:
             return None
@@ -187,10 +185,6 @@ def make_result_check(schema: Mapping[str, Any] | None) -> ResultCheck:
         return SchemaMismatch(problem)
 
     return check
-
-
-def _check_result(value: Any) -> str | None:
-    return _explain_lazy(value) if type(value) in LAZY_TYPES else error_key(value)
 
 
 def _type_that_fits(schema: Mapping[str, Any]) -> type | None:

@@ -7,14 +7,15 @@ runs alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from edictum.errors import EdictumConfigError
 from edictum.harness.arg_validator import Malformed, ToolArgValidator, Valid, parse_arguments
 from edictum.harness.tool_registry import ToolRegistry
-from edictum.harness.tool_spec import ResourceKey, ToolSpec
+from edictum.harness.tool_spec import ResourceKey
 
 MAX_WIDTH = 8
 _VALIDATOR = ToolArgValidator()
@@ -74,7 +75,11 @@ class ToolScheduler:
             if spec is None or isinstance(arguments, Malformed) or not parallel_enabled:
                 waves.append(_OpenWave([call], closed=True))
                 continue
-            keys, writes = _find_keys(spec, arguments), not spec.is_read
+            keys, writes = spec.unknown_keys(), not spec.is_read
+            with suppress(Exception):  # a wrong schema; the validation gate says so
+                checked = _VALIDATOR.validate(spec, arguments)
+                if isinstance(checked, Valid):  # those that will run: repaired, with defaults
+                    keys = spec.keys_for(checked.arguments)
             last = waves[-1] if waves else _OpenWave(closed=True)
             if len(last.calls) >= self._max_width or not last.can_take(keys, writes):
                 waves.append(last := _OpenWave())
@@ -82,12 +87,3 @@ class ToolScheduler:
             last.keys.extend(keys)
             last.writes = last.writes or writes
         return [ToolWave(tuple(wave.calls)) for wave in waves]
-
-
-def _find_keys(spec: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[ResourceKey]:
-    """Return the resources by the arguments that will run: repaired, and with defaults."""
-    try:
-        checked = _VALIDATOR.validate(spec, arguments)
-    except Exception:  # a wrong schema; the validation gate says so
-        return spec.unknown_keys()
-    return spec.keys_for(checked.arguments) if isinstance(checked, Valid) else spec.unknown_keys()

@@ -12,7 +12,7 @@ from edictum.harness._argument_checks import check_arguments, check_tools
 from edictum.harness._schemas import compile_schema
 from edictum.harness.arg_validator import ToolArgValidator, get_argument_schema
 from edictum.harness.tool_registry import ToolRegistry
-from edictum.harness.tool_spec import OnDuplicate, ToolSpec
+from edictum.harness.tool_spec import OnDuplicate
 from edictum.harness.turn_budget import DEFAULT_CAP_S, TurnBudget
 from edictum.harness.turn_call import Turn
 from edictum.harness.turn_state import TurnState
@@ -59,8 +59,13 @@ class BoundedToolExecutor:
         self._validator = validator
         self._on_duplicate = on_duplicate
         self._cap_s = tool_timeout_cap_s
-        for spec in self.tools:
-            _check_schemas(spec)
+        for spec in self.tools:  # before a turn begins: in a turn the tool may have run by then
+            try:
+                get_argument_schema(spec)
+                if spec.returns is not None:
+                    compile_schema(spec.returns)
+            except EdictumConfigError as exc:
+                raise EdictumConfigError(f"tool {spec.name!r}: {exc}") from exc
 
     def turn(
         self,
@@ -95,13 +100,3 @@ class BoundedToolExecutor:
         """Run one call as ``execute`` does, for asynchronous callers."""
         turn = self.turn(state, **options)
         return await self.guard.dispatch(call.name, call.arguments, turn=turn, call_id=call.id)
-
-
-def _check_schemas(spec: ToolSpec) -> None:
-    """Compile the schemas before a turn begins: in a turn the tool may have run by then."""
-    try:
-        get_argument_schema(spec)
-        if spec.returns is not None:
-            compile_schema(spec.returns)
-    except EdictumConfigError as exc:
-        raise EdictumConfigError(f"tool {spec.name!r}: {exc}") from exc

@@ -67,8 +67,11 @@ def point(name: str) -> Callable[[Callable[..., None]], Callable[[Any], None]]:
                 results[test.__name__] = f"dash: {why}"
                 raise SkipTest(why)
             try:
-                for given in ((tools,) for tools in self.each_way()) if takes_tools else ((),):
-                    test(self, *given)
+                if takes_tools:
+                    for tools in self.each_way():
+                        test(self, tools)
+                else:
+                    test(self)
             except BaseException as exc:
                 exc.add_note(f"in a run that is {self.way}")
                 results[test.__name__] = f"fail: {type(exc).__name__}: {str(exc)[:200]}"
