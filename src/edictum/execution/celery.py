@@ -95,7 +95,7 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
     )  # type: ignore[untyped-decorator]  # Celery has no types
     def run(task: Task, name: str, args: dict[str, Any]) -> None:
         results = _connect(url)
-        if results.set(_claim_key(task.request.id), "begun", nx=True, ex=CLAIM_TTL_S):
+        if _claim(results, task.request.id, "begun"):
             _report(results, task.request.reply_to, task.request.id, **_outcome(known, name, args))
 
     return app
@@ -220,8 +220,9 @@ def _client(url: str, wait_s: float) -> redis.Redis:
     )
 
 
-def _claim_key(call: str) -> str:
-    return f"edictum:call:{call}"
+def _claim(results: redis.Redis, call: str, how: str) -> bool:
+    """Decide whether a call is begun or withdrawn. Return False if that was decided before."""
+    return bool(results.set(f"edictum:call:{call}", how, nx=True, ex=CLAIM_TTL_S))
 
 
 # --- The governing side ---------------------------------------------------------------------------
@@ -332,18 +333,15 @@ class CeleryEngine:
         try:
             reply = _parse_reply(packed)
         except Exception as exc:  # other calls wait for their answers all the same
-            self._warn_unreadable(exc)
+            if not self._has_warned:
+                self._has_warned = True
+                what = "A message among the answers of Celery workers"
+                logger.warning("%s cannot be read and is skipped: %s", what, type_and_text(exc))
             return
         with self._lock:
             waiting = self._waiting.pop(reply["call"], None)
         if waiting is not None:  # else it comes too late, or twice
             _set_answer(waiting, reply)
-
-    def _warn_unreadable(self, exc: Exception) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            what = "A message among the answers of Celery workers"
-            logger.warning("%s cannot be read and is skipped: %s", what, type_and_text(exc))
 
     def count_hung(self, sending: Future[None]) -> None:
         """Count a call that the broker has not taken in time, until it is taken or fails."""
@@ -461,16 +459,10 @@ class _Call:
         """Claim the call, once, so that it is not begun. Return False if it may have begun."""
         with self._claiming:
             if self._withdrawn is None:
-                self._withdrawn = self._claim()
+                self._withdrawn = False
+                with contextlib.suppress(redis.RedisError):
+                    self._withdrawn = _claim(self._engine.results, self._id, "withdrawn")
             return self._withdrawn
-
-    def _claim(self) -> bool:
-        try:
-            return bool(
-                self._engine.results.set(_claim_key(self._id), "withdrawn", nx=True, ex=CLAIM_TTL_S)
-            )
-        except redis.RedisError:
-            return False
 
     def withdraw(self) -> None:
         """Answer a call whose time is over, unless it has begun: then a worker may still answer."""

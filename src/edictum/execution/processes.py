@@ -20,9 +20,10 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from concurrent.futures import wait as wait_for_any
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -33,10 +34,13 @@ from edictum.execution import worker as protocol
 from edictum.execution.engines import MAX_RESULT_BYTES
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError, RemoteTraceback
 from edictum.execution.forks import call_in_child
+from edictum.execution.portal import Portal
 from edictum.execution.waiting import wait_done
 from edictum.execution.worker_process import PROCESS_HELPERS, NotSent, Worker, WorkerDied, kill_tree
 
 MAX_ATTEMPTS = 3
+INTERRUPT_S = 1.0  # for a call that was interrupted to end
+_PORTAL = Portal()
 _CLOSED = "The pool of worker processes was closed."
 
 
@@ -107,11 +111,7 @@ class ProcessPool:
         try:
             request = self._request(effect)
             async with asyncio.timeout(effect.timeout_s) as scope:
-                for _ in self._attempts():
-                    call.worker = await self._acquire()
-                    with self._discard_on_send_failure(call.worker):
-                        reply = await call.worker.exchange(request)
-                        break
+                reply = await self._exchange(call, request)
         except NotStarted as exc:
             return Ran(None, exc, call.elapsed_s(), not_started=True)
         except GeneratorExit:
@@ -124,33 +124,33 @@ class ProcessPool:
         return self._take_reply(call, reply)
 
     def run_sync(self, effect: RunTool) -> Ran:
-        call = _Call(effect)
+        """Do as ``run``, in an event loop in which nothing else runs."""
+        ended: Future[Ran] = Future()
+
+        async def run() -> None:
+            ended.set_result(await self.run(effect))
+
         try:
-            request = self._request(effect)
-            for _ in self._attempts():
-                call.worker = self._acquire_sync(call.deadline)
-                with self._discard_on_send_failure(call.worker):
-                    reply = call.worker.exchange_sync(request, call.deadline)
-                    break
+            _PORTAL.run(run())
+            return ended.result()
         except NotStarted as exc:
-            return Ran(None, exc, call.elapsed_s(), not_started=True)
-        except BaseException as exc:
-            ended = self._end_worker(call.worker, exc)
-            return call.ended_by(exc, isinstance(exc, TimeoutError), *ended)
-        return self._take_reply(call, reply)
+            return Ran(None, exc, not_started=True)
+        except KeyboardInterrupt as exc:
+            # the call is cancelled by now, and says whether its worker may have begun
+            if not wait_for_any((ended,), INTERRUPT_S).done:
+                return Ran(None, exc, cancelled=True, body_may_be_running=True)
+            ran = ended.result()
+            return Ran(None, exc, ran.elapsed_s, cancelled=True, not_started=ran.not_started)
 
-    @staticmethod
-    def _attempts() -> Iterator[int]:
-        """Iterate over attempts: a worker that died while idle has begun nothing."""
-        yield from range(MAX_ATTEMPTS)
+    async def _exchange(self, call: _Call, request: bytes) -> bytes:
+        """Return a worker's reply. One that died while it was idle has begun nothing."""
+        for _ in range(MAX_ATTEMPTS):
+            call.worker = await self._acquire()
+            try:
+                return await call.worker.exchange(request)
+            except NotSent:
+                self._discard(call.worker)
         raise NotStarted(f"{MAX_ATTEMPTS} worker processes died before they took the call.")
-
-    @contextmanager
-    def _discard_on_send_failure(self, worker: Worker) -> Iterator[None]:
-        try:
-            yield
-        except NotSent:
-            self._discard(worker)
 
     def _request(self, effect: RunTool) -> bytes:
         tool = effect.call.tool_name
@@ -183,23 +183,10 @@ class ProcessPool:
         try:
             return await asyncio.wrap_future(taken)
         except BaseException:
-            self._give_up(taken)
+            # one that was handed over in the same moment goes to the next call
+            if not taken.cancel() and taken.exception() is None:
+                self._give(taken.result())
             raise
-
-    def _acquire_sync(self, deadline: float | None) -> Worker:
-        taken = self._take()
-        if isinstance(taken, Worker):
-            return taken
-        try:
-            return taken.result(None if deadline is None else max(0.0, deadline - perf_counter()))
-        except BaseException:
-            self._give_up(taken)
-            raise
-
-    def _give_up(self, future: Future[Worker]) -> None:
-        """Stop waiting; a worker that was handed over in the same moment goes to the next call."""
-        if not future.cancel() and future.exception() is None:
-            self._give(future.result())
 
     def _take(self) -> Worker | Future[Worker]:
         """Return an idle worker, or a new one, or the promise of the next that is free."""

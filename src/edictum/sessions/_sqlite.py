@@ -26,7 +26,15 @@ from edictum.core.limits import WHOLE_SESSION, Reservation, Settlement
 from edictum.execution.forks import protect
 from edictum.sessions._batching import Batch, Operation, Refused, Renewal, Unavailable
 from edictum.sessions._wire import answer_as_text, lease_from_text, terms_as_text
-from edictum.sessions.memory import Lease, MemoryLedger, SessionState, Tally, only_looks, parent_key
+from edictum.sessions.memory import (
+    Lease,
+    MemoryLedger,
+    SessionState,
+    Tally,
+    only_looks,
+    parent_key,
+    tally_row,
+)
 
 APPLICATION_ID = 0x45_44_49_43  # "EDIC"
 _SCHEMA_VERSION = 2  # 1 was never released
@@ -35,6 +43,17 @@ _SWEEP_EVERY_S = 30.0
 MAX_CACHED_SESSIONS = 1_000
 
 TABLES = ("session", "tally", "amount", "lease", "ended", "moment")
+# How changes are written, in this order.
+STATEMENTS = {
+    "session": "INSERT OR REPLACE INTO session VALUES (?, ?)",
+    "tally": "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    "amount": "INSERT OR REPLACE INTO amount VALUES (?, ?, ?, ?, ?)",
+    "freed lease": "DELETE FROM lease WHERE sid = ? AND call = ?",
+    "lease": "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?, ?, ?)",
+    "ended": "INSERT OR REPLACE INTO ended VALUES (?, ?, ?, ?)",
+    "moment": "INSERT INTO moment VALUES (?, ?, ?, ?, ?)",
+    "old moment": "DELETE FROM moment WHERE sid = ? AND scope = ? AND counter = ? AND at < ?",
+}
 Moments = dict[tuple[str, str], list[tuple[float, int]]]
 # Connections that came through a fork: SQLite forbids even closing them.
 _inherited: list[sqlite3.Connection] = []
@@ -209,14 +228,11 @@ class BatchCounter(MemoryLedger):
     """Counts for one batch at a time, in one thread."""
 
     _shared = False
+    _session_type = LoadedSession
     now = 0.0
 
     def __init__(self) -> None:
         super().__init__(clock=lambda: self.now)
-
-    def _new_session(self, session_id: str) -> SessionState:
-        state = self._sessions[session_id] = LoadedSession()
-        return state
 
 
 class CachedSessions:
@@ -370,21 +386,22 @@ class CachedSessions:
         return state
 
     def _save(self, now: float) -> None:
-        rows = ChangedRows()
+        changes = ChangedRows()
+        rows = changes.rows
         for sid in self._touched:
             state = self._loaded.get(sid)
             if state is not None:
-                rows.collect(sid, state, now)
+                changes.collect(sid, state, now)
         for sid, call in self._leased:
             state = self._loaded.get(sid)
             lease = state.leases.get(call) if state is not None else None
             if lease is not None:
                 terms, answer = terms_as_text(lease.held), answer_as_text(lease.grant)
-                rows.leases.append((sid, call, lease.started, lease.expires, terms, answer))
+                rows["lease"].append((sid, call, lease.started, lease.expires, terms, answer))
         for sid in self._used & self._loaded.keys():
             self._loaded[sid].touched = now
-            rows.sessions.append((sid, now))
-        rows.write(self._db)
+            rows["session"].append((sid, now))
+        changes.write(self._db)
         for changed in (self._touched, self._used, self._leased):
             changed.clear()
 
@@ -393,36 +410,22 @@ class ChangedRows:
     """What a batch has changed, by table."""
 
     def __init__(self) -> None:
-        self.sessions: list[tuple[Any, ...]] = []
-        self.tallies: list[tuple[Any, ...]] = []
-        self.amounts: list[tuple[Any, ...]] = []
-        self.leases: list[tuple[Any, ...]] = []
-        self.freed: list[tuple[Any, ...]] = []
-        self.ended: list[tuple[Any, ...]] = []
-        self.moments: list[tuple[Any, ...]] = []
-        self.old_moments: list[tuple[Any, ...]] = []
+        self.rows: dict[str, list[tuple[Any, ...]]] = {what: [] for what in STATEMENTS}
 
     def collect(self, sid: str, state: LoadedSession, now: float) -> None:
         """Add what differs from what was saved last, and note it as saved."""
         for scope, t in ((WHOLE_SESSION, state.total), *state.tallies.items()):
-            row = (
-                t.attempts,
-                t.executions,
-                t.successes,
-                t.failures,
-                t.consecutive_failures,
-                t.held,
-            )
+            row = tally_row(t)
             if state.saved_tallies.get(scope) != row:
                 state.saved_tallies[scope] = row
-                self.tallies.append((sid, scope, *row))
+                self.rows["tally"].append((sid, scope, *row))
             if t.amounts:
                 self._collect_amounts(sid, scope, t, state)
             if t.times:
                 self._collect_moments(sid, scope, t, state)
         for call, how in state.ended.items():
-            self.freed.append((sid, call))
-            self.ended.append((sid, call, how, now))
+            self.rows["freed lease"].append((sid, call))
+            self.rows["ended"].append((sid, call, how, now))
         state.ended.clear()
         state.ended_before.clear()
 
@@ -431,7 +434,7 @@ class ChangedRows:
             row = tuple(entry)
             if state.saved_amounts.get((scope, name)) != row:
                 state.saved_amounts[scope, name] = row
-                self.amounts.append((sid, scope, name, *row))
+                self.rows["amount"].append((sid, scope, name, *row))
 
     def _collect_moments(self, sid: str, scope: str, tally: Tally, state: LoadedSession) -> None:
         for counter, after in tally.times.items():
@@ -439,24 +442,12 @@ class ChangedRows:
             if before == after:
                 continue
             new = (Counter(after) - Counter(before)).elements()
-            self.moments += [(sid, scope, counter, at, value) for at, value in new]
+            self.rows["moment"] += [(sid, scope, counter, at, value) for at, value in new]
             oldest = after[0][0] if after else float("inf")
-            self.old_moments.append((sid, scope, counter, oldest))
+            self.rows["old moment"].append((sid, scope, counter, oldest))
             state.saved_moments[scope, counter] = list(after)
 
     def write(self, db: sqlite3.Connection) -> None:
-        for statement, rows in (
-            ("INSERT OR REPLACE INTO session VALUES (?, ?)", self.sessions),
-            ("INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self.tallies),
-            ("INSERT OR REPLACE INTO amount VALUES (?, ?, ?, ?, ?)", self.amounts),
-            ("DELETE FROM lease WHERE sid = ? AND call = ?", self.freed),
-            ("INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?, ?, ?)", self.leases),
-            ("INSERT OR REPLACE INTO ended VALUES (?, ?, ?, ?)", self.ended),
-            ("INSERT INTO moment VALUES (?, ?, ?, ?, ?)", self.moments),
-            (
-                "DELETE FROM moment WHERE sid = ? AND scope = ? AND counter = ? AND at < ?",
-                self.old_moments,
-            ),
-        ):
+        for what, rows in self.rows.items():
             if rows:
-                db.executemany(statement, rows)
+                db.executemany(STATEMENTS[what], rows)
