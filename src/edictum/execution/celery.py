@@ -23,7 +23,6 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from concurrent.futures import wait as wait_for_any
 from functools import lru_cache
 from time import perf_counter
 from types import ModuleType
@@ -42,6 +41,7 @@ from edictum.errors import EdictumConfigError
 from edictum.execution.engines import MAX_RESULT_BYTES
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError
 from edictum.execution.forks import call_in_child
+from edictum.execution.portal import run_engine_sync
 from edictum.execution.threads import DaemonPool
 from edictum.execution.waiting import wait_done
 
@@ -273,25 +273,16 @@ class CeleryEngine:
             if not await wait_done(call.reply, call.left_s()):
                 _start_helper(call.withdraw)
                 await wait_done(call.reply, ANSWER_GRACE_S)
-            ending = _HELPERS.submit(call.end)  # a large result takes a while to be read
-            await wait_done(ending)
+            # in a thread: a large result takes a while to be read
+            ran: Ran = await asyncio.wrap_future(_HELPERS.submit(call.end))
+            return ran
         except asyncio.CancelledError as exc:
-            call.abort()
+            with contextlib.suppress(asyncio.CancelledError):
+                await wait_done(call.abort(), ANSWER_GRACE_S)  # the program may be about to end
             return Ran(None, exc, call.elapsed_s(), cancelled=True, body_may_be_running=True)
-        ran: Ran = ending.result()
-        return ran
 
     def run_sync(self, effect: RunTool) -> Ran:
-        call = _Call(self, effect)
-        try:
-            call.start()
-            if not _wait_done_sync(call.reply, call.left_s()):
-                _start_helper(call.withdraw)
-                _wait_done_sync(call.reply, ANSWER_GRACE_S)
-            return call.end()
-        except KeyboardInterrupt as exc:
-            _wait_done_sync(call.abort(), ANSWER_GRACE_S)  # the program may be about to end
-            return Ran(None, exc, call.elapsed_s(), cancelled=True, body_may_be_running=True)
+        return run_engine_sync(self.run, effect)
 
     def close(self) -> None:
         """Stop listening. Calls that are under way end at their deadlines."""
@@ -331,7 +322,9 @@ class CeleryEngine:
 
     def _deliver(self, packed: bytes) -> None:
         try:
-            reply = _parse_reply(packed)
+            reply = _loads(packed)
+            if not isinstance(reply, dict) or not isinstance(reply.get("call"), str):
+                raise ValueError("it does not say which call it answers")
         except Exception as exc:  # other calls wait for their answers all the same
             if not self._has_warned:
                 self._has_warned = True
@@ -354,13 +347,6 @@ class CeleryEngine:
         return len(self._hung)
 
 
-def _parse_reply(packed: bytes) -> dict[str, Any]:
-    reply = _loads(packed)
-    if not isinstance(reply, dict) or not isinstance(reply.get("call"), str):
-        raise ValueError("it does not say which call it answers")
-    return reply
-
-
 def _set_answer(waiting: Future[dict[str, Any]], reply: dict[str, Any]) -> None:
     """Set the answer, unless there is one: a broker may break off while a worker answers."""
     with contextlib.suppress(InvalidStateError):
@@ -374,11 +360,6 @@ def _start_helper(function: Callable[[], None]) -> Future[None]:
     nothing: Future[None] = Future()
     nothing.set_result(None)
     return nothing
-
-
-def _wait_done_sync(future: Future[Any], timeout_s: float) -> bool:
-    wait_for_any((future,), timeout_s)
-    return future.done()
 
 
 class _Call:

@@ -60,9 +60,6 @@ class Worker:
         finally:
             theirs.close()
 
-    def is_alive(self) -> bool:
-        return self.process.poll() is None
-
     async def exchange(self, request: bytes) -> bytes:
         """Send a request and return the reply. Raises NotSent or WorkerDied."""
         loop = asyncio.get_running_loop()

@@ -56,6 +56,19 @@ class Refused(Unavailable):
     """The store must not be used as it is set up; the text says what to change."""
 
 
+def check_version(name: str, version: int, own: int, remedy: str) -> None:
+    """Refuse a store that another version of this library has set up."""
+    if version > own:
+        raise Refused(
+            f"{name} was set up by a newer version of edictum (schema {version}). Upgrade this one."
+        )
+    if version < own:
+        raise Refused(
+            f"{name} was set up by an unreleased version of edictum (schema {version}) and cannot"
+            f" be read. {remedy}"
+        )
+
+
 @record
 class Renewal:
     session_id: str
@@ -493,14 +506,14 @@ class SenderPool:
             if other is not loop and sender.remove(op):
                 self.send_from_thread(op)
 
-    def _sender_here(self) -> BatchSender | None:
+    def _sender_here(self) -> LoopSender | None:
         """Return the sender of the running event loop, None for the thread."""
         loop = asyncio._get_running_loop()
         if loop is None or serves_threads():
             return None
         return self._by_loop.get(loop) or self._new_sender(loop)
 
-    def _new_sender(self, loop: asyncio.AbstractEventLoop) -> BatchSender | None:
+    def _new_sender(self, loop: asyncio.AbstractEventLoop) -> LoopSender | None:
         asked = self._asked[loop] = self._asked.get(loop, 0) + 1
         if asked <= OWN_CONNECTION_AFTER or self._is_closed:
             return None

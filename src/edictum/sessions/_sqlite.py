@@ -24,7 +24,14 @@ from typing import Any
 from edictum.core.decide import describe
 from edictum.core.limits import WHOLE_SESSION, Reservation, Settlement
 from edictum.execution.forks import protect
-from edictum.sessions._batching import Batch, Operation, Refused, Renewal, Unavailable
+from edictum.sessions._batching import (
+    Batch,
+    Operation,
+    Refused,
+    Renewal,
+    Unavailable,
+    check_version,
+)
 from edictum.sessions._wire import answer_as_text, lease_from_text, terms_as_text
 from edictum.sessions.memory import (
     Lease,
@@ -112,10 +119,12 @@ class SqliteConnection:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        db = self._db or self._connect()
-        assert self._lock_fd is not None
+        if self._lock_fd is None:
+            path = self._store.path + ".lock"
+            self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
         try:
+            db = self._db or self._connect()
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
@@ -129,18 +138,13 @@ class SqliteConnection:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def _connect(self) -> sqlite3.Connection:
-        path = self._store.path
-        self._lock_fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Open the file, under its lock: two processes must not both make it."""
         db = self._db = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=1.0
+            self._store.path, isolation_level=None, check_same_thread=False, timeout=1.0
         )
-        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)  # two processes must not both make the file
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-            set_up(db, self._store.name)
-        finally:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        set_up(db, self._store.name)
         self._sessions = CachedSessions(db, self._store.ttl_s)
         return db
 
@@ -159,9 +163,8 @@ class SqliteConnection:
     def abandon(self) -> None:
         if self._db is not None:
             _inherited.append(self._db)
-        if self._lock_fd is not None:  # else the child would keep the lock when the parent dies
-            os.close(self._lock_fd)
-        self._db = self._lock_fd = None
+            self._db = None
+        self._disconnect()  # or the child would keep the lock when the parent dies
 
 
 def set_up(db: sqlite3.Connection, name: str) -> None:
@@ -173,17 +176,10 @@ def set_up(db: sqlite3.Connection, name: str) -> None:
     is_empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
     if owner not in (0, APPLICATION_ID) or (owner == 0 and not is_empty):
         raise Refused(f"{name} belongs to another program. Give sessions a file of their own.")
-    if version > _SCHEMA_VERSION:
-        raise Refused(
-            f"{name} was written by a newer version of edictum (schema {version}). Upgrade this"
-            " one."
-        )
-    if 0 < version < _SCHEMA_VERSION:
-        raise Refused(
-            f"{name} was written by an unreleased version of edictum (schema {version}) and cannot"
-            " be read. Delete the file, or give sessions another one."
-        )
-    if version == 0:
+    if version != 0:
+        remedy = "Delete the file, or give sessions another one."
+        check_version(name, version, _SCHEMA_VERSION, remedy)
+    else:
         tables = (files("edictum.sessions") / "sql" / "sqlite" / "sessions.sql").read_text()
         db.executescript(
             f"BEGIN; {tables} PRAGMA application_id = {APPLICATION_ID};"

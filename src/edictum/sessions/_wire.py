@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
@@ -170,27 +171,13 @@ def read_answer(op: Operation, answer: Any) -> Any:
 
 # --- Leases at rest, for the ledger that counts in Python -----------------------------------------
 
-LIMIT_FIELDS = (
-    "name",
-    "metric",
-    "maximum",
-    "scope",
-    "window_s",
-    "enforce",
-    "source",
-    "message",
-    "contract_id",
-    "amount",
-)
-
-
-def _limit_row(limit: Limit) -> list[Any]:
-    return [getattr(limit, name) for name in LIMIT_FIELDS]
+LIMIT_FIELDS = [it.name for it in fields(Limit) if it.init]  # a file with others is refused
+_limit_row = attrgetter(*LIMIT_FIELDS)
 
 
 def _limit(row: Sequence[Any]) -> Limit:
-    fields = dict(zip(LIMIT_FIELDS, row, strict=True))
-    return Limit(**{**fields, "metric": Metric(fields["metric"])})
+    given = dict(zip(LIMIT_FIELDS, row, strict=True))
+    return Limit(**{**given, "metric": Metric(given["metric"])})
 
 
 def terms_as_text(step: Reservation | Settlement) -> str:
