@@ -56,7 +56,7 @@ class Refused(Unavailable):
     """The store must not be used as it is set up; the text says what to change."""
 
 
-def check_version(name: str, version: int, own: int, remedy: str) -> None:
+def check_schema_version(name: str, version: int, own: int, remedy: str) -> None:
     """Refuse a store that another version of this library has set up."""
     if version > own:
         raise Refused(

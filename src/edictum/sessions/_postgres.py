@@ -21,7 +21,7 @@ import asyncpg
 
 from edictum.core.decide import describe
 from edictum.errors import EdictumConfigError
-from edictum.sessions._batching import Batch, Unavailable, check_version
+from edictum.sessions._batching import Batch, Unavailable, check_schema_version
 from edictum.sessions._wire import compact_json, microseconds, operation_as_json, read_answer
 
 _SWEEP_EVERY_S = 30.0
@@ -88,7 +88,7 @@ class PostgresStore:
         version = await db.fetchval("SELECT version FROM schema_version")
         if version is not None:
             remedy = f'Drop the schema "{self.schema}", or name another one with ?schema=.'
-            check_version(self.name, version, _SCHEMA_VERSION, remedy)
+            check_schema_version(self.name, version, _SCHEMA_VERSION, remedy)
         return version is not None
 
 

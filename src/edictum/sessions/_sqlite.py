@@ -30,7 +30,7 @@ from edictum.sessions._batching import (
     Refused,
     Renewal,
     Unavailable,
-    check_version,
+    check_schema_version,
 )
 from edictum.sessions._wire import answer_as_text, lease_from_text, terms_as_text
 from edictum.sessions.memory import (
@@ -178,7 +178,7 @@ def set_up(db: sqlite3.Connection, name: str) -> None:
         raise Refused(f"{name} belongs to another program. Give sessions a file of their own.")
     if version != 0:
         remedy = "Delete the file, or give sessions another one."
-        check_version(name, version, _SCHEMA_VERSION, remedy)
+        check_schema_version(name, version, _SCHEMA_VERSION, remedy)
     else:
         tables = (files("edictum.sessions") / "sql" / "sqlite" / "sessions.sql").read_text()
         db.executescript(
