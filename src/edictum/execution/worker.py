@@ -61,8 +61,7 @@ def _close_in_children(inherited: list[int]) -> None:
 
 
 def _serve_requests(fd: int, home: int) -> None:
-    # closing is the socket's business, see ``_close_in_children``
-    stream = open(fd, "rb", closefd=False)  # noqa: SIM115
+    stream = open(fd, "rb", closefd=False)  # noqa: SIM115  # read for as long as the worker lives
     while len(head := stream.read(LENGTH)) == LENGTH:
         size = int.from_bytes(head, "big")
         request = stream.read(size)
