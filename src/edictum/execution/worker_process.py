@@ -92,16 +92,13 @@ class Worker:
         """Kill the worker with all it has started. Return whether it may have begun a request."""
         if self.process.returncode is None:  # else its number may belong to another process by now
             kill_tree(self.process.pid)
-            self._reap()
+            try:
+                self.process.wait(DEATH_S)
+            except subprocess.TimeoutExpired:
+                PROCESS_HELPERS.submit(self.process.wait)
         may_have_begun = self.ready or self._has_sent_ready()
         self.socket.close()
         return may_have_begun
-
-    def _reap(self) -> None:
-        try:
-            self.process.wait(DEATH_S)
-        except subprocess.TimeoutExpired:
-            PROCESS_HELPERS.submit(self.process.wait)
 
     def _has_sent_ready(self) -> bool:
         self.socket.setblocking(False)

@@ -207,11 +207,6 @@ def _release(pool: SenderPool, step: Reservation) -> Operation:
     )
 
 
-def _pause_s(strikes: int) -> float:
-    """A stale connection is replaced at once; a server that is down is not hammered."""
-    return 0.0 if strikes == 1 else min(FIRST_PAUSE_S * 2.0 ** min(strikes, 20), LONGEST_PAUSE_S)
-
-
 class BatchSender:
     """Sends operations from one event loop. Any thread may call ``send``."""
 
@@ -312,7 +307,8 @@ class BatchSender:
                     raise
                 strikes += 1
                 self._strike(batch.ops, exc, strikes)
-            await self._pause(_pause_s(strikes))
+            if strikes > 1:  # a stale connection is replaced at once
+                await self._pause(min(FIRST_PAUSE_S * 2.0 ** min(strikes, 20), LONGEST_PAUSE_S))
             is_last = self._stopping.is_set()
 
     async def _execute(self, batch: Batch) -> list[Any]:

@@ -198,7 +198,7 @@ def terms_as_text(step: Reservation | Settlement) -> str:
 def answer_as_text(grant: Grant | None) -> str:
     """Return what is answered when a reservation is repeated."""
     assert grant is not None
-    counters = list(_row(grant.counters))  # its text is JSON
+    counters = "[{},{},{},{},{},{}]".format(*_row(grant.counters))
     if not grant.breaches and grant.per_tool is None:
         return f"[{counters},[],null]"
     full = [[_limit_row(it.limit), it.used, it.in_flight] for it in grant.breaches]

@@ -97,7 +97,15 @@ class Tally:
         entry[1] += reserved
 
     def counters(self) -> Counters:
-        return make_counters(*tally_row(self))
+        # attribute by attribute, which is twice as fast as ``tally_row``
+        return make_counters(
+            self.attempts,
+            self.executions,
+            self.successes,
+            self.failures,
+            self.consecutive_failures,
+            self.held,
+        )
 
 
 tally_row = attrgetter(
