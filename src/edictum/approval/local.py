@@ -6,23 +6,16 @@ import asyncio
 import queue
 import sys
 import threading
-from collections.abc import Mapping
-from typing import Any, TextIO, Unpack
+from typing import TextIO
 
-from edictum.approval.port import (
-    ApprovalDecision,
-    ApprovalRequest,
-    ApprovalStatus,
-    RequestOptions,
-    new_request,
-)
+from edictum.approval.port import ApprovalDecision, ApprovalRequest, ApprovalStatus, RequestKeeper
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.values import dumps
 
 YES = frozenset({"y", "yes", "approve"})
 
 
-class LocalApprovalBackend:
+class LocalApprovalBackend(RequestKeeper):
     """Prints the request, arguments redacted, and reads one line: y, yes or approve approves.
 
     One thread reads the terminal, however many requests wait, and a line answers the request that
@@ -45,16 +38,8 @@ class LocalApprovalBackend:
         self._turn = threading.Lock()
         self._reader: threading.Thread | None = None
 
-    async def request_approval(
-        self,
-        tool_name: str,
-        tool_args: Mapping[str, Any],
-        message: str,
-        **options: Unpack[RequestOptions],
-    ) -> ApprovalRequest:
-        request = new_request(tool_name, tool_args, message, **options)
+    def _keep(self, request: ApprovalRequest) -> None:
         self._pending[request.approval_id] = request
-        return request
 
     async def wait_for_decision(
         self, approval_id: str, timeout: float | None = None

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Unpack
 
-from edictum.approval.port import (
-    ApprovalDecision,
-    ApprovalRequest,
-    ApprovalStatus,
-    RequestOptions,
-    new_request,
-)
+from edictum.approval.port import ApprovalDecision, ApprovalRequest, ApprovalStatus, RequestKeeper
 
 Decided = bool | ApprovalDecision
 
 
-class InMemoryApprovalBackend:
+class InMemoryApprovalBackend(RequestKeeper):
     """Keeps requests until ``decide`` is called; ``answer`` decides at once (True, False, a
     decision, or a function).
     """
@@ -33,21 +26,13 @@ class InMemoryApprovalBackend:
         self.requests: list[ApprovalRequest] = []
         self.withdrawn: list[str] = []
 
-    async def request_approval(
-        self,
-        tool_name: str,
-        tool_args: Mapping[str, Any],
-        message: str,
-        **options: Unpack[RequestOptions],
-    ) -> ApprovalRequest:
-        request = new_request(tool_name, tool_args, message, **options)
+    def _keep(self, request: ApprovalRequest) -> None:
         with self._lock:
             self.requests.append(request)
             self._waiting[request.approval_id] = (request, Future())
         if self._answer is not None:
             answer = self._answer(request) if callable(self._answer) else self._answer
             self.decide(request.approval_id, answer)
-        return request
 
     @property
     def pending(self) -> list[ApprovalRequest]:

@@ -67,15 +67,26 @@ class RequestOptions(TypedDict, total=False):
     session_id: str | None
 
 
-def new_request(
-    tool_name: str, tool_args: Mapping[str, Any], message: str, **options: Unpack[RequestOptions]
-) -> ApprovalRequest:
-    """Return a request with an id of its own and the digest from its metadata."""
-    metadata = options.get("metadata") or EMPTY
-    more: dict[str, Any] = {"timeout": 300, **options, "metadata": metadata}
-    return ApprovalRequest(
-        str(uuid4()), tool_name, tool_args, message, digest=metadata.get("digest", ""), **more
-    )
+class RequestKeeper:
+    """Makes requests, each with an id of its own and the digest from its metadata."""
+
+    async def request_approval(
+        self,
+        tool_name: str,
+        tool_args: Mapping[str, Any],
+        message: str,
+        **options: Unpack[RequestOptions],
+    ) -> ApprovalRequest:
+        metadata = options.get("metadata") or EMPTY
+        more: dict[str, Any] = {"timeout": 300, **options, "metadata": metadata}
+        request = ApprovalRequest(
+            str(uuid4()), tool_name, tool_args, message, digest=metadata.get("digest", ""), **more
+        )
+        self._keep(request)
+        return request
+
+    def _keep(self, request: ApprovalRequest) -> None:
+        raise NotImplementedError
 
 
 @runtime_checkable

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from edictum.audit.sinks import redacted_line, takes_entries
+from edictum.audit.sinks import event_line, takes_entries
 from edictum.core.events import AuditEvent, Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import BackendError, EdictumConfigError
@@ -58,9 +58,7 @@ class FileAuditSink:
         The rest of a line for which the disk has no room is not written later, because it could end
         up behind a line of another process.
         """
-        redaction = self._redaction
-        text = event.to_json() if redaction is None else redacted_line(event, redaction)
-        line = text.encode() + b"\n"
+        line = event_line(event, self._redaction).encode() + b"\n"
         with self._lock:
             try:
                 file = self._file or self._open()

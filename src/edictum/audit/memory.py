@@ -51,14 +51,11 @@ class CollectingAuditSink:
         taken = self._taken
         taken.append(item)
         if len(taken) > self._trim_at:
-            self._trim()
+            with self._lock:
+                self._cut()
 
     async def emit(self, event: AuditEvent) -> None:
         self.take(event)
-
-    def _trim(self) -> None:
-        with self._lock:
-            self._cut()
 
     def _cut(self, size: int | None = None) -> None:
         """Forget the oldest, down to the size; under the lock."""

@@ -38,7 +38,9 @@ def emitter_of(sink: AuditSink) -> Callable[[Any], Awaitable[None] | None]:
     return lambda event: sink.emit(event.event() if isinstance(event, Entry) else event)
 
 
-def redacted_line(event: AuditEvent | Entry, redaction: RedactionPolicy) -> str:
-    """Return an event as one line of JSON, redacted once more by a sink's own policy."""
+def event_line(event: AuditEvent | Entry, redaction: RedactionPolicy | None) -> str:
+    """Return an event as one line of JSON, redacted once more by a sink's own policy, if any."""
+    if redaction is None:
+        return event.to_json()
     made = event.event() if isinstance(event, Entry) else event
     return dumps(redaction.redact_args(made.to_dict()))

@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import TextIO
 
-from edictum.audit.sinks import redacted_line, takes_entries
+from edictum.audit.sinks import event_line, takes_entries
 from edictum.core.events import AuditEvent, Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.execution.forks import protect
@@ -25,7 +25,6 @@ class StdoutAuditSink:
 
     @takes_entries
     def emit(self, event: AuditEvent | Entry) -> None:
-        redaction = self._redaction
-        line = event.to_json() if redaction is None else redacted_line(event, redaction)
+        line = event_line(event, self._redaction)
         with self._lock:
             print(line, file=self._stream or sys.stdout, flush=True)

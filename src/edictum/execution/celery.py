@@ -23,7 +23,6 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from concurrent.futures import wait as wait_for_any
 from functools import lru_cache
 from time import perf_counter
 from types import ModuleType
@@ -42,6 +41,7 @@ from edictum.errors import EdictumConfigError
 from edictum.execution.engines import MAX_RESULT_BYTES
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError
 from edictum.execution.forks import call_in_child
+from edictum.execution.portal import run_engine_sync
 from edictum.execution.threads import DaemonPool
 from edictum.execution.waiting import wait_done
 
@@ -95,7 +95,7 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
     )  # type: ignore[untyped-decorator]  # Celery has no types
     def run(task: Task, name: str, args: dict[str, Any]) -> None:
         results = _connect(url)
-        if results.set(_claim_key(task.request.id), "begun", nx=True, ex=CLAIM_TTL_S):
+        if _claim(results, task.request.id, "begun"):
             _report(results, task.request.reply_to, task.request.id, **_outcome(known, name, args))
 
     return app
@@ -220,8 +220,9 @@ def _client(url: str, wait_s: float) -> redis.Redis:
     )
 
 
-def _claim_key(call: str) -> str:
-    return f"edictum:call:{call}"
+def _claim(results: redis.Redis, call: str, how: str) -> bool:
+    """Decide whether a call is begun or withdrawn. Return False if that was decided before."""
+    return bool(results.set(f"edictum:call:{call}", how, nx=True, ex=CLAIM_TTL_S))
 
 
 # --- The governing side ---------------------------------------------------------------------------
@@ -272,25 +273,16 @@ class CeleryEngine:
             if not await wait_done(call.reply, call.left_s()):
                 _start_helper(call.withdraw)
                 await wait_done(call.reply, ANSWER_GRACE_S)
-            ending = _HELPERS.submit(call.end)  # a large result takes a while to be read
-            await wait_done(ending)
+            # in a thread: a large result takes a while to be read
+            ran: Ran = await asyncio.wrap_future(_HELPERS.submit(call.end))
+            return ran
         except asyncio.CancelledError as exc:
-            call.abort()
+            with contextlib.suppress(asyncio.CancelledError):
+                await wait_done(call.abort(), ANSWER_GRACE_S)  # the program may be about to end
             return Ran(None, exc, call.elapsed_s(), cancelled=True, body_may_be_running=True)
-        ran: Ran = ending.result()
-        return ran
 
     def run_sync(self, effect: RunTool) -> Ran:
-        call = _Call(self, effect)
-        try:
-            call.start()
-            if not _wait_done_sync(call.reply, call.left_s()):
-                _start_helper(call.withdraw)
-                _wait_done_sync(call.reply, ANSWER_GRACE_S)
-            return call.end()
-        except KeyboardInterrupt as exc:
-            _wait_done_sync(call.abort(), ANSWER_GRACE_S)  # the program may be about to end
-            return Ran(None, exc, call.elapsed_s(), cancelled=True, body_may_be_running=True)
+        return run_engine_sync(self.run, effect)
 
     def close(self) -> None:
         """Stop listening. Calls that are under way end at their deadlines."""
@@ -330,20 +322,19 @@ class CeleryEngine:
 
     def _deliver(self, packed: bytes) -> None:
         try:
-            reply = _parse_reply(packed)
+            reply = _loads(packed)
+            if not isinstance(reply, dict) or not isinstance(reply.get("call"), str):
+                raise ValueError("it does not say which call it answers")
         except Exception as exc:  # other calls wait for their answers all the same
-            self._warn_unreadable(exc)
+            if not self._has_warned:
+                self._has_warned = True
+                what = "A message among the answers of Celery workers"
+                logger.warning("%s cannot be read and is skipped: %s", what, type_and_text(exc))
             return
         with self._lock:
             waiting = self._waiting.pop(reply["call"], None)
         if waiting is not None:  # else it comes too late, or twice
             _set_answer(waiting, reply)
-
-    def _warn_unreadable(self, exc: Exception) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            what = "A message among the answers of Celery workers"
-            logger.warning("%s cannot be read and is skipped: %s", what, type_and_text(exc))
 
     def count_hung(self, sending: Future[None]) -> None:
         """Count a call that the broker has not taken in time, until it is taken or fails."""
@@ -354,13 +345,6 @@ class CeleryEngine:
     @property
     def hung(self) -> int:
         return len(self._hung)
-
-
-def _parse_reply(packed: bytes) -> dict[str, Any]:
-    reply = _loads(packed)
-    if not isinstance(reply, dict) or not isinstance(reply.get("call"), str):
-        raise ValueError("it does not say which call it answers")
-    return reply
 
 
 def _set_answer(waiting: Future[dict[str, Any]], reply: dict[str, Any]) -> None:
@@ -376,11 +360,6 @@ def _start_helper(function: Callable[[], None]) -> Future[None]:
     nothing: Future[None] = Future()
     nothing.set_result(None)
     return nothing
-
-
-def _wait_done_sync(future: Future[Any], timeout_s: float) -> bool:
-    wait_for_any((future,), timeout_s)
-    return future.done()
 
 
 class _Call:
@@ -461,16 +440,10 @@ class _Call:
         """Claim the call, once, so that it is not begun. Return False if it may have begun."""
         with self._claiming:
             if self._withdrawn is None:
-                self._withdrawn = self._claim()
+                self._withdrawn = False
+                with contextlib.suppress(redis.RedisError):
+                    self._withdrawn = _claim(self._engine.results, self._id, "withdrawn")
             return self._withdrawn
-
-    def _claim(self) -> bool:
-        try:
-            return bool(
-                self._engine.results.set(_claim_key(self._id), "withdrawn", nx=True, ex=CLAIM_TTL_S)
-            )
-        except redis.RedisError:
-            return False
 
     def withdraw(self) -> None:
         """Answer a call whose time is over, unless it has begun: then a worker may still answer."""

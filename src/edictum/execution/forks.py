@@ -36,11 +36,9 @@ class Fork:
         self.taken: list[threading.Lock] = []
         self.collecting = gc.isenabled()
 
-    def end(self) -> None:
+    def release(self) -> None:
         for lock in self.taken:
             lock.release()
-        if self.collecting:
-            gc.enable()
 
 
 _protected: dict[int, weakref.ref[Any]] = {}
@@ -83,25 +81,23 @@ def _before() -> None:
 def _in_parent() -> None:
     forks = _under_way.get(threading.get_ident())
     if forks:
-        forks.pop().end()
+        fork = forks.pop()
+        fork.release()
+        if fork.collecting:
+            gc.enable()
     if not forks:
         _under_way.pop(threading.get_ident(), None)
-
-
-def _free_locks(taken: list[threading.Lock]) -> None:
-    """Release the locks that were taken for the fork, and replace all others."""
-    for lock in taken:
-        lock.release()
-    for owner in _owners():
-        if all(owner._lock is not lock for lock in taken):
-            owner._lock = threading.Lock()
 
 
 def _in_child() -> None:
     # even when another thread, which is not here, had turned the collector off for its own fork
     collecting = any(fork.collecting for forks in _under_way.values() for fork in forks)
     mine = _under_way.get(threading.get_ident())
-    _free_locks(mine[-1].taken if mine else [])
+    fork = mine[-1] if mine else Fork()
+    fork.release()
+    for owner in _owners():
+        if all(owner._lock is not lock for lock in fork.taken):
+            owner._lock = threading.Lock()
     _under_way.clear()
     for reference, function in list(_resets.values()):
         if (resetting := reference()) is not None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeVar
 
+from edictum.core.effects import Ran, RunTool
 from edictum.execution.failures import NotStarted
 from edictum.execution.forks import call_in_child, protect
 from edictum.execution.threads import start_thread
 from edictum.execution.waiting import capture, close, uncapture
 
+INTERRUPT_S = 1.0  # for a call that was interrupted to end
 _Value = TypeVar("_Value")
 
 
@@ -34,19 +36,19 @@ class Portal:
         self._parents_loop = self._loop  # referenced, so that it is not closed in the child
         self._loop = None
 
-    def run(self, awaitable: Awaitable[_Value], timeout: float | None = None) -> _Value:
-        """Return the awaitable's result. At the timeout cancel it and raise TimeoutError."""
-        result: _Value = uncapture(self.capture(awaitable, timeout))
+    def run(self, awaitable: Awaitable[_Value]) -> _Value:
+        """Return the awaitable's result. A KeyboardInterrupt of the caller cancels it."""
+        result: _Value = uncapture(self.capture(awaitable))
         return result
 
-    def capture(self, awaitable: Awaitable[Any], timeout: float | None = None) -> Any:
+    def capture(self, awaitable: Awaitable[Any]) -> Any:
         """Do as ``run``, but return what the awaitable raises, as a ``Failed``."""
         if serves_threads():
             with Portal() as nested:
-                return nested._capture(awaitable, timeout)
-        return self._capture(awaitable, timeout)
+                return nested._capture(awaitable)
+        return self._capture(awaitable)
 
-    def _capture(self, awaitable: Awaitable[Any], timeout: float | None) -> Any:
+    def _capture(self, awaitable: Awaitable[Any]) -> Any:
         try:
             loop = self._running_loop()
         except NotStarted:
@@ -54,8 +56,8 @@ class Portal:
             raise
         running = asyncio.run_coroutine_threadsafe(capture(awaitable), loop)
         try:
-            return running.result(timeout)
-        except (TimeoutError, KeyboardInterrupt):
+            return running.result()
+        except KeyboardInterrupt:
             running.cancel()
             raise
         except concurrent.futures.CancelledError as exc:  # the portal ended before it began
@@ -109,3 +111,25 @@ async def _cancel_all(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 PORTAL = Portal()
+_ENGINES = Portal()  # no tool runs in it, so that deadlines hold
+
+
+def run_engine_sync(run: Callable[[RunTool], Awaitable[Ran]], effect: RunTool) -> Ran:
+    """Return how a body ends that an engine runs, to a host that cannot await it."""
+    ended: concurrent.futures.Future[Ran] = concurrent.futures.Future()
+
+    async def end() -> None:
+        ended.set_result(await run(effect))
+
+    try:
+        _ENGINES.run(end())
+        return ended.result()
+    except NotStarted as exc:
+        return Ran(None, exc, not_started=True)
+    except KeyboardInterrupt as exc:
+        # the call is cancelled by now, and says how far it has come
+        if not concurrent.futures.wait((ended,), INTERRUPT_S).done:
+            return Ran(None, exc, cancelled=True, body_may_be_running=True)
+        ran = ended.result()
+        running, not_started = ran.body_may_be_running, ran.not_started
+        return Ran(None, exc, ran.elapsed_s, None, True, running, not_started=not_started)

@@ -20,20 +20,21 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Any
 
+from edictum.core.decision import Failed
 from edictum.core.effects import Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.execution import worker as protocol
 from edictum.execution.engines import MAX_RESULT_BYTES
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError, RemoteTraceback
 from edictum.execution.forks import call_in_child
-from edictum.execution.waiting import wait_done
+from edictum.execution.portal import run_engine_sync
+from edictum.execution.waiting import run_in_thread
 from edictum.execution.worker_process import PROCESS_HELPERS, NotSent, Worker, WorkerDied, kill_tree
 
 MAX_ATTEMPTS = 3
@@ -107,11 +108,7 @@ class ProcessPool:
         try:
             request = self._request(effect)
             async with asyncio.timeout(effect.timeout_s) as scope:
-                for _ in self._attempts():
-                    call.worker = await self._acquire()
-                    with self._discard_on_send_failure(call.worker):
-                        reply = await call.worker.exchange(request)
-                        break
+                reply = await self._exchange(call, request)
         except NotStarted as exc:
             return Ran(None, exc, call.elapsed_s(), not_started=True)
         except GeneratorExit:
@@ -119,38 +116,24 @@ class ProcessPool:
             raise
         except BaseException as exc:
             overdue = isinstance(exc, TimeoutError) and scope.expired()
-            ended = await _in_helper(partial(self._end_worker, call.worker, exc))
-            return call.ended_by(exc, overdue, *(ended or (True, "it died")))
+            end = partial(self._end_worker, call.worker, exc)
+            ended = await run_in_thread(end, pool=PROCESS_HELPERS)
+            begun, reason = (True, "it died") if type(ended) is Failed else ended
+            return call.ended_by(exc, overdue, begun, reason)
         return self._take_reply(call, reply)
 
     def run_sync(self, effect: RunTool) -> Ran:
-        call = _Call(effect)
-        try:
-            request = self._request(effect)
-            for _ in self._attempts():
-                call.worker = self._acquire_sync(call.deadline)
-                with self._discard_on_send_failure(call.worker):
-                    reply = call.worker.exchange_sync(request, call.deadline)
-                    break
-        except NotStarted as exc:
-            return Ran(None, exc, call.elapsed_s(), not_started=True)
-        except BaseException as exc:
-            ended = self._end_worker(call.worker, exc)
-            return call.ended_by(exc, isinstance(exc, TimeoutError), *ended)
-        return self._take_reply(call, reply)
+        return run_engine_sync(self.run, effect)
 
-    @staticmethod
-    def _attempts() -> Iterator[int]:
-        """Iterate over attempts: a worker that died while idle has begun nothing."""
-        yield from range(MAX_ATTEMPTS)
+    async def _exchange(self, call: _Call, request: bytes) -> bytes:
+        """Return a worker's reply. One that died while it was idle has begun nothing."""
+        for _ in range(MAX_ATTEMPTS):
+            call.worker = await self._acquire()
+            try:
+                return await call.worker.exchange(request)
+            except NotSent:
+                self._discard(call.worker)
         raise NotStarted(f"{MAX_ATTEMPTS} worker processes died before they took the call.")
-
-    @contextmanager
-    def _discard_on_send_failure(self, worker: Worker) -> Iterator[None]:
-        try:
-            yield
-        except NotSent:
-            self._discard(worker)
 
     def _request(self, effect: RunTool) -> bytes:
         tool = effect.call.tool_name
@@ -183,23 +166,10 @@ class ProcessPool:
         try:
             return await asyncio.wrap_future(taken)
         except BaseException:
-            self._give_up(taken)
+            # one that was handed over in the same moment goes to the next call
+            if not taken.cancel() and taken.exception() is None:
+                self._give(taken.result())
             raise
-
-    def _acquire_sync(self, deadline: float | None) -> Worker:
-        taken = self._take()
-        if isinstance(taken, Worker):
-            return taken
-        try:
-            return taken.result(None if deadline is None else max(0.0, deadline - perf_counter()))
-        except BaseException:
-            self._give_up(taken)
-            raise
-
-    def _give_up(self, future: Future[Worker]) -> None:
-        """Stop waiting; a worker that was handed over in the same moment goes to the next call."""
-        if not future.cancel() and future.exception() is None:
-            self._give(future.result())
 
     def _take(self) -> Worker | Future[Worker]:
         """Return an idle worker, or a new one, or the promise of the next that is free."""
@@ -211,7 +181,7 @@ class ProcessPool:
         with self._lock:
             while self._idle:
                 worker = self._idle.pop()
-                if worker.is_alive():
+                if worker.process.poll() is None:
                     return worker
                 self._count -= 1
                 self._workers.discard(worker)
@@ -241,29 +211,16 @@ class ProcessPool:
 
     def _give(self, worker: Worker) -> None:
         with self._lock:
-            if worker in self._workers:
-                self._hand_on(worker)
+            if worker not in self._workers:  # the pool was closed meanwhile
+                PROCESS_HELPERS.submit(worker.kill)
                 return
-        PROCESS_HELPERS.submit(worker.kill)  # the pool was closed meanwhile
-
-    def _hand_on(self, worker: Worker) -> None:
-        while self._waiting:
-            future = self._waiting.popleft()
-            if future.set_running_or_notify_cancel():
-                future.set_result(worker)
-                return
-        # warm ones are taken first
-        self._idle.insert(len(self._idle) if worker.ready else 0, worker)
-
-    def _retire(self, worker: Worker) -> None:
-        """Take a worker out of the pool, and put another in its place."""
-        with self._lock:
-            if worker not in self._workers:
-                return
-            self._workers.discard(worker)
-            self._count -= 1
-            closings = self._closings
-        PROCESS_HELPERS.submit(lambda: self._replace(closings))
+            while self._waiting:
+                future = self._waiting.popleft()
+                if future.set_running_or_notify_cancel():
+                    future.set_result(worker)
+                    return
+            # warm ones are taken first
+            self._idle.insert(len(self._idle) if worker.ready else 0, worker)
 
     def _replace(self, closings: int) -> None:
         """Start a worker for calls to come, unless the pool was closed since ``closings``."""
@@ -276,10 +233,14 @@ class ProcessPool:
             self._give(self._start(closings))
 
     def _discard(self, worker: Worker | None) -> bool:
-        """Kill a worker. Return whether it may have begun the request."""
+        """Kill a worker and replace it. Return whether it may have begun the request."""
         if worker is None:
             return False
-        self._retire(worker)
+        with self._lock:
+            if worker in self._workers:
+                self._workers.discard(worker)
+                self._count -= 1
+                PROCESS_HELPERS.submit(partial(self._replace, self._closings))
         return worker.kill()
 
     def _end_worker(self, worker: Worker | None, exc: BaseException) -> tuple[bool, str]:
@@ -287,15 +248,6 @@ class ProcessPool:
         died = isinstance(exc, WorkerDied) and worker is not None
         reason = worker.exit_reason() if died else ""  # type: ignore[union-attr] # see above
         return self._discard(worker), reason
-
-
-async def _in_helper(function: Callable[[], Any]) -> Any:
-    """Run a function to its end in a helper thread. Return None if the caller is cancelled."""
-    running = PROCESS_HELPERS.submit(function)
-    with suppress(asyncio.CancelledError):
-        await wait_done(running)
-        return running.result()
-    return None
 
 
 class _Call:

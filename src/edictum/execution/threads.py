@@ -36,12 +36,7 @@ class DaemonPool:
         """Start anew: a forked child has none of the threads, and the lock may be held by one."""
         self._lock = threading.Lock()
         self._idle: list[Inbox] = []
-        self._abandoned = 0
-
-    @property
-    def abandoned(self) -> int:
-        """How many functions that were left behind are still running."""
-        return self._abandoned
+        self.abandoned = 0  # functions that were left behind and are still running
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
         """Start a function in a thread. Raises NotStarted when there is none for it."""
@@ -65,22 +60,22 @@ class DaemonPool:
         """Leave a function behind, counted until it ends. Return that it is unfinished."""
         still_running = not future.done()
         with self._lock:
-            self._abandoned += 1
+            self.abandoned += 1
         future.add_done_callback(self._forget)
         return Failed(Unfinished(still_running, by))
 
     def _forget(self, future: Future[Any]) -> None:
         with self._lock:
-            self._abandoned -= 1
+            self.abandoned -= 1
         value = None if future.exception() else future.result()
         if type(value) is CoroutineType:
             value.close()
 
     def _take_worker(self) -> Inbox:
         with self._lock:
-            if self._abandoned >= self.max_abandoned:
+            if self.abandoned >= self.max_abandoned:
                 raise NotStarted(
-                    f"{self._abandoned} tools that ran out of time are still running in their"
+                    f"{self.abandoned} tools that ran out of time are still running in their"
                     " threads, so no further one is started. Run tools that can hang with"
                     ' run_in="process", where they can be stopped.'
                 )

@@ -119,21 +119,18 @@ async def call_until(
     if iscoroutinefunction(function):
         value = function(*args)
     else:
-        value = await _call_user_code(partial(function, *args), timeout_s)
+        ended = await run_in_thread(partial(function, *args), timeout_s)
+        value = _conclude_wait(ended, timeout_s)
+        if type(value) is Failed and not isinstance(value.error, USER_ERRORS):
+            # a KeyboardInterrupt in a pool thread was not a user at the keyboard
+            error = value.error
+            raise RuntimeError(f"{type(error).__name__}: {describe(error)}") from error
+        uncapture(value)
     if not isawaitable(value):
         return value
     if timeout_s is not None:
         timeout_s = max(0.0, timeout_s - (time.perf_counter() - started))
     return await await_until(value, timeout_s)
-
-
-async def _call_user_code(function: Callable[[], Any], timeout_s: float | None) -> Any:
-    result = _conclude_wait(await run_in_thread(function, timeout_s), timeout_s)
-    if type(result) is Failed and not isinstance(result.error, USER_ERRORS):
-        # a KeyboardInterrupt in a pool thread was not a user at the keyboard
-        error = result.error
-        raise RuntimeError(f"{type(error).__name__}: {describe(error)}") from error
-    return uncapture(result)
 
 
 def no_answer(timeout_s: float | None, more: str = "") -> TimeoutError:

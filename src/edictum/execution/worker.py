@@ -61,7 +61,12 @@ def _close_in_children(inherited: list[int]) -> None:
 
 
 def _serve_requests(fd: int, home: int) -> None:
-    while (request := _read(fd)) is not None:
+    stream = open(fd, "rb", closefd=False)  # noqa: SIM115  # read for as long as the worker lives
+    while len(head := stream.read(LENGTH)) == LENGTH:
+        size = int.from_bytes(head, "big")
+        request = stream.read(size)
+        if len(request) < size:
+            return
         reply = _run_request(pickle.loads(request))  # noqa: S301 - from the host, on its own socket
         _flush()
         if os.getpid() != home:
@@ -75,21 +80,6 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-
-
-def _read(fd: int) -> bytes | None:
-    head = _read_exactly(fd, LENGTH)
-    return None if head is None else _read_exactly(fd, int.from_bytes(head, "big"))
-
-
-def _read_exactly(fd: int, count: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < count:
-        more = os.read(fd, min(count - len(data), 1 << 20))
-        if not more:
-            return None
-        data += more
-    return bytes(data)
 
 
 def _write(fd: int, data: bytes) -> None:

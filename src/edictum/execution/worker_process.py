@@ -18,7 +18,7 @@ from edictum.execution import worker as protocol
 from edictum.execution.threads import DaemonPool
 
 MAX_FRAME_BYTES = 1 << 40
-CHUNK = 1 << 16
+CHUNK = 1 << 20
 DEATH_S = 0.1  # for a killed process to be gone; after that it is waited for in the background
 
 BOOT = (
@@ -60,9 +60,6 @@ class Worker:
         finally:
             theirs.close()
 
-    def is_alive(self) -> bool:
-        return self.process.poll() is None
-
     async def exchange(self, request: bytes) -> bytes:
         """Send a request and return the reply. Raises NotSent or WorkerDied."""
         loop = asyncio.get_running_loop()
@@ -71,57 +68,37 @@ class Worker:
             await loop.sock_sendall(self.socket, request)
         except OSError as exc:
             raise NotSent from exc
-        reader = _Reader(self.ready)
-        try:
-            while reader.missing:
-                self._feed(reader, await loop.sock_recv(self.socket, reader.missing))
-        except ConnectionError as exc:
-            raise WorkerDied from exc
-        return bytes(reader.data)
-
-    def exchange_sync(self, request: bytes, deadline: float | None) -> bytes:
-        """Do as ``exchange``, blocking. Raise TimeoutError at the deadline."""
-        try:
-            self._set_timeout(deadline)
-            self.socket.sendall(request)
-        except TimeoutError:
-            raise
-        except OSError as exc:
-            raise NotSent from exc
-        reader = _Reader(self.ready)
-        try:
-            while reader.missing:
-                self._set_timeout(deadline)
-                self._feed(reader, self.socket.recv(reader.missing))
-        except ConnectionError as exc:
-            raise WorkerDied from exc
-        return bytes(reader.data)
-
-    def _set_timeout(self, deadline: float | None) -> None:
-        if deadline is not None and deadline <= perf_counter():
-            raise TimeoutError
-        self.socket.settimeout(None if deadline is None else deadline - perf_counter())
-
-    def _feed(self, reader: _Reader, data: bytes) -> None:
-        if not data:
+        if not self.ready:
+            await self._receive(len(protocol.READY))
+            self.ready = True
+        length = int.from_bytes(await self._receive(protocol.LENGTH), "big")
+        if length >= MAX_FRAME_BYTES:
             raise WorkerDied
-        reader.feed(data)
-        self.ready = self.ready or reader.ready
+        return await self._receive(length)
+
+    async def _receive(self, count: int) -> bytes:
+        loop, data = asyncio.get_running_loop(), bytearray()
+        while len(data) < count:
+            try:
+                more = await loop.sock_recv(self.socket, min(count - len(data), CHUNK))
+            except ConnectionError as exc:
+                raise WorkerDied from exc
+            if not more:
+                raise WorkerDied
+            data += more
+        return bytes(data)
 
     def kill(self) -> bool:
         """Kill the worker with all it has started. Return whether it may have begun a request."""
         if self.process.returncode is None:  # else its number may belong to another process by now
             kill_tree(self.process.pid)
-            self._reap()
+            try:
+                self.process.wait(DEATH_S)
+            except subprocess.TimeoutExpired:
+                PROCESS_HELPERS.submit(self.process.wait)
         may_have_begun = self.ready or self._has_sent_ready()
         self.socket.close()
         return may_have_begun
-
-    def _reap(self) -> None:
-        try:
-            self.process.wait(DEATH_S)
-        except subprocess.TimeoutExpired:
-            PROCESS_HELPERS.submit(self.process.wait)
 
     def _has_sent_ready(self) -> bool:
         self.socket.setblocking(False)
@@ -159,30 +136,6 @@ class Worker:
         """Let go of the parent's worker, in a forked child, without touching it."""
         self.socket.close()
         self.process.returncode = 0  # it is not this process's child
-
-
-class _Reader:
-    """Puts a reply together. ``missing`` is how many bytes to ask for next, 0 at the end."""
-
-    def __init__(self, ready: bool) -> None:
-        self.ready = ready
-        self.data = bytearray()
-        self.missing = CHUNK
-        self._length: int | None = None
-
-    def feed(self, data: bytes) -> None:
-        if not self.ready:
-            self.ready, data = True, data[len(protocol.READY) :]
-        self.data += data
-        if self._length is None:
-            if len(self.data) < protocol.LENGTH:
-                return
-            self._length = int.from_bytes(self.data[: protocol.LENGTH], "big")
-            del self.data[: protocol.LENGTH]
-        left = self._length - len(self.data)
-        if not 0 <= left < MAX_FRAME_BYTES:
-            raise WorkerDied
-        self.missing = min(left, CHUNK * 16)
 
 
 # --- Killing --------------------------------------------------------------------------------------

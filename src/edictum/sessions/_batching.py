@@ -30,6 +30,7 @@ from edictum.core.limits import Grant, Reservation, Settlement
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.forks import call_in_child
 from edictum.execution.portal import serves_threads
+from edictum.execution.waiting import start_in_background
 
 logger = logging.getLogger("edictum")
 
@@ -53,6 +54,19 @@ class Unavailable(Exception):
 
 class Refused(Unavailable):
     """The store must not be used as it is set up; the text says what to change."""
+
+
+def check_schema_version(name: str, version: int, own: int, remedy: str) -> None:
+    """Refuse a store that another version of this library has set up."""
+    if version > own:
+        raise Refused(
+            f"{name} was set up by a newer version of edictum (schema {version}). Upgrade this one."
+        )
+    if version < own:
+        raise Refused(
+            f"{name} was set up by an unreleased version of edictum (schema {version}) and cannot"
+            f" be read. {remedy}"
+        )
 
 
 @record
@@ -160,8 +174,8 @@ class Operation:
             pool.await_elsewhere(self, loop)
             return future
         try:
-            if pool.circuit.why_open is not None:
-                raise BackendError(pool.circuit.why_open)
+            if pool.why_open is not None:
+                raise BackendError(pool.why_open)
             pool.send(self)
         except BackendError as exc:
             self.timer.cancel()
@@ -191,31 +205,6 @@ def _release(pool: SenderPool, step: Reservation) -> Operation:
             step.session_id, step.call_id, step.scopes, step.limits, "release", parents=step.parents
         ),
     )
-
-
-def _pause_s(strikes: int) -> float:
-    """A stale connection is replaced at once; a server that is down is not hammered."""
-    return 0.0 if strikes == 1 else min(FIRST_PAUSE_S * 2.0 ** min(strikes, 20), LONGEST_PAUSE_S)
-
-
-class Circuit:
-    """Closed while the store answers; open, it knows why."""
-
-    def __init__(self) -> None:
-        self.why_open: str | None = None
-
-    def open(self, why: str) -> bool:
-        """Return whether it was closed until now."""
-        was_closed = self.why_open is None
-        if was_closed:
-            logger.error("%s Calls are denied until it answers again.", why)
-        self.why_open = why
-        return was_closed
-
-    def close(self, name: str) -> None:
-        if self.why_open is not None:
-            logger.warning("The session store %s answers again.", name)
-            self.why_open = None
 
 
 class BatchSender:
@@ -304,7 +293,7 @@ class BatchSender:
                 return None
             why = f"The session store {self._pool.name} refused: {describe(exc)}"
             answers = [BackendError(why)]
-        self._pool.circuit.close(self._pool.name)
+        self._pool.close_circuit()
         return self._pool.hand_over(zip(ops, answers, strict=True), self.loop)
 
     async def _repeat(self, batch: Batch) -> list[Any]:
@@ -318,7 +307,8 @@ class BatchSender:
                     raise
                 strikes += 1
                 self._strike(batch.ops, exc, strikes)
-            await self._pause(_pause_s(strikes))
+            if strikes > 1:  # a stale connection is replaced at once
+                await self._pause(min(FIRST_PAUSE_S * 2.0 ** min(strikes, 20), LONGEST_PAUSE_S))
             is_last = self._stopping.is_set()
 
     async def _execute(self, batch: Batch) -> list[Any]:
@@ -470,7 +460,7 @@ class SenderPool:
         call_in_child(self.renew_after_fork)
 
     def _reset(self) -> None:
-        self.circuit = Circuit()
+        self.why_open: str | None = None  # of the circuit; None while the store answers
         self._lock = threading.RLock()
         self._thread: ThreadSender | None = None
         self._by_loop: dict[asyncio.AbstractEventLoop, LoopSender] = {}
@@ -512,14 +502,14 @@ class SenderPool:
             if other is not loop and sender.remove(op):
                 self.send_from_thread(op)
 
-    def _sender_here(self) -> BatchSender | None:
+    def _sender_here(self) -> LoopSender | None:
         """Return the sender of the running event loop, None for the thread."""
         loop = asyncio._get_running_loop()
         if loop is None or serves_threads():
             return None
         return self._by_loop.get(loop) or self._new_sender(loop)
 
-    def _new_sender(self, loop: asyncio.AbstractEventLoop) -> BatchSender | None:
+    def _new_sender(self, loop: asyncio.AbstractEventLoop) -> LoopSender | None:
         asked = self._asked[loop] = self._asked.get(loop, 0) + 1
         if asked <= OWN_CONNECTION_AFTER or self._is_closed:
             return None
@@ -591,10 +581,17 @@ class SenderPool:
 
     def open_circuit(self, why: str, probing: BatchSender | None = None) -> None:
         """Refuse calls until the store answers; the thread probes, as event loops may stop."""
-        was_closed = self.circuit.open(why)
+        was_closed, self.why_open = self.why_open is None, why
+        if was_closed:
+            logger.error("%s Calls are denied until it answers again.", why)
         if was_closed and (probing is None or probing is not self._thread):
             with contextlib.suppress(BackendError):
                 self.send_from_thread(Operation(self, "ping", None))
+
+    def close_circuit(self) -> None:
+        if self.why_open is not None:
+            logger.warning("The session store %s answers again.", self.name)
+            self.why_open = None
 
     # --- Closing ----------------------------------------------------------------------------------
 
@@ -622,13 +619,8 @@ class SenderPool:
         if not loop.is_running():
             sender.retire()
         elif loop is asyncio._get_running_loop():
-            task = loop.create_task(sender.close(self.wait_s))
-            _closing.add(task)
-            task.add_done_callback(_closing.discard)
+            start_in_background(sender.close(self.wait_s))
         else:
             closing = asyncio.run_coroutine_threadsafe(sender.close(self.wait_s), loop)
             return lambda: closing.result(self.wait_s)
         return lambda: None
-
-
-_closing: set[asyncio.Task[None]] = set()

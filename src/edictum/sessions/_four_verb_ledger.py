@@ -29,6 +29,7 @@ from edictum.core.limits import (
 )
 from edictum.errors import EdictumConfigError
 from edictum.execution.forks import protect
+from edictum.sessions.memory import attempts_before
 
 logger = logging.getLogger("edictum")
 
@@ -138,25 +139,21 @@ class StorageLedger:
         if held is not None:
             return held
         _check_possible(reservation)
-        attempts = await self._count_attempt(reservation)
+        key = _key(reservation.session_id, WHOLE_SESSION, Metric.ATTEMPTS)
+        attempts = await self._count(key, reservation.count_attempt)
         for _ in range(MAX_LOOKS):
             grant = await self._try(reservation, attempts)
             if grant.granted or await self._still_full(reservation, grant):
                 break
         if grant.granted and reservation.hold:
-            self._remember(reservation, grant)
+            with self._lock:
+                self._held[(reservation.session_id, reservation.call_id)] = grant
+                self._tools.setdefault(reservation.session_id, set()).update(reservation.scopes)
         return grant
 
-    def _remember(self, reservation: Reservation, grant: Grant) -> None:
-        with self._lock:
-            self._held[(reservation.session_id, reservation.call_id)] = grant
-            self._tools.setdefault(reservation.session_id, set()).update(reservation.scopes)
-
-    async def _count_attempt(self, reservation: Reservation) -> int:
-        key = _key(reservation.session_id, WHOLE_SESSION, Metric.ATTEMPTS)
-        if reservation.count_attempt:
-            return int(await self._storage.increment(key))
-        return await self._number(key)
+    async def _count(self, key: str, adds: bool) -> int:
+        """Return a number, with one more that is added unless this is a look."""
+        return int(await self._storage.increment(key)) if adds else await self._number(key)
 
     async def _try(self, reservation: Reservation, attempts: int) -> Grant:
         """Take every slot, compare, and give all back if one was too many; a look takes none."""
@@ -164,7 +161,8 @@ class StorageLedger:
         try:
             for scope, metric in product(reservation.scopes, SLOTS):
                 key = _key(reservation.session_id, scope, metric)
-                values[scope, metric] = await self._take(reservation, key)
+                # how many were taken before
+                values[scope, metric] = await self._count(key, reservation.hold) - reservation.hold
             grant = await self._compare(reservation, values, attempts)
         except (Exception, asyncio.CancelledError):
             if reservation.hold:
@@ -173,12 +171,6 @@ class StorageLedger:
         if reservation.hold and not grant.granted:
             await self._add(reservation.session_id, reservation.scopes, SLOTS, -1)
         return grant
-
-    async def _take(self, reservation: Reservation, key: str) -> int:
-        """Take a slot, unless this is a look; return how many were taken before."""
-        if reservation.hold:
-            return int(await self._storage.increment(key)) - 1
-        return await self._number(key)
 
     async def _give_back(self, session_id: str, taken: Iterable[tuple[str, Metric]]) -> None:
         """Subtract what a storage that failed has added, one by one, as it may fail again."""
@@ -213,7 +205,7 @@ class StorageLedger:
     ) -> Counters:
         """Return a scope's counters as they were when the call took its slots, with the call."""
         executions, successes, failures = (values[(scope, metric)] for metric in SLOTS)
-        # each call in flight was added to all three
+        # each call in flight was added to all three at once; a finished one is in two of them
         others = max(0, successes + failures - executions)
         row = await self._number(_key(session_id, scope, Metric.CONSECUTIVE_FAILURES))
         return Counters(
@@ -236,10 +228,7 @@ class StorageLedger:
         self, reservation: Reservation, limit: Limit, values: Found, attempts: int
     ) -> Breach | None:
         if limit.metric is Metric.ATTEMPTS:
-            if reservation.count_attempt:
-                full = attempts > limit.maximum
-            else:
-                full = not reservation.hold and attempts >= limit.maximum
+            full = attempts_before(attempts, reservation) >= limit.maximum
             return Breach(limit, attempts, 0) if full else None
         if limit.metric in RESERVED:
             used = values[(limit.scope, limit.metric)]
@@ -297,22 +286,11 @@ class StorageLedger:
         )
 
     async def _counters(self, session_id: str, scope: str) -> Counters:
+        attempts = await self._number(_key(session_id, scope, Metric.ATTEMPTS))
         values = {
-            metric: await self._number(_key(session_id, scope, metric)) for metric in COUNTER_NAMES
+            (scope, metric): await self._number(_key(session_id, scope, metric)) for metric in SLOTS
         }
-        # Each held call was added to executions, successes and failures at once; a finished one to
-        # two of the three.
-        in_flight = max(
-            0, values[Metric.SUCCESSES] + values[Metric.FAILURES] - values[Metric.EXECUTIONS]
-        )
-        return Counters(
-            attempts=values[Metric.ATTEMPTS],
-            executions=values[Metric.EXECUTIONS] - in_flight,
-            successes=values[Metric.SUCCESSES] - in_flight,
-            failures=values[Metric.FAILURES] - in_flight,
-            consecutive_failures=values[Metric.CONSECUTIVE_FAILURES],
-            in_flight=in_flight,
-        )
+        return await self._found(session_id, scope, values, attempts, own=0)
 
     async def _number(self, key: str) -> int:
         return int(float(await self._storage.get(key) or 0))

@@ -12,6 +12,7 @@ import json
 import re
 import time
 import uuid
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -20,7 +21,7 @@ import asyncpg
 
 from edictum.core.decide import describe
 from edictum.errors import EdictumConfigError
-from edictum.sessions._batching import Batch, Refused, Unavailable
+from edictum.sessions._batching import Batch, Unavailable, check_schema_version
 from edictum.sessions._wire import compact_json, microseconds, operation_as_json, read_answer
 
 _SWEEP_EVERY_S = 30.0
@@ -85,17 +86,9 @@ class PostgresStore:
 
     async def _is_set_up(self, db: Any) -> bool:
         version = await db.fetchval("SELECT version FROM schema_version")
-        if version is not None and version > _SCHEMA_VERSION:
-            raise Refused(
-                f"{self.name} was set up by a newer version of edictum (schema {version}). Upgrade"
-                " this one."
-            )
-        if version is not None and version < _SCHEMA_VERSION:
-            raise Refused(
-                f"{self.name} was set up by an unreleased version of edictum (schema {version}) and"
-                f' cannot be read. Drop the schema "{self.schema}", or name another one with'
-                " ?schema=."
-            )
+        if version is not None:
+            remedy = f'Drop the schema "{self.schema}", or name another one with ?schema=.'
+            check_schema_version(self.name, version, _SCHEMA_VERSION, remedy)
         return version is not None
 
 
@@ -159,14 +152,11 @@ class PostgresConnection:
             pool.terminate()
 
     async def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        try:
-            async with asyncio.timeout(_CLOSE_S):
-                await pool.close()
-        except _LOST:
-            pool.terminate()
+        if self._pool is not None:
+            with suppress(*_LOST):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._pool.close()
+        self._drop()
 
     def abandon(self) -> None:
         """Nothing is to do: the sender's pool keeps this one, and does not use it."""

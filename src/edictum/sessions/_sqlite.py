@@ -24,9 +24,24 @@ from typing import Any
 from edictum.core.decide import describe
 from edictum.core.limits import WHOLE_SESSION, Reservation, Settlement
 from edictum.execution.forks import protect
-from edictum.sessions._batching import Batch, Operation, Refused, Renewal, Unavailable
+from edictum.sessions._batching import (
+    Batch,
+    Operation,
+    Refused,
+    Renewal,
+    Unavailable,
+    check_schema_version,
+)
 from edictum.sessions._wire import answer_as_text, lease_from_text, terms_as_text
-from edictum.sessions.memory import Lease, MemoryLedger, SessionState, Tally, only_looks, parent_key
+from edictum.sessions.memory import (
+    Lease,
+    MemoryLedger,
+    SessionState,
+    Tally,
+    only_looks,
+    parent_key,
+    tally_row,
+)
 
 APPLICATION_ID = 0x45_44_49_43  # "EDIC"
 _SCHEMA_VERSION = 2  # 1 was never released
@@ -35,6 +50,17 @@ _SWEEP_EVERY_S = 30.0
 MAX_CACHED_SESSIONS = 1_000
 
 TABLES = ("session", "tally", "amount", "lease", "ended", "moment")
+# How changes are written, in this order.
+STATEMENTS = {
+    "session": "INSERT OR REPLACE INTO session VALUES (?, ?)",
+    "tally": "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    "amount": "INSERT OR REPLACE INTO amount VALUES (?, ?, ?, ?, ?)",
+    "freed lease": "DELETE FROM lease WHERE sid = ? AND call = ?",
+    "lease": "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?, ?, ?)",
+    "ended": "INSERT OR REPLACE INTO ended VALUES (?, ?, ?, ?)",
+    "moment": "INSERT INTO moment VALUES (?, ?, ?, ?, ?)",
+    "old moment": "DELETE FROM moment WHERE sid = ? AND scope = ? AND counter = ? AND at < ?",
+}
 Moments = dict[tuple[str, str], list[tuple[float, int]]]
 # Connections that came through a fork: SQLite forbids even closing them.
 _inherited: list[sqlite3.Connection] = []
@@ -93,10 +119,12 @@ class SqliteConnection:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        db = self._db or self._connect()
-        assert self._lock_fd is not None
+        if self._lock_fd is None:
+            path = self._store.path + ".lock"
+            self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
         try:
+            db = self._db or self._connect()
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
@@ -110,18 +138,13 @@ class SqliteConnection:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def _connect(self) -> sqlite3.Connection:
-        path = self._store.path
-        self._lock_fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Open the file, under its lock: two processes must not both make it."""
         db = self._db = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=1.0
+            self._store.path, isolation_level=None, check_same_thread=False, timeout=1.0
         )
-        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)  # two processes must not both make the file
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-            set_up(db, self._store.name)
-        finally:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        set_up(db, self._store.name)
         self._sessions = CachedSessions(db, self._store.ttl_s)
         return db
 
@@ -140,9 +163,8 @@ class SqliteConnection:
     def abandon(self) -> None:
         if self._db is not None:
             _inherited.append(self._db)
-        if self._lock_fd is not None:  # else the child would keep the lock when the parent dies
-            os.close(self._lock_fd)
-        self._db = self._lock_fd = None
+            self._db = None
+        self._disconnect()  # or the child would keep the lock when the parent dies
 
 
 def set_up(db: sqlite3.Connection, name: str) -> None:
@@ -154,17 +176,10 @@ def set_up(db: sqlite3.Connection, name: str) -> None:
     is_empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
     if owner not in (0, APPLICATION_ID) or (owner == 0 and not is_empty):
         raise Refused(f"{name} belongs to another program. Give sessions a file of their own.")
-    if version > _SCHEMA_VERSION:
-        raise Refused(
-            f"{name} was written by a newer version of edictum (schema {version}). Upgrade this"
-            " one."
-        )
-    if 0 < version < _SCHEMA_VERSION:
-        raise Refused(
-            f"{name} was written by an unreleased version of edictum (schema {version}) and cannot"
-            " be read. Delete the file, or give sessions another one."
-        )
-    if version == 0:
+    if version != 0:
+        remedy = "Delete the file, or give sessions another one."
+        check_schema_version(name, version, _SCHEMA_VERSION, remedy)
+    else:
         tables = (files("edictum.sessions") / "sql" / "sqlite" / "sessions.sql").read_text()
         db.executescript(
             f"BEGIN; {tables} PRAGMA application_id = {APPLICATION_ID};"
@@ -209,14 +224,11 @@ class BatchCounter(MemoryLedger):
     """Counts for one batch at a time, in one thread."""
 
     _shared = False
+    _session_type = LoadedSession
     now = 0.0
 
     def __init__(self) -> None:
         super().__init__(clock=lambda: self.now)
-
-    def _new_session(self, session_id: str) -> SessionState:
-        state = self._sessions[session_id] = LoadedSession()
-        return state
 
 
 class CachedSessions:
@@ -370,21 +382,22 @@ class CachedSessions:
         return state
 
     def _save(self, now: float) -> None:
-        rows = ChangedRows()
+        changes = ChangedRows()
+        rows = changes.rows
         for sid in self._touched:
             state = self._loaded.get(sid)
             if state is not None:
-                rows.collect(sid, state, now)
+                changes.collect(sid, state, now)
         for sid, call in self._leased:
             state = self._loaded.get(sid)
             lease = state.leases.get(call) if state is not None else None
             if lease is not None:
                 terms, answer = terms_as_text(lease.held), answer_as_text(lease.grant)
-                rows.leases.append((sid, call, lease.started, lease.expires, terms, answer))
+                rows["lease"].append((sid, call, lease.started, lease.expires, terms, answer))
         for sid in self._used & self._loaded.keys():
             self._loaded[sid].touched = now
-            rows.sessions.append((sid, now))
-        rows.write(self._db)
+            rows["session"].append((sid, now))
+        changes.write(self._db)
         for changed in (self._touched, self._used, self._leased):
             changed.clear()
 
@@ -393,36 +406,22 @@ class ChangedRows:
     """What a batch has changed, by table."""
 
     def __init__(self) -> None:
-        self.sessions: list[tuple[Any, ...]] = []
-        self.tallies: list[tuple[Any, ...]] = []
-        self.amounts: list[tuple[Any, ...]] = []
-        self.leases: list[tuple[Any, ...]] = []
-        self.freed: list[tuple[Any, ...]] = []
-        self.ended: list[tuple[Any, ...]] = []
-        self.moments: list[tuple[Any, ...]] = []
-        self.old_moments: list[tuple[Any, ...]] = []
+        self.rows: dict[str, list[tuple[Any, ...]]] = {what: [] for what in STATEMENTS}
 
     def collect(self, sid: str, state: LoadedSession, now: float) -> None:
         """Add what differs from what was saved last, and note it as saved."""
         for scope, t in ((WHOLE_SESSION, state.total), *state.tallies.items()):
-            row = (
-                t.attempts,
-                t.executions,
-                t.successes,
-                t.failures,
-                t.consecutive_failures,
-                t.held,
-            )
+            row = tally_row(t)
             if state.saved_tallies.get(scope) != row:
                 state.saved_tallies[scope] = row
-                self.tallies.append((sid, scope, *row))
+                self.rows["tally"].append((sid, scope, *row))
             if t.amounts:
                 self._collect_amounts(sid, scope, t, state)
             if t.times:
                 self._collect_moments(sid, scope, t, state)
         for call, how in state.ended.items():
-            self.freed.append((sid, call))
-            self.ended.append((sid, call, how, now))
+            self.rows["freed lease"].append((sid, call))
+            self.rows["ended"].append((sid, call, how, now))
         state.ended.clear()
         state.ended_before.clear()
 
@@ -431,7 +430,7 @@ class ChangedRows:
             row = tuple(entry)
             if state.saved_amounts.get((scope, name)) != row:
                 state.saved_amounts[scope, name] = row
-                self.amounts.append((sid, scope, name, *row))
+                self.rows["amount"].append((sid, scope, name, *row))
 
     def _collect_moments(self, sid: str, scope: str, tally: Tally, state: LoadedSession) -> None:
         for counter, after in tally.times.items():
@@ -439,24 +438,12 @@ class ChangedRows:
             if before == after:
                 continue
             new = (Counter(after) - Counter(before)).elements()
-            self.moments += [(sid, scope, counter, at, value) for at, value in new]
+            self.rows["moment"] += [(sid, scope, counter, at, value) for at, value in new]
             oldest = after[0][0] if after else float("inf")
-            self.old_moments.append((sid, scope, counter, oldest))
+            self.rows["old moment"].append((sid, scope, counter, oldest))
             state.saved_moments[scope, counter] = list(after)
 
     def write(self, db: sqlite3.Connection) -> None:
-        for statement, rows in (
-            ("INSERT OR REPLACE INTO session VALUES (?, ?)", self.sessions),
-            ("INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self.tallies),
-            ("INSERT OR REPLACE INTO amount VALUES (?, ?, ?, ?, ?)", self.amounts),
-            ("DELETE FROM lease WHERE sid = ? AND call = ?", self.freed),
-            ("INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?, ?, ?)", self.leases),
-            ("INSERT OR REPLACE INTO ended VALUES (?, ?, ?, ?)", self.ended),
-            ("INSERT INTO moment VALUES (?, ?, ?, ?, ?)", self.moments),
-            (
-                "DELETE FROM moment WHERE sid = ? AND scope = ? AND counter = ? AND at < ?",
-                self.old_moments,
-            ),
-        ):
+        for what, rows in self.rows.items():
             if rows:
-                db.executemany(statement, rows)
+                db.executemany(STATEMENTS[what], rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, cast
 
 from edictum.core._records import record
@@ -107,44 +108,38 @@ def _memory(url: str, options: Options) -> Ledger:
 
 
 def _sqlite(url: str, options: Options) -> Ledger:
-    try:
-        from edictum.sessions._sqlite import SqliteStore
-    except ImportError as exc:
-        raise EdictumConfigError(
-            "The SQLite session store needs a POSIX system with sqlite3.",
-            hint="Use memory: or a server.",
-        ) from exc
+    problem = "The SQLite session store needs a POSIX system with sqlite3."
+    store = _import_store("_sqlite", problem, "Use memory: or a server.").SqliteStore
     path = url.removeprefix("sqlite:///")
     if not path or path == url:
         raise EdictumConfigError(
             f"{url!r} does not name a file.",
             hint="Write sqlite:///sessions.db, or sqlite:////var/lib/app/sessions.db.",
         )
-    return _with_store(SqliteStore(path, ttl_s=options.ttl_s), options)
+    return _with_store(store(path, ttl_s=options.ttl_s), options)
 
 
 def _redis(url: str, options: Options) -> Ledger:
-    try:
-        from edictum.sessions._redis import RedisStore
-    except ImportError as exc:
-        raise _not_installed("redis") from exc
-    return _with_store(
-        RedisStore(url, ttl_s=options.ttl_s, allow_eviction=options.allow_eviction), options
-    )
+    store = _import_server("redis").RedisStore
+    more = {"ttl_s": options.ttl_s, "allow_eviction": options.allow_eviction}
+    return _with_store(store(url, **more), options)
 
 
 def _postgres(url: str, options: Options) -> Ledger:
+    store = _import_server("postgres").PostgresStore
+    return _with_store(store(url, ttl_s=options.ttl_s), options)
+
+
+def _import_server(extra: str) -> Any:
+    problem = f"The {extra} session store is not installed."
+    return _import_store(f"_{extra}", problem, f"pip install 'edictum[{extra}]'")
+
+
+def _import_store(module: str, problem: str, hint: str) -> Any:
     try:
-        from edictum.sessions._postgres import PostgresStore
+        return import_module(f"edictum.sessions.{module}")
     except ImportError as exc:
-        raise _not_installed("postgres") from exc
-    return _with_store(PostgresStore(url, ttl_s=options.ttl_s), options)
-
-
-def _not_installed(extra: str) -> EdictumConfigError:
-    return EdictumConfigError(
-        f"The {extra} session store is not installed.", hint=f"pip install 'edictum[{extra}]'"
-    )
+        raise EdictumConfigError(problem, hint=hint) from exc
 
 
 def _with_store(store: Any, options: Options) -> Ledger:

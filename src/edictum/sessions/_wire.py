@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from edictum.core.limits import (
@@ -29,15 +31,12 @@ from edictum.sessions._batching import Operation, OperationKind
 MAX_CACHED = 1_000
 _limits_cache: dict[int, tuple[tuple[Limit, ...], dict[str, Any]]] = {}
 _terms_cache: dict[tuple[Any, ...], tuple[tuple[Limit, ...], str]] = {}
+_row = attrgetter(*Counters.__match_args__)
 
 
 def microseconds(seconds: float | None) -> int:
     """Return whole microseconds, 0 for no lease and no window."""
     return 0 if seconds is None else max(1, round(seconds * MILLION))
-
-
-def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {name: str(amount) for name, amount in amounts.items()}
 
 
 def compact_json(value: Any) -> str:
@@ -75,33 +74,32 @@ def _limits(limits: tuple[Limit, ...]) -> dict[str, Any]:
     return made
 
 
-def _reservation(step: Reservation) -> dict[str, Any]:
+def _call(step: Reservation | Settlement) -> dict[str, Any]:
     return {
         "sid": step.session_id,
         "call": step.call_id,
         "parents": step.parents,
         "scopes": step.scopes,
+        "amounts": {name: str(amount) for name, amount in step.amounts.items()},
+    }
+
+
+def _reservation(step: Reservation) -> dict[str, Any]:
+    return {
+        **_call(step),
         **_limits(step.limits),
         "attempt": step.count_attempt,
         "hold": step.hold,
         "enforce": step.enforce,
         "lease": microseconds(step.lease_s),
         "counts": step.expiry_counts,
-        "amounts": _amounts(step.amounts),
         "per_tool": step.per_tool,
     }
 
 
 def _settlement(step: Settlement) -> dict[str, Any]:
-    return {
-        "sid": step.session_id,
-        "call": step.call_id,
-        "parents": step.parents,
-        "scopes": step.scopes,
-        "windows": _limits(step.limits)["windows"],
-        "result": step.result,
-        "amounts": _amounts(step.amounts),
-    }
+    windows = _limits(step.limits)["windows"]
+    return {**_call(step), "windows": windows, "result": step.result}
 
 
 def _grant(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant:
@@ -146,12 +144,11 @@ _WRITERS: dict[OperationKind, Callable[[Any], dict[str, Any]]] = {
         "sid": it.session_id,
         "call": it.call_id,
         "lease": microseconds(it.lease_s),
-        "parents": [],
     },
-    "snapshot": lambda sid: {"sid": sid, "parents": []},
-    "reset": lambda sid: {"sid": sid, "parents": []},
-    "sessions": lambda limit: {"limit": limit, "parents": []},
-    "ping": lambda _: {"parents": []},
+    "snapshot": lambda sid: {"sid": sid},
+    "reset": lambda sid: {"sid": sid},
+    "sessions": lambda limit: {"limit": limit},
+    "ping": lambda _: {},
 }
 _READERS: dict[OperationKind, Callable[[Any, Any], Any]] = {
     "reserve": lambda step, answer: _grant(answer, step.limits),
@@ -165,7 +162,7 @@ _READERS: dict[OperationKind, Callable[[Any, Any], Any]] = {
 
 
 def operation_as_json(op: Operation) -> dict[str, Any]:
-    return _WRITERS[op.kind](op.step)
+    return {"parents": (), **_WRITERS[op.kind](op.step)}
 
 
 def read_answer(op: Operation, answer: Any) -> Any:
@@ -174,27 +171,13 @@ def read_answer(op: Operation, answer: Any) -> Any:
 
 # --- Leases at rest, for the ledger that counts in Python -----------------------------------------
 
-LIMIT_FIELDS = (
-    "name",
-    "metric",
-    "maximum",
-    "scope",
-    "window_s",
-    "enforce",
-    "source",
-    "message",
-    "contract_id",
-    "amount",
-)
-
-
-def _limit_row(limit: Limit) -> list[Any]:
-    return [getattr(limit, name) for name in LIMIT_FIELDS]
+LIMIT_FIELDS = [it.name for it in fields(Limit) if it.init]  # a file with others is refused
+_limit_row = attrgetter(*LIMIT_FIELDS)
 
 
 def _limit(row: Sequence[Any]) -> Limit:
-    fields = dict(zip(LIMIT_FIELDS, row, strict=True))
-    return Limit(**{**fields, "metric": Metric(fields["metric"])})
+    given = dict(zip(LIMIT_FIELDS, row, strict=True))
+    return Limit(**{**given, "metric": Metric(given["metric"])})
 
 
 def terms_as_text(step: Reservation | Settlement) -> str:
@@ -215,11 +198,7 @@ def terms_as_text(step: Reservation | Settlement) -> str:
 def answer_as_text(grant: Grant | None) -> str:
     """Return what is answered when a reservation is repeated."""
     assert grant is not None
-    c = grant.counters
-    counters = (
-        f"[{c.attempts},{c.executions},{c.successes},{c.failures},{c.consecutive_failures},"
-        f"{c.in_flight}]"
-    )
+    counters = "[{},{},{},{},{},{}]".format(*_row(grant.counters))
     if not grant.breaches and grant.per_tool is None:
         return f"[{counters},[],null]"
     full = [[_limit_row(it.limit), it.used, it.in_flight] for it in grant.breaches]
@@ -227,10 +206,6 @@ def answer_as_text(grant: Grant | None) -> str:
     if grant.per_tool is not None:
         tools = {tool: _row(it) for tool, it in grant.per_tool.items()}
     return f"[{counters},{compact_json(full)},{compact_json(tools)}]"
-
-
-def _row(c: Counters) -> list[int]:
-    return [c.attempts, c.executions, c.successes, c.failures, c.consecutive_failures, c.in_flight]
 
 
 def lease_from_text(

@@ -11,6 +11,8 @@ import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TypeVar
 
 from edictum.core._records import maker
 from edictum.core.limits import (
@@ -38,6 +40,8 @@ MAX_VALUE = 2**63  # sorts after every amount that was stamped at the same momen
 # calls per session and generation that are remembered as ended: a repeated settle changes nothing
 MAX_ENDED = 5_000
 make_counters = maker(Counters)
+_Step = TypeVar("_Step", Reservation, Settlement)
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(slots=True)
@@ -68,12 +72,6 @@ class Tally:
             self.failures += 1
             self.consecutive_failures += 1
 
-    def correct_to_success(self) -> None:
-        """Count a call as a success that was counted as failed when its lease expired."""
-        self.failures -= 1
-        self.successes += 1
-        self.consecutive_failures = 0
-
     def stamp(self, window: Window, at: float, now: float, value: int = 1) -> None:
         """Remember a moment, and forget those that no window needs any more."""
         times = self.times.setdefault(window.counter, [])
@@ -99,6 +97,7 @@ class Tally:
         entry[1] += reserved
 
     def counters(self) -> Counters:
+        # attribute by attribute, which is twice as fast as ``tally_row``
         return make_counters(
             self.attempts,
             self.executions,
@@ -109,6 +108,9 @@ class Tally:
         )
 
 
+tally_row = attrgetter(
+    "attempts", "executions", "successes", "failures", "consecutive_failures", "held"
+)
 NOTHING = Tally()  # of a scope in which nothing was counted yet; never changed
 
 
@@ -220,6 +222,7 @@ class MemoryLedger:
     name = "memory"
     default_lease_s: float | None = None
     _shared = True  # between threads
+    _session_type: type[SessionState] = SessionState
 
     def __init__(
         self,
@@ -309,11 +312,16 @@ class MemoryLedger:
     # --- Reserving --------------------------------------------------------------------------------
 
     def reserve(self, reservation: Reservation) -> Grant:
+        return self._count(self._reserve, reservation)
+
+    def _count(self, act: Callable[[_Step], _Answer], step: _Step) -> _Answer:
         with self._lock:
             try:
-                return self._reserve(reservation)
+                return act(step)
             except BaseException:
-                self._recount(reservation)
+                for session_id in (step.session_id, *step.parents):
+                    if session_id in self._sessions:
+                        self._sessions[session_id].recount()
                 raise
 
     def _reserve(self, reservation: Reservation) -> Grant:
@@ -339,12 +347,11 @@ class MemoryLedger:
 
     def _state(self, session_id: str, looks: bool = False) -> SessionState:
         """Return the session, creating it unless this is a look."""
-        return self._sessions.get(session_id) or (
-            SessionState() if looks else self._new_session(session_id)
-        )
-
-    def _new_session(self, session_id: str) -> SessionState:
-        state = self._sessions[session_id] = SessionState()
+        state = self._sessions.get(session_id)
+        if state is None:
+            state = self._session_type()
+            if not looks:
+                self._sessions[session_id] = state
         return state
 
     def _parents(
@@ -399,7 +406,7 @@ class MemoryLedger:
             used: int = getattr(tally, limit.counter)
             held = tally.held if limit.reserved else 0
             if limit.metric is ATTEMPTS:
-                used = _attempts_before(used, reservation)
+                used = attempts_before(used, reservation)
             if used + held >= limit.maximum:
                 breaches += (Breach(limit, used, held),)
         return breaches
@@ -418,7 +425,7 @@ class MemoryLedger:
         elif limit.metric is ATTEMPTS:
             self._stamp_attempt(tally, limit, reservation, now)
             used, held = tally.used_within(limit, now), 0
-            full = _attempts_before(used, reservation) >= limit.maximum
+            full = attempts_before(used, reservation) >= limit.maximum
         else:
             used, held = tally.used_within(limit, now), tally.held if limit.reserved else 0
             full = used + held >= limit.maximum
@@ -448,17 +455,7 @@ class MemoryLedger:
     # --- Settling ---------------------------------------------------------------------------------
 
     def settle(self, settlement: Settlement) -> Counters:
-        with self._lock:
-            try:
-                return self._settle(settlement)
-            except BaseException:
-                self._recount(settlement)
-                raise
-
-    def _recount(self, step: Reservation | Settlement) -> None:
-        for session_id in (step.session_id, *step.parents):
-            if session_id in self._sessions:
-                self._sessions[session_id].recount()
+        return self._count(self._settle, settlement)
 
     def _settle(self, settlement: Settlement) -> Counters:
         # A session that was reset while the call ran is new now; the call still counts in it.
@@ -536,7 +533,9 @@ class MemoryLedger:
             for name, amount in more.items():
                 tally.change(name, amount, 0)
             if success:
-                tally.correct_to_success()
+                tally.failures -= 1
+                tally.successes += 1
+                tally.consecutive_failures = 0
         for window in windows_of(settlement.limits):
             amount = more.get(window.counter.removeprefix("amount:"), 0)
             if window.counter == Metric.SUCCESSES and success:
@@ -605,7 +604,7 @@ class MemoryLedger:
             self._sessions.pop(session_id, None)
 
 
-def _attempts_before(used: int, reservation: Reservation) -> int:
+def attempts_before(used: int, reservation: Reservation) -> int:
     """Return the attempts that a call is judged by, without its own.
 
     A call that reserves after its approval was judged by them before.

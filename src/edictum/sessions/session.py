@@ -17,7 +17,8 @@ from edictum.core.limits import (
 from edictum.core.session import SessionReading
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
-from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
+from edictum.sessions._four_verb_ledger import StorageBackend
+from edictum.sessions._urls import as_ledger
 from edictum.sessions.ledger import Ledger
 
 _T = TypeVar("_T")
@@ -32,11 +33,7 @@ class Session(SessionReading):
     def __init__(self, session_id: str, backend: Ledger | StorageBackend) -> None:
         check_session_id(session_id)
         self.session_id = session_id
-        self._ledger: Ledger = (
-            StorageLedger(cast("StorageBackend", backend))
-            if is_storage(backend)
-            else cast("Ledger", backend)
-        )
+        self._ledger = as_ledger(backend)
         self._own_calls = 0
 
     def snapshot(self) -> SessionSnapshot:
