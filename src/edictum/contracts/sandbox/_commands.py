@@ -323,24 +323,23 @@ class CommandBounds:
         self.allowed = frozenset(allowed)
         self.listed = ", ".join(sorted(self.allowed))
 
-    def find_violation(self, commands: Iterable[Simple], values: Values) -> str | None:
+    def find_violations(self, commands: Iterable[Simple], values: Values) -> Iterator[str]:
         for simple in commands:
             for program in programs_of(simple):
                 _refuse_hidden_options(program, values)
-                if problem := self._check_program(program.word):
-                    return problem
-            if self.allowed and (problem := self._check_variables(simple)):
-                return problem
-        return None
+                yield from self._check_program(program.word)
+            for name in _variables_set_by(simple) if self.allowed else ():
+                if name in STEERING_VARIABLES:
+                    effect = f"Setting {name} changes which programs run"
+                    yield f"{effect}; allowed commands: {self.listed}."
 
-    def _check_program(self, word: Word) -> str | None:
+    def _check_program(self, word: Word) -> Iterator[str]:
         name = word.literal
         if name is None or "{}" in name:
             command = f"Command '{word.source:.120}'"
-            return f"{command} is known only when it runs, so it cannot be judged."
-        if not self.allowed or self._allows(name):
-            return None
-        return f"Command '{name:.120}' is not one of the allowed commands: {self.listed}."
+            yield f"{command} is known only when it runs, so it cannot be judged."
+        elif self.allowed and not self._allows(name):
+            yield f"Command '{name:.120}' is not one of the allowed commands: {self.listed}."
 
     def _allows(self, name: str) -> bool:
         """Return whether a program is listed; ``./ls`` is not ``ls``, ``/bin/ls`` is."""
@@ -348,13 +347,6 @@ class CommandBounds:
         if name in self.allowed or (name == "[" and "test" in self.allowed):
             return True
         return bool(directory) and f"{directory}/" in SYSTEM_DIRECTORIES and base in self.allowed
-
-    def _check_variables(self, simple: Simple) -> str | None:
-        for name in _variables_set_by(simple):
-            if name in STEERING_VARIABLES:
-                effect = f"Setting {name} changes which programs run"
-                return f"{effect}; allowed commands: {self.listed}."
-        return None
 
 
 def _variables_set_by(simple: Simple) -> Iterator[str | None]:

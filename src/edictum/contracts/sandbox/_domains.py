@@ -352,25 +352,24 @@ class DomainBounds:
     def given(self) -> bool:
         return bool(self.allowed or self.forbidden)
 
-    def find_violation(self, text: str, *, sure: bool = False) -> str | None:
+    def find_violations(self, text: str, *, sure: bool = False) -> Iterator[str]:
         """Judge the hosts that a text names; ``sure`` when the text must be an address."""
         try:
             hosts = [*hosts_in(text), *bare_hosts(_WHOLE_URL.sub(" ", text))]
             for address in (*((text.strip(),) if sure else ()), *named_addresses(text)):
                 hosts += sure_host(address, alone=not hosts)
-            problems = (self._check_host(normalize_host(host)) for host in hosts)
-            return next(filter(None, problems), None)
+            for host in hosts:
+                yield from self._check_host(normalize_host(host))
         except Ambiguous as error:
             domain = f"Domain {str(error)!r:.200}"
-            return f"{domain} can be read in more than one way, so it cannot be judged."
+            yield f"{domain} can be read in more than one way, so it cannot be judged."
 
-    def _check_host(self, host: str) -> str | None:
+    def _check_host(self, host: str) -> Iterator[str]:
         for pattern in self.forbidden:
             if fnmatchcase(host, pattern):
-                return f"Domain '{host}' matches the forbidden domain {pattern}."
+                yield f"Domain '{host}' matches the forbidden domain {pattern}."
         if self.allowed and not any(fnmatchcase(host, pattern) for pattern in self.allowed):
-            return f"Domain '{host}' is not one of the allowed domains: {self.listed}."
-        return None
+            yield f"Domain '{host}' is not one of the allowed domains: {self.listed}."
 
 
 def _normalize_pattern(pattern: str) -> str:

@@ -227,7 +227,8 @@ def _check_bound(path: str) -> None:
 class PathChecker:
     """Judges the texts of one call; remembers what it has judged, and how much.
 
-    Each ``check_`` method returns one sentence about the first path that is out of bounds, or None.
+    Each ``check_`` method returns a sentence for every path that is out of bounds; callers take the
+    first, and nothing is looked up for the others.
     """
 
     def __init__(self, bounds: PathBounds) -> None:
@@ -245,58 +246,41 @@ class PathChecker:
         expands: bool = False,
         clusters: bool = True,
         whole: bool = False,
-    ) -> str | None:
+    ) -> Iterator[str]:
         """Judge every path that a text names."""
         if not _PATH_SIGN.search(text):
-            problem = self._check_plain(text, bases, shown)
+            yield from self._check_plain(text, bases, shown)
         else:
-            problem = self._check_readings(text, bases, shown, clusters=clusters, whole=whole)
-        if problem is None and expands and _WILDCARD.search(text):
-            return self._check_wildcards(text, bases)
-        return problem
+            for reading in readings(text):
+                yield from self._check_addresses(reading, bases, shown)
+                for candidate in self._candidates(reading, clusters=clusters, whole=whole):
+                    yield from self.check_path(candidate, bases, shown or candidate)
+        if expands and _WILDCARD.search(text):
+            yield from self._check_wildcards(text, bases)
 
-    def _check_readings(
-        self, text: str, bases: Sequence[str], shown: str | None, *, clusters: bool, whole: bool
-    ) -> str | None:
-        for reading in readings(text):
-            if problem := self._check_addresses(reading, bases, shown):
-                return problem
-            for candidate in self._candidates(reading, clusters=clusters, whole=whole):
-                if problem := self.check_path(candidate, bases, shown or candidate):
-                    return problem
-        return None
-
-    def _check_addresses(self, text: str, bases: Sequence[str], shown: str | None) -> str | None:
+    def _check_addresses(self, text: str, bases: Sequence[str], shown: str | None) -> Iterator[str]:
         """Judge addresses that are paths too: ``a://../x`` climbs, and ``a:`` may be a link."""
         if "://" not in text:
-            return None
+            return
         for address in dict.fromkeys((text, *(text[start:end] for start, _, end in _urls(text)))):
             for base in bases:
                 scheme = os.path.join(base, address.partition("://")[0] + ":")
-                is_path = ".." in address.split("/") or _exists(scheme)
-                if is_path and (problem := self.check_path(address, [base], shown or address)):
-                    return problem
-        return None
+                if ".." in address.split("/") or _exists(scheme):
+                    yield from self.check_path(address, [base], shown or address)
 
-    def _check_wildcards(self, pattern: str, bases: Sequence[str]) -> str | None:
+    def _check_wildcards(self, pattern: str, bases: Sequence[str]) -> Iterator[str]:
         """Judge the files that a pattern matches now: ``out*`` may be a link that leads out."""
         if len(pattern) > MAX_PATTERN or len(_WILDCARD.findall(pattern)) > MAX_WILDCARDS:
             raise TooMany(f"The pattern '{pattern:.80}' is too long to judge.")
         pattern = os.path.expanduser(pattern)
         segments = pattern.split("/")
         climbing = "/".join(".." if _may_mean_parent(piece) else piece for piece in segments)
-        if climbing != pattern and self.check_path(climbing, bases, climbing):
+        if climbing != pattern and any(self.check_path(climbing, bases, climbing)):
             wildcard = f"Wildcard {pattern!r:.200} also means '..' in some shells"
-            return f"{wildcard}, which leads out; write '.[!.]*' for hidden files."
-        roots = ["/" if pattern.startswith("/") else base for base in bases]
-        problems = (self._check_matches(root, list(filter(None, segments))) for root in roots)
-        return next(filter(None, problems), None)
-
-    def _check_matches(self, root: str, segments: Sequence[str]) -> str | None:
-        for match in self._expand(root, segments):
-            if problem := self.check_path(match, [root], os.path.relpath(match, root)):
-                return problem
-        return None
+            yield f"{wildcard}, which leads out; write '.[!.]*' for hidden files."
+        for root in ["/"] if pattern.startswith("/") else bases:
+            for match in self._expand(root, list(filter(None, segments))):
+                yield from self.check_path(match, [root], os.path.relpath(match, root))
 
     def _expand(self, place: str, segments: Sequence[str]) -> Iterator[str]:
         """Return the files below a directory that a pattern may match in any shell."""
@@ -330,36 +314,31 @@ class PathChecker:
             yield text
         yield from named_paths(text, self.bounds.spaced, clusters=clusters, whole=whole)
 
-    def _check_plain(self, text: str, bases: Sequence[str], shown: str | None) -> str | None:
+    def _check_plain(self, text: str, bases: Sequence[str], shown: str | None) -> Iterator[str]:
         """Judge a text without any sign of a path, which can be the name of a symbolic link."""
-        if not text or len(text) > MAX_FILE_NAME or not _WHOLE.match(text):
-            return None
-        return self.check_path(text, bases, shown or text)
+        if text and len(text) <= MAX_FILE_NAME and _WHOLE.match(text):
+            yield from self.check_path(text, bases, shown or text)
 
-    def check_whole(self, text: str, bases: Sequence[str]) -> str | None:
+    def check_whole(self, text: str, bases: Sequence[str]) -> Iterator[str]:
         """Judge a text that is one path, because its argument says so."""
         if not _PATH_SIGN.search(text):
             judge = self.check_path if "\0" in text else self._check_plain
-            return judge(text, bases, text)
+            yield from judge(text, bases, text)
+            return
         for reading in dict.fromkeys((*readings(text), *readings(expand_variables(text)))):
             local = blank_urls(reading).strip() if "://" in reading else reading
-            if problem := self.check_path(local, bases, text):
-                return problem
-            if problem := self.check_text(reading, bases, text, whole=True):
-                return problem
-        return None
+            yield from self.check_path(local, bases, text)
+            yield from self.check_text(reading, bases, text, whole=True)
 
-    def check_path(self, path: str, bases: Sequence[str], shown: str) -> str | None:
+    def check_path(self, path: str, bases: Sequence[str], shown: str) -> Iterator[str]:
         """Judge one path from each base."""
         path = os.path.expanduser(path)
         if "\0" in path or (path.startswith("~") and not _VERSION.match(path)):
-            return f"Path {shown!r:.200} cannot be resolved, so it cannot be judged."
+            yield f"Path {shown!r:.200} cannot be resolved, so it cannot be judged."
+            return
         for base in bases if not path.startswith("/") else ("/",):
             if not self._is_settled(base, path):
-                problem = self._check_resolved_path(os.path.join(base, path), shown)
-                if problem:
-                    return problem
-        return None
+                yield from self._check_resolved_path(os.path.join(base, path), shown)
 
     def _is_settled(self, base: str, path: str) -> bool:
         """Return whether a path was judged before or is plainly inside; count it otherwise."""
@@ -375,24 +354,19 @@ class PathChecker:
         if base not in self.trusted:
             covers_forbidden = any(_is_inside(root, base) for root in self.bounds.not_within)
             physical = not covers_forbidden and os.path.realpath(base) == base
-            self.trusted[base] = physical and self._check_resolved_path(base, base) is None
+            self.trusted[base] = physical and not any(self._check_resolved_path(base, base))
         return self.trusted[base]
 
-    def _check_resolved_path(self, path: str, shown: str) -> str | None:
-        written = "/" + os.path.normpath(path).lstrip("/")
-        if _is_harmless(written) and not _is_inside_any(written, self.bounds.not_within):
-            return None
-        problems = (self._check_form(form, shown) for form in _forms(path, written))
-        return next(filter(None, problems), None)
-
-    def _check_form(self, form: str, shown: str) -> str | None:
-        bounds = self.bounds
-        for root in bounds.not_within:
-            if _is_inside(form, root) or _may_match(form, root):
-                return f"Path {shown!r:.200} is inside the forbidden directory {root}."
-        if bounds.within and not _is_inside_any(form, bounds.within):
-            return f"Path {shown!r:.200} is outside the allowed directories: {bounds.listed}."
-        return None
+    def _check_resolved_path(self, path: str, shown: str) -> Iterator[str]:
+        written, bounds = "/" + os.path.normpath(path).lstrip("/"), self.bounds
+        if _is_harmless(written) and not _is_inside_any(written, bounds.not_within):
+            return
+        for form in _forms(path, written):
+            for root in bounds.not_within:
+                if _is_inside(form, root) or _may_match(form, root):
+                    yield f"Path {shown!r:.200} is inside the forbidden directory {root}."
+            if bounds.within and not _is_inside_any(form, bounds.within):
+                yield f"Path {shown!r:.200} is outside the allowed directories: {bounds.listed}."
 
 
 def _forms(path: str, written: str) -> Iterator[str]:
