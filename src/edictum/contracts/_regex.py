@@ -82,12 +82,9 @@ class PatternError(ValueError):
         self.hint = hint
 
 
-def translate(pattern: str) -> str:
-    """Return the pattern in RE2's syntax; raise PatternError for what RE2 does not have."""
-    return _Translation(pattern).run()
-
-
 class _Translation:
+    """Writes a pattern in RE2's syntax; raises PatternError for what RE2 does not have."""
+
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.at = 0
@@ -411,16 +408,16 @@ def _encode(text: str) -> bytes:
 class Pattern:
     """One compiled pattern."""
 
-    __slots__ = ("_engine", "literal", "size", "source")
+    __slots__ = ("_engine", "literal", "size", "source", "translated")
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.literal = source if _PLAIN.fullmatch(source) else None
         translation = _Translation(source)
-        text = translation.run()
+        self.translated = translation.run()
         self.size = translation.size
         try:
-            self._engine = re2.compile(text, _options())
+            self._engine = re2.compile(self.translated, _options())
         except re2.error as exc:
             detail = exc.args[0] if exc.args else ""
             if isinstance(detail, bytes):
@@ -478,7 +475,7 @@ class PatternSet:
         engine = re2.Set.SearchSet(_options())
         # Pattern 0 matches everything. Without it among the hits the engine has given up, which
         # must not look like "no match".
-        for pattern in ("(?:)", *(translate(pattern) for pattern in patterns)):
+        for pattern in ("(?:)", *(compile_pattern(source).translated for source in patterns)):
             engine.Add(pattern)
         self._patterns = tuple(patterns)
         self._match: Callable[[bytes], list[int] | None] = lambda _text: []
