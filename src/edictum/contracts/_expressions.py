@@ -267,11 +267,8 @@ class Meaning:
         return selector
 
     def _prepare(self, operator: Operator, raw: RawLeaf) -> Any:
-        check = None
-        if operator.name in REGEX_OPERATORS:
-            check = self._check_pattern
-        elif operator.name == "in_cidr":
-            check = self._check_network
+        checks = dict.fromkeys(REGEX_OPERATORS, self._check_pattern)
+        check = (checks | {"in_cidr": self._check_network}).get(operator.name)
         trees = raw.tree.items if isinstance(raw.tree, Seq) else [raw.tree]
         scalars = [tree for tree in trees if isinstance(tree, Scalar)]
         # Every item is checked, so that all problems are reported.

@@ -123,7 +123,7 @@ class _Translation:
         if char == ")":
             self._close()
             return "close"
-        return "letter" if _beyond_ascii(char) else ""
+        return "" if char.isascii() else "letter"
 
     def _open(self) -> None:
         self.groups.append(0)
@@ -168,20 +168,19 @@ class _Translation:
         if char in "CQE":
             hint = "Write the characters themselves, escaped where needed."
             raise PatternError(f"\\{char} is not supported", hint)
-        if char == "Z":
-            self._take("\\Z", r"\z")
-            return ""
         text, output = self._character(char)
         self._take(text, output)
         return ""
 
     def _character(self, char: str) -> tuple[str, str]:
-        """Return the text of an escape that stands for one character, and RE2's form of it."""
+        """Return the text of an escape for one character, class or end, and RE2's form of it."""
         pattern, at = self.pattern, self.at
         if char in _HEX:
             return _hex_escape(pattern, at, _HEX[char])
         if char == "N":
             return _named_escape(pattern, at)
+        if char == "Z":
+            return "\\Z", r"\z"
         if char == "0":
             octal = _OCTAL.match(pattern, at)
             assert octal is not None
@@ -192,7 +191,7 @@ class _Translation:
                 raise PatternError(f"\\{char} needs a class name", r"Write for example \p{Greek}.")
             self.weight += _WEIGHTS["w"]
             return found.group(), found.group()
-        return "\\" + char, char if _beyond_ascii(char) or char == "_" else "\\" + char
+        return "\\" + char, char if not char.isascii() or char == "_" else "\\" + char
 
     def _brackets(self) -> str:
         """Translate a character class, member by member."""
@@ -300,7 +299,7 @@ class _Translation:
         self._take(found.group(), f"{{{counts}}}")
 
     def _check_boundary(self, char: str) -> None:
-        if _beyond_ascii(char):
+        if not char.isascii():
             message = f"\\b next to {char!r} is not supported: it knows ASCII letters only"
             raise PatternError(message, r"Write (?:^|[^\w]) before and (?:[^\w]|$) after the word.")
 
@@ -309,10 +308,6 @@ def _count(digits: str) -> int:
     """Return a number of repetitions; more than four digits are too many, and slow to convert."""
     stripped = digits.lstrip("0")
     return MAX_REPEAT + 1 if len(stripped) > 4 else int(stripped or "0")
-
-
-def _beyond_ascii(char: str) -> bool:
-    return ord(char) > 127
 
 
 def _hex_escape(pattern: str, at: int, digits: int) -> tuple[str, str]:
@@ -461,9 +456,7 @@ class PatternBudget:
         return pattern
 
 
-@lru_cache(maxsize=4_096)
-def compile_pattern(source: str) -> Pattern:
-    return Pattern(source)
+compile_pattern = lru_cache(maxsize=4_096)(Pattern)
 
 
 class PatternSet:
@@ -497,6 +490,4 @@ class PatternSet:
         return len(self.hits(text)) > 1
 
 
-@lru_cache(maxsize=512)
-def pattern_set(patterns: tuple[str, ...]) -> PatternSet:
-    return PatternSet(patterns)
+pattern_set = lru_cache(maxsize=512)(PatternSet)

@@ -31,6 +31,7 @@ MAX_WILDCARDS = 24
 # Devices from which nothing can be learned and in which nothing is kept.
 HARMLESS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
+_DESCRIPTOR = re.compile(r"/dev/fd/\d+")
 _AROUND = re.compile(r"[\s\0\"'`;|&<>(){}\[\],:=@!#]")
 _PIECE = re.compile(r"[^\s\0\"'`;|&<>(){}\[\],:=@!#]+")
 _WHOLE = re.compile(r"[^\n\0]*\Z")
@@ -94,9 +95,10 @@ def blank_urls(text: str) -> str:
     """Return the text without network addresses; ``file:`` and ``scheme:///path`` name paths."""
     kept, at = [], 0
     for start, mark, end in _urls(text):
-        path = text[mark + 3 : end] if text.startswith("/", mark + 3) else ""
-        if text[start:mark].lower() == "file":
-            path = _local_part(text[mark + 3 : end])
+        host, slash, rest = text[mark + 3 : end].partition("/")
+        path = slash + rest if not host else ""
+        if text[start:mark].lower() == "file":  # file://host/path
+            path = slash + rest if slash else f"/{host}"
         kept.append(f"{text[at:start]} {path}")
         at = end
     return "".join(kept) + text[at:]
@@ -109,11 +111,6 @@ def _urls(text: str) -> Iterator[tuple[int, int, int]]:
         start = _scheme_start(text, mark, at)
         at = found.start() if (found := _URL_END.search(text, mark + 3)) else len(text)
         yield start, mark, at
-
-
-def _local_part(rest: str) -> str:
-    """Return ``/path`` of ``file://host/path``."""
-    return rest[rest.find("/") :] if "/" in rest else f"/{rest}"
 
 
 def _scheme_start(text: str, mark: int, floor: int) -> int:
@@ -136,28 +133,19 @@ def named_paths(
     """
     text = _NO_PATH.sub(" ", blank_urls(text))
     several = len(text.split(None, 1)) > 1
-    text = _hide_uncut(text, spaced, brackets=whole or not several)
+    # The cutting characters inside names that are kept in one piece are replaced.
+    if whole or not several:
+        text = _BRACKETED_NAME.sub(lambda found: found.group().translate(_HIDE), text)
+    for root in spaced:
+        text = text.replace(root, root.translate(_HIDE))
     for found in _PIECE.finditer(text):
         # In a sentence or in code a lone `/` divides; at the start or after `=` it is the root.
         is_start = found.start() == 0 or text[found.start() - 1] in "=:@"
         for piece, attached in _option_values(found.group(), clusters=clusters, sentence=several):
             shown = piece.translate(_SHOW)
             alone = attached or is_start if shown in ("/", "~") else not several
-            if alone or _looks_like_path(shown):
+            if alone or (shown not in ("/", "~") and ("/" in shown or _leads_out(shown))):
                 yield shown
-
-
-def _hide_uncut(text: str, spaced: Sequence[str], *, brackets: bool) -> str:
-    """Replace the cutting characters inside names that are kept in one piece."""
-    if brackets:
-        text = _BRACKETED_NAME.sub(lambda found: found.group().translate(_HIDE), text)
-    for root in spaced:
-        text = text.replace(root, root.translate(_HIDE))
-    return text
-
-
-def _looks_like_path(piece: str) -> bool:
-    return piece not in ("/", "~") and ("/" in piece or _leads_out(piece))
 
 
 def _option_values(piece: str, *, clusters: bool, sentence: bool) -> Iterator[tuple[str, bool]]:
@@ -265,7 +253,8 @@ class PathChecker:
         for address in dict.fromkeys((text, *(text[start:end] for start, _, end in _urls(text)))):
             for base in bases:
                 scheme = os.path.join(base, address.partition("://")[0] + ":")
-                if ".." in address.split("/") or _exists(scheme):
+                is_file = len(scheme) <= MAX_PATH and "\0" not in scheme and os.path.lexists(scheme)
+                if is_file or ".." in address.split("/"):
                     yield from self.check_path(address, [base], shown or address)
 
     def _check_wildcards(self, pattern: str, bases: Sequence[str]) -> Iterator[str]:
@@ -359,7 +348,8 @@ class PathChecker:
 
     def _check_resolved_path(self, path: str, shown: str) -> Iterator[str]:
         written, bounds = "/" + os.path.normpath(path).lstrip("/"), self.bounds
-        if _is_harmless(written) and not _is_inside_any(written, bounds.not_within):
+        is_harmless = written in HARMLESS or _DESCRIPTOR.fullmatch(written)
+        if is_harmless and not _is_inside_any(written, bounds.not_within):
             return
         for form in _forms(path, written):
             for root in bounds.not_within:
@@ -394,20 +384,12 @@ def _is_plain_child(base: str, path: str) -> bool:
     return True
 
 
-def _exists(path: str) -> bool:
-    return len(path) <= MAX_PATH and "\0" not in path and os.path.lexists(path)
-
-
 def _is_inside(path: str, root: str) -> bool:
     return path == root or path.startswith(root if root.endswith("/") else root + "/")
 
 
 def _is_inside_any(path: str, roots: Iterable[str]) -> bool:
     return any(_is_inside(path, root) for root in roots)
-
-
-def _is_harmless(path: str) -> bool:
-    return path in HARMLESS or (path.startswith("/dev/fd/") and path[8:].isdigit())
 
 
 def _loosen(segment: str) -> str:

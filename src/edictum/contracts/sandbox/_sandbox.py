@@ -120,7 +120,9 @@ def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item
         case str():
             yield Item(key, value, own)
         case Mapping():
-            yield from _items_in_mapping(value)
+            for name, item in value.items():
+                yield Item("", str(name), "other")
+                yield from items_in(plain_key(str(name)), item)
         case list() | tuple() | AbstractSet():
             for item in value:
                 yield from items_in(key, item, role=own)
@@ -130,22 +132,10 @@ def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item
             pass
         case bytes() if own not in _TEXT_ROLES:
             yield Item(key, value.decode("latin-1"), own)
-        case _:
-            yield from _refuse_as_text(key, value, own)
-
-
-def _refuse_as_text(key: str, value: Any, role: Role) -> Iterator[Item]:
-    """Return the problem with a value that should be text; nothing where it need not be."""
-    if role in _TEXT_ROLES or key in URL_KEYS:
-        kind = type(value).__name__
-        problem = f"Argument '{key:.80}' is {kind}, not text, so it cannot be judged."
-        yield Item(key, "", role, problem)
-
-
-def _items_in_mapping(mapping: Mapping[Any, Any]) -> Iterator[Item]:
-    for key, value in mapping.items():
-        yield Item("", str(key), "other")
-        yield from items_in(plain_key(str(key)), value)
+        case _ if own in _TEXT_ROLES or key in URL_KEYS:
+            kind = type(value).__name__
+            problem = f"Argument '{key:.80}' is {kind}, not text, so it cannot be judged."
+            yield Item(key, "", own, problem)
 
 
 class Sandbox:
@@ -305,7 +295,6 @@ def _path_finders(simple: Simple) -> dict[int, PathFinder]:
     for program in programs_of(simple):
         for index, finder in text_operands(program).items():
             found[id(program.operands[index])] = finder
-    for program in programs_of(simple):
         if _PROGRAM_NAME.fullmatch(program.word.source):
             found[id(program.word)] = find_no_paths
     return found
@@ -355,13 +344,8 @@ def _path_words(simple: Simple) -> Iterator[Word]:
     for redirect in simple.redirects:
         if redirect.body is None:
             yield redirect.target
-        elif not _keeps_text(simple):
-            yield redirect.body
-
-
-def _keeps_text(simple: Simple) -> bool:
-    """Return whether the input is only copied, as in ``cat > file <<EOF``."""
-    return all(program.name in ("cat", "tee") for program in programs_of(simple))
+        elif not all(program.name in ("cat", "tee") for program in programs_of(simple)):
+            yield redirect.body  # not only copied, as in `cat > file <<EOF`
 
 
 def _is_host_known(word: Word, values: Values, *, sure: bool) -> bool:
