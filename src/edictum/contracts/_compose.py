@@ -72,14 +72,12 @@ def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundl
 
 def _merge_success(below: Bundle, above: Bundle) -> tuple[SuccessSpec, ...]:
     """Return the rules of both: a named one replaces its namesake, unnamed ones are all kept."""
-    rules = {
-        _rule_key(rule, layer.source): rule for layer in (below, above) for rule in layer.success
-    }
+    rules: dict[str, SuccessSpec] = {}
+    for layer in (below, above):
+        for rule in layer.success:
+            is_unnamed = rule.id.startswith("success[")
+            rules[f"{layer.source}:{rule.id}" if is_unnamed else rule.id] = rule
     return tuple(rules.values())
-
-
-def _rule_key(rule: SuccessSpec, source: str) -> str:
-    return f"{source}:{rule.id}" if rule.id.startswith("success[") else rule.id
 
 
 def _add_candidates(below: Bundle, layer: Bundle, report: CompositionReport) -> Bundle:

@@ -8,7 +8,7 @@ knows the place of every leaf.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, assert_never
 
@@ -28,7 +28,7 @@ from edictum.contracts._selectors import (
     parse_selector,
     resolver,
 )
-from edictum.contracts._shapes import WRONG
+from edictum.contracts._shapes import WRONG, refuse, report
 from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, to_plain
 
 # --- The tree -------------------------------------------------------------------------------------
@@ -85,17 +85,22 @@ class Not:
 Expression: TypeAlias = Leaf | All | AnyOf | Not
 
 
-def evaluate(expression: Expression, subject: Subject, custom: CustomSelectors) -> bool:
-    """Judge a condition; raises what operators and selectors raise."""
+def evaluate(
+    expression: Expression,
+    subject: Subject,
+    custom: CustomSelectors,
+    judge: Callable[[Leaf, Any], bool] = Leaf.holds,
+) -> bool:
+    """Judge a condition, each leaf by what it found; raise what operators and selectors raise."""
     match expression:
         case Leaf():
-            return expression.holds(resolver(expression.selector, custom)(subject))
+            return judge(expression, resolver(expression.selector, custom)(subject))
         case Not():
-            return not evaluate(expression.item, subject, custom)
+            return not evaluate(expression.item, subject, custom, judge)
         case All():
-            return all(evaluate(item, subject, custom) for item in expression.items)
+            return all(evaluate(item, subject, custom, judge) for item in expression.items)
         case AnyOf():
-            return any(evaluate(item, subject, custom) for item in expression.items)
+            return any(evaluate(item, subject, custom, judge) for item in expression.items)
         case _:
             assert_never(expression)
 
@@ -144,16 +149,14 @@ class RawGroup:
 def read_shape(tree: Tree, problems: Problems) -> Any:
     """Read the shape of an expression: RawGroup and RawLeaf, or WRONG after reporting."""
     if not isinstance(tree, Map):
-        problems.shape(tree, f"expected a condition, got {describe_value(tree)}", _EXAMPLE)
-        return WRONG
+        return refuse(tree, problems, "a condition", _EXAMPLE)
     if len(tree.values) != 1:
         names = ", ".join(f"'{name}'" for name in tree.values)
         message = f"a condition has one key, this one has {len(tree.values)}: {names}"
         hint = "Put several conditions in a list under 'all:' or 'any:'."
         if not tree.values:
             message, hint = "this condition is empty", _EXAMPLE
-        problems.shape(tree, message, hint)
-        return WRONG
+        return report(tree, problems, message, hint)
     ((word, body),) = tree.values.items()
     if word == "not":
         item = read_shape(body, problems)
@@ -166,31 +169,27 @@ def read_shape(tree: Tree, problems: Problems) -> Any:
 def _read_group(word: str, body: Tree, problems: Problems) -> Any:
     if not isinstance(body, Seq):
         message = f"'{word}' needs a list of conditions, got {describe_value(body)}"
-        problems.shape(body, message, "Start each condition with '- '.")
-        return WRONG
+        return report(body, problems, message, "Start each condition with '- '.")
     if not body.items:
-        problems.shape(body, f"the list under '{word}' is empty", "Add at least one condition.")
-        return WRONG
+        message = f"the list under '{word}' is empty"
+        return report(body, problems, message, "Add at least one condition.")
     items = tuple(read_shape(item, problems) for item in body.items)
     return WRONG if WRONG in items else RawGroup(word, items)
 
 
 def _read_leaf(key: Scalar, name: str, body: Tree, problems: Problems) -> Any:
     if not name:
-        problems.shape(key, "the selector is empty", "Write for example args.path.")
-        return WRONG
+        return report(key, problems, "the selector is empty", "Write for example args.path.")
     if not isinstance(body, Map) or len(body.values) != 1:
         got, hint = describe_value(body), f"Write for example '{name}: {{equals: value}}'."
         if isinstance(body, Map):
             got = f"{len(body.values)} operators"
             hint = "Write one condition for each, in a list under 'all:'." if body.values else hint
-        problems.shape(body, f"'{name}' needs one operator, got {got}", hint)
-        return WRONG
+        return report(body, problems, f"'{name}' needs one operator, got {got}", hint)
     ((operator, tree),) = body.values.items()
     place = body.keys[operator]
     if not operator:
-        problems.shape(place, "the operator is empty", "Write for example equals.")
-        return WRONG
+        return report(place, problems, "the operator is empty", "Write for example equals.")
     known = OPERATORS.get(operator)
     value = known.shape.read(tree, problems) if known else to_plain(tree)
     return WRONG if value is WRONG else RawLeaf(key, name, operator, place, value, tree)
@@ -268,11 +267,8 @@ class Meaning:
         return selector
 
     def _prepare(self, operator: Operator, raw: RawLeaf) -> Any:
-        check = None
-        if operator.name in REGEX_OPERATORS:
-            check = self._check_pattern
-        elif operator.name == "in_cidr":
-            check = self._check_network
+        checks = dict.fromkeys(REGEX_OPERATORS, self._check_pattern)
+        check = (checks | {"in_cidr": self._check_network}).get(operator.name)
         trees = raw.tree.items if isinstance(raw.tree, Seq) else [raw.tree]
         scalars = [tree for tree in trees if isinstance(tree, Scalar)]
         # Every item is checked, so that all problems are reported.

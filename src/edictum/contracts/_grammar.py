@@ -172,8 +172,7 @@ TOOL_ENTRY = Record(
 SUCCESS_RULE = Record(
     {
         "id": Field(ID),
-        "tool": Field(TOOL_NAME),
-        "tools": Field(ListOf(TOOL_NAME)),
+        **_TOOLS,
         "failure_when": Field(WHEN, required=True),
         "enabled": Field(Boolean()),
     },

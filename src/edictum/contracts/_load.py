@@ -88,7 +88,7 @@ def load_yaml(
         hint = f"Use at most {MAX_YAML_DEPTH} levels."
         problems.stop(Place(1, 1), "the document is nested too deeply", hint)
     problems.raise_if_any()
-    return tree or Scalar(None, "", 1, 1), problems
+    return tree or Scalar(1, 1), problems
 
 
 @contextmanager
@@ -157,10 +157,6 @@ def _place_of(mark: Any) -> Place:
     return Place(mark.line + 1, mark.column + 1)
 
 
-class _Loader(_Parser):
-    """The parser alone; the resolver and constructor of PyYAML are not used."""
-
-
 class _Measure(NamedTuple):
     """How many values there are, how many characters they have, how deep they are nested."""
 
@@ -186,7 +182,7 @@ class _Builder:
         self.root: Tree | None = None
 
     def build(self, text: str) -> Tree | None:
-        get_event = _Loader(text.encode("utf-8", "surrogatepass")).get_event
+        get_event = _Parser(text.encode("utf-8", "surrogatepass")).get_event
         handlers: dict[type[Any], Callable[[Any], None]] = {
             ev.ScalarEvent: self._add_scalar,
             ev.MappingStartEvent: lambda event: self._open(event, Map),
@@ -223,7 +219,7 @@ class _Builder:
         elif tag not in _TEXT_TAGS:
             hint = "Remove the tag; quote the value to make it text."
             self._refuse(event, f"the tag {tag!r} is not supported", hint)
-        tree = Scalar(value, style or "", mark.line + 1, mark.column + 1)
+        tree = Scalar(mark.line + 1, mark.column + 1, value, style or "")
         self.length += len(event.value)
         if event.anchor is None and self._expects_key():
             self.count += 1
@@ -272,7 +268,7 @@ class _Builder:
         self._check_size(event)
         if isinstance(tree, Scalar):
             mark = event.start_mark
-            tree = Scalar(tree.value, tree.style, mark.line + 1, mark.column + 1)
+            tree = Scalar(mark.line + 1, mark.column + 1, tree.value, tree.style)
         self._add(tree, None)
 
     def _check_size(self, event: Any) -> None:

@@ -76,10 +76,6 @@ def _contains_any(field: Any, parts: tuple[str, ...]) -> bool:
     return any(part in text for part in parts)
 
 
-def _matches(field: Any, pattern: Pattern) -> bool:
-    return pattern.search(_text(field))
-
-
 def _matches_any(field: Any, patterns: tuple[Pattern, ...]) -> bool:
     text = _text(field)
     if len(patterns) == 1:
@@ -101,14 +97,9 @@ def _in_cidr(field: Any, networks: tuple[Any, ...]) -> bool:
     return any(address in network for network in networks)
 
 
-def _networks(values: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(_network(ipaddress.ip_network(value, strict=False)) for value in values)
-
-
-def _network(
-    network: ipaddress.IPv4Network | ipaddress.IPv6Network,
-) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """Return a network of mapped IPv4 addresses as one of IPv4, as ``_address`` does."""
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Return a network; one of mapped IPv4 addresses as one of IPv4, as ``_address`` does."""
+    network = ipaddress.ip_network(text, strict=False)
     if isinstance(network, ipaddress.IPv4Network) or network.prefixlen < 96:
         return network
     mapped = network.network_address.ipv4_mapped
@@ -117,10 +108,6 @@ def _network(
 
 def _patterns(values: tuple[str, ...]) -> tuple[Pattern, ...]:
     return tuple(map(compile_pattern, values))
-
-
-def _fold(field: Any) -> str:
-    return _text(field).casefold()
 
 
 _TEXTS = ListOf(String())
@@ -164,7 +151,7 @@ _TABLE = (
     Operator(
         "equals_ignore_case",
         String(),
-        _compare(operator.eq, _fold),
+        _compare(operator.eq, lambda field: _text(field).casefold()),
         "the text equals the value, upper and lower case alike",
         prepare=str.casefold,
     ),
@@ -185,7 +172,11 @@ _TABLE = (
     ),
     Operator("ends_with", String(), _compare(str.endswith, _text), "the text ends with the value"),
     Operator(
-        "matches", String(), _matches, "the pattern is found in the text", prepare=compile_pattern
+        "matches",
+        String(),
+        lambda field, pattern: pattern.search(_text(field)),
+        "the pattern is found in the text",
+        prepare=compile_pattern,
     ),
     Operator(
         "matches_any",
@@ -215,7 +206,7 @@ _TABLE = (
         ListOf(String(), one_will_do=True),
         _in_cidr,
         "the IP address lies in one of the networks",
-        prepare=_networks,
+        prepare=lambda values: tuple(map(_network, values)),
     ),
 )
 OPERATORS = {each.name: each for each in _TABLE}

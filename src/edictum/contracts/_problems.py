@@ -100,14 +100,12 @@ def missing_packages() -> EdictumConfigError:
     )
 
 
+@dataclass(slots=True, eq=False)
 class Place:
     """Anything with a line and a column, counted from 1."""
 
-    __slots__ = ("column", "line")
-
-    def __init__(self, line: int, column: int) -> None:
-        self.line = line
-        self.column = column
+    line: int
+    column: int
 
 
 class Problems:

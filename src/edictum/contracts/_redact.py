@@ -14,17 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edictum.contracts._expressions import (
-    All,
-    AnyOf,
-    Expression,
-    Leaf,
-    Not,
-    leaves,
-    positive_leaves,
-)
+from edictum.contracts._expressions import Expression, Leaf, evaluate, leaves, positive_leaves
 from edictum.contracts._regex import Pattern
-from edictum.contracts._selectors import STAR, CustomSelectors, Subject, resolver
+from edictum.contracts._selectors import STAR, CustomSelectors, Subject
 from edictum.core.call import ToolCall
 from edictum.core.secret_patterns import REDACTED
 from edictum.core.values import change_text
@@ -63,7 +55,7 @@ class Redaction:
             value = self.own(value)
         for cut in self.cuts:
             value = _apply(cut, value, cut.path)
-        if _holds(self.expression, Subject(call, value), self.custom):
+        if evaluate(self.expression, Subject(call, value), self.custom, _still_holds):
             raise NotRedacted
         return value
 
@@ -79,20 +71,13 @@ def redaction_for(
     return Redaction(cuts, expression, custom, own)
 
 
-def _holds(expression: Expression, subject: Subject, custom: CustomSelectors) -> bool:
-    """Whether a condition holds for what is left, fields that were replaced whole aside."""
-    if isinstance(expression, Not):
-        return not _holds(expression.item, subject, custom)
-    if isinstance(expression, All):
-        return all(_holds(item, subject, custom) for item in expression.items)
-    if isinstance(expression, AnyOf):
-        return any(_holds(item, subject, custom) for item in expression.items)
-    found = resolver(expression.selector, custom)(subject)
-    if not expression.selector.of_result:
-        return expression.holds(found)
-    if expression.selector.wild:
-        return expression.holds([item for item in found if item != REDACTED])
-    return found != REDACTED and expression.holds(found)
+def _still_holds(leaf: Leaf, found: Any) -> bool:
+    """Return whether a leaf holds for what is left, fields that were replaced whole aside."""
+    if not leaf.selector.of_result:
+        return leaf.holds(found)
+    if leaf.selector.wild:
+        return leaf.holds([item for item in found if item != REDACTED])
+    return found != REDACTED and leaf.holds(found)
 
 
 def _cut(leaf: Leaf) -> Cut | None:
@@ -118,10 +103,6 @@ def _patterns(patterns: tuple[Pattern, ...]) -> TextChange:
     return change
 
 
-def _ignoring_case(leaf: Leaf) -> TextChange:
-    return lambda text: REDACTED if text.casefold() == leaf.prepared else text
-
-
 _CHANGES: dict[str, Callable[[Leaf], TextChange]] = {
     "matches": lambda leaf: _patterns((leaf.prepared,)),
     "matches_any": lambda leaf: _patterns(leaf.prepared),
@@ -129,7 +110,9 @@ _CHANGES: dict[str, Callable[[Leaf], TextChange]] = {
     "contains_any": lambda leaf: _literals(*leaf.value),
     "starts_with": lambda leaf: _literals(leaf.value),
     "ends_with": lambda leaf: _literals(leaf.value),
-    "equals_ignore_case": _ignoring_case,
+    "equals_ignore_case": lambda leaf: (
+        lambda text: REDACTED if text.casefold() == leaf.prepared else text
+    ),
 }
 
 

@@ -82,12 +82,9 @@ class PatternError(ValueError):
         self.hint = hint
 
 
-def translate(pattern: str) -> str:
-    """Return the pattern in RE2's syntax; raise PatternError for what RE2 does not have."""
-    return _Translation(pattern).run()
-
-
 class _Translation:
+    """Writes a pattern in RE2's syntax; raises PatternError for what RE2 does not have."""
+
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.at = 0
@@ -126,7 +123,7 @@ class _Translation:
         if char == ")":
             self._close()
             return "close"
-        return "letter" if _beyond_ascii(char) else ""
+        return "" if char.isascii() else "letter"
 
     def _open(self) -> None:
         self.groups.append(0)
@@ -171,20 +168,19 @@ class _Translation:
         if char in "CQE":
             hint = "Write the characters themselves, escaped where needed."
             raise PatternError(f"\\{char} is not supported", hint)
-        if char == "Z":
-            self._take("\\Z", r"\z")
-            return ""
         text, output = self._character(char)
         self._take(text, output)
         return ""
 
     def _character(self, char: str) -> tuple[str, str]:
-        """Return the text of an escape that stands for one character, and RE2's form of it."""
+        """Return the text of an escape for one character, class or end, and RE2's form of it."""
         pattern, at = self.pattern, self.at
         if char in _HEX:
             return _hex_escape(pattern, at, _HEX[char])
         if char == "N":
             return _named_escape(pattern, at)
+        if char == "Z":
+            return "\\Z", r"\z"
         if char == "0":
             octal = _OCTAL.match(pattern, at)
             assert octal is not None
@@ -195,7 +191,7 @@ class _Translation:
                 raise PatternError(f"\\{char} needs a class name", r"Write for example \p{Greek}.")
             self.weight += _WEIGHTS["w"]
             return found.group(), found.group()
-        return "\\" + char, char if _beyond_ascii(char) or char == "_" else "\\" + char
+        return "\\" + char, char if not char.isascii() or char == "_" else "\\" + char
 
     def _brackets(self) -> str:
         """Translate a character class, member by member."""
@@ -303,7 +299,7 @@ class _Translation:
         self._take(found.group(), f"{{{counts}}}")
 
     def _check_boundary(self, char: str) -> None:
-        if _beyond_ascii(char):
+        if not char.isascii():
             message = f"\\b next to {char!r} is not supported: it knows ASCII letters only"
             raise PatternError(message, r"Write (?:^|[^\w]) before and (?:[^\w]|$) after the word.")
 
@@ -312,10 +308,6 @@ def _count(digits: str) -> int:
     """Return a number of repetitions; more than four digits are too many, and slow to convert."""
     stripped = digits.lstrip("0")
     return MAX_REPEAT + 1 if len(stripped) > 4 else int(stripped or "0")
-
-
-def _beyond_ascii(char: str) -> bool:
-    return ord(char) > 127
 
 
 def _hex_escape(pattern: str, at: int, digits: int) -> tuple[str, str]:
@@ -411,16 +403,16 @@ def _encode(text: str) -> bytes:
 class Pattern:
     """One compiled pattern."""
 
-    __slots__ = ("_engine", "literal", "size", "source")
+    __slots__ = ("_engine", "literal", "size", "source", "translated")
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.literal = source if _PLAIN.fullmatch(source) else None
         translation = _Translation(source)
-        text = translation.run()
+        self.translated = translation.run()
         self.size = translation.size
         try:
-            self._engine = re2.compile(text, _options())
+            self._engine = re2.compile(self.translated, _options())
         except re2.error as exc:
             detail = exc.args[0] if exc.args else ""
             if isinstance(detail, bytes):
@@ -464,9 +456,7 @@ class PatternBudget:
         return pattern
 
 
-@lru_cache(maxsize=4_096)
-def compile_pattern(source: str) -> Pattern:
-    return Pattern(source)
+compile_pattern = lru_cache(maxsize=4_096)(Pattern)
 
 
 class PatternSet:
@@ -478,7 +468,7 @@ class PatternSet:
         engine = re2.Set.SearchSet(_options())
         # Pattern 0 matches everything. Without it among the hits the engine has given up, which
         # must not look like "no match".
-        for pattern in ("(?:)", *(translate(pattern) for pattern in patterns)):
+        for pattern in ("(?:)", *(compile_pattern(source).translated for source in patterns)):
             engine.Add(pattern)
         self._patterns = tuple(patterns)
         self._match: Callable[[bytes], list[int] | None] = lambda _text: []
@@ -500,6 +490,4 @@ class PatternSet:
         return len(self.hits(text)) > 1
 
 
-@lru_cache(maxsize=512)
-def pattern_set(patterns: tuple[str, ...]) -> PatternSet:
-    return PatternSet(patterns)
+pattern_set = lru_cache(maxsize=512)(PatternSet)

@@ -168,17 +168,12 @@ def _check_session(text: str, path: Steps) -> None:
         raise SelectorError(f"'{text}' names no tool", hint)
 
 
-def _accept_path(text: str, path: Steps) -> None:
-    """Accept any path, even none."""
-
-
 _CHECKS: dict[str, Callable[[str, Steps], None]] = {
     "environment": _refuse_path,
     "tool": _check_tool,
     "args": _require_path,
     "principal": _check_principal,
-    "output": _accept_path,
-    "result": _accept_path,
+    **dict.fromkeys(("output", "result"), lambda _text, _path: None),  # any path, even none
     "env": _check_env,
     "metadata": _require_path,
     "session": _check_session,

@@ -31,12 +31,13 @@ class Shape(Protocol):
     def schema(self) -> dict[str, Any]: ...
 
 
-def _refuse(tree: Tree, problems: Problems, wanted: str, hint: str = "") -> Any:
+def refuse(tree: Tree, problems: Problems, wanted: str, hint: str = "") -> Any:
     """Report a value of the wrong kind."""
-    return _report(tree, problems, f"expected {wanted}, got {describe_value(tree)}", hint)
+    return report(tree, problems, f"expected {wanted}, got {describe_value(tree)}", hint)
 
 
-def _report(tree: Tree, problems: Problems, message: str, hint: str) -> Any:
+def report(tree: Tree, problems: Problems, message: str, hint: str) -> Any:
+    """Report a problem that the JSON Schema sees too, and return WRONG."""
     problems.shape(tree, message, hint)
     return WRONG
 
@@ -53,17 +54,17 @@ class String:
         if type(tree) is not Scalar or type(tree.value) is not str:
             unquoted = isinstance(tree, Scalar) and tree.value is not None
             hint = "Put it in quotes." if unquoted else "Write some text."
-            return _refuse(tree, problems, "text", hint)
+            return refuse(tree, problems, "text", hint)
         value = tree.value
         if not value:
             hint = "Write something, or remove the key."
-            return _report(tree, problems, "this text is empty", hint)
+            return report(tree, problems, "this text is empty", hint)
         if self.max_length is not None and len(value) > self.max_length:
             message = f"this text has {len(value)} characters"
-            return _report(tree, problems, message, f"Use at most {self.max_length}.")
+            return report(tree, problems, message, f"Use at most {self.max_length}.")
         if self.pattern is not None and not re.fullmatch(self.pattern, value):
             message = f"'{value:.60}' is not allowed here"
-            return _report(tree, problems, message, f"Use {self.rule}.")
+            return report(tree, problems, message, f"Use {self.rule}.")
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -88,12 +89,12 @@ class Choice:
             return self.words[value]
         known = f"Use one of: {join_words(self.words)}."
         if not isinstance(value, str):
-            return _refuse(tree, problems, "a word", known)
+            return refuse(tree, problems, "a word", known)
         if value in self.others:
             message = f"'{value}' belongs to the other vocabulary"
-            return _report(tree, problems, message, f"Here write '{self.others[value]}'.")
+            return report(tree, problems, message, f"Here write '{self.others[value]}'.")
         message = f"'{value:.60}' is not one of the known words"
-        return _report(tree, problems, message, suggest(value, self.words) + known)
+        return report(tree, problems, message, suggest(value, self.words) + known)
 
     def schema(self) -> dict[str, Any]:
         return {"enum": list(self.words)}
@@ -108,7 +109,7 @@ class Boolean:
     def read(self, tree: Tree, problems: Problems) -> Any:
         if isinstance(tree, Scalar) and isinstance(tree.value, bool):
             return tree.value
-        return _refuse(tree, problems, "true or false", "Write true or false, without quotes.")
+        return refuse(tree, problems, "true or false", "Write true or false, without quotes.")
 
     def schema(self) -> dict[str, Any]:
         return {"type": "boolean"}
@@ -126,15 +127,15 @@ class Number:
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = self._number(tree.value) if isinstance(tree, Scalar) else None
         if value is None:
-            return _refuse(tree, problems, f"a {self._kind}", self._remedy(tree))
+            return refuse(tree, problems, f"a {self._kind}", self._remedy(tree))
         message = f"{value} is too small"
         if self.at_least is not None and value < self.at_least:
-            return _report(tree, problems, message, f"Use {self.at_least:g} or more.")
+            return report(tree, problems, message, f"Use {self.at_least:g} or more.")
         if self.above is not None and value <= self.above:
-            return _report(tree, problems, message, f"Use more than {self.above:g}.")
+            return report(tree, problems, message, f"Use more than {self.above:g}.")
         if self.at_most is not None and value > self.at_most:
             hint = f"Use at most {self.at_most:,.0f}."
-            return _report(tree, problems, "this number is too large", hint)
+            return report(tree, problems, "this number is too large", hint)
         return value
 
     @property
@@ -172,10 +173,10 @@ class Anything:
         value = to_plain(tree)
         if value is None:
             hint = "To ask whether a field is missing, write 'exists: false'."
-            return _refuse(tree, problems, "a value", hint)
+            return refuse(tree, problems, "a value", hint)
         if isinstance(value, float) and not math.isfinite(value):
             hint = "Infinity and NaN compare with nothing."
-            return _refuse(tree, problems, "a finite value", hint)
+            return refuse(tree, problems, "a finite value", hint)
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -192,10 +193,10 @@ class ListOf:
             value = self.item.read(tree, problems)
             return WRONG if value is WRONG else (value,)
         if not isinstance(tree, Seq):
-            return _refuse(tree, problems, "a list", "Write it as [first, second].")
+            return refuse(tree, problems, "a list", "Write it as [first, second].")
         if not tree.items:
             hint = "Add at least one item, or remove the key."
-            return _report(tree, problems, "this list is empty", hint)
+            return report(tree, problems, "this list is empty", hint)
         values = tuple(self.item.read(item, problems) for item in tree.items)
         return WRONG if WRONG in values else values
 
@@ -223,10 +224,10 @@ class MapOf:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Map):
-            return _refuse(tree, problems, "a mapping", "Write it as name: value.")
+            return refuse(tree, problems, "a mapping", "Write it as name: value.")
         if not tree.values and not self.may_be_empty:
             hint = "Add at least one entry, or remove the key."
-            return _report(tree, problems, "this mapping is empty", hint)
+            return report(tree, problems, "this mapping is empty", hint)
         values = {}
         for name, item in tree.values.items():
             if not name:
@@ -252,7 +253,7 @@ class Free:
     def read(self, tree: Tree, problems: Problems) -> Any:
         if isinstance(tree, Map):
             return to_plain(tree)
-        return _refuse(tree, problems, "a mapping", "Write it as name: value.")
+        return refuse(tree, problems, "a mapping", "Write it as name: value.")
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object"}
@@ -275,7 +276,7 @@ class Duration:
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and value <= MOST:
             seconds = value
         if not seconds > 0:
-            return _refuse(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
+            return refuse(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
         return float(seconds)
 
     def schema(self) -> dict[str, Any]:
@@ -310,7 +311,7 @@ class Record:
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Map):
             hint = f"Write it as 'key: value'. Known keys: {join_words(self.fields)}."
-            return _refuse(tree, problems, "a mapping", hint)
+            return refuse(tree, problems, "a mapping", hint)
         values: dict[str, Any] = {}
         misnamed: list[str] = []
         for name, item in tree.values.items():
@@ -384,11 +385,11 @@ class Variant:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Map):
-            return _refuse(tree, problems, "a mapping", f"Start it with '{self.by}: ...'.")
+            return refuse(tree, problems, "a mapping", f"Start it with '{self.by}: ...'.")
         chosen = tree.values.get(self.by)
         if chosen is None:
             hint = f"Add '{self.by}:' with one of: {join_words(self.records)}."
-            return _report(tree, problems, f"the key '{self.by}' is missing", hint)
+            return report(tree, problems, f"the key '{self.by}' is missing", hint)
         word = words(*self.records).read(chosen, problems)
         return WRONG if word is WRONG else self.records[word].read(tree, problems)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from edictum.contracts._problems import Place
@@ -23,37 +24,25 @@ _WORDS: dict[str, Any] = {
 _KIND_NAMES = {bool: "true or false", int: "a number", float: "a number"}
 
 
+@dataclass(slots=True, eq=False)
 class Scalar(Place):
     """A single value. ``style`` is the quote or block sign it was written with, "" for none."""
 
-    __slots__ = ("style", "value")
-
-    def __init__(self, value: Any, style: str, line: int, column: int) -> None:
-        self.value = value
-        self.style = style
-        self.line = line
-        self.column = column
+    value: Any = None
+    style: str = ""
 
 
+@dataclass(slots=True, eq=False)
 class Seq(Place):
-    __slots__ = ("items",)
-
-    def __init__(self, line: int, column: int) -> None:
-        self.items: list[Tree] = []
-        self.line = line
-        self.column = column
+    items: list[Tree] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
 class Map(Place):
     """A mapping; ``keys`` has the places of the keys."""
 
-    __slots__ = ("keys", "values")
-
-    def __init__(self, line: int, column: int) -> None:
-        self.keys: dict[str, Scalar] = {}
-        self.values: dict[str, Tree] = {}
-        self.line = line
-        self.column = column
+    keys: dict[str, Scalar] = field(default_factory=dict)
+    values: dict[str, Tree] = field(default_factory=dict)
 
 
 Tree: TypeAlias = Scalar | Seq | Map

@@ -199,12 +199,8 @@ def inner_commands(program: Program) -> Iterator[tuple[Word, ...]]:
     options = COMMAND_OPTIONS.get(program.name, frozenset())
     for index, word in enumerate(program.operands if options else ()):
         if word.literal in options:
-            yield _up_to_end(program.operands[index + 1 :])
-
-
-def _up_to_end(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    ends = (index for index, word in enumerate(words) if word.literal in (";", "+"))
-    return words[: next(ends, len(words))]
+            rest = program.operands[index + 1 :]
+            yield tuple(itertools.takewhile(lambda each: each.literal not in (";", "+"), rest))
 
 
 def scripts_of(program: Program, simple: Simple, *, fed: bool) -> Iterator[Sequence[Word]]:
@@ -237,10 +233,11 @@ def _builtin_scripts(program: Program) -> Iterator[Sequence[Word]]:
 
 @dataclass(frozen=True, slots=True)
 class ShellCall:
-    """What a shell runs: a script as text, else its input, else a file."""
+    """What a shell runs: a script as text, else its input, else a file. The ``script`` of ``-c`` is
+    empty when the text is missing, and None without ``-c``.
+    """
 
-    script: tuple[Word, ...]
-    takes_script: bool
+    script: tuple[Word, ...] | None
     reads_input: bool
 
 
@@ -254,7 +251,7 @@ def shell_call(program: Program) -> ShellCall:
         message = f"{program.name} gets an option or a script that is known only when it runs"
         raise Unreadable(f'{message}; write sh -- "$file"')
     reads_input = not takes_script and ("s" in letters or not rest)
-    return ShellCall(rest if takes_script else (), takes_script, reads_input)
+    return ShellCall(rest if takes_script else None, reads_input)
 
 
 def _read_shell_options(program: Program) -> tuple[str, int]:
@@ -285,7 +282,7 @@ def _may_be_option(word: Word, *, more: bool) -> bool:
 def _shell_scripts(program: Program, simple: Simple, *, fed: bool) -> Iterator[Sequence[Word]]:
     """Return the script of ``bash -c`` or of a here-document; none when the shell runs a file."""
     call = shell_call(program)
-    if call.takes_script:
+    if call.script is not None:
         if not call.script:
             raise Unreadable(f"{program.name} gets a script that is known only when it runs")
         yield call.script
@@ -293,11 +290,8 @@ def _shell_scripts(program: Program, simple: Simple, *, fed: bool) -> Iterator[S
     _refuse_unknown_file(program, program.operands)
     inputs = [redirect for redirect in simple.redirects if _is_input(redirect)]
     yield from ([redirect.body] for redirect in inputs if redirect.body is not None)
-    if call.reads_input:
-        _refuse_unknown_input(program, inputs, fed=fed)
-
-
-def _refuse_unknown_input(program: Program, inputs: list[Redirect], *, fed: bool) -> None:
+    if not call.reads_input:
+        return
     _refuse_unknown_file(program, [each.target for each in inputs if each.body is None])
     if any(redirect.operator == "<&" for redirect in inputs) or (fed and not inputs):
         raise Unreadable(f"{program.name} runs whatever comes out of a pipe")
@@ -323,24 +317,23 @@ class CommandBounds:
         self.allowed = frozenset(allowed)
         self.listed = ", ".join(sorted(self.allowed))
 
-    def find_violation(self, commands: Iterable[Simple], values: Values) -> str | None:
+    def find_violations(self, commands: Iterable[Simple], values: Values) -> Iterator[str]:
         for simple in commands:
             for program in programs_of(simple):
                 _refuse_hidden_options(program, values)
-                if problem := self._check_program(program.word):
-                    return problem
-            if self.allowed and (problem := self._check_variables(simple)):
-                return problem
-        return None
+                yield from self._check_program(program.word)
+            for name in _variables_set_by(simple) if self.allowed else ():
+                if name in STEERING_VARIABLES:
+                    effect = f"Setting {name} changes which programs run"
+                    yield f"{effect}; allowed commands: {self.listed}."
 
-    def _check_program(self, word: Word) -> str | None:
+    def _check_program(self, word: Word) -> Iterator[str]:
         name = word.literal
         if name is None or "{}" in name:
             command = f"Command '{word.source:.120}'"
-            return f"{command} is known only when it runs, so it cannot be judged."
-        if not self.allowed or self._allows(name):
-            return None
-        return f"Command '{name:.120}' is not one of the allowed commands: {self.listed}."
+            yield f"{command} is known only when it runs, so it cannot be judged."
+        elif self.allowed and not self._allows(name):
+            yield f"Command '{name:.120}' is not one of the allowed commands: {self.listed}."
 
     def _allows(self, name: str) -> bool:
         """Return whether a program is listed; ``./ls`` is not ``ls``, ``/bin/ls`` is."""
@@ -348,13 +341,6 @@ class CommandBounds:
         if name in self.allowed or (name == "[" and "test" in self.allowed):
             return True
         return bool(directory) and f"{directory}/" in SYSTEM_DIRECTORIES and base in self.allowed
-
-    def _check_variables(self, simple: Simple) -> str | None:
-        for name in _variables_set_by(simple):
-            if name in STEERING_VARIABLES:
-                effect = f"Setting {name} changes which programs run"
-                return f"{effect}; allowed commands: {self.listed}."
-        return None
 
 
 def _variables_set_by(simple: Simple) -> Iterator[str | None]:

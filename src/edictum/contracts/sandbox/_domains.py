@@ -261,12 +261,6 @@ def sure_host(text: str, *, alone: bool = True) -> Iterator[str]:
         yield found.group(1)
 
 
-def named_addresses(text: str) -> Iterator[str]:
-    """Return what must be an address by what stands before it: ``https_proxy=a``."""
-    if found := _NAMED_HOST.match(text):
-        yield found.group(1).strip()
-
-
 def address_operands(program: Program) -> dict[int, int]:
     """Return the operands that a program connects to, and where in each the address begins."""
     texts = program.texts
@@ -291,21 +285,13 @@ def _find_connections(
     """Return which operands are addresses; the word behind an unknown option may be its value."""
     for index in operands:
         text = texts[index]
-        if not _may_be_address(text, which):
+        if text.startswith("@") or (which == "colon" and ":" not in text):
             continue
-        follows_option = name not in VALUE_OPTIONS and _stands_behind_option(index, texts)
+        follows_option = name not in VALUE_OPTIONS and index > 0 and texts[index - 1][:1] == "-"
         if not (text.isdigit() and (follows_option or _listens(name, texts))):
             yield index
         if which == "first" and not follows_option:
             return
-
-
-def _may_be_address(text: str, which: str) -> bool:
-    return not text.startswith("@") and (which != "colon" or ":" in text)
-
-
-def _stands_behind_option(index: int, texts: list[str]) -> bool:
-    return index > 0 and texts[index - 1].startswith("-")
 
 
 def _listens(name: str, texts: list[str]) -> bool:
@@ -333,11 +319,9 @@ def looks_like_host(host: str) -> bool:
     parts = text.split(".")
     if len(parts) == 4 and all(_NUMBER.match(part) for part in parts):
         return True
-    return len(parts) > 1 and all(parts) and _is_host_ending(parts[-1])
-
-
-def _is_host_ending(label: str) -> bool:
-    return label in HOST_ENDINGS or not label.isascii() or label.startswith("xn--")
+    last = parts[-1]
+    is_ending = last in HOST_ENDINGS or not last.isascii() or last.startswith("xn--")
+    return len(parts) > 1 and all(parts) and is_ending
 
 
 class DomainBounds:
@@ -352,25 +336,27 @@ class DomainBounds:
     def given(self) -> bool:
         return bool(self.allowed or self.forbidden)
 
-    def find_violation(self, text: str, *, sure: bool = False) -> str | None:
+    def find_violations(self, text: str, *, sure: bool = False) -> Iterator[str]:
         """Judge the hosts that a text names; ``sure`` when the text must be an address."""
         try:
             hosts = [*hosts_in(text), *bare_hosts(_WHOLE_URL.sub(" ", text))]
-            for address in (*((text.strip(),) if sure else ()), *named_addresses(text)):
-                hosts += sure_host(address, alone=not hosts)
-            problems = (self._check_host(normalize_host(host)) for host in hosts)
-            return next(filter(None, problems), None)
+            addresses = [text] if sure else []
+            if found := _NAMED_HOST.match(text):  # an address by what stands before it
+                addresses.append(found.group(1))
+            for address in addresses:
+                hosts += sure_host(address.strip(), alone=not hosts)
+            for host in hosts:
+                yield from self._check_host(normalize_host(host))
         except Ambiguous as error:
             domain = f"Domain {str(error)!r:.200}"
-            return f"{domain} can be read in more than one way, so it cannot be judged."
+            yield f"{domain} can be read in more than one way, so it cannot be judged."
 
-    def _check_host(self, host: str) -> str | None:
+    def _check_host(self, host: str) -> Iterator[str]:
         for pattern in self.forbidden:
             if fnmatchcase(host, pattern):
-                return f"Domain '{host}' matches the forbidden domain {pattern}."
+                yield f"Domain '{host}' matches the forbidden domain {pattern}."
         if self.allowed and not any(fnmatchcase(host, pattern) for pattern in self.allowed):
-            return f"Domain '{host}' is not one of the allowed domains: {self.listed}."
-        return None
+            yield f"Domain '{host}' is not one of the allowed domains: {self.listed}."
 
 
 def _normalize_pattern(pattern: str) -> str:

@@ -56,26 +56,17 @@ def assigned_values(commands: Iterable[Simple], cwd: str) -> dict[str, tuple[str
     repeats = any(word.source in _REPEATING for simple in every for word in simple.words)
     for simple in every * (ROUNDS if repeats else 1):
         _refuse_hidden_commands(word.literal for word in simple.words)
-        _refuse_setting_separators(simple)
+        is_setter = any(word.source in SETTERS for word in simple.words)
+        if is_setter and any(word.literal == "IFS" for word in simple.words):
+            raise Unreadable(_SEPARATORS)
         for name, texts in _assignments(simple, values):
             _refuse_hidden_commands(texts)
-            values[name] = _merge(values.get(name, ()), texts, name)
+            values[name] = tuple(dict.fromkeys((*values.get(name, ()), *texts)))
+            if len(values[name]) > MAX_VALUES:
+                raise Unreadable(f"'{name:.80}' is given more than {MAX_VALUES} values")
         if sum(map(len, itertools.chain.from_iterable(values.values()))) > MAX_CHARACTERS:
             raise Unreadable("its variables hold too much text")
     return values
-
-
-def _merge(old: tuple[str, ...], new: Iterable[str], name: str) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys((*old, *new)))
-    if len(found) > MAX_VALUES:
-        raise Unreadable(f"'{name:.80}' is given more than {MAX_VALUES} values")
-    return found
-
-
-def _refuse_setting_separators(simple: Simple) -> None:
-    sets_variables = any(word.source in SETTERS for word in simple.words)
-    if sets_variables and any(word.literal == "IFS" for word in simple.words):
-        raise Unreadable(_SEPARATORS)
 
 
 def _refuse_hidden_commands(texts: Iterable[str | None]) -> None:
@@ -208,15 +199,12 @@ def _environment_value(variable: Variable) -> str:
 def _refuse_unknown_pattern(variable: Variable, operand: str) -> None:
     """Refuse a pattern that an output, a quote or a variable makes another one at run time."""
     is_subscript = operand.startswith("[") and operand.endswith("]")
-    if is_subscript or not operand.startswith(_CHANGING) or _is_as_written(variable.operand):
+    as_written = all(isinstance(part, Plain) and not part.quoted for part in variable.operand)
+    if is_subscript or not operand.startswith(_CHANGING) or as_written:
         return
     output = any(isinstance(part, Output) for part in variable.operand)
     if output or operand[0] in "/[" or not set("*?[\\").isdisjoint(operand):
         raise _unknown_expansion(variable.name, operand)
-
-
-def _is_as_written(parts: Iterable[Part]) -> bool:
-    return all(isinstance(part, Plain) and not part.quoted for part in parts)
 
 
 def _unknown_expansion(name: str, operand: str) -> Unreadable:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from edictum.contracts.sandbox._commands import Program
-from edictum.contracts.sandbox._options import GIT_VALUE_OPTIONS, values_in
+from edictum.contracts.sandbox._options import GIT_VALUE_OPTIONS, Others, find_option, values_in
 from edictum.contracts.sandbox._shell import names
 
 PathFinder = Callable[[str], Iterator[str]]
@@ -67,9 +67,8 @@ class Grammar:
         mixed: bool = False,
     ) -> None:
         self.texts, self.valued, self.instead = map(names, (texts, valued, instead))
-        self.first, self.every, self.mixed = first, every, mixed
-        self.paths = paths
-        self.flags = frozenset(flags)
+        self.first, self.every, self.paths = first, every, paths
+        self.others = Others(frozenset(f"-{letter}" for letter in flags), mixed=mixed)
 
 
 _GREP = Grammar(
@@ -180,57 +179,13 @@ def attaches_all(program: str, text: str) -> bool:
     return text[1:2] in ONE_LETTER.get(program, ())
 
 
-def _text_positions(grammar: Grammar, texts: list[str]) -> list[int]:
-    reader = _OperandReader(grammar, texts)
-    return [index for index, text in enumerate(texts) if reader.is_text(text)]
-
-
-class _OperandReader:
-    """Reads the words of a program in order, and says of each whether it is text."""
-
-    def __init__(self, grammar: Grammar, texts: list[str]) -> None:
-        self.grammar = grammar
-        self.takes_first = grammar.first and not any(
-            _may_give(text, grammar.instead) for text in texts
-        )
-        self.option = ""  # the one whose value the next word may be
-        self.knows_options = True
-
-    def is_text(self, text: str) -> bool:
-        option, self.option = self.option, ""
-        if option in self.grammar.texts or option in self.grammar.valued:
-            return option in self.grammar.texts
-        if not self.knows_options or text == "-" or not text.startswith("-"):
-            return self._is_text_operand()
-        if text == "--":
-            self.knows_options = False
-            return False
-        self.option = _option_awaiting_text(text, self.grammar)
-        return _is_attached(text, self.grammar.texts)
-
-    def _is_text_operand(self) -> bool:
-        takes = self.grammar.every or self.takes_first
-        self.takes_first = False
-        self.knows_options = self.knows_options and self.grammar.mixed
-        return takes
-
-
-def _option_awaiting_text(text: str, grammar: Grammar) -> str:
-    """Return the option that takes the next word: the word, or the last letter of a cluster."""
-    if text[:2] == "--" or len(text) == 2:
-        return text
-    return f"-{text[-1]}" if grammar.flags.issuperset(text[1:-1]) else ""
-
-
-def _is_attached(text: str, texts: frozenset[str]) -> bool:
-    """Return whether a word carries its option's value: ``-d/``, ``--delimiter=/``."""
-    name, sign, _ = text.partition("=")
-    return (len(text) > 2 and text[:2] in texts) or (bool(sign) and name in texts)
-
-
-def _may_give(text: str, options: frozenset[str]) -> bool:
-    """Return whether a word may give one of the options, shortened, attached or in a cluster."""
-    if text.startswith("--"):
-        name = text.partition("=")[0]
-        return any(option.startswith(name) for option in options if len(name) > 2)
-    return text.startswith("-") and any(option[1] in text for option in options if len(option) == 2)
+def _text_positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
+    given = any(find_option(text, grammar.instead) is not None for text in texts)
+    last = len(texts) if grammar.every else int(grammar.first and not given)
+    values = list(values_in(texts, grammar.texts | grammar.valued, grammar.others))
+    yield from [value.index for value in values if not value.option][:last]
+    for value in values:
+        # What is attached to a cluster may be a path after all.
+        is_sure = not value.at or texts[value.index].startswith(value.option)
+        if value.option in grammar.texts and is_sure:
+            yield value.index

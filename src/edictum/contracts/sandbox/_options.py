@@ -2,13 +2,16 @@
 
 As ``getopt`` does: in a cluster such as ``-sSLo`` the first letter that takes a value takes the
 rest of the word or, when it stands last, the next word. All options with a value must be known: a
-missing one would make an operand of its value.
+missing one would make an operand of its value. What else a program has, and what becomes of options
+that are not known, is in ``Others``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from edictum.contracts.sandbox._shell import Unreadable
 
 GIT_VALUE_OPTIONS = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace"})
 
@@ -22,7 +25,32 @@ class Value:
     at: int = 0
 
 
-def values_in(texts: Sequence[str], valued: frozenset[str]) -> Iterator[Value]:
+@dataclass(frozen=True, slots=True)
+class Others:
+    """The options of a program that do not take the next word.
+
+    ``flags`` take no value; where they are listed, a cluster is not trusted behind any other
+    letter. ``attached`` letters take the rest of their word, if there is any. Unless a program is
+    ``mixed``, its options end at the first operand. The options of a ``strict`` program, given by
+    name, are refused when they are not known.
+    """
+
+    flags: frozenset[str] | None = None
+    attached: str = ""
+    mixed: bool = True
+    strict: str = ""
+
+    def knows(self, option: str) -> bool:
+        """Return whether an option is known to take no further word."""
+        return self.flags is None or option in self.flags or option[1:] in self.attached
+
+
+LENIENT = Others()
+
+
+def values_in(
+    texts: Sequence[str], valued: frozenset[str], others: Others = LENIENT
+) -> Iterator[Value]:
     """Return the values and operands among the words of a program."""
     follows, ended = "", False
     for index, text in enumerate(texts):
@@ -31,29 +59,53 @@ def values_in(texts: Sequence[str], valued: frozenset[str]) -> Iterator[Value]:
             yield Value(index, option)
         elif ended or not text.startswith("-") or text == "-":
             yield Value(index)
+            ended = ended or not others.mixed
         elif text == "--":
             ended = True
-        elif (value := _attached_value(index, text, valued)) is not None:
-            yield value
         else:
-            follows = _option_awaiting_value(text, valued)
+            option, at = _find_value(text, valued, others)
+            if at:
+                yield Value(index, option, at)
+            else:
+                follows = option
 
 
-def _attached_value(index: int, text: str, valued: frozenset[str]) -> Value | None:
-    """Return the value in the same word: ``--name=value``, ``-nvalue`` or ``-xvnvalue``."""
+def _find_value(text: str, valued: frozenset[str], others: Others) -> tuple[str, int]:
+    """Return the option of a word that takes a value, or "", and where in the word the value
+    begins: at 0 when it is the next word.
+    """
     if text.startswith("--"):
-        name, sign, _ = text.partition("=")
-        return Value(index, name, len(name) + 1) if sign else None
-    at = _find_valued_letter(text, valued)
-    return Value(index, f"-{text[at]}", at + 1) if at < len(text) - 1 else None
+        option, sign, _ = text.partition("=")
+        if sign or option in valued:
+            return option, len(option) + 1 if sign else 0
+        unknown = not others.knows(option)
+    else:
+        for at, letter in enumerate(text[1:], 2):
+            option, rest = f"-{letter}", at % len(text)
+            if option in valued or (rest and letter in others.attached):
+                return option, rest
+            if unknown := not others.knows(option):
+                break
+    if unknown and others.strict:
+        message = f"the option '{text:.80}' of {others.strict} is not known"
+        hint = "leave it out, or write it in full and with '=' before its value"
+        raise Unreadable(f"{message}; {hint}")
+    return "", 0
 
 
-def _option_awaiting_value(text: str, valued: frozenset[str]) -> str:
-    """Return the option that takes the next word, or ""."""
+def find_option(
+    text: str, options: Iterable[str], valued: frozenset[str] = frozenset()
+) -> str | None:
+    """Return the value that a word may give one of the options, shortened, attached or in a
+    cluster; "" when the value is the next word, None when the word gives none of them.
+    """
     if text.startswith("--"):
-        return text if text in valued else ""
-    return f"-{text[-1]}" if _find_valued_letter(text, valued) == len(text) - 1 else ""
-
-
-def _find_valued_letter(text: str, valued: frozenset[str]) -> int:
-    return next((at for at, letter in enumerate(text) if at and f"-{letter}" in valued), len(text))
+        given, _, value = text.partition("=")
+        is_one = len(given) > 2 and any(option.startswith(given) for option in options)
+        return value if is_one else None
+    for at, letter in enumerate(text[1:] if text.startswith("-") else "", 2):
+        if f"-{letter}" in options:
+            return text[at:]
+        if f"-{letter}" in valued:
+            return None
+    return None

@@ -31,6 +31,7 @@ MAX_WILDCARDS = 24
 # Devices from which nothing can be learned and in which nothing is kept.
 HARMLESS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
+_DESCRIPTOR = re.compile(r"/dev/fd/\d+")
 _AROUND = re.compile(r"[\s\0\"'`;|&<>(){}\[\],:=@!#]")
 _PIECE = re.compile(r"[^\s\0\"'`;|&<>(){}\[\],:=@!#]+")
 _WHOLE = re.compile(r"[^\n\0]*\Z")
@@ -94,9 +95,10 @@ def blank_urls(text: str) -> str:
     """Return the text without network addresses; ``file:`` and ``scheme:///path`` name paths."""
     kept, at = [], 0
     for start, mark, end in _urls(text):
-        path = text[mark + 3 : end] if text.startswith("/", mark + 3) else ""
-        if text[start:mark].lower() == "file":
-            path = _local_part(text[mark + 3 : end])
+        host, slash, rest = text[mark + 3 : end].partition("/")
+        path = slash + rest if not host else ""
+        if text[start:mark].lower() == "file":  # file://host/path
+            path = slash + rest if slash else f"/{host}"
         kept.append(f"{text[at:start]} {path}")
         at = end
     return "".join(kept) + text[at:]
@@ -109,11 +111,6 @@ def _urls(text: str) -> Iterator[tuple[int, int, int]]:
         start = _scheme_start(text, mark, at)
         at = found.start() if (found := _URL_END.search(text, mark + 3)) else len(text)
         yield start, mark, at
-
-
-def _local_part(rest: str) -> str:
-    """Return ``/path`` of ``file://host/path``."""
-    return rest[rest.find("/") :] if "/" in rest else f"/{rest}"
 
 
 def _scheme_start(text: str, mark: int, floor: int) -> int:
@@ -136,28 +133,19 @@ def named_paths(
     """
     text = _NO_PATH.sub(" ", blank_urls(text))
     several = len(text.split(None, 1)) > 1
-    text = _hide_uncut(text, spaced, brackets=whole or not several)
+    # The cutting characters inside names that are kept in one piece are replaced.
+    if whole or not several:
+        text = _BRACKETED_NAME.sub(lambda found: found.group().translate(_HIDE), text)
+    for root in spaced:
+        text = text.replace(root, root.translate(_HIDE))
     for found in _PIECE.finditer(text):
         # In a sentence or in code a lone `/` divides; at the start or after `=` it is the root.
         is_start = found.start() == 0 or text[found.start() - 1] in "=:@"
         for piece, attached in _option_values(found.group(), clusters=clusters, sentence=several):
             shown = piece.translate(_SHOW)
             alone = attached or is_start if shown in ("/", "~") else not several
-            if alone or _looks_like_path(shown):
+            if alone or (shown not in ("/", "~") and ("/" in shown or _leads_out(shown))):
                 yield shown
-
-
-def _hide_uncut(text: str, spaced: Sequence[str], *, brackets: bool) -> str:
-    """Replace the cutting characters inside names that are kept in one piece."""
-    if brackets:
-        text = _BRACKETED_NAME.sub(lambda found: found.group().translate(_HIDE), text)
-    for root in spaced:
-        text = text.replace(root, root.translate(_HIDE))
-    return text
-
-
-def _looks_like_path(piece: str) -> bool:
-    return piece not in ("/", "~") and ("/" in piece or _leads_out(piece))
 
 
 def _option_values(piece: str, *, clusters: bool, sentence: bool) -> Iterator[tuple[str, bool]]:
@@ -227,7 +215,8 @@ def _check_bound(path: str) -> None:
 class PathChecker:
     """Judges the texts of one call; remembers what it has judged, and how much.
 
-    Each ``check_`` method returns one sentence about the first path that is out of bounds, or None.
+    Each ``check_`` method returns a sentence for every path that is out of bounds; callers take the
+    first, and nothing is looked up for the others.
     """
 
     def __init__(self, bounds: PathBounds) -> None:
@@ -245,58 +234,42 @@ class PathChecker:
         expands: bool = False,
         clusters: bool = True,
         whole: bool = False,
-    ) -> str | None:
+    ) -> Iterator[str]:
         """Judge every path that a text names."""
         if not _PATH_SIGN.search(text):
-            problem = self._check_plain(text, bases, shown)
+            yield from self._check_plain(text, bases, shown)
         else:
-            problem = self._check_readings(text, bases, shown, clusters=clusters, whole=whole)
-        if problem is None and expands and _WILDCARD.search(text):
-            return self._check_wildcards(text, bases)
-        return problem
+            for reading in readings(text):
+                yield from self._check_addresses(reading, bases, shown)
+                for candidate in self._candidates(reading, clusters=clusters, whole=whole):
+                    yield from self.check_path(candidate, bases, shown or candidate)
+        if expands and _WILDCARD.search(text):
+            yield from self._check_wildcards(text, bases)
 
-    def _check_readings(
-        self, text: str, bases: Sequence[str], shown: str | None, *, clusters: bool, whole: bool
-    ) -> str | None:
-        for reading in readings(text):
-            if problem := self._check_addresses(reading, bases, shown):
-                return problem
-            for candidate in self._candidates(reading, clusters=clusters, whole=whole):
-                if problem := self.check_path(candidate, bases, shown or candidate):
-                    return problem
-        return None
-
-    def _check_addresses(self, text: str, bases: Sequence[str], shown: str | None) -> str | None:
+    def _check_addresses(self, text: str, bases: Sequence[str], shown: str | None) -> Iterator[str]:
         """Judge addresses that are paths too: ``a://../x`` climbs, and ``a:`` may be a link."""
         if "://" not in text:
-            return None
+            return
         for address in dict.fromkeys((text, *(text[start:end] for start, _, end in _urls(text)))):
             for base in bases:
                 scheme = os.path.join(base, address.partition("://")[0] + ":")
-                is_path = ".." in address.split("/") or _exists(scheme)
-                if is_path and (problem := self.check_path(address, [base], shown or address)):
-                    return problem
-        return None
+                is_file = len(scheme) <= MAX_PATH and "\0" not in scheme and os.path.lexists(scheme)
+                if is_file or ".." in address.split("/"):
+                    yield from self.check_path(address, [base], shown or address)
 
-    def _check_wildcards(self, pattern: str, bases: Sequence[str]) -> str | None:
+    def _check_wildcards(self, pattern: str, bases: Sequence[str]) -> Iterator[str]:
         """Judge the files that a pattern matches now: ``out*`` may be a link that leads out."""
         if len(pattern) > MAX_PATTERN or len(_WILDCARD.findall(pattern)) > MAX_WILDCARDS:
             raise TooMany(f"The pattern '{pattern:.80}' is too long to judge.")
         pattern = os.path.expanduser(pattern)
         segments = pattern.split("/")
         climbing = "/".join(".." if _may_mean_parent(piece) else piece for piece in segments)
-        if climbing != pattern and self.check_path(climbing, bases, climbing):
+        if climbing != pattern and any(self.check_path(climbing, bases, climbing)):
             wildcard = f"Wildcard {pattern!r:.200} also means '..' in some shells"
-            return f"{wildcard}, which leads out; write '.[!.]*' for hidden files."
-        roots = ["/" if pattern.startswith("/") else base for base in bases]
-        problems = (self._check_matches(root, list(filter(None, segments))) for root in roots)
-        return next(filter(None, problems), None)
-
-    def _check_matches(self, root: str, segments: Sequence[str]) -> str | None:
-        for match in self._expand(root, segments):
-            if problem := self.check_path(match, [root], os.path.relpath(match, root)):
-                return problem
-        return None
+            yield f"{wildcard}, which leads out; write '.[!.]*' for hidden files."
+        for root in ["/"] if pattern.startswith("/") else bases:
+            for match in self._expand(root, list(filter(None, segments))):
+                yield from self.check_path(match, [root], os.path.relpath(match, root))
 
     def _expand(self, place: str, segments: Sequence[str]) -> Iterator[str]:
         """Return the files below a directory that a pattern may match in any shell."""
@@ -330,36 +303,31 @@ class PathChecker:
             yield text
         yield from named_paths(text, self.bounds.spaced, clusters=clusters, whole=whole)
 
-    def _check_plain(self, text: str, bases: Sequence[str], shown: str | None) -> str | None:
+    def _check_plain(self, text: str, bases: Sequence[str], shown: str | None) -> Iterator[str]:
         """Judge a text without any sign of a path, which can be the name of a symbolic link."""
-        if not text or len(text) > MAX_FILE_NAME or not _WHOLE.match(text):
-            return None
-        return self.check_path(text, bases, shown or text)
+        if text and len(text) <= MAX_FILE_NAME and _WHOLE.match(text):
+            yield from self.check_path(text, bases, shown or text)
 
-    def check_whole(self, text: str, bases: Sequence[str]) -> str | None:
+    def check_whole(self, text: str, bases: Sequence[str]) -> Iterator[str]:
         """Judge a text that is one path, because its argument says so."""
         if not _PATH_SIGN.search(text):
             judge = self.check_path if "\0" in text else self._check_plain
-            return judge(text, bases, text)
+            yield from judge(text, bases, text)
+            return
         for reading in dict.fromkeys((*readings(text), *readings(expand_variables(text)))):
             local = blank_urls(reading).strip() if "://" in reading else reading
-            if problem := self.check_path(local, bases, text):
-                return problem
-            if problem := self.check_text(reading, bases, text, whole=True):
-                return problem
-        return None
+            yield from self.check_path(local, bases, text)
+            yield from self.check_text(reading, bases, text, whole=True)
 
-    def check_path(self, path: str, bases: Sequence[str], shown: str) -> str | None:
+    def check_path(self, path: str, bases: Sequence[str], shown: str) -> Iterator[str]:
         """Judge one path from each base."""
         path = os.path.expanduser(path)
         if "\0" in path or (path.startswith("~") and not _VERSION.match(path)):
-            return f"Path {shown!r:.200} cannot be resolved, so it cannot be judged."
+            yield f"Path {shown!r:.200} cannot be resolved, so it cannot be judged."
+            return
         for base in bases if not path.startswith("/") else ("/",):
             if not self._is_settled(base, path):
-                problem = self._check_resolved_path(os.path.join(base, path), shown)
-                if problem:
-                    return problem
-        return None
+                yield from self._check_resolved_path(os.path.join(base, path), shown)
 
     def _is_settled(self, base: str, path: str) -> bool:
         """Return whether a path was judged before or is plainly inside; count it otherwise."""
@@ -375,24 +343,20 @@ class PathChecker:
         if base not in self.trusted:
             covers_forbidden = any(_is_inside(root, base) for root in self.bounds.not_within)
             physical = not covers_forbidden and os.path.realpath(base) == base
-            self.trusted[base] = physical and self._check_resolved_path(base, base) is None
+            self.trusted[base] = physical and not any(self._check_resolved_path(base, base))
         return self.trusted[base]
 
-    def _check_resolved_path(self, path: str, shown: str) -> str | None:
-        written = "/" + os.path.normpath(path).lstrip("/")
-        if _is_harmless(written) and not _is_inside_any(written, self.bounds.not_within):
-            return None
-        problems = (self._check_form(form, shown) for form in _forms(path, written))
-        return next(filter(None, problems), None)
-
-    def _check_form(self, form: str, shown: str) -> str | None:
-        bounds = self.bounds
-        for root in bounds.not_within:
-            if _is_inside(form, root) or _may_match(form, root):
-                return f"Path {shown!r:.200} is inside the forbidden directory {root}."
-        if bounds.within and not _is_inside_any(form, bounds.within):
-            return f"Path {shown!r:.200} is outside the allowed directories: {bounds.listed}."
-        return None
+    def _check_resolved_path(self, path: str, shown: str) -> Iterator[str]:
+        written, bounds = "/" + os.path.normpath(path).lstrip("/"), self.bounds
+        is_harmless = written in HARMLESS or _DESCRIPTOR.fullmatch(written)
+        if is_harmless and not _is_inside_any(written, bounds.not_within):
+            return
+        for form in _forms(path, written):
+            for root in bounds.not_within:
+                if _is_inside(form, root) or _may_match(form, root):
+                    yield f"Path {shown!r:.200} is inside the forbidden directory {root}."
+            if bounds.within and not _is_inside_any(form, bounds.within):
+                yield f"Path {shown!r:.200} is outside the allowed directories: {bounds.listed}."
 
 
 def _forms(path: str, written: str) -> Iterator[str]:
@@ -420,20 +384,12 @@ def _is_plain_child(base: str, path: str) -> bool:
     return True
 
 
-def _exists(path: str) -> bool:
-    return len(path) <= MAX_PATH and "\0" not in path and os.path.lexists(path)
-
-
 def _is_inside(path: str, root: str) -> bool:
     return path == root or path.startswith(root if root.endswith("/") else root + "/")
 
 
 def _is_inside_any(path: str, roots: Iterable[str]) -> bool:
     return any(_is_inside(path, root) for root in roots)
-
-
-def _is_harmless(path: str) -> bool:
-    return path in HARMLESS or (path.startswith("/dev/fd/") and path[8:].isdigit())
 
 
 def _loosen(segment: str) -> str:

@@ -120,7 +120,9 @@ def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item
         case str():
             yield Item(key, value, own)
         case Mapping():
-            yield from _items_in_mapping(value)
+            for name, item in value.items():
+                yield Item("", str(name), "other")
+                yield from items_in(plain_key(str(name)), item)
         case list() | tuple() | AbstractSet():
             for item in value:
                 yield from items_in(key, item, role=own)
@@ -130,22 +132,10 @@ def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item
             pass
         case bytes() if own not in _TEXT_ROLES:
             yield Item(key, value.decode("latin-1"), own)
-        case _:
-            yield from _refuse_as_text(key, value, own)
-
-
-def _refuse_as_text(key: str, value: Any, role: Role) -> Iterator[Item]:
-    """Return the problem with a value that should be text; nothing where it need not be."""
-    if role in _TEXT_ROLES or key in URL_KEYS:
-        kind = type(value).__name__
-        problem = f"Argument '{key:.80}' is {kind}, not text, so it cannot be judged."
-        yield Item(key, "", role, problem)
-
-
-def _items_in_mapping(mapping: Mapping[Any, Any]) -> Iterator[Item]:
-    for key, value in mapping.items():
-        yield Item("", str(key), "other")
-        yield from items_in(plain_key(str(key)), value)
+        case _ if own in _TEXT_ROLES or key in URL_KEYS:
+            kind = type(value).__name__
+            problem = f"Argument '{key:.80}' is {kind}, not text, so it cannot be judged."
+            yield Item(key, "", own, problem)
 
 
 class Sandbox:
@@ -173,7 +163,7 @@ class Sandbox:
     def violation(self, call: ToolCall) -> str | None:
         """Return one sentence that names what leaves the bounds; None when nothing does."""
         try:
-            return self._find_violation(call)
+            return next(self._find_violations(call), None)
         except (NotText, TooMany) as error:
             return str(error)
         except Unreadable as error:
@@ -181,17 +171,17 @@ class Sandbox:
         except (OSError, ValueError, RecursionError) as error:
             return f"The call cannot be judged: {type(error).__name__}."
 
-    def _find_violation(self, call: ToolCall) -> str | None:
+    def _find_violations(self, call: ToolCall) -> Iterator[str]:
         commands, items = self._read_call(call)
         base = self.paths.base()
         values = assigned_values(commands, base)
         asked = (item.text for item in items if item.key in CWD_KEYS)
         bases = [base, *(os.path.normpath(join_home(base, directory)) for directory in asked)]
-        return (
-            (self._check_paths(commands, items, bases, values) if self.paths.given else None)
-            or self.commands.find_violation(commands, values)
-            or (self._check_domains(commands, items, values) if self.domains.given else None)
-        )
+        if self.paths.given:
+            yield from self._check_paths(commands, items, bases, values)
+        yield from self.commands.find_violations(commands, values)
+        if self.domains.given:
+            yield from self._check_domains(commands, items, values)
 
     def _read_call(self, call: ToolCall) -> tuple[list[Simple], list[Item]]:
         """Return the commands that a call runs, and its other texts."""
@@ -230,44 +220,36 @@ class Sandbox:
 
     def _check_paths(
         self, commands: list[Simple], items: list[Item], bases: list[str], values: Values
-    ) -> str | None:
+    ) -> Iterator[str]:
         checker = PathChecker(self.paths)
         has_file = any(item.key in FILE_KEYS for item in items)
         for item in items:
-            if has_file and item.key in FILE_TEXT_KEYS:
-                continue
-            if problem := _check_item_path(checker, item, bases):
-                return problem
+            if not (has_file and item.key in FILE_TEXT_KEYS):
+                yield from _check_item_path(checker, item, bases)
         for simple, places in with_bases(commands, bases, values):
-            if problem := _check_command_paths(checker, simple, places, values):
-                return problem
-        return None
+            yield from _check_command_paths(checker, simple, places, values)
 
     def _check_domains(
         self, commands: list[Simple], items: list[Item], values: Values
-    ) -> str | None:
+    ) -> Iterator[str]:
         for item in items:
             named = item.key in URL_KEYS
-            problem = item.problem if named else None
-            if problem := problem or self.domains.find_violation(item.text, sure=named):
-                return problem
+            if named and item.problem:
+                yield item.problem
+            yield from self.domains.find_violations(item.text, sure=named)
         for simple in commands:
             addresses = _addresses(simple)
             for word in _path_words(simple):
-                if problem := self._check_word_domain(word, values, addresses.get(id(word))):
-                    return problem
-        return None
+                yield from self._check_word_domain(word, values, addresses.get(id(word)))
 
-    def _check_word_domain(self, word: Word, values: Values, start: int | None) -> str | None:
+    def _check_word_domain(self, word: Word, values: Values, start: int | None) -> Iterator[str]:
         """Judge the hosts of a word; ``start`` is where an address begins, when it must be one."""
         sure = start is not None
         if not _is_host_known(word, values, sure=sure):
             domain = f"Domain in '{word.source:.120}'"
-            return f"{domain} is known only when it runs, so it cannot be judged."
+            yield f"{domain} is known only when it runs, so it cannot be judged."
         for text in texts_of(word, values):
-            if problem := self.domains.find_violation(text[start or 0 :], sure=sure):
-                return problem
-        return None
+            yield from self.domains.find_violations(text[start or 0 :], sure=sure)
 
 
 def _is_command(item: Item, keys: frozenset[str], *, is_shell: bool) -> bool:
@@ -276,19 +258,20 @@ def _is_command(item: Item, keys: frozenset[str], *, is_shell: bool) -> bool:
     return item.key in keys or item.role == "command" or (is_shell and item.role == "other")
 
 
-def _check_item_path(checker: PathChecker, item: Item, bases: list[str]) -> str | None:
-    if item.role == "path":
-        return item.problem or checker.check_whole(item.text, bases)
-    if len(item.text.split(None, 1)) <= 1:
-        return checker.check_whole(item.text, bases)
-    return None if item.role == "prose" else checker.check_text(item.text, bases)
+def _check_item_path(checker: PathChecker, item: Item, bases: list[str]) -> Iterator[str]:
+    if item.role == "path" and item.problem:
+        yield item.problem
+    elif item.role == "path" or len(item.text.split(None, 1)) <= 1:
+        yield from checker.check_whole(item.text, bases)
+    elif item.role != "prose":
+        yield from checker.check_text(item.text, bases)
 
 
 def _check_command_paths(
     checker: PathChecker, simple: Simple, bases: list[str], values: Values
-) -> str | None:
-    if goes_home(simple) and (problem := checker.check_path("~", bases, "~")):
-        return problem
+) -> Iterator[str]:
+    if goes_home(simple):
+        yield from checker.check_path("~", bases, "~")
     finders = _path_finders(simple)
     owners = {
         id(word): program.name for program in programs_of(simple) for word in program.operands
@@ -297,20 +280,13 @@ def _check_command_paths(
     for word in _path_words(simple):
         expands = word.expands and not is_pattern
         shown = None if word.literal is not None else word.source
-        for text, piece in _path_texts(word, values, finders.get(id(word))):
+        find = finders.get(id(word))
+        for text in texts_of(word, values):
             clusters = not attaches_all(owners.get(id(word), ""), text)
-            if problem := checker.check_text(
-                piece, bases, shown, expands=expands, clusters=clusters
-            ):
-                return problem
-    return None
-
-
-def _path_texts(word: Word, values: Values, find: PathFinder | None) -> Iterator[tuple[str, str]]:
-    """Return every text that a word may stand for, with each piece of it that may be a path."""
-    for text in texts_of(word, values):
-        for piece in (text,) if find is None else find(text):
-            yield text, piece
+            for piece in (text,) if find is None else find(text):
+                yield from checker.check_text(
+                    piece, bases, shown, expands=expands, clusters=clusters
+                )
 
 
 def _path_finders(simple: Simple) -> dict[int, PathFinder]:
@@ -319,7 +295,6 @@ def _path_finders(simple: Simple) -> dict[int, PathFinder]:
     for program in programs_of(simple):
         for index, finder in text_operands(program).items():
             found[id(program.operands[index])] = finder
-    for program in programs_of(simple):
         if _PROGRAM_NAME.fullmatch(program.word.source):
             found[id(program.word)] = find_no_paths
     return found
@@ -369,13 +344,8 @@ def _path_words(simple: Simple) -> Iterator[Word]:
     for redirect in simple.redirects:
         if redirect.body is None:
             yield redirect.target
-        elif not _keeps_text(simple):
-            yield redirect.body
-
-
-def _keeps_text(simple: Simple) -> bool:
-    """Return whether the input is only copied, as in ``cat > file <<EOF``."""
-    return all(program.name in ("cat", "tee") for program in programs_of(simple))
+        elif not all(program.name in ("cat", "tee") for program in programs_of(simple)):
+            yield redirect.body  # not only copied, as in `cat > file <<EOF`
 
 
 def _is_host_known(word: Word, values: Values, *, sure: bool) -> bool:

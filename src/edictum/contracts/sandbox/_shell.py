@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 CASE_ENDS = (";;", ";&", ";;&")
 # Words of the shell's grammar right behind which a command starts.
@@ -217,12 +218,12 @@ class _Reader:
         """Read commands up to ``closer``, the bracket that ends them, or to the end of the text."""
         while self.skip_blanks() < len(self.text):
             if self.text[self.at] == "#":
-                self.skip_comment()
+                self.at = self.find_line_end(self.at)
             elif self.text[self.at] == closer and not self.is_in_pattern():
                 self.at += 1
                 return self.finish(closer)
             elif not (self.read_counting_loop() or self.read_redirect() or self.read_operator()):
-                self.add_word()
+                self.words.append(self.read_word() or self.refuse_character())
         if closer:
             raise Unreadable(f"a {closer!r} is missing")
         return self.finish("")
@@ -237,9 +238,9 @@ class _Reader:
             self.at = found.end()
         return self.at
 
-    def skip_comment(self) -> None:
-        end = self.text.find("\n", self.at)
-        self.at = len(self.text) if end < 0 else end
+    def find_line_end(self, at: int) -> int:
+        end = self.text.find("\n", at)
+        return len(self.text) if end < 0 else end
 
     def read_counting_loop(self) -> bool:
         """Read ``for ((...))``; elsewhere ``((`` computes in bash and runs commands in sh."""
@@ -348,10 +349,6 @@ class _Reader:
         self.at, self.count = inner.at, inner.count
         return inner
 
-    def read_separately(self, text: str) -> tuple[Simple, ...]:
-        """Read the commands of an inner shell from a text of its own."""
-        return self.include(split(text, self.depth + 1))
-
     def include(self, inner: list[Simple]) -> tuple[Simple, ...]:
         self.found.extend(inner)
         return tuple(inner)
@@ -381,8 +378,7 @@ class _Reader:
         if not _END_MARK.fullmatch(mark.source) or mark.literal is None:
             message = "the end mark of a here-document is not a plain word, such as EOF or 'EOF'"
             raise Unreadable(message)
-        line_end = self.text.find("\n", self.at)
-        self.document_line = len(self.text) if line_end < 0 else line_end
+        self.document_line = self.find_line_end(self.at)
         start = max(min(self.document_line + 1, len(self.text)), self.document_end)
         end, self.document_end = self.find_body_end(start, mark.literal, indented=indented)
         body = self.text[start:end]
@@ -397,8 +393,7 @@ class _Reader:
         """Return where the body ends and where the next command starts."""
         at = start
         while at < len(self.text):
-            end = self.text.find("\n", at)
-            end = len(self.text) if end < 0 else end
+            end = self.find_line_end(at)
             line = self.text[at:end]
             if (line.lstrip("\t") if indented else line) == mark:
                 return at, min(end + 1, len(self.text))
@@ -407,11 +402,8 @@ class _Reader:
 
     # --- Words ------------------------------------------------------------------------------------
 
-    def add_word(self) -> None:
-        word = self.read_word()
-        if word is None:
-            raise Unreadable(f"{self.text[self.at]!r} is unexpected at position {self.at}")
-        self.words.append(word)
+    def refuse_character(self) -> NoReturn:
+        raise Unreadable(f"{self.text[self.at]!r} is unexpected at position {self.at}")
 
     def read_word(self) -> Word | None:
         """Read the word that starts here; None when none does."""
@@ -498,7 +490,8 @@ class _Reader:
             message = "shells differ on a backslash before a quote or a line end in backticks"
             raise Unreadable(f"{message}; write $(...)")
         self.at = found.end()
-        return [Output(self.read_separately(_BACKTICK_ESCAPE.sub(r"\1", found.group(1))), quoted)]
+        text = _BACKTICK_ESCAPE.sub(r"\1", found.group(1))
+        return [Output(self.include(split(text, self.depth + 1)), quoted)]
 
     def read_expansion(self, quoted: bool) -> list[Part]:
         if not quoted and self.text.startswith("$'", self.at):

@@ -6,8 +6,9 @@ not the program. So are shortened long options, and a word that may become sever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from edictum.contracts.sandbox._options import Others, find_option, values_in
 from edictum.contracts.sandbox._shell import Unreadable, Word, literal_word, names
 
 
@@ -26,7 +27,7 @@ class Wrapper:
         assigns: bool = False,
     ) -> None:
         self.valued = names(valued)
-        self.flags = names(flags) | {f"-{letter}" for letter in letters}
+        self.flags = names(f"{flags} --help --version") | {f"-{letter}" for letter in letters}
         self.attached, self.operands, self.assignments = attached, operands, assigns
 
 
@@ -146,6 +147,8 @@ COMMAND_OPTIONS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("fd", "fdfind"), names("-x -X --exec --exec-batch")),
     "nix": names("-c --command"),
 }
+# Options of xargs that name the text which it replaces.
+REPLACED_BY = names("-I -J -i --replace")
 # Wrappers that give the inner program further words, which are known only when it runs.
 FILLING = frozenset({"xargs", "parallel"})
 
@@ -153,79 +156,30 @@ FILLING = frozenset({"xargs", "parallel"})
 def behind(name: str, operands: tuple[Word, ...]) -> tuple[Word, ...]:
     """Return the operands of a wrapper from the inner command on."""
     wrapper = WRAPPERS.get(name, Wrapper())
-    index, left = 0, wrapper.operands
-    while index < len(operands):
-        text = operands[index].literal or ""
-        if text == "--":
-            index += 1
-            break
-        if text.startswith("-") and len(text) > 1:
-            index += _option_length(name, wrapper, text)
-        elif wrapper.assignments and operands[index].assigns is not None:
-            index += 1
-        else:
-            break
-    if any(word.splits for word in operands[: index + left]):
+    texts = [word.literal or "" for word in operands]
+    others = Others(wrapper.flags, wrapper.attached, strict=name)
+    values = values_in(texts, wrapper.valued, others)
+    places = (value.index for value in values if not value.option)
+    if wrapper.assignments:
+        places = (place for place in places if operands[place].assigns is None)
+    start = next(places, len(operands)) + wrapper.operands
+    if any(word.splits for word in operands[:start]):
         message = f"a variable before the program that {name} runs may become several words"
         raise Unreadable(f"{message}; put it in double quotes")
-    return operands[index + left :]
-
-
-def _option_length(name: str, wrapper: Wrapper, text: str) -> int:
-    """Return how many words an option takes."""
-    if text.startswith("--"):
-        return _long_option_length(name, wrapper, text)
-    for position in range(1, len(text)):
-        option = f"-{text[position]}"
-        if option in wrapper.valued:
-            return 1 if text[position + 1 :] else 2
-        if text[position] in wrapper.attached:
-            return 1
-        if option not in wrapper.flags:
-            raise _unknown_option(name, text)
-    return 1
-
-
-def _long_option_length(name: str, wrapper: Wrapper, text: str) -> int:
-    if "=" in text or text in wrapper.flags or text in ("--help", "--version"):
-        return 1
-    if text in wrapper.valued:
-        return 2
-    raise _unknown_option(name, text)
-
-
-def _unknown_option(name: str, text: str) -> Unreadable:
-    message = f"the option '{text:.80}' of {name} is not known"
-    return Unreadable(f"{message}; leave it out, or write it in full and with '=' before its value")
+    return operands[start:]
 
 
 def option_scripts(name: str, operands: tuple[Word, ...]) -> Iterator[Sequence[Word]]:
     """Return the scripts that options carry: the next word, or attached, even in a cluster."""
     options = SCRIPT_OPTIONS.get(name, frozenset())
+    valued = WRAPPERS.get(name, Wrapper()).valued
     for index, word in enumerate(operands if options else ()):
-        found = _script_option(name, options, word.literal or "")
+        found = find_option(word.literal or "", options, valued)
         if found is None:
             continue
         script = [literal_word(found)] if found else list(operands[index + 1 : index + 2])
         # What env splits it runs together with the words that follow.
         yield [*script, *operands[index + (1 if found else 2) :]] if name == "env" else script
-
-
-def _script_option(name: str, options: Iterable[str], text: str) -> str | None:
-    """Return the script attached to an option, "" when it is the next word; else None."""
-    if text.startswith("--"):
-        given, _, value = text.partition("=")
-        is_one = len(given) > 2 and any(option.startswith(given) for option in options)
-        return value if is_one else None
-    if not text.startswith("-"):
-        return None
-    valued = WRAPPERS.get(name, Wrapper()).valued
-    for position in range(1, len(text)):
-        if f"-{text[position]}" in options:
-            return text[position + 1 :]
-        if f"-{text[position]}" in valued:
-            return None
-    return None
 
 
 def replaced_texts(name: str, operands: tuple[Word, ...]) -> frozenset[str]:
@@ -234,13 +188,8 @@ def replaced_texts(name: str, operands: tuple[Word, ...]) -> frozenset[str]:
         return frozenset({"{}"})
     if name != "xargs":
         return frozenset()
-    found = {"{}"}
-    for word, following in zip(operands, (*operands[1:], literal_word("")), strict=True):
-        text = word.literal or ""
-        if text in ("-I", "-J"):
-            found.add(following.literal or "")
-        elif text.startswith(("-I", "-J", "-i")):
-            found.add(text[2:])
-        elif text.startswith("--replace="):
-            found.add(text.partition("=")[2])
-    return frozenset(found - {""})
+    texts = [word.literal or "" for word in operands]
+    xargs = WRAPPERS["xargs"]
+    values = values_in(texts, xargs.valued, Others(attached=xargs.attached))
+    given = (texts[each.index][each.at :] for each in values if each.option in REPLACED_BY)
+    return frozenset({"{}", *given}) - {""}
