@@ -60,7 +60,7 @@ from edictum.contracts._language import Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
-from edictum.core.charges import NO_CHARGES, charge
+from edictum.core.charges import NO_CHARGES
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.effects import RunTool, run_tool
@@ -552,7 +552,10 @@ class Edictum:
         )
         for name, value in fields.items():
             object.__setattr__(call, name, value)  # before the call is seen anywhere
-        return run_tool(call, key, pending.fn, timeout_s, run_in, "principal" in options)
+        charges = NO_CHARGES
+        if not CHARGE_OPTIONS.isdisjoint(options):
+            charges = read_charges(call, options)
+        return run_tool(call, key, pending.fn, timeout_s, run_in, "principal" in options, charges)
 
     # --- Looking without calling ------------------------------------------------------------------
 
@@ -644,12 +647,11 @@ class Edictum:
             principal=wiring.principal if principal is None else principal,
             metadata=read_metadata(metadata) if metadata else EMPTY,
         )
-        charges = NO_CHARGES if session_id is not None else None
         stated = {name: value for name, value in stated.items() if value is not None}
-        if stated:
-            charges = read_charges(call, stated)
-        run = run_tool(call, "", None, None, "inline", principal is not None)
-        return run, DryRun(plan, state.config, wiring.ledger, charges)
+        charges = read_charges(call, stated) if stated else NO_CHARGES
+        run = run_tool(call, "", None, None, "inline", principal is not None, charges)
+        looks = session_id is not None or stated
+        return run, DryRun(plan, state.config, wiring.ledger if looks else None)
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
         """Evaluate dicts of "tool", "args" and the keywords of ``evaluate``."""
@@ -790,15 +792,11 @@ def unwrap(outcome: ToolOutcome) -> Any:
 def _open_flow(
     state: State, run: RunTool, plan: Plan, pending: PendingCall, turn: OpenedCall | None = None
 ) -> Flow:
-    """Return the lifecycle of a call, with the resolver and the charges that its options state."""
+    """Return the lifecycle of a call, with the resolver that its options state."""
     config, options, flag = state.config, pending.options, pending.failure_flag
     if "principal_resolver" in options:
         check_callables(principal_resolver=options["principal_resolver"])
         config = replace(config, principal_resolver=options["principal_resolver"])
     if turn is None:
-        flow = lifecycle(run, plan, config, flag)
-    else:
-        flow = lifecycle_in_turn(run, plan, config, flag, turn)
-    if CHARGE_OPTIONS.isdisjoint(options):
-        return flow
-    return charge(flow, read_charges(run.call, options))
+        return lifecycle(run, plan, config, flag)
+    return lifecycle_in_turn(run, plan, config, flag, turn)

@@ -13,11 +13,12 @@ from typing import Any
 from edictum.core import events
 from edictum.core._records import record, replace
 from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
+from edictum.core.charges import NO_CHARGES, estimate_charges, measure_charges
 from edictum.core.config import LifecycleConfig
 from edictum.core.contract import Contract, Mode
 from edictum.core.decide import as_answer, decide_before, describe, explain_failure
 from edictum.core.decision import Decision, Failed, HookAnswer, Objection
-from edictum.core.effects import Effect, Rewritten, RunTool
+from edictum.core.effects import Effect, Ran, RunTool
 from edictum.core.events import CALL_ALLOWED, Entry
 from edictum.core.hooks import HookResult
 from edictum.core.lifecycle.approval import obtain_approval
@@ -28,6 +29,7 @@ from edictum.core.limits import (
     Grant,
     Reservation,
     SessionSnapshot,
+    with_amounts,
 )
 from edictum.core.policy import Plan
 from edictum.core.session import SessionView
@@ -68,6 +70,13 @@ class Admission:
             f" {describe(problem.error)}"
         )
         return self.deny(self.decision.fail("audit", reason))
+
+    def measure(self, ran: Ran) -> Admission:
+        """Return this admission with what the call has used, as far as it came to its end."""
+        if ran.error is not None or ran.deadline_s is not None:
+            return self
+        charges = measure_charges(self.run.charges, ran.value)
+        return replace(self, run=replace(self.run, charges=charges))
 
 
 Admitting = Generator[Effect, Any, Admission]
@@ -167,8 +176,10 @@ def _run_hooks(
         if type(passed) is not RunTool:
             return Admission(run, NO_DECISION, outcome=passed)  # type: ignore[arg-type]  # outcome
         rewritten, run = rewritten or passed.call is not call, passed
-    problem = (yield Rewritten(run.call)) if rewritten else None
-    if problem is None:
+    if rewritten and run.charges.estimate is not None:
+        run = replace(run, charges=estimate_charges(run.charges, run.call))
+    problem = run.charges.problem
+    if problem is None or not rewritten:
         return run, hooks
     reason = f"The rewritten call cannot be made: {explain_failure(problem)}"
     decision = Decision(hooks=tuple(hooks)).fail("hook", reason, "rewritten")
@@ -202,19 +213,33 @@ def reservation_for(
     count_attempt: bool = True,
     hold: bool = True,
 ) -> Reservation:
-    call = run.call
+    call, charges = run.call, run.charges
     return Reservation(
         call.run_id,
         run.key,
         plan.scopes,
         plan.limits,
         count_attempt,
-        hold,
+        # without its amounts the call is refused, and its attempt counts
+        hold and charges.problem is None,
         config.context.mode == "enforce",
         config.lease_s,
         call.side_effect is IRREVERSIBLE,
-        per_tool=bool(plan.session),
+        charges.amounts,
+        charges.parents,
+        bool(plan.session),
     )
+
+
+def read_grant(run: RunTool, answer: Any) -> Any:
+    """Return the ledger's answer to a reservation with the amounts that the call stated.
+
+    It is Failed when these are not known.
+    """
+    charges = run.charges
+    if charges is NO_CHARGES or not isinstance(answer, Grant):
+        return answer
+    return charges.problem or with_amounts(answer, charges.amounts)
 
 
 def count_refused(
@@ -224,7 +249,7 @@ def count_refused(
 
     What only observes still reports what it would have done.
     """
-    grant = yield reservation_for(run, plan, config, hold=False)
+    grant = read_grant(run, (yield reservation_for(run, plan, config, hold=False)))
     if not isinstance(grant, Grant):
         return Admission(run, decision)
     observed = tuple(_objection(breach) for breach in grant.breaches if not breach.limit.enforce)
@@ -248,7 +273,7 @@ def _reserve(
     No other call can slip between the two.
     """
     grant = yield reservation_for(run, plan, config, count_attempt=count_attempt, hold=hold)
-    admission = admission_of(run, decision, grant)
+    admission = admission_of(run, decision, read_grant(run, grant))
     if not hold:
         admission = replace(admission, holds=False)
     return (yield from _ask_session(admission, plan, config)) if plan.session else admission

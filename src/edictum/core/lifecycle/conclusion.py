@@ -9,6 +9,7 @@ from collections.abc import Generator
 from typing import Any
 
 from edictum.core import events
+from edictum.core._records import replace
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
 from edictum.core.decision import USER_ERRORS, Failed
@@ -23,7 +24,7 @@ from edictum.core.lifecycle.verdict import (
     succeeded_outcome,
     with_note,
 )
-from edictum.core.limits import Counters, Settlement
+from edictum.core.limits import NO_AMOUNTS, Counters, Settlement
 from edictum.core.policy import Plan
 from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
@@ -79,14 +80,19 @@ def conclude(
         yield events.postcondition_warning(context, call, decision, counters, closing)
     action = CALL_EXECUTED if verdict.success else CALL_FAILED
     problem = yield Entry(context, action, call, decision, counters, closing)
-    if problem is None:
-        return outcome
-    return with_note(outcome, context, "The result could not be written to the audit", problem)
+    if problem is not None:
+        what = "The result could not be written to the audit"
+        outcome = with_note(outcome, context, what, problem)
+    note = admission.run.charges.note
+    return replace(outcome, notes=(*outcome.notes, note)) if note else outcome
 
 
 def _settlement(admission: Admission, plan: Plan, result: Any) -> Settlement:
-    run = admission.run
-    return Settlement(run.call.run_id, run.key, plan.scopes, plan.limits, result)
+    run, charges = admission.run, admission.run.charges
+    used = NO_AMOUNTS if result == "release" else charges.amounts
+    return Settlement(
+        run.call.run_id, run.key, plan.scopes, plan.limits, result, used, charges.parents
+    )
 
 
 def _review(
