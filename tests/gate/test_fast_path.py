@@ -1,11 +1,12 @@
 """The fast path and the lifecycle give the same outcomes, counters, events and calls of user code.
 
-Random guards and calls, on the real clock: with another clock the fast path is not taken.
+Random guards and calls, on the real clock and on one that ticks and sometimes fails.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -94,6 +95,24 @@ VALUES = [
     Thing(),
     [1, {"a": "b"}],
 ]
+
+
+class Ticking:
+    """A clock that goes on by a second whenever it is asked, and raises at some of these times."""
+
+    def __init__(self, fails_at: frozenset[int]) -> None:
+        self._ticks, self._ids, self._fails_at = itertools.count(), itertools.count(), fails_at
+
+    def now(self) -> float:
+        tick = next(self._ticks)
+        if tick in self._fails_at:
+            raise ValueError("no time")
+        return float(tick)
+
+    def new_id(self) -> str:
+        return f"id-{next(self._ids)}"
+
+
 FAIL, PASS = Verdict.fail("objects"), Verdict.pass_()
 
 BODIES = [
@@ -166,6 +185,7 @@ OPTIONS = st.fixed_dictionaries(
         "on_deny": st.just(returning(None)),
         "approval": st.booleans(),
         "ttl_s": st.sampled_from([1e-9, 60.0]),
+        "clock_fails_at": st.frozensets(st.integers(0, 12), max_size=3),
     },
 )
 CALLS = st.lists(
@@ -212,6 +232,8 @@ def make_guard(
     approval = options.pop("approval", None)
     if approval is not None:
         options["approval_backend"] = InMemoryApprovalBackend(approval)
+    if "clock_fails_at" in options:
+        options["clock"] = Ticking(options.pop("clock_fails_at"))
     ledger = MemoryLedger(ttl_s=options.pop("ttl_s", None))
     return Edictum(contracts=made, hooks=registered, backend=ledger, **options)
 
@@ -264,6 +286,9 @@ def test_both_paths_agree(
             counted = [repr(guard.backend.snapshot(session)) for guard in (fast, slow)]
             assert counted[0] == counted[1]
     assert trail(fast) == trail(slow)
+    if "clock_fails_at" in options:
+        times = [[event.timestamp for event in guard.local_sink.events] for guard in (fast, slow)]
+        assert times[0] == times[1]
 
 
 @pytest.mark.parametrize("backend", [MemoryLedger(), MemoryLedger(ttl_s=60)], ids=["plain", "ttl"])

@@ -62,8 +62,9 @@ class Caller:
         return granted
 
     def end(self, call: str, result: Result, *, twice: bool) -> None:
-        if self.running.pop(call) and result == "success":
-            assert self.ledger.try_commit("s", call, self.template) is not None
+        if self.running.pop(call) and result != "release":
+            success = result == "success"
+            assert self.ledger.try_commit("s", call, self.template, success) is not None
             if not twice:
                 return
         for _ in range(1 + twice):
@@ -104,7 +105,7 @@ def test_try_commit_declines_a_session_that_was_reset() -> None:
     ledger.settle(Settlement("s", "first", template.scopes, (), "success"))
     assert ledger.try_reserve("s", "call", template) is not None
     ledger.reset("s")
-    assert ledger.try_commit("s", "call", template) is None
+    assert ledger.try_commit("s", "call", template, True) is None
     assert ledger.settle(Settlement("s", "call", template.scopes, (), "success")).successes == 1
 
 
@@ -154,7 +155,7 @@ def test_sessions_with_a_lifetime_are_kept_alive_by_try_reserve() -> None:
             ledger.reserve(Reservation("s", call, template.scopes, ()))
             ledger.settle(Settlement("s", call, template.scopes, (), "success"))
         else:
-            assert ledger.try_commit("s", call, template) is not None
+            assert ledger.try_commit("s", call, template, True) is not None
     assert ledger.snapshot("s").totals.executions == 6
 
 

@@ -47,12 +47,10 @@ def estimate_charges(charges: Charges, call: ToolCall) -> Charges:
     return replace(charges, amounts=amounts, problem=None)
 
 
-def measure_charges(charges: Charges, value: Any) -> Charges:
+def measure_charges(charges: Charges, actual: Actual, value: Any) -> Charges:
     """Compute what a call used from its result; a failure leaves the estimate and a ``note``."""
-    if charges.actual is None:
-        return charges
     try:
-        used = amounts_in_millionths("actual_amounts", charges.actual(value))
+        used = amounts_in_millionths("actual_amounts", actual(value))
     except Exception as exc:
         note = f"actual_amounts gave no answer, so the estimate was counted: {describe(exc)}"
         return replace(charges, note=note)

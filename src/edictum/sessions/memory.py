@@ -279,9 +279,9 @@ class MemoryLedger:
         return True
 
     def try_commit(
-        self, session_id: str, call_id: str, template: ReservationTemplate
+        self, session_id: str, call_id: str, template: ReservationTemplate, success: bool
     ) -> tuple[int, int] | None:
-        """Settle what ``try_reserve`` took as a success; return attempts and executions.
+        """Settle what ``try_reserve`` took; return attempts and executions.
 
         None: nothing was changed, and the call must be settled by ``settle``.
         """
@@ -291,14 +291,18 @@ class MemoryLedger:
                 return None
             total, tallies, ended = state.total, state.tallies, state.ended
             del state.leases[call_id]
-            ended[call_id] = "success"
+            ended[call_id] = "success" if success else "failure"
             try:
                 for scope in template.scopes:
                     tally = tallies[scope] if scope else total
                     tally.held -= 1
                     tally.executions += 1
-                    tally.successes += 1
-                    tally.consecutive_failures = 0
+                    if success:
+                        tally.successes += 1
+                        tally.consecutive_failures = 0
+                    else:
+                        tally.failures += 1
+                        tally.consecutive_failures += 1
             except BaseException:
                 state.recount()
                 raise
@@ -464,7 +468,7 @@ class MemoryLedger:
         # A session that was reset while the call ran is new now; the call still counts in it.
         state = self._state(settlement.session_id)
         self._settle_in(state, settlement.call_id, settlement)
-        for key, parent in self._parents(settlement):
+        for key, parent in self._parents(settlement) if settlement.parents else ():
             self._settle_in(parent, key, settlement)
         return state.total.counters()
 
@@ -486,11 +490,12 @@ class MemoryLedger:
         held = lease.held
         if used or held.amounts:
             used = {} if result == "release" else {**held.amounts, **used}
+        changed = {**used, **held.amounts}
         for scope in held.scopes:
             tally = state.tallies[scope] if scope else state.total
             tally.held -= 1
             tally.count(result)
-            for amount in {**used, **held.amounts}:
+            for amount in changed:
                 tally.change(amount, used.get(amount, 0), -held.amounts.get(amount, 0))
         if result != "release" and any(limit.window_s is not None for limit in held.limits):
             self._stamp(state, lease, result, used)

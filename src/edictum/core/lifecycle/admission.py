@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from edictum.core import events
-from edictum.core._records import record, replace
+from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
 from edictum.core.charges import NO_CHARGES, estimate_charges, measure_charges
 from edictum.core.config import LifecycleConfig
@@ -29,6 +29,7 @@ from edictum.core.limits import (
     Grant,
     Reservation,
     SessionSnapshot,
+    make_reservation,
     with_amounts,
 )
 from edictum.core.policy import Plan
@@ -73,38 +74,55 @@ class Admission:
 
     def measure(self, ran: Ran) -> Admission:
         """Return this admission with what the call has used, as far as it came to its end."""
-        if ran.error is not None or ran.deadline_s is not None:
+        actual = self.run.charges.actual
+        if actual is None or ran.error is not None or ran.deadline_s is not None:
             return self
-        charges = measure_charges(self.run.charges, ran.value)
+        charges = measure_charges(self.run.charges, actual, ran.value)
         return replace(self, run=replace(self.run, charges=charges))
 
 
+make_admission = maker(Admission)
 Admitting = Generator[Effect, Any, Admission]
+Hooked = Generator[Effect, Any, tuple[RunTool, Sequence[HookAnswer]] | Admission]
 
 
 def admit(
-    run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None = None
+    run: RunTool,
+    plan: Plan,
+    config: LifecycleConfig,
+    turn: CallInTurn | None = None,
+    answers: RawAnswers | None = None,
 ) -> Admitting:
     """Decide about a call, reserve its slots and record that it is allowed.
 
-    Returns an Admission, whose decision is to allow or to deny.
+    Returns an Admission, whose decision is to allow or to deny. ``answers`` are those of contracts
+    that do not pass, where a caller has already asked them.
     """
-    admission = yield from _decide_and_reserve(run, plan, config, turn)
-    return (yield from _record_allowed(admission, config))
-
-
-def admit_answered(
-    run: RunTool, plan: Plan, config: LifecycleConfig, answers: RawAnswers
-) -> Admitting:
-    """Admit a call whose contracts have been asked: ``answers`` are those that do not pass."""
-    admission = yield from _reserve_as_decided(run, plan, config, answers)
-    return (yield from _record_allowed(admission, config))
-
-
-def _decide_and_reserve(
-    run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None
-) -> Admitting:
     hooks: Sequence[HookAnswer] = ()
+    if answers is None:
+        if plan.hooks_before or config.principal_resolver is not None:
+            prepared = yield from _prepare(run, plan, config, turn)
+            if isinstance(prepared, Admission):
+                return (yield from _record_allowed(prepared, config))
+            run, hooks = prepared
+        answers = plan.ask_before(run.call)
+    decision = plan.passed
+    if answers or hooks:
+        decision = yield from decide(plan, answers, hooks, config.mode)
+    if decision.effect == "allow":
+        admission = yield from _reserve(run, plan, config, decision)
+    elif decision.effect == "deny":
+        admission = yield from count_refused(run, plan, config, decision)
+    else:
+        admission = yield from _admit_with_approval(run, plan, config, decision, turn)
+    return (yield from _record_allowed(admission, config))
+
+
+def _prepare(run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None) -> Hooked:
+    """Find out on whose behalf the call is made, and ask the before-hooks.
+
+    Returns as ``_run_hooks`` does.
+    """
     resolver = None if run.identified else config.principal_resolver
     if resolver is not None:
         principal = yield from _resolve_principal(run.call, resolver, turn is not None)
@@ -112,30 +130,8 @@ def _decide_and_reserve(
             return (yield from count_refused(run, plan, config, principal))
         run = replace(run, call=with_principal(run.call, principal))
     if plan.hooks_before or (resolver is not None and turn is not None):
-        hooked = yield from _run_hooks(run, plan, config, turn)
-        if isinstance(hooked, Admission):
-            return hooked
-        run, hooks = hooked
-    answers = plan.ask_before(run.call)
-    return (yield from _reserve_as_decided(run, plan, config, answers, hooks, turn))
-
-
-def _reserve_as_decided(
-    run: RunTool,
-    plan: Plan,
-    config: LifecycleConfig,
-    answers: RawAnswers,
-    hooks: Sequence[HookAnswer] = (),
-    turn: CallInTurn | None = None,
-) -> Admitting:
-    decision = plan.passed
-    if answers or hooks:
-        decision = yield from decide(plan, answers, hooks, config.mode)
-    if decision.effect == "allow":
-        return (yield from _reserve(run, plan, config, decision))
-    if decision.effect == "deny":
-        return (yield from count_refused(run, plan, config, decision))
-    return (yield from _admit_with_approval(run, plan, config, decision, turn))
+        return (yield from _run_hooks(run, plan, config, turn))
+    return run, ()
 
 
 def decide(
@@ -159,7 +155,7 @@ def _resolve_principal(
 
 def _run_hooks(
     run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None
-) -> Generator[Effect, Any, tuple[RunTool, Sequence[HookAnswer]] | Admission]:
+) -> Hooked:
     """Ask the before-hooks, then the gates of the turn that judge the final arguments.
 
     Returns the run with those arguments and what the hooks answered, or the admission that ends
@@ -214,7 +210,7 @@ def reservation_for(
     hold: bool = True,
 ) -> Reservation:
     call, charges = run.call, run.charges
-    return Reservation(
+    return make_reservation(
         call.run_id,
         run.key,
         plan.scopes,
@@ -290,7 +286,9 @@ def admission_of(run: RunTool, decision: Decision, grant: Grant | Failed) -> Adm
         return Admission(run, decision.fail("ledger", reason), grant.counters)
     if grant.breaches:
         decision = _with_breaches(decision, grant)
-    return Admission(run, decision, grant.counters, holds=grant.granted, per_tool=grant.per_tool)
+    return make_admission(
+        run, decision, grant.counters, holds=grant.granted, per_tool=grant.per_tool
+    )
 
 
 def _objection(breach: Breach) -> Objection:
