@@ -45,7 +45,6 @@ from edictum._options import (
     CHARGE_OPTIONS,
     NO_FIELDS,
     RUN_OPTIONS,
-    UNUSUAL_OPTIONS,
     batch_item,
     read_charges,
     read_fields,
@@ -502,7 +501,7 @@ class Edictum:
             )
         plan = state.policy.plan(pending.tool_name)
         run = self._make_run(state, plan, pending, self._session_id)
-        if state.fast_path is not None and UNUSUAL_OPTIONS.isdisjoint(pending.options):
+        if state.fast_path is not None and "principal_resolver" not in pending.options:
             end = state.fast_path.govern(run, plan, pending.failure_flag)
             if end is not None:
                 return end
@@ -553,7 +552,7 @@ class Edictum:
         for name, value in fields.items():
             object.__setattr__(call, name, value)  # before the call is seen anywhere
         charges = NO_CHARGES
-        if not CHARGE_OPTIONS.isdisjoint(options):
+        if options and not CHARGE_OPTIONS.isdisjoint(options):
             charges = read_charges(call, options)
         return run_tool(call, key, pending.fn, timeout_s, run_in, "principal" in options, charges)
 

@@ -173,6 +173,7 @@ LIMITS = st.builds(
     max_failures=SMALL,
     max_consecutive_failures=SMALL,
     max_successes_per_tool=st.sampled_from([{}, {}, {"t": 1}, {"t*": 2}]),
+    max_amounts=st.sampled_from([{}, {"cost": 2}]),
 )
 OPTIONS = st.fixed_dictionaries(
     {},
@@ -199,10 +200,19 @@ CALLS = st.lists(
             "sync": st.booleans(),
             "session_id": st.sampled_from(["s", "s", "other"]),
         },
+        optional={
+            "amounts": st.sampled_from(
+                [{"cost": 0.5}, {"cost": 3, "pages": 1}, raising(ValueError)]
+            ),
+            "actual_amounts": st.just(returning({"cost": 1})),
+            "parent_session_id": st.just("above"),
+        },
     ),
     min_size=1,
     max_size=6,
 )
+
+STATED = ("session_id", "amounts", "actual_amounts", "parent_session_id")
 
 
 def make_guard(
@@ -244,7 +254,8 @@ def call(guard: Edictum, made: dict[str, Any], log: list[str]) -> Any:
     if flag not in (None, error_key):
         flag = logged("flag", flag, log)
     body = logged("body", made["body"], log)
-    options = {"flag": flag, "session_id": made["session_id"], "call_id": "c"}
+    stated = {name: made[name] for name in STATED if name in made}
+    options = {"flag": flag, "call_id": "c", **stated}
     try:
         if made["sync"]:
             return shown(guard.dispatch_sync("t", made["args"], body, **options))
@@ -282,7 +293,7 @@ def test_both_paths_agree(
         ends = [call(guard, made, log) for guard, log in zip((fast, slow), logs, strict=True)]
         assert ends[0] == ends[1]
         assert logs[0] == logs[1]
-        for session in ("s", "other"):
+        for session in ("s", "other", "above"):
             counted = [repr(guard.backend.snapshot(session)) for guard in (fast, slow)]
             assert counted[0] == counted[1]
     assert trail(fast) == trail(slow)

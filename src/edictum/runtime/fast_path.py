@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from edictum.core.charges import NO_CHARGES, Charges
 from edictum.core.config import FailureFlag, LifecycleConfig
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Ran, RunTool
@@ -68,10 +69,15 @@ class FastPath:
             return None
         if self._resolves and not run.identified:
             return None
+        charges = run.charges
+        if charges is not NO_CHARGES and not _are_plain(charges):
+            return None
         call, driver, counted, started = run.call, None, (0, 0), False
         try:
             answers = plan.ask_before(call)
-            reserved = None if answers else self._ledger.try_reserve(call.run_id, run.key, template)
+            reserved = None
+            if not answers:
+                reserved = self._ledger.try_reserve(call.run_id, run.key, template, charges.amounts)
             if reserved is None:
                 admitting = admit(run, plan, self._config, None, answers)
                 driver = self._driver(run, plan, failure_flag, admitting)
@@ -120,14 +126,17 @@ class FastPath:
             return None
         context = config.context
         outcome: ToolOutcome
+        closing: tuple[Any, ...]
         if verdict.success:
             outcome = succeeded_outcome(call, ran, value)
+            summary = context.redaction.summarize(value)
+            closing = ("executed", verdict, None, outcome.elapsed_ms, None, summary)
         else:
             outcome = failed_outcome(call, plan, context, ran, verdict, value, NOT_REVIEWED)
+            closing = closing_fields(plan, context, ran, verdict, value, NOT_REVIEWED, outcome)
         counted = self._ledger.try_commit(call.run_id, run.key, template, verdict.success)
         if counted is None:
             return None
-        closing = closing_fields(plan, context, ran, verdict, value, NOT_REVIEWED, outcome)
         try:
             now = self._now()
         except USER_ERRORS as exc:
@@ -171,6 +180,11 @@ def _prepare(plan: Plan) -> Any:
         template = reservation_template(plan.scopes, plan.limits)
     plan.memo[MEMO] = template or NEVER
     return plan.memo[MEMO]
+
+
+def _are_plain(charges: Charges) -> bool:
+    """Whether charges are amounts of the call's own session, known before it runs."""
+    return not charges.parents and charges.actual is None and charges.problem is None
 
 
 def _admitted(admission: Admission) -> Admitting:

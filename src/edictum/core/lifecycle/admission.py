@@ -248,10 +248,10 @@ def count_refused(
     grant = read_grant(run, (yield reservation_for(run, plan, config, hold=False)))
     if not isinstance(grant, Grant):
         return Admission(run, decision)
-    observed = tuple(_objection(breach) for breach in grant.breaches if not breach.limit.enforce)
-    if observed:
-        decision = replace(decision, waived=decision.waived + observed)
-    admission = Admission(run, decision, grant.counters, per_tool=grant.per_tool)
+    if grant.breaches:
+        observed = [_objection(breach) for breach in grant.breaches if not breach.limit.enforce]
+        decision = replace(decision, waived=(*decision.waived, *observed))
+    admission = make_admission(run, decision, grant.counters, per_tool=grant.per_tool)
     return (yield from _ask_session(admission, plan, config)) if plan.session else admission
 
 
