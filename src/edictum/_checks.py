@@ -120,6 +120,11 @@ def read_approval_backend(backend: Any) -> ApprovalBackend | None:
     if backend is not None and not isinstance(backend, ApprovalBackend):
         hint = "An approval backend has request_approval(...) and wait_for_decision(...)."
         raise EdictumConfigError(f"approval_backend is {type(backend).__name__}.", hint=hint)
+    late_s = getattr(backend, "late_answer_s", 0)
+    if isinstance(late_s, bool) or not isinstance(late_s, (int, float)) or not late_s >= 0:
+        raise EdictumConfigError(
+            f"approval_backend: late_answer_s is {late_s!r:.80}.", hint="Use seconds, 0 or more."
+        )
     return backend
 
 

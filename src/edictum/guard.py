@@ -60,7 +60,7 @@ from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
 from edictum.core.charges import NO_CHARGES
-from edictum.core.config import FailureFlag, Flow, LifecycleConfig
+from edictum.core.config import LATE_ANSWER_S, FailureFlag, Flow, LifecycleConfig
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.effects import RunTool, run_tool
 from edictum.core.events import Context
@@ -213,6 +213,7 @@ class Edictum:
             on_deny=on_deny,
             on_allow=on_allow,
             lease_s=getattr(wiring.ledger, "default_lease_s", None),
+            late_answer_s=getattr(approval_backend, "late_answer_s", LATE_ANSWER_S),
         )
         self._install(base.policy(policy_version), wiring, config, base, Language())
 

@@ -20,7 +20,6 @@ from edictum.core.values import TooDeepError, digest
 if TYPE_CHECKING:
     from edictum.core.lifecycle.admission import Admission, Admitting
 
-LATE_ANSWER_S = 5.0  # by how much an approval backend may overrun its timeout
 DENIED_BY_PERSON = "write_denied"
 GRANTED = AuditAction.CALL_APPROVAL_GRANTED
 DENIED = AuditAction.CALL_APPROVAL_DENIED
@@ -64,10 +63,11 @@ def _ask_person(
 ) -> Admitting:
     call, decision = admission.call, admission.decision
     if turn is not None:
-        problem = yield from _extend_reservation(decision.timeout, turn)
+        problem = yield from _extend_reservation(decision.timeout + config.late_answer_s, turn)
         if problem is not None:
             return admission.deny(decision.fail("ledger", problem))
-    request = yield from _ask_in_time(Ask(call, decision, digest), decision.timeout, turn)
+    ask = Ask(call, decision, digest)
+    request = yield from _ask_in_time(ask, decision.timeout + config.late_answer_s, turn)
     if isinstance(request, Failed) and isinstance(request.error, NoApprovalBackend):
         reason = f"Approval required but no approval backend configured: {decision.reason}"
         return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
@@ -101,7 +101,7 @@ def _await_person(
     """Wait for the answer to a request, and record it."""
     decision, about = admission.decision, Approval(request.approval_id)
     wait = AwaitDecision(request, decision.timeout)
-    reply = yield from _ask_in_time(wait, decision.timeout, turn)
+    reply = yield from _ask_in_time(wait, decision.timeout + config.late_answer_s, turn)
     if hasattr(reply, "approved"):
         about = Approval(request.approval_id, getattr(reply, "approver", None))
         answer = _check_version(_read_reply(reply, request, decision, digest), config)
@@ -119,7 +119,7 @@ def _extend_reservation(timeout_s: float, turn: CallInTurn) -> Generator[Effect,
     Returns why that failed, or None.
     """
     # once for reaching a person, once for the answer
-    renew = turn.extend_reservation(2 * (timeout_s + LATE_ANSWER_S))
+    renew = turn.extend_reservation(2 * timeout_s)
     renewed = True if renew is None else (yield renew)
     if renewed is True:
         return None
@@ -133,7 +133,7 @@ def _ask_in_time(
     effect: Ask | AwaitDecision, timeout_s: float, turn: CallInTurn | None
 ) -> Generator[Effect, Any, Any]:
     """Wait for the backend, which may not keep to its timeout, while the turn's clock is paused."""
-    bounded = Within(effect, timeout_s + LATE_ANSWER_S)
+    bounded = Within(effect, timeout_s)
     if turn is None:
         return (yield bounded)
     turn.pause_clock()
