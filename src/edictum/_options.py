@@ -16,7 +16,9 @@ from edictum.execution.engines import is_run_in
 
 CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
 RUN_OPTIONS = frozenset({"timeout_s", "run_in"})
+SESSION_OPTIONS = frozenset({"session_id", "parent_session_id", "amounts"})
 BATCH_KEYS = ("output", "environment", "session_id", "metadata", "parent_session_id", "amounts")
+EVALUATE_OPTIONS = frozenset({"principal", *BATCH_KEYS[1:]})
 NO_FIELDS: Mapping[str, Any] = EMPTY
 
 
@@ -36,6 +38,14 @@ def read_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         check_principal(options["principal"])
         fields["principal"] = options["principal"]
     return fields
+
+
+def read_stated(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a dry run that are stated; an unknown option raises."""
+    if unknown := options.keys() - EVALUATE_OPTIONS:
+        name = min(unknown)
+        raise TypeError(f"{what}() got an unexpected keyword argument {name!r}")
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def read_run(
@@ -68,11 +78,9 @@ def _session_id(name: str, value: Any) -> str:
 
 
 def _metadata(name: str, value: Any) -> Mapping[str, Any]:
-    return read_metadata(value) if value else EMPTY
-
-
-def read_metadata(value: Any) -> Mapping[str, Any]:
     """Return what a call carries beside its arguments, checked and frozen."""
+    if not value:
+        return EMPTY
     if not isinstance(value, Mapping):
         raise EdictumInputError(
             f"metadata is {value!r:.80}, not a mapping.", hint="Pass a dict of names to values."

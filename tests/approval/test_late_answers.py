@@ -62,6 +62,7 @@ async def test_it_is_not_waited_for_without_end(driven: str) -> None:
 
 @pytest.mark.parametrize("late_s", [-1, True, "5"])
 def test_how_late_it_may_be_is_a_number_of_seconds(late_s: Any) -> None:
+    """Anything else is refused when the guard is made."""
     backend: Any = Slow(silent=True)
     backend.late_answer_s = late_s
     with pytest.raises(EdictumConfigError, match="approval_backend: late_answer_s is"):

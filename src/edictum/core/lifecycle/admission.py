@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from edictum.core import events
 from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
 from edictum.core.charges import NO_CHARGES, estimate_charges, measure_charges
@@ -19,7 +18,7 @@ from edictum.core.contract import Contract, Mode
 from edictum.core.decide import as_answer, decide_before, describe, explain_failure
 from edictum.core.decision import Decision, Failed, HookAnswer, Objection
 from edictum.core.effects import Effect, Ran, RunTool
-from edictum.core.events import CALL_ALLOWED, Entry
+from edictum.core.events import CALL_ALLOWED, AuditAction, Entry
 from edictum.core.hooks import HookResult
 from edictum.core.lifecycle.approval import obtain_approval
 from edictum.core.limits import (
@@ -39,6 +38,7 @@ from edictum.core.user_code import ask_hooks, await_answers, call_user_code
 from edictum.outcomes import ToolOutcome
 
 IRREVERSIBLE = SideEffect.IRREVERSIBLE
+CALL_WOULD_DENY = AuditAction.CALL_WOULD_DENY
 NO_DECISION = Decision(effect="deny")  # by the guard: a gate of the turn has decided
 RawAnswers = Sequence[tuple[Contract, Any]]
 
@@ -368,8 +368,8 @@ def _record_allowed(admission: Admission, config: LifecycleConfig) -> Admitting:
     call, decision = admission.run.call, admission.decision
     allowed = decision.effect == "allow"
     for objection in decision.waived:
-        problem = yield events.would_deny(
-            config.context, call, decision, admission.counters, objection
+        problem = yield Entry(
+            config.context, CALL_WOULD_DENY, call, decision, admission.counters, about=objection
         )
         if problem is not None and allowed:
             return admission.deny_unrecorded(problem)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from edictum.core import events
 from edictum.core._records import record, replace
 from edictum.core.call import ToolCall
 from edictum.core.config import LifecycleConfig
 from edictum.core.decide import explain_failure
 from edictum.core.decision import Decision, Failed
 from edictum.core.effects import Ask, AwaitDecision, Effect, NoApprovalBackend, Withdraw, Within
-from edictum.core.events import Approval, AuditAction, Closing
+from edictum.core.events import Approval, AuditAction, Closing, Entry
 from edictum.core.freeze import kept
 from edictum.core.turn import CallInTurn
 from edictum.core.values import TooDeepError, digest
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from edictum.core.lifecycle.admission import Admission, Admitting
 
 DENIED_BY_PERSON = "write_denied"
+REQUESTED = AuditAction.CALL_APPROVAL_REQUESTED
 GRANTED = AuditAction.CALL_APPROVAL_GRANTED
 DENIED = AuditAction.CALL_APPROVAL_DENIED
 WITHDRAWN = AuditAction.CALL_APPROVAL_WITHDRAWN
@@ -74,13 +74,8 @@ def _ask_person(
     if not hasattr(request, "approval_id"):
         return _deny_unanswered(admission, "could not be asked", request)
     about = Approval(request.approval_id)
-    problem = yield events.approval(
-        config.context,
-        AuditAction.CALL_APPROVAL_REQUESTED,
-        call,
-        decision,
-        admission.counters,
-        about,
+    problem = yield Entry(
+        config.context, REQUESTED, call, decision, admission.counters, approval=about
     )
     if problem is not None:
         yield Withdraw(request)
@@ -176,18 +171,16 @@ def _apply_answer(
 ) -> Admitting:
     """Record how an approval ended. A grant that cannot be recorded does not count."""
     decision = admission.decision
-    entry = events.approval(
+    problem = yield Entry(
         config.context,
         answer.action,
         admission.call,
         decision,
         admission.counters,
-        about,
-        answer.reason,
+        None if answer.granted else Closing("denied"),
+        approval=about,
+        reason=answer.reason,
     )
-    if not answer.granted and entry.closing is None:
-        entry.closing = Closing("denied")
-    problem = yield entry
     if not answer.granted:
         refused = replace(decision, effect="deny", reason=answer.reason or decision.reason)
         denied = admission.deny(refused, DENIED_BY_PERSON)

@@ -81,7 +81,8 @@ def conclude(
         outcome = yield from _shape(outcome, admission, turn)
     closing = Closing(*closing_fields(plan, context, ran, verdict, value, after, outcome))
     if not after.passed:
-        yield events.postcondition_warning(context, call, decision, counters, closing)
+        warning = AuditAction.POSTCONDITION_WARNING
+        yield Entry(context, warning, call, decision, counters, closing)
     action = CALL_EXECUTED if verdict.success else CALL_FAILED
     problem = yield Entry(context, action, call, decision, counters, closing)
     if problem is not None:
