@@ -40,30 +40,34 @@ def check_callables(**functions: Any) -> None:
 
 
 def check_principal(principal: Any) -> None:
-    if principal is not None and not isinstance(principal, Principal):
-        raise EdictumConfigError(
-            f"principal is {principal!r}.",
-            hint="Pass a Principal, e.g. Principal(user_id='u1', role='sre').",
-        )
+    _check_kind(
+        "principal",
+        principal,
+        Principal,
+        "Pass a Principal, e.g. Principal(user_id='u1', role='sre').",
+    )
+
+
+def _check_kind(name: str, value: Any, kind: type, hint: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise EdictumConfigError(f"{name} is {value!r:.80}.", hint=hint)
 
 
 def read_contracts(contracts: Any) -> tuple[Contract, ...]:
-    given = to_tuple("contracts", contracts)
-    for number, item in enumerate(given):
-        if not isinstance(item, Contract):
-            hint = "Decorate the function with @precondition, @postcondition or @session_contract."
-            raise EdictumConfigError(f"contracts[{number}] is {item!r}, not a contract.", hint=hint)
-    return given
+    hint = "Decorate the function with @precondition, @postcondition or @session_contract."
+    return _read_each("contracts", contracts, Contract, "a contract", hint)
 
 
 def read_hooks(hooks: Any) -> tuple[HookRegistration, ...]:
-    given = to_tuple("hooks", hooks)
+    hint = "Write HookRegistration(phase='before', tool='*', callback=...)."
+    return _read_each("hooks", hooks, HookRegistration, "a HookRegistration", hint)
+
+
+def _read_each(name: str, values: Any, kind: type, what: str, hint: str) -> tuple[Any, ...]:
+    given = to_tuple(name, values)
     for number, item in enumerate(given):
-        if not isinstance(item, HookRegistration):
-            hint = "Write HookRegistration(phase='before', tool='*', callback=...)."
-            raise EdictumConfigError(
-                f"hooks[{number}] is {item!r}, not a HookRegistration.", hint=hint
-            )
+        if not isinstance(item, kind):
+            raise EdictumConfigError(f"{name}[{number}] is {item!r}, not {what}.", hint=hint)
     return given
 
 
@@ -75,14 +79,9 @@ def to_tuple(name: str, value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def read_limits(limits: Any) -> OperationLimits:
-    if limits is None:
-        return OperationLimits()
-    if not isinstance(limits, OperationLimits):
-        raise EdictumConfigError(
-            f"limits is {limits!r}.", hint="Pass OperationLimits(max_tool_calls=...)."
-        )
-    return limits
+def read_limits(limits: Any) -> OperationLimits | None:
+    _check_kind("limits", limits, OperationLimits, "Pass OperationLimits(max_tool_calls=...).")
+    return limits  # type: ignore[no-any-return]  # checked above
 
 
 def read_tools(tools: Any) -> dict[str, ToolEntry]:
@@ -120,16 +119,18 @@ def read_approval_backend(backend: Any) -> ApprovalBackend | None:
     if backend is not None and not isinstance(backend, ApprovalBackend):
         hint = "An approval backend has request_approval(...) and wait_for_decision(...)."
         raise EdictumConfigError(f"approval_backend is {type(backend).__name__}.", hint=hint)
+    late_s = getattr(backend, "late_answer_s", 0)
+    if isinstance(late_s, bool) or not isinstance(late_s, (int, float)) or not late_s >= 0:
+        raise EdictumConfigError(
+            f"approval_backend: late_answer_s is {late_s!r:.80}.", hint="Use seconds, 0 or more."
+        )
     return backend
 
 
 def read_redaction(redaction: Any) -> RedactionPolicy:
-    if redaction is not None and not isinstance(redaction, RedactionPolicy):
-        raise EdictumConfigError(
-            f"redaction is {redaction!r:.80}.",
-            hint="Pass RedactionPolicy(sensitive_keys=..., custom_patterns=...).",
-        )
-    return redaction if redaction is not None else RedactionPolicy()
+    hint = "Pass RedactionPolicy(sensitive_keys=..., custom_patterns=...)."
+    _check_kind("redaction", redaction, RedactionPolicy, hint)
+    return RedactionPolicy() if redaction is None else redaction
 
 
 def read_environment(environment: Any) -> str:

@@ -12,12 +12,11 @@ from typing import Any
 
 from edictum.core._records import record, replace
 from edictum.core.call import ToolCall
-from edictum.core.charges import Charges, charge
 from edictum.core.config import LifecycleConfig
 from edictum.core.contract import Contract, Mode
 from edictum.core.decide import as_answer, describe
 from edictum.core.decision import USER_ERRORS, Answer, Decision, Failed, all_answers
-from edictum.core.effects import Ask, Await, Effect, Rewritten, RunTool, Within
+from edictum.core.effects import Ask, Await, Effect, RunTool, Within
 from edictum.core.events import Entry
 from edictum.core.hooks import HookResult
 from edictum.core.lifecycle.admission import Admission, admit
@@ -55,15 +54,12 @@ class Judged:
 
 
 class DryRun:
-    """Judges one call. Without ``charges`` the session is not looked at."""
+    """Judges one call. Without a ``ledger`` the session is not looked at."""
 
-    def __init__(
-        self, plan: Plan, config: LifecycleConfig, ledger: Ledger, charges: Charges | None
-    ) -> None:
+    def __init__(self, plan: Plan, config: LifecycleConfig, ledger: Ledger | None) -> None:
         self._plan = plan
         self._config = config
         self._ledger = ledger
-        self._charges = charges
         self._call: ToolCall | None = None
         self._full: list[str] = []
         self._ledger_failed = False
@@ -94,10 +90,9 @@ class DryRun:
         return Explanation(evaluation, tuple(parts))
 
     def _judge(self, run: RunTool) -> Judged:
-        plan = self._plan if self._charges is not None else _without_session(self._plan)
-        flow = admit(run, plan, self._config)
+        plan = self._plan if self._ledger is not None else _without_session(self._plan)
         self._call = run.call
-        decision = self._drive(flow if self._charges is None else charge(flow, self._charges))
+        decision = self._drive(admit(run, plan, self._config))
         return Judged(self._call, decision, self._full, self._ledger_failed, self._view)
 
     def _drive(self, flow: Generator[Effect, Any, Any]) -> Any:
@@ -123,16 +118,14 @@ class DryRun:
     def _answer(self, effect: Any) -> Any:
         kind = type(effect)
         if kind is Reservation:
-            return NOT_LOOKED if self._charges is None else self._look(effect)
+            return NOT_LOOKED if self._ledger is None else self._look(effect, self._ledger)
         if kind is Await:
             return _settle(effect.awaitable)
-        if kind is Rewritten:
-            return effect.problem
         raise AssertionError(f"an admission outside of a turn does not ask for {kind.__name__}")
 
-    def _look(self, asked: Reservation) -> Grant | Failed:
+    def _look(self, asked: Reservation, ledger: Ledger) -> Grant | Failed:
         """Return the ledger's answer as if the call had reserved."""
-        answer = _settle_call(self._ledger.reserve, replace(asked, count_attempt=False, hold=False))
+        answer = _settle_call(ledger.reserve, replace(asked, count_attempt=False, hold=False))
         if not isinstance(answer, Grant):
             self._ledger_failed = True
             error = answer.error if isinstance(answer, Failed) else TypeError("no Grant")

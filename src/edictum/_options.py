@@ -16,8 +16,9 @@ from edictum.execution.engines import is_run_in
 
 CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
 RUN_OPTIONS = frozenset({"timeout_s", "run_in"})
-UNUSUAL_OPTIONS = CHARGE_OPTIONS | {"principal_resolver"}  # with these a call needs the lifecycle
+SESSION_OPTIONS = frozenset({"session_id", "parent_session_id", "amounts"})
 BATCH_KEYS = ("output", "environment", "session_id", "metadata", "parent_session_id", "amounts")
+EVALUATE_OPTIONS = frozenset({"principal", *BATCH_KEYS[1:]})
 NO_FIELDS: Mapping[str, Any] = EMPTY
 
 
@@ -37,6 +38,14 @@ def read_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         check_principal(options["principal"])
         fields["principal"] = options["principal"]
     return fields
+
+
+def read_stated(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a dry run that are stated; an unknown option raises."""
+    if unknown := options.keys() - EVALUATE_OPTIONS:
+        name = min(unknown)
+        raise TypeError(f"{what}() got an unexpected keyword argument {name!r}")
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def read_run(
@@ -69,11 +78,9 @@ def _session_id(name: str, value: Any) -> str:
 
 
 def _metadata(name: str, value: Any) -> Mapping[str, Any]:
-    return read_metadata(value) if value else EMPTY
-
-
-def read_metadata(value: Any) -> Mapping[str, Any]:
     """Return what a call carries beside its arguments, checked and frozen."""
+    if not value:
+        return EMPTY
     if not isinstance(value, Mapping):
         raise EdictumInputError(
             f"metadata is {value!r:.80}, not a mapping.", hint="Pass a dict of names to values."
@@ -110,20 +117,21 @@ FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "timestamp": ("started_at", _seconds),
     "call_index": ("call_index", _index),
 }
-KNOWN_OPTIONS = frozenset({"principal", *FIELD_OPTIONS}) | UNUSUAL_OPTIONS | RUN_OPTIONS
+KNOWN_OPTIONS = (
+    frozenset({"principal", "principal_resolver", *FIELD_OPTIONS}) | CHARGE_OPTIONS | RUN_OPTIONS
+)
 
 
 def read_charges(call: ToolCall, options: Mapping[str, Any]) -> Charges:
     """Return the parents and amounts that a call states."""
-    actual = options.get("actual_amounts")
-    check_callables(actual_amounts=actual)
-    amounts = options.get("amounts")
-    estimate = amounts if callable(amounts) else None
-    stated = amounts_in_millionths("amounts", amounts or {}) if estimate is None else NO_AMOUNTS
-    return estimate_charges(
-        Charges(_parents(call.run_id, options.get("parent_session_id")), stated, actual, estimate),
-        call,
-    )
+    actual, amounts = options.get("actual_amounts"), options.get("amounts")
+    given = options.get("parent_session_id")
+    if actual is not None:
+        check_callables(actual_amounts=actual)
+    parents = () if given is None else _parents(call.run_id, given)
+    if callable(amounts):
+        return estimate_charges(Charges(parents, NO_AMOUNTS, actual, amounts), call)
+    return Charges(parents, amounts_in_millionths("amounts", amounts or {}), actual)
 
 
 def _parents(session_id: str, given: Any) -> tuple[str, ...]:

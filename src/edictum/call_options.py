@@ -17,26 +17,31 @@ from edictum.core.effects import Engine, RunIn
 Amounts: TypeAlias = Mapping[str, float] | Callable[[ToolCall], Mapping[str, float]]
 
 
-class CallOptions(TypedDict, total=False):
+class EvaluateOptions(TypedDict, total=False):
+    """What can be stated about a call that is only looked at. None means not stated."""
+
+    session_id: str | None
+    parent_session_id: str | Sequence[str] | None
+    environment: str | None
+    metadata: Mapping[str, Any] | None
+    principal: Principal | None
+    amounts: Amounts | None
+
+
+class CallOptions(EvaluateOptions, total=False):
     """What can be stated about one call.
 
     None means not stated, but for ``principal`` and ``principal_resolver`` (no principal) and
     ``timeout_s`` (no limit).
     """
 
-    session_id: str | None
-    parent_session_id: str | Sequence[str] | None
     call_id: str | None
     parent_call_id: str | None
     tool_use_id: str | None
     call_index: int | None
     caller: str | None
-    environment: str | None
-    metadata: Mapping[str, Any] | None
     timestamp: datetime | None
-    principal: Principal | None
     principal_resolver: Callable[..., Any] | None
-    amounts: Amounts | None
     actual_amounts: Actual | None
     timeout_s: float | None
     run_in: RunIn | Engine | None

@@ -45,12 +45,12 @@ from edictum._options import (
     CHARGE_OPTIONS,
     NO_FIELDS,
     RUN_OPTIONS,
-    UNUSUAL_OPTIONS,
+    SESSION_OPTIONS,
     batch_item,
     read_charges,
     read_fields,
-    read_metadata,
     read_run,
+    read_stated,
 )
 from edictum._watching import Watch
 from edictum.approval.port import ApprovalBackend
@@ -59,13 +59,12 @@ from edictum.audit.sinks import AuditSink
 from edictum.contracts._language import Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core._records import maker, record, replace
-from edictum.core.call import Principal, ToolCall, check_session_id, new_call, snapshot
-from edictum.core.charges import NO_CHARGES, charge
-from edictum.core.config import FailureFlag, Flow, LifecycleConfig
+from edictum.core.call import Principal, ToolCall, new_call, snapshot
+from edictum.core.charges import NO_CHARGES
+from edictum.core.config import LATE_ANSWER_S, FailureFlag, Flow, LifecycleConfig
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.effects import RunTool, run_tool
 from edictum.core.events import Context
-from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.turn import lifecycle_in_turn
@@ -105,7 +104,7 @@ from edictum.sessions.session import Session
 from edictum.success import SuccessCheck, error_key
 
 if TYPE_CHECKING:
-    from edictum.call_options import Amounts, CallOptions
+    from edictum.call_options import CallOptions, EvaluateOptions
     from edictum.contracts._bundle import Bundle
 
 try:
@@ -184,17 +183,18 @@ class Edictum:
         execution: Any = None,
     ) -> None:
         check_mode(mode, "Edictum")
-        check_callables(
-            success_check=success_check,
-            on_deny=on_deny,
-            on_allow=on_allow,
-            principal_resolver=principal_resolver,
-        )
+        functions: dict[str, Any] = {
+            "success_check": success_check,
+            "on_deny": on_deny,
+            "on_allow": on_allow,
+            "principal_resolver": principal_resolver,
+        }
+        check_callables(**functions)
         check_principal(principal)
         base = Base(
             read_contracts(contracts),
             read_hooks(hooks),
-            None if limits is None else read_limits(limits),
+            read_limits(limits),
             read_tools(tools),
         )
         wiring = Wiring(
@@ -209,11 +209,9 @@ class Edictum:
         )
         config = LifecycleConfig(
             Context(mode, policy_version, read_redaction(redaction)),
-            success_check=success_check,
-            principal_resolver=principal_resolver,
-            on_deny=on_deny,
-            on_allow=on_allow,
+            **functions,
             lease_s=getattr(wiring.ledger, "default_lease_s", None),
+            late_answer_s=getattr(approval_backend, "late_answer_s", LATE_ANSWER_S),
         )
         self._install(base.policy(policy_version), wiring, config, base, Language())
 
@@ -463,10 +461,7 @@ class Edictum:
     ) -> Ticket:
         """Open a ticket: for hosts that run the tool between a hook before and one after it."""
         call, driver = self._open(PendingCall(tool_name, args, None, flag, options))
-        step = await advance_to_tool(driver, driver.advance())
-        if not isinstance(step, RunTool):
-            driver.end(step)
-        return Ticket(call, driver, step)
+        return _open_ticket(call, driver, await advance_to_tool(driver, driver.advance()))
 
     def begin_sync(
         self,
@@ -478,10 +473,7 @@ class Edictum:
     ) -> Ticket:
         """Do as ``begin`` does, from synchronous code."""
         call, driver = self._open(PendingCall(tool_name, args, None, flag, options))
-        step = advance_to_tool_sync(driver, driver.advance())
-        if not isinstance(step, RunTool):
-            driver.end(step)
-        return Ticket(call, driver, step)
+        return _open_ticket(call, driver, advance_to_tool_sync(driver, driver.advance()))
 
     def _open(self, pending: PendingCall) -> tuple[ToolCall, CallDriver]:
         state = self._state
@@ -502,7 +494,7 @@ class Edictum:
             )
         plan = state.policy.plan(pending.tool_name)
         run = self._make_run(state, plan, pending, self._session_id)
-        if state.fast_path is not None and UNUSUAL_OPTIONS.isdisjoint(pending.options):
+        if state.fast_path is not None and "principal_resolver" not in pending.options:
             end = state.fast_path.govern(run, plan, pending.failure_flag)
             if end is not None:
                 return end
@@ -524,7 +516,15 @@ class Edictum:
             run = self._make_run(state, plan, pending, session_id)
         return advance(_open_flow(state, run, plan, pending, opened), state.handlers, opened)
 
-    def _make_run(self, state: State, plan: Plan, pending: PendingCall, session_id: str) -> RunTool:
+    def _make_run(
+        self,
+        state: State,
+        plan: Plan,
+        pending: PendingCall,
+        session_id: str,
+        *,
+        is_dry: bool = False,
+    ) -> RunTool:
         """Snapshot the call as it will be judged, counted, run and recorded.
 
         Options are read before the call gets its number, so that a refused one leaves no gap.
@@ -537,13 +537,13 @@ class Edictum:
             fields = read_fields(options)
             if not RUN_OPTIONS.isdisjoint(options):
                 timeout_s, run_in = read_run(options, timeout_s, run_in)
-        args, key = snapshot(plan.tool, pending.args), clock.new_id()
+        args, key = snapshot(plan.tool, pending.args), "" if is_dry else clock.new_id()
         call = new_call(
             plan.tool,
             args,
             key,
             session_id,
-            0 if "call_index" in fields else self._next_index(),
+            0 if is_dry or "call_index" in fields else self._next_index(),
             side_effect=entry.side_effect,
             idempotent=entry.idempotent,
             environment=wiring.environment,
@@ -552,7 +552,10 @@ class Edictum:
         )
         for name, value in fields.items():
             object.__setattr__(call, name, value)  # before the call is seen anywhere
-        return run_tool(call, key, pending.fn, timeout_s, run_in, "principal" in options)
+        charges = NO_CHARGES
+        if options and not CHARGE_OPTIONS.isdisjoint(options):
+            charges = read_charges(call, options)
+        return run_tool(call, key, pending.fn, timeout_s, run_in, "principal" in options, charges)
 
     # --- Looking without calling ------------------------------------------------------------------
 
@@ -561,13 +564,8 @@ class Edictum:
         tool_name: str,
         args: Mapping[str, Any],
         *,
-        principal: Principal | None = None,
         output: Any = NOT_GIVEN,
-        environment: str | None = None,
-        session_id: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        parent_session_id: str | Sequence[str] | None = None,
-        amounts: Amounts | None = None,
+        **options: Unpack[EvaluateOptions],
     ) -> EvaluationResult:
         """Return what would be decided about this call, without making it.
 
@@ -575,16 +573,7 @@ class Edictum:
         asked as well. With ``session_id`` (or ``parent_session_id``, or ``amounts``, which mean
         what they mean to ``run``) the session's limits and contracts are.
         """
-        run, dry_run = self._dry_run(
-            tool_name,
-            args,
-            principal=principal,
-            environment=environment,
-            session_id=session_id,
-            metadata=metadata,
-            parent_session_id=parent_session_id,
-            amounts=amounts,
-        )
+        run, dry_run = self._dry_run("evaluate", tool_name, args, options)
         return dry_run.evaluate(run, output)
 
     def explain(
@@ -592,64 +581,27 @@ class Edictum:
         tool_name: str,
         args: Mapping[str, Any],
         *,
-        principal: Principal | None = None,
         output: Any = NOT_GIVEN,
-        environment: str | None = None,
-        session_id: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        parent_session_id: str | Sequence[str] | None = None,
-        amounts: Amounts | None = None,
+        **options: Unpack[EvaluateOptions],
     ) -> Explanation:
         """Evaluate the call, and show the conditions of each contract as a tree.
 
         Every leaf tells what it looked at, and whether it held.
         """
-        run, dry_run = self._dry_run(
-            tool_name,
-            args,
-            principal=principal,
-            environment=environment,
-            session_id=session_id,
-            metadata=metadata,
-            parent_session_id=parent_session_id,
-            amounts=amounts,
-        )
+        run, dry_run = self._dry_run("explain", tool_name, args, options)
         return dry_run.explain(run, output)
 
     def _dry_run(
-        self,
-        tool_name: str,
-        args: Mapping[str, Any],
-        *,
-        principal: Principal | None,
-        environment: str | None,
-        session_id: str | None,
-        metadata: Mapping[str, Any] | None,
-        **stated: Any,
+        self, what: str, tool_name: str, args: Mapping[str, Any], options: EvaluateOptions
     ) -> tuple[RunTool, DryRun]:
         """Return the call as it would be made, without an id or a number, and its dry run."""
-        if session_id is not None:
-            check_session_id(session_id)
-        check_principal(principal)
+        stated: Any = read_stated(what, options) if options else options
         state = self._state
-        plan, wiring = state.policy.plan(tool_name), state.wiring
-        call = new_call(
-            plan.tool,
-            snapshot(plan.tool, args),
-            run_id=session_id or self._session_id,
-            side_effect=plan.entry.side_effect,
-            idempotent=plan.entry.idempotent,
-            environment=wiring.environment if environment is None else environment,
-            started_at=wiring.clock.now(),
-            principal=wiring.principal if principal is None else principal,
-            metadata=read_metadata(metadata) if metadata else EMPTY,
-        )
-        charges = NO_CHARGES if session_id is not None else None
-        stated = {name: value for name, value in stated.items() if value is not None}
-        if stated:
-            charges = read_charges(call, stated)
-        run = run_tool(call, "", None, None, "inline", principal is not None)
-        return run, DryRun(plan, state.config, wiring.ledger, charges)
+        plan = state.policy.plan(tool_name)
+        pending = pending_call(tool_name, args, None, None, stated)
+        run = self._make_run(state, plan, pending, self._session_id, is_dry=True)
+        ledger = None if SESSION_OPTIONS.isdisjoint(stated) else state.wiring.ledger
+        return run, DryRun(plan, state.config, ledger)
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
         """Evaluate dicts of "tool", "args" and the keywords of ``evaluate``."""
@@ -752,6 +704,12 @@ class Edictum:
         await self.close()
 
 
+def _open_ticket(call: ToolCall, driver: CallDriver, step: RunTool | ToolOutcome) -> Ticket:
+    if not isinstance(step, RunTool):
+        driver.end(step)
+    return Ticket(call, driver, step)
+
+
 def _has_bundle(state: State) -> bool:
     """Whether a guard has more than what it was given in Python."""
     policy, base = state.policy, state.base
@@ -790,15 +748,11 @@ def unwrap(outcome: ToolOutcome) -> Any:
 def _open_flow(
     state: State, run: RunTool, plan: Plan, pending: PendingCall, turn: OpenedCall | None = None
 ) -> Flow:
-    """Return the lifecycle of a call, with the resolver and the charges that its options state."""
+    """Return the lifecycle of a call, with the resolver that its options state."""
     config, options, flag = state.config, pending.options, pending.failure_flag
     if "principal_resolver" in options:
         check_callables(principal_resolver=options["principal_resolver"])
         config = replace(config, principal_resolver=options["principal_resolver"])
     if turn is None:
-        flow = lifecycle(run, plan, config, flag)
-    else:
-        flow = lifecycle_in_turn(run, plan, config, flag, turn)
-    if CHARGE_OPTIONS.isdisjoint(options):
-        return flow
-    return charge(flow, read_charges(run.call, options))
+        return lifecycle(run, plan, config, flag)
+    return lifecycle_in_turn(run, plan, config, flag, turn)

@@ -12,6 +12,7 @@ from edictum import (
     ApprovalRequest,
     ApprovalStatus,
     Edictum,
+    EdictumConfigError,
     ToolDenied,
     ToolExecutionResult,
     Verdict,
@@ -19,13 +20,15 @@ from edictum import (
 )
 
 
-@precondition("*", id="ask", effect="approve", timeout=1)
+@precondition("*", id="ask", effect="approve", timeout=0.1)
 def ask(call: Any) -> Verdict:
     return Verdict.fail("are you sure?")
 
 
 class Slow:
     """Says yes at once, or nothing at all."""
+
+    late_answer_s = 0.0
 
     def __init__(self, *, silent: bool) -> None:
         self.silent = silent
@@ -42,11 +45,8 @@ class Slow:
 
 
 @pytest.mark.parametrize("driven", ["async", "sync"])
-async def test_it_is_not_waited_for_without_end(
-    driven: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_is_not_waited_for_without_end(driven: str) -> None:
     """It gets its time and a little more; then the answer is no, and the audit says so."""
-    monkeypatch.setattr("edictum.core.lifecycle.approval.LATE_ANSWER_S", -0.9)
     guard = Edictum(contracts=[ask], approval_backend=Slow(silent=True))  # type: ignore[arg-type]
     ran: list[int] = []
     if driven == "async":
@@ -58,6 +58,15 @@ async def test_it_is_not_waited_for_without_end(
     assert outcome.policy_error
     assert "The approval backend" in outcome.details
     assert guard.session().in_flight == 0
+
+
+@pytest.mark.parametrize("late_s", [-1, True, "5"])
+def test_how_late_it_may_be_is_a_number_of_seconds(late_s: Any) -> None:
+    """Anything else is refused when the guard is made."""
+    backend: Any = Slow(silent=True)
+    backend.late_answer_s = late_s
+    with pytest.raises(EdictumConfigError, match="approval_backend: late_answer_s is"):
+        Edictum(approval_backend=backend)
 
 
 async def test_one_that_answers_is_believed() -> None:

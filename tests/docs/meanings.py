@@ -67,22 +67,22 @@ MEANINGS: dict[str, dict[str, str]] = {
         "parent_session_id": (
             "a session, or several from the nearest to the root, in which the call counts as well"
         ),
+        "environment": "in place of the guard's",
+        "metadata": (
+            "anything that contracts may ask about (`metadata.<path>`), besides the arguments"
+        ),
+        "principal": "on whose behalf; the resolver is then not asked",
+        "amounts": (
+            'what the call is expected to use, such as `{"cost": 0.12}`, or a function of the call'
+            " that tells it"
+        ),
         "call_id": "the framework's own id of the call; in every event of it",
         "parent_call_id": "the call that caused this one; for the audit",
         "tool_use_id": "another id of the host, for contracts and hooks",
         "call_index": "the call's number; without it the guard counts",
         "caller": "who asks, as text, for contracts and hooks",
-        "environment": "in place of the guard's",
-        "metadata": (
-            "anything that contracts may ask about (`metadata.<path>`), besides the arguments"
-        ),
         "timestamp": "when the call was asked for, with a time zone; without it now",
-        "principal": "on whose behalf; the resolver is then not asked",
         "principal_resolver": "in place of the guard's",
-        "amounts": (
-            'what the call is expected to use, such as `{"cost": 0.12}`, or a function of the call'
-            " that tells it"
-        ),
         "actual_amounts": "a function of the result that tells what it has used",
         "timeout_s": "seconds until the call ends as a timeout; None: no bound",
         "run_in": 'where it runs: `"inline"`, `"thread"`, `"process"`, or an engine',

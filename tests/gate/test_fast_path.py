@@ -1,11 +1,12 @@
 """The fast path and the lifecycle give the same outcomes, counters, events and calls of user code.
 
-Random guards and calls, on the real clock: with another clock the fast path is not taken.
+Random guards and calls, on the real clock and on one that ticks and sometimes fails.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -94,6 +95,24 @@ VALUES = [
     Thing(),
     [1, {"a": "b"}],
 ]
+
+
+class Ticking:
+    """A clock that goes on by a second whenever it is asked, and raises at some of these times."""
+
+    def __init__(self, fails_at: frozenset[int]) -> None:
+        self._ticks, self._ids, self._fails_at = itertools.count(), itertools.count(), fails_at
+
+    def now(self) -> float:
+        tick = next(self._ticks)
+        if tick in self._fails_at:
+            raise ValueError("no time")
+        return float(tick)
+
+    def new_id(self) -> str:
+        return f"id-{next(self._ids)}"
+
+
 FAIL, PASS = Verdict.fail("objects"), Verdict.pass_()
 
 BODIES = [
@@ -154,6 +173,7 @@ LIMITS = st.builds(
     max_failures=SMALL,
     max_consecutive_failures=SMALL,
     max_successes_per_tool=st.sampled_from([{}, {}, {"t": 1}, {"t*": 2}]),
+    max_amounts=st.sampled_from([{}, {"cost": 2}]),
 )
 OPTIONS = st.fixed_dictionaries(
     {},
@@ -166,6 +186,7 @@ OPTIONS = st.fixed_dictionaries(
         "on_deny": st.just(returning(None)),
         "approval": st.booleans(),
         "ttl_s": st.sampled_from([1e-9, 60.0]),
+        "clock_fails_at": st.frozensets(st.integers(0, 12), max_size=3),
     },
 )
 CALLS = st.lists(
@@ -179,10 +200,19 @@ CALLS = st.lists(
             "sync": st.booleans(),
             "session_id": st.sampled_from(["s", "s", "other"]),
         },
+        optional={
+            "amounts": st.sampled_from(
+                [{"cost": 0.5}, {"cost": 3, "pages": 1}, raising(ValueError)]
+            ),
+            "actual_amounts": st.just(returning({"cost": 1})),
+            "parent_session_id": st.just("above"),
+        },
     ),
     min_size=1,
     max_size=6,
 )
+
+STATED = ("session_id", "amounts", "actual_amounts", "parent_session_id")
 
 
 def make_guard(
@@ -212,6 +242,8 @@ def make_guard(
     approval = options.pop("approval", None)
     if approval is not None:
         options["approval_backend"] = InMemoryApprovalBackend(approval)
+    if "clock_fails_at" in options:
+        options["clock"] = Ticking(options.pop("clock_fails_at"))
     ledger = MemoryLedger(ttl_s=options.pop("ttl_s", None))
     return Edictum(contracts=made, hooks=registered, backend=ledger, **options)
 
@@ -222,7 +254,8 @@ def call(guard: Edictum, made: dict[str, Any], log: list[str]) -> Any:
     if flag not in (None, error_key):
         flag = logged("flag", flag, log)
     body = logged("body", made["body"], log)
-    options = {"flag": flag, "session_id": made["session_id"], "call_id": "c"}
+    stated = {name: made[name] for name in STATED if name in made}
+    options = {"flag": flag, "call_id": "c", **stated}
     try:
         if made["sync"]:
             return shown(guard.dispatch_sync("t", made["args"], body, **options))
@@ -260,10 +293,13 @@ def test_both_paths_agree(
         ends = [call(guard, made, log) for guard, log in zip((fast, slow), logs, strict=True)]
         assert ends[0] == ends[1]
         assert logs[0] == logs[1]
-        for session in ("s", "other"):
+        for session in ("s", "other", "above"):
             counted = [repr(guard.backend.snapshot(session)) for guard in (fast, slow)]
             assert counted[0] == counted[1]
     assert trail(fast) == trail(slow)
+    if "clock_fails_at" in options:
+        times = [[event.timestamp for event in guard.local_sink.events] for guard in (fast, slow)]
+        assert times[0] == times[1]
 
 
 @pytest.mark.parametrize("backend", [MemoryLedger(), MemoryLedger(ttl_s=60)], ids=["plain", "ttl"])

@@ -77,17 +77,16 @@ def test_an_approval_of_another_call_is_none_whatever_the_backend_believes() -> 
     assert (outcome.details, ran) == ("The approval is for another call.", ["old"])
 
 
-async def test_a_backend_that_hangs_before_it_has_asked_anybody_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_backend_that_hangs_before_it_has_asked_anybody_is_not_waited_for() -> None:
     """The bound is the same as for the answer."""
 
     class Hanging(InMemoryApprovalBackend):
+        late_answer_s = 0.05
+
         async def request_approval(self, *args: Any, **kwargs: Any) -> ApprovalRequest:
             await asyncio.sleep(3_600)
             raise AssertionError
 
-    monkeypatch.setattr("edictum.core.lifecycle.approval.LATE_ANSWER_S", 0.05)
     quick = precondition("*", id="ask", effect="approve", timeout=0.05)(
         lambda call: Verdict.fail("sure?")
     )

@@ -24,7 +24,6 @@ from edictum import (
     postcondition,
     precondition,
 )
-from edictum.core.lifecycle import approval
 from edictum.core.limits import Counters, Grant, Reservation, Settlement
 from edictum.execution import waiting
 from edictum.execution.waiting import DETACHED
@@ -430,13 +429,12 @@ async def test_an_artifact_store_that_hangs_leaves_both_ends_in_line(way: str) -
 
 
 @pytest.mark.parametrize("at", ["request", "decision"])
-async def test_an_approval_backend_that_hangs_means_no(
-    at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(approval, "LATE_ANSWER_S", 0.0)
+async def test_an_approval_backend_that_hangs_means_no(at: str) -> None:
     stuck = Stuck()
 
     class Backend(ScriptedApprovalBackend):
+        late_answer_s = 0.0
+
         async def request_approval(self, *args: Any, **kwargs: Any) -> Any:
             if at == "request":
                 await stuck.ablock()

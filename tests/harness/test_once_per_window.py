@@ -13,7 +13,7 @@ from turns import Bench, ask_first, new_guard, new_state
 
 from edictum import InMemoryApprovalBackend
 from edictum.core.limits import Grant, Reservation
-from edictum.harness import ToolSpec, tool
+from edictum.harness import BoundedToolExecutor, ToolSpec, TurnBudget, TurnState, tool
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure
 from edictum.sessions import MemoryLedger
 from edictum.testing import FailingLedger
@@ -186,3 +186,14 @@ async def test_a_place_is_kept_for_longer_than_all_attempts_can_take() -> None:
     )
     assert ledger.leases[0] is not None
     assert ledger.leases[0] > 10 * 40
+
+
+async def test_a_window_belongs_to_the_session_not_to_the_one_above() -> None:
+    guard = new_guard()
+    for session in ("first child", "second child", "second child"):
+        executor = BoundedToolExecutor([payment(7), ToolSpec(name="find")], guard=guard)
+        turn = executor.turn(TurnState(session, TurnBudget.create(600)))
+        outcome = await guard.dispatch("pay", {"order": 7}, turn=turn, parent_session_id="above")
+    assert PAID == [7, 7]
+    assert isinstance(outcome, ToolDenied)
+    assert guard.session("above").snapshot().per_tool.keys() == {"pay"}

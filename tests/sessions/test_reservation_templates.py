@@ -14,7 +14,6 @@ from edictum.core.limits import Limit, Metric, Reservation, Settlement
 from edictum.sessions.memory import MemoryLedger, ReservationTemplate, reservation_template
 
 SCOPES = ("", "send", "send*")
-METRICS = [metric for metric in Metric if metric is not Metric.AMOUNT]
 Result = Literal["success", "failure", "release"]
 
 
@@ -24,11 +23,12 @@ def limit(metric: Metric, maximum: int, scope: str) -> Limit:
         metric=metric,
         maximum=maximum,
         scope="" if metric is Metric.ATTEMPTS else scope,
+        amount="cost" if metric is Metric.AMOUNT else None,
     )
 
 
 limits = st.lists(
-    st.builds(limit, st.sampled_from(METRICS), st.integers(0, 4), st.sampled_from(SCOPES)),
+    st.builds(limit, st.sampled_from(list(Metric)), st.integers(0, 4), st.sampled_from(SCOPES)),
     max_size=3,
 ).map(tuple)
 steps = st.lists(
@@ -36,6 +36,7 @@ steps = st.lists(
         st.integers(0, 5),
         st.sampled_from(["success", "success", "failure", "release"]),
         st.booleans(),
+        st.sampled_from([{}, {}, {"cost": 1}, {"cost": 2, "pages": 1}]),
     ),
     max_size=30,
 )
@@ -50,20 +51,20 @@ class Caller:
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     running: dict[str, bool] = field(default_factory=dict)
 
-    def begin(self, call: str) -> bool:
-        if self.quick and self.ledger.try_reserve("s", call, self.template) is not None:
+    def begin(self, call: str, amounts: dict[str, int]) -> bool:
+        if self.quick and self.ledger.try_reserve("s", call, self.template, amounts) is not None:
             self.running[call] = True
             return True
-        granted = self.ledger.reserve(
-            Reservation("s", call, self.template.scopes, self.template.lease.held.limits)
-        ).granted
+        what = ("s", call, self.template.scopes, self.template.lease.held.limits)
+        granted = self.ledger.reserve(Reservation(*what, amounts=amounts)).granted
         if granted:
             self.running[call] = False
         return granted
 
     def end(self, call: str, result: Result, *, twice: bool) -> None:
-        if self.running.pop(call) and result == "success":
-            assert self.ledger.try_commit("s", call, self.template) is not None
+        if self.running.pop(call) and result != "release":
+            success = result == "success"
+            assert self.ledger.try_commit("s", call, self.template, success) is not None
             if not twice:
                 return
         for _ in range(1 + twice):
@@ -74,14 +75,15 @@ class Caller:
 
 @given(limits, steps)
 def test_a_template_counts_as_a_reservation_does(
-    limits: tuple[Limit, ...], steps: list[tuple[int, Result, bool]]
+    limits: tuple[Limit, ...], steps: list[tuple[int, Result, bool, dict[str, int]]]
 ) -> None:
     template = ReservationTemplate(SCOPES, limits)
     callers = [Caller(template, quick=True), Caller(template, quick=False)]
-    for number, (slot, result, twice) in enumerate(steps):
+    for number, (slot, result, twice, amounts) in enumerate(steps):
         call = next((call for call in callers[0].running if call.startswith(f"{slot}.")), None)
         if call is None:
-            assert callers[0].begin(f"{slot}.{number}") is callers[1].begin(f"{slot}.{number}")
+            begun = [caller.begin(f"{slot}.{number}", amounts) for caller in callers]
+            assert begun[0] is begun[1]
         else:
             for caller in callers:
                 caller.end(call, result, twice=twice)
@@ -104,7 +106,7 @@ def test_try_commit_declines_a_session_that_was_reset() -> None:
     ledger.settle(Settlement("s", "first", template.scopes, (), "success"))
     assert ledger.try_reserve("s", "call", template) is not None
     ledger.reset("s")
-    assert ledger.try_commit("s", "call", template) is None
+    assert ledger.try_commit("s", "call", template, True) is None
     assert ledger.settle(Settlement("s", "call", template.scopes, (), "success")).successes == 1
 
 
@@ -117,19 +119,9 @@ def test_the_same_call_reserved_again_is_granted_and_counted_once() -> None:
     assert ledger.snapshot("s").totals.in_flight == 1
 
 
-def test_windows_and_budgets_have_no_template() -> None:
-    assert (
-        reservation_template(
-            ("",), (Limit(name="rate", metric=Metric.EXECUTIONS, maximum=1, window_s=60),)
-        )
-        is None
-    )
-    assert (
-        reservation_template(
-            ("",), (Limit(name="cost", metric=Metric.AMOUNT, maximum=1, amount="cost"),)
-        )
-        is None
-    )
+def test_windows_have_no_template() -> None:
+    rate = Limit(name="rate", metric=Metric.EXECUTIONS, maximum=1, window_s=60)
+    assert reservation_template(("",), (rate,)) is None
 
 
 class Now:
@@ -154,7 +146,7 @@ def test_sessions_with_a_lifetime_are_kept_alive_by_try_reserve() -> None:
             ledger.reserve(Reservation("s", call, template.scopes, ()))
             ledger.settle(Settlement("s", call, template.scopes, (), "success"))
         else:
-            assert ledger.try_commit("s", call, template) is not None
+            assert ledger.try_commit("s", call, template, True) is not None
     assert ledger.snapshot("s").totals.executions == 6
 
 

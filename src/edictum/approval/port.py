@@ -92,7 +92,8 @@ class RequestKeeper:
 @runtime_checkable
 class ApprovalBackend(Protocol):
     """Where approvals are asked for. A backend may have ``withdraw(approval_id)`` as well, which is
-    called when the answer is not awaited any more.
+    called when the answer is not awaited any more, and ``late_answer_s``: by how many seconds it
+    may overrun its timeout, 5 unless it says so.
     """
 
     async def request_approval(

@@ -71,7 +71,7 @@ def _show(self: Any) -> str:
 
 def replace(value: _T, /, **changes: Any) -> _T:
     """A copy of a record, or of a dataclass, with some fields changed."""
-    if dataclasses.is_dataclass(value):
+    if hasattr(value, "__dataclass_fields__"):
         return dataclasses.replace(value, **changes)  # type: ignore[type-var]  # it is one
     slots: tuple[str, ...] = value.__slots__  # type: ignore[attr-defined]  # a record has them
     return type(value)(**{name: getattr(value, name) for name in slots} | changes)

@@ -15,6 +15,8 @@ from edictum.success import SuccessCheck
 Flow: TypeAlias = Generator[Effect, Any, ToolOutcome]
 FailureFlag: TypeAlias = Callable[[Any], str | None]
 
+LATE_ANSWER_S = 5.0  # by how much an approval backend may overrun its timeout
+
 
 @record
 class LifecycleConfig:
@@ -26,6 +28,7 @@ class LifecycleConfig:
     on_deny: Callable[..., Any] | None = None
     on_allow: Callable[..., Any] | None = None
     lease_s: float | None = None
+    late_answer_s: float = LATE_ANSWER_S
     # returns the policy version that new calls are judged by
     version_in_force: Callable[[], str | None] | None = None
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from edictum.core._records import frozen_maker
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.signatures import check_takes
 from edictum.errors import EdictumConfigError
@@ -74,13 +75,15 @@ class Verdict:
 
     @staticmethod
     def fail(message: str, **metadata: Any) -> Verdict:
-        return Verdict(False, shorten_message(message), freeze_args(metadata))
+        frozen = freeze_args(metadata) if metadata else EMPTY
+        return make_verdict(False, shorten_message(message), frozen)
 
     @property
     def policy_error(self) -> bool:
         return bool(self.metadata.get("policy_error"))
 
 
+make_verdict = frozen_maker(Verdict)
 PASS = Verdict(True)
 SKIPPED = Verdict(True, "not asked: its `when` did not hold")
 

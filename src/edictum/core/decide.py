@@ -11,6 +11,7 @@ from functools import partial
 from inspect import isawaitable
 from itertools import groupby
 from operator import length_hint
+from types import NoneType
 from typing import Any
 
 from edictum.core._records import record, replace
@@ -141,7 +142,7 @@ def _bad_field(verdict: Any) -> str | None:
     """
     if type(verdict.passed) is not bool:
         return f"a Verdict whose `passed` is {type(verdict.passed).__name__}, not True or False"
-    if not isinstance(verdict.message, str | None):
+    if not isinstance(verdict.message, (str, NoneType)):
         return f"a message that is {type(verdict.message).__name__}"
     if not isinstance(verdict.metadata, Mapping):
         return f"metadata that is {type(verdict.metadata).__name__}"

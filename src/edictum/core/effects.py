@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from edictum.core._records import maker, record
 from edictum.core.call import ToolCall
+from edictum.core.charges import NO_CHARGES, Charges
 from edictum.core.decision import Decision
 from edictum.core.events import Entry
 from edictum.core.limits import Reservation, Settlement
@@ -34,15 +35,6 @@ class CallUserCode:
     wait = USER_CODE
     function: Callable[..., Any]
     args: tuple[Any, ...]
-
-
-@record
-class Rewritten:
-    """A hook has changed the arguments. Answered with ``problem``: why it cannot be made so."""
-
-    wait = OWN_BOUND
-    call: ToolCall
-    problem: Any = None  # Failed, set by what passes the effects on
 
 
 @record
@@ -140,6 +132,7 @@ class RunTool:
     timeout_s: float | None
     run_in: RunIn | Engine
     identified: bool = False  # the principal came with the call, so no resolver is asked
+    charges: Charges = NO_CHARGES
 
 
 @record
@@ -212,7 +205,6 @@ class Within:
 Effect: TypeAlias = (
     Await
     | CallUserCode
-    | Rewritten
     | Within
     | Reservation
     | Settlement

@@ -250,41 +250,6 @@ def denied(context: Context, call: ToolCall, decision: Decision, counters: Count
     return Entry(context, AuditAction.CALL_DENIED, call, decision, counters, Closing("denied"))
 
 
-def would_deny(
-    context: Context, call: ToolCall, decision: Decision, counters: Counters, about: Objection
-) -> Entry:
-    return Entry(context, AuditAction.CALL_WOULD_DENY, call, decision, counters, about=about)
-
-
-def postcondition_warning(
-    context: Context, call: ToolCall, decision: Decision, counters: Counters, closing: Closing
-) -> Entry:
-    return Entry(context, AuditAction.POSTCONDITION_WARNING, call, decision, counters, closing)
-
-
-def approval(
-    context: Context,
-    action: AuditAction,
-    call: ToolCall,
-    decision: Decision,
-    counters: Counters,
-    about: Approval,
-    reason: str | None = None,
-) -> Entry:
-    """An approval event; one that ends the call is its closing event."""
-    ends = action in (AuditAction.CALL_APPROVAL_DENIED, AuditAction.CALL_APPROVAL_WITHDRAWN)
-    return Entry(
-        context,
-        action,
-        call,
-        decision,
-        counters,
-        Closing("denied") if ends else None,
-        approval=about,
-        reason=reason,
-    )
-
-
 # --- The line -------------------------------------------------------------------------------------
 
 

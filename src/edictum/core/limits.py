@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from edictum.core._records import record, replace
+from edictum.core._records import maker, record, replace
 from edictum.core.freeze import EMPTY
 from edictum.core.wait_policy import RESERVE, SETTLE
 from edictum.errors import EdictumConfigError
@@ -414,6 +414,7 @@ class Counters:
 
 
 NO_COUNTERS = Counters()
+make_reservation, make_settlement = maker(Reservation), maker(Settlement)
 
 
 @record

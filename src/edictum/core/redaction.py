@@ -83,7 +83,7 @@ class RedactionPolicy:
         """Return a value of the same types with secrets in text replaced, for results that a
         program goes on to use. Sensitive keys are left alone.
         """
-        return _SecretRedactor(self.redact_text).visit(value)
+        return None if value is None else _SecretRedactor(self.redact_text).visit(value)
 
     def redact_args(self, args: Any) -> Any:
         """Return arguments, claims or metadata as they are written to the audit: redacted,

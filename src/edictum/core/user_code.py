@@ -14,11 +14,13 @@ from typing import Any
 
 from edictum.core._records import replace
 from edictum.core.call import ToolCall
-from edictum.core.contract import Mode
+from edictum.core.contract import Mode, Verdict
 from edictum.core.decide import as_hook_answer, describe, hook_error
 from edictum.core.decision import USER_ERRORS, Failed, HookAnswer
 from edictum.core.effects import Await, CallUserCode, Effect
 from edictum.core.hooks import HookRegistration, HookResult
+
+SETTLED = frozenset({Verdict, Failed})  # answers that certainly need no awaiting
 
 
 def call_user_code(
@@ -40,7 +42,8 @@ def await_answers(
     """Return the pairs of contract and answer with every awaitable answer awaited."""
     settled = []
     for asked, answer in raw:
-        settled.append((asked, (yield Await(answer)) if isawaitable(answer) else answer))
+        waits = type(answer) not in SETTLED and isawaitable(answer)
+        settled.append((asked, (yield Await(answer)) if waits else answer))
     return settled
 
 

@@ -1,7 +1,7 @@
 """The fast path: the usual call as plain functions, at half the cost of the lifecycle.
 
-It takes calls whose ledger, sink and clock live in this process, for as long as nothing unusual
-happens: no contract objects, no limit is full, the tool returns and its result is a success.
+It takes calls whose ledger and sink live in this process, for as long as nothing unusual happens:
+no contract objects, no limit is full, the tool returns or raises without being awaited or stopped.
 Anything else is handed to the lifecycle at the point where the call stands. Deleting this module
 changes only how long a call takes; the guard imports it if it is there.
 """
@@ -10,21 +10,29 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from edictum.core.charges import NO_CHARGES, Charges
 from edictum.core.config import FailureFlag, LifecycleConfig
+from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Ran, RunTool
-from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED
+from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED
 from edictum.core.lifecycle import lifecycle
-from edictum.core.lifecycle.admission import Admission, Admitting, admit_answered
-from edictum.core.lifecycle.verdict import find_verdict, succeeded_outcome
+from edictum.core.lifecycle.admission import Admission, Admitting, admit
+from edictum.core.lifecycle.conclusion import NOT_REVIEWED, NOT_WRITTEN
+from edictum.core.lifecycle.verdict import (
+    closing_fields,
+    failed_outcome,
+    find_verdict,
+    succeeded_outcome,
+    with_note,
+)
 from edictum.core.limits import Counters
 from edictum.core.policy import Plan
 from edictum.execution.body import Running, start_inline
 from edictum.outcomes import ToolOutcome
-from edictum.runtime.clock import SYSTEM
 from edictum.runtime.drive import CallDriver, Suspended, suspend_or_end
 from edictum.runtime.handlers import EffectHandlers
 from edictum.sessions.memory import MemoryLedger, ReservationTemplate, reservation_template
-from edictum.success import SUCCEEDED_BY_DEFAULT, error_key
+from edictum.success import error_key
 
 MEMO: Final = "fast path"
 NEVER: Final = "never"  # every call of the tool takes the lifecycle
@@ -35,7 +43,7 @@ def make_fast_path(config: LifecycleConfig, handlers: EffectHandlers) -> FastPat
     wiring, ledger = handlers.wiring, handlers.wiring.ledger
     if type(ledger) is not MemoryLedger or ledger.default_lease_s is not None:
         return None
-    if wiring.sinks or wiring.clock is not SYSTEM or config.on_allow is not None:
+    if wiring.sinks or config.on_allow is not None:
         return None
     return FastPath(config, handlers, ledger)
 
@@ -48,7 +56,7 @@ class FastPath:
     ) -> None:
         self._config, self._handlers, self._ledger = config, handlers, ledger
         self._resolves = config.principal_resolver is not None
-        self._now = SYSTEM.now
+        self._now = handlers.wiring.clock.now
         self._append = handlers.wiring.local_sink.append
         self._append_last = handlers.wiring.local_sink.take
 
@@ -61,17 +69,26 @@ class FastPath:
             return None
         if self._resolves and not run.identified:
             return None
+        charges = run.charges
+        if charges is not NO_CHARGES and not _are_plain(charges):
+            return None
         call, driver, counted, started = run.call, None, (0, 0), False
         try:
             answers = plan.ask_before(call)
-            reserved = None if answers else self._ledger.try_reserve(call.run_id, run.key, template)
+            reserved = None
+            if not answers:
+                reserved = self._ledger.try_reserve(call.run_id, run.key, template, charges.amounts)
             if reserved is None:
-                admitting = admit_answered(run, plan, self._config, answers)
+                admitting = admit(run, plan, self._config, None, answers)
                 driver = self._driver(run, plan, failure_flag, admitting)
                 step = driver.advance()
             else:
                 counted, context = reserved, self._config.context
-                self._append((self._now(), context, CALL_ALLOWED, call, plan.passed, *counted))
+                try:
+                    now = self._now()
+                except USER_ERRORS as exc:
+                    return self._refuse_unrecorded(run, plan, counted, Failed(exc))
+                self._append((now, context, CALL_ALLOWED, call, plan.passed, *counted))
                 started = True
                 ended = start_inline(run)
                 outcome = self._conclude(run, plan, failure_flag, template, ended)
@@ -96,8 +113,8 @@ class FastPath:
         template: ReservationTemplate,
         ran: Ran | Running,
     ) -> ToolOutcome | None:
-        """Commit and record a success. None: the call is still to be concluded."""
-        if isinstance(ran, Running) or ran.error is not None:
+        """Commit and record how a call ended. None: it is still to be concluded."""
+        if isinstance(ran, Running) or ran.cancelled:
             return None
         if plan.after or plan.hooks_after or plan.success_rules:
             return None
@@ -105,17 +122,36 @@ class FastPath:
             return None  # the lifecycle asks it, once
         call, value, config = run.call, ran.value, self._config
         verdict = find_verdict(call, plan, ran, failure_flag, config.success_check)
-        if verdict is not SUCCEEDED_BY_DEFAULT:
+        if verdict is None:
             return None
-        counted = self._ledger.try_commit(call.run_id, run.key, template)
+        context = config.context
+        outcome: ToolOutcome
+        closing: tuple[Any, ...]
+        if verdict.success:
+            outcome = succeeded_outcome(call, ran, value)
+            summary = context.redaction.summarize(value)
+            closing = ("executed", verdict, None, outcome.elapsed_ms, None, summary)
+        else:
+            outcome = failed_outcome(call, plan, context, ran, verdict, value, NOT_REVIEWED)
+            closing = closing_fields(plan, context, ran, verdict, value, NOT_REVIEWED, outcome)
+        counted = self._ledger.try_commit(call.run_id, run.key, template, verdict.success)
         if counted is None:
             return None
-        outcome = succeeded_outcome(call, ran, value)
-        summary = config.context.redaction.summarize(value)
-        closing = ("executed", verdict, None, outcome.elapsed_ms, None, summary)
-        event = (self._now(), config.context, CALL_EXECUTED, call, plan.passed, *counted, *closing)
-        self._append_last(event)
+        try:
+            now = self._now()
+        except USER_ERRORS as exc:
+            return with_note(outcome, context, NOT_WRITTEN, Failed(exc))
+        action = CALL_EXECUTED if verdict.success else CALL_FAILED
+        self._append_last((now, context, action, call, plan.passed, *counted, *closing))
         return outcome
+
+    def _refuse_unrecorded(
+        self, run: RunTool, plan: Plan, counted: tuple[int, int], problem: Failed
+    ) -> ToolOutcome | Suspended:
+        """End a call that has taken its slots and cannot be recorded."""
+        admission = Admission(run, plan.passed, Counters(*counted), holds=True)
+        driver = self._driver(run, plan, None, _admitted(admission.deny_unrecorded(problem)))
+        return suspend_or_end(driver, driver.advance())
 
     def _driver(
         self, run: RunTool, plan: Plan, failure_flag: FailureFlag | None, admitting: Admitting
@@ -144,6 +180,11 @@ def _prepare(plan: Plan) -> Any:
         template = reservation_template(plan.scopes, plan.limits)
     plan.memo[MEMO] = template or NEVER
     return plan.memo[MEMO]
+
+
+def _are_plain(charges: Charges) -> bool:
+    """Whether charges are amounts of the call's own session, known before it runs."""
+    return not charges.parents and charges.actual is None and charges.problem is None
 
 
 def _admitted(admission: Admission) -> Admitting:

@@ -29,7 +29,6 @@ from edictum.core.effects import (
     NoApprovalBackend,
     Notify,
     Renew,
-    Rewritten,
     StoreArtifact,
     Withdraw,
 )
@@ -108,7 +107,6 @@ class EffectHandlers:
             Entry: self._record if self._sinks else _local_recorder(wiring),
             Await: lambda effect: effect.awaitable,
             CallUserCode: lambda effect: call_until(effect.function, effect.args, None),
-            Rewritten: lambda effect: effect.problem,
             AwaitDuplicate: lambda effect: _outcome_of(effect.outcome, effect.timeout_s),
             Delay: lambda effect: asyncio.sleep(effect.seconds),
             StoreArtifact: _store_artifact,

@@ -30,6 +30,7 @@ from edictum.core.limits import (
     SessionSnapshot,
     Settlement,
     Window,
+    make_settlement,
     windows_of,
 )
 from edictum.execution.forks import protect
@@ -111,6 +112,7 @@ class Tally:
 tally_row = attrgetter(
     "attempts", "executions", "successes", "failures", "consecutive_failures", "held"
 )
+NOT_USED = (0, 0)
 NOTHING = Tally()  # of a scope in which nothing was counted yet; never changed
 
 
@@ -137,24 +139,42 @@ class Lease:
 class ReservationTemplate:
     """What every call of one tool reserves in its session, worked out once.
 
-    Only for limits on plain counters. ``bounds`` are the limits as (scope, counter, whether calls
-    in flight count, maximum). ``lease`` is shared: it says what the calls hold.
+    Only for limits without a window. ``bounds`` are those on counters as (scope, counter, whether
+    calls in flight count, maximum), ``budgets`` the others as (scope, amount, maximum). ``lease``
+    is shared: it says what calls hold that state no amounts.
     """
 
-    __slots__ = ("bounds", "lease", "scopes", "tools")
+    __slots__ = ("bounds", "budgets", "lease", "scopes", "tools")
 
     def __init__(self, scopes: tuple[str, ...], limits: tuple[Limit, ...]) -> None:
         self.scopes = scopes
         self.tools = tuple(scope for scope in scopes if scope != WHOLE_SESSION)
-        self.bounds = tuple((it.scope, it.counter, it.reserved, it.maximum) for it in limits)
-        self.lease = Lease(Settlement("", "", scopes, limits, "success"), 0.0, None, None)
+        self.bounds = tuple(
+            (it.scope, it.counter, it.reserved, it.maximum) for it in limits if it.amount is None
+        )
+        self.budgets = tuple(
+            (it.scope, it.amount, it.maximum) for it in limits if it.amount is not None
+        )
+        self.lease = self.make_lease(limits, NO_AMOUNTS)
+
+    def make_lease(self, limits: tuple[Limit, ...], amounts: Mapping[str, int]) -> Lease:
+        held = make_settlement("", "", self.scopes, limits, "success", amounts)
+        return Lease(held, 0.0, None, None)
 
 
 def reservation_template(
     scopes: tuple[str, ...], limits: tuple[Limit, ...]
 ) -> ReservationTemplate | None:
-    """Return the template, or None when a limit has a window or is a budget."""
-    return ReservationTemplate(scopes, limits) if all(it.plain for it in limits) else None
+    """Return the template, or None when a limit has a window."""
+    windows = any(it.window_s is not None for it in limits)
+    return None if windows else ReservationTemplate(scopes, limits)
+
+
+def _is_spent(used: int, held: int, asked: int | None, maximum: int) -> bool:
+    """Whether a budget has no room. A call that does not state its amount may run while anything
+    is left.
+    """
+    return used + held + (asked or 0) >= maximum + (asked is not None)
 
 
 @dataclass(slots=True)
@@ -243,7 +263,11 @@ class MemoryLedger:
     # --- The fast path: without helpers, which would cost as much as the counting -----------------
 
     def try_reserve(
-        self, session_id: str, call_id: str, template: ReservationTemplate
+        self,
+        session_id: str,
+        call_id: str,
+        template: ReservationTemplate,
+        amounts: Mapping[str, int] = NO_AMOUNTS,
     ) -> tuple[int, int] | None:
         """Reserve and count the attempt; return attempts and executions.
 
@@ -261,13 +285,23 @@ class MemoryLedger:
                 used: int = getattr(tally, counter)  # its own attempt is not counted yet
                 if (used + tally.held if reserved else used) >= maximum:
                     return None
+            for scope, name, maximum in template.budgets:
+                tally = tallies.get(scope, NOTHING) if scope else total
+                spent, held = tally.amounts.get(name, NOT_USED)
+                if _is_spent(spent, held, amounts.get(name), maximum):
+                    return None
+            lease = template.lease
             try:
                 total.attempts += 1
-                total.held += 1
-                for scope in template.tools:
-                    tally = tallies.get(scope) or state.new_tally(scope)
-                    tally.held += 1
-                state.leases[call_id] = template.lease
+                if amounts:
+                    lease = template.make_lease(lease.held.limits, amounts)
+                    state.hold(template.scopes, amounts)
+                else:
+                    total.held += 1
+                    for scope in template.tools:
+                        tally = tallies.get(scope) or state.new_tally(scope)
+                        tally.held += 1
+                state.leases[call_id] = lease
             except BaseException:  # KeyboardInterrupt between two of these lines
                 state.recount()
                 raise
@@ -282,26 +316,34 @@ class MemoryLedger:
         return True
 
     def try_commit(
-        self, session_id: str, call_id: str, template: ReservationTemplate
+        self, session_id: str, call_id: str, template: ReservationTemplate, success: bool
     ) -> tuple[int, int] | None:
-        """Settle what ``try_reserve`` took as a success; return attempts and executions.
+        """Settle what ``try_reserve`` took; return attempts and executions.
 
         None: nothing was changed, and the call must be settled by ``settle``.
         """
         with self._lock:
             state = self._sessions.get(session_id)
-            if state is None or state.leases.get(call_id) is not template.lease:
+            lease = None if state is None else state.leases.get(call_id)
+            if state is None or lease is None or lease.grant is not None:
                 return None
             total, tallies, ended = state.total, state.tallies, state.ended
             del state.leases[call_id]
-            ended[call_id] = "success"
             try:
+                if lease is not template.lease:
+                    self._end(state, lease, call_id, "success" if success else "failure")
+                    return total.attempts, total.executions
+                ended[call_id] = "success" if success else "failure"
                 for scope in template.scopes:
                     tally = tallies[scope] if scope else total
                     tally.held -= 1
                     tally.executions += 1
-                    tally.successes += 1
-                    tally.consecutive_failures = 0
+                    if success:
+                        tally.successes += 1
+                        tally.consecutive_failures = 0
+                    else:
+                        tally.failures += 1
+                        tally.consecutive_failures += 1
             except BaseException:
                 state.recount()
                 raise
@@ -417,11 +459,9 @@ class MemoryLedger:
         """Return the breach of a limit with a window, a budget, or both."""
         now = self._clock()
         if limit.amount is not None:
-            spent, held = tally.amounts.get(limit.amount, (0, 0))
+            spent, held = tally.amounts.get(limit.amount, NOT_USED)
             used = spent if limit.window_s is None else tally.used_within(limit, now)
-            asked = reservation.amounts.get(limit.amount)
-            # A call that does not state its amount may run while anything is left.
-            full = used + held + (asked or 0) >= limit.maximum + (asked is not None)
+            full = _is_spent(used, held, reservation.amounts.get(limit.amount), limit.maximum)
         elif limit.metric is ATTEMPTS:
             self._stamp_attempt(tally, limit, reservation, now)
             used, held = tally.used_within(limit, now), 0
@@ -461,7 +501,7 @@ class MemoryLedger:
         # A session that was reset while the call ran is new now; the call still counts in it.
         state = self._state(settlement.session_id)
         self._settle_in(state, settlement.call_id, settlement)
-        for key, parent in self._parents(settlement):
+        for key, parent in self._parents(settlement) if settlement.parents else ():
             self._settle_in(parent, key, settlement)
         return state.total.counters()
 
@@ -483,11 +523,12 @@ class MemoryLedger:
         held = lease.held
         if used or held.amounts:
             used = {} if result == "release" else {**held.amounts, **used}
+        changed = {**used, **held.amounts}
         for scope in held.scopes:
             tally = state.tallies[scope] if scope else state.total
             tally.held -= 1
             tally.count(result)
-            for amount in {**used, **held.amounts}:
+            for amount in changed:
                 tally.change(amount, used.get(amount, 0), -held.amounts.get(amount, 0))
         if result != "release" and any(limit.window_s is not None for limit in held.limits):
             self._stamp(state, lease, result, used)

@@ -34,6 +34,7 @@ bounded by the time that the turn has left.
 
 from __future__ import annotations
 
+from edictum.core.charges import NO_CHARGES
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decision import Failed
 from edictum.core.effects import Notify, Ran, RunTool
@@ -74,6 +75,8 @@ def lifecycle(
             return (yield from release_unstarted(admission, ran.error, plan, config))
         if turn is not None:
             ran = turn.ran(ran)
+        if run.charges is not NO_CHARGES:
+            admission = admission.measure(ran)
         return (yield from conclude(admission, ran, plan, config, failure_flag, turn))
     except BaseException as exc:  # such as KeyboardInterrupt in a contract
         if type(exc) is not GeneratorExit:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from edictum.core import events
-from edictum.core._records import record, replace
+from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
+from edictum.core.charges import NO_CHARGES, estimate_charges, measure_charges
 from edictum.core.config import LifecycleConfig
 from edictum.core.contract import Contract, Mode
 from edictum.core.decide import as_answer, decide_before, describe, explain_failure
 from edictum.core.decision import Decision, Failed, HookAnswer, Objection
-from edictum.core.effects import Effect, Rewritten, RunTool
-from edictum.core.events import CALL_ALLOWED, Entry
+from edictum.core.effects import Effect, Ran, RunTool
+from edictum.core.events import CALL_ALLOWED, AuditAction, Entry
 from edictum.core.hooks import HookResult
 from edictum.core.lifecycle.approval import obtain_approval
 from edictum.core.limits import (
@@ -28,6 +28,8 @@ from edictum.core.limits import (
     Grant,
     Reservation,
     SessionSnapshot,
+    make_reservation,
+    with_amounts,
 )
 from edictum.core.policy import Plan
 from edictum.core.session import SessionView
@@ -36,6 +38,7 @@ from edictum.core.user_code import ask_hooks, await_answers, call_user_code
 from edictum.outcomes import ToolOutcome
 
 IRREVERSIBLE = SideEffect.IRREVERSIBLE
+CALL_WOULD_DENY = AuditAction.CALL_WOULD_DENY
 NO_DECISION = Decision(effect="deny")  # by the guard: a gate of the turn has decided
 RawAnswers = Sequence[tuple[Contract, Any]]
 
@@ -69,33 +72,57 @@ class Admission:
         )
         return self.deny(self.decision.fail("audit", reason))
 
+    def measure(self, ran: Ran) -> Admission:
+        """Return this admission with what the call has used, as far as it came to its end."""
+        actual = self.run.charges.actual
+        if actual is None or ran.error is not None or ran.deadline_s is not None:
+            return self
+        charges = measure_charges(self.run.charges, actual, ran.value)
+        return replace(self, run=replace(self.run, charges=charges))
 
+
+make_admission = maker(Admission)
 Admitting = Generator[Effect, Any, Admission]
+Hooked = Generator[Effect, Any, tuple[RunTool, Sequence[HookAnswer]] | Admission]
 
 
 def admit(
-    run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None = None
+    run: RunTool,
+    plan: Plan,
+    config: LifecycleConfig,
+    turn: CallInTurn | None = None,
+    answers: RawAnswers | None = None,
 ) -> Admitting:
     """Decide about a call, reserve its slots and record that it is allowed.
 
-    Returns an Admission, whose decision is to allow or to deny.
+    Returns an Admission, whose decision is to allow or to deny. ``answers`` are those of contracts
+    that do not pass, where a caller has already asked them.
     """
-    admission = yield from _decide_and_reserve(run, plan, config, turn)
-    return (yield from _record_allowed(admission, config))
-
-
-def admit_answered(
-    run: RunTool, plan: Plan, config: LifecycleConfig, answers: RawAnswers
-) -> Admitting:
-    """Admit a call whose contracts have been asked: ``answers`` are those that do not pass."""
-    admission = yield from _reserve_as_decided(run, plan, config, answers)
-    return (yield from _record_allowed(admission, config))
-
-
-def _decide_and_reserve(
-    run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None
-) -> Admitting:
     hooks: Sequence[HookAnswer] = ()
+    if answers is None:
+        if plan.hooks_before or config.principal_resolver is not None:
+            prepared = yield from _prepare(run, plan, config, turn)
+            if isinstance(prepared, Admission):
+                return (yield from _record_allowed(prepared, config))
+            run, hooks = prepared
+        answers = plan.ask_before(run.call)
+    decision = plan.passed
+    if answers or hooks:
+        decision = yield from decide(plan, answers, hooks, config.mode)
+    if decision.effect == "allow":
+        admission = yield from _reserve(run, plan, config, decision)
+    elif decision.effect == "deny":
+        admission = yield from count_refused(run, plan, config, decision)
+    else:
+        admission = yield from _admit_with_approval(run, plan, config, decision, turn)
+    return (yield from _record_allowed(admission, config))
+
+
+def _prepare(run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None) -> Hooked:
+    """Find out on whose behalf the call is made, and ask the before-hooks.
+
+    Returns as ``_run_hooks`` does.
+    """
     resolver = None if run.identified else config.principal_resolver
     if resolver is not None:
         principal = yield from _resolve_principal(run.call, resolver, turn is not None)
@@ -103,30 +130,8 @@ def _decide_and_reserve(
             return (yield from count_refused(run, plan, config, principal))
         run = replace(run, call=with_principal(run.call, principal))
     if plan.hooks_before or (resolver is not None and turn is not None):
-        hooked = yield from _run_hooks(run, plan, config, turn)
-        if isinstance(hooked, Admission):
-            return hooked
-        run, hooks = hooked
-    answers = plan.ask_before(run.call)
-    return (yield from _reserve_as_decided(run, plan, config, answers, hooks, turn))
-
-
-def _reserve_as_decided(
-    run: RunTool,
-    plan: Plan,
-    config: LifecycleConfig,
-    answers: RawAnswers,
-    hooks: Sequence[HookAnswer] = (),
-    turn: CallInTurn | None = None,
-) -> Admitting:
-    decision = plan.passed
-    if answers or hooks:
-        decision = yield from decide(plan, answers, hooks, config.mode)
-    if decision.effect == "allow":
-        return (yield from _reserve(run, plan, config, decision))
-    if decision.effect == "deny":
-        return (yield from count_refused(run, plan, config, decision))
-    return (yield from _admit_with_approval(run, plan, config, decision, turn))
+        return (yield from _run_hooks(run, plan, config, turn))
+    return run, ()
 
 
 def decide(
@@ -150,7 +155,7 @@ def _resolve_principal(
 
 def _run_hooks(
     run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None
-) -> Generator[Effect, Any, tuple[RunTool, Sequence[HookAnswer]] | Admission]:
+) -> Hooked:
     """Ask the before-hooks, then the gates of the turn that judge the final arguments.
 
     Returns the run with those arguments and what the hooks answered, or the admission that ends
@@ -167,8 +172,10 @@ def _run_hooks(
         if type(passed) is not RunTool:
             return Admission(run, NO_DECISION, outcome=passed)  # type: ignore[arg-type]  # outcome
         rewritten, run = rewritten or passed.call is not call, passed
-    problem = (yield Rewritten(run.call)) if rewritten else None
-    if problem is None:
+    if rewritten and run.charges.estimate is not None:
+        run = replace(run, charges=estimate_charges(run.charges, run.call))
+    problem = run.charges.problem
+    if problem is None or not rewritten:
         return run, hooks
     reason = f"The rewritten call cannot be made: {explain_failure(problem)}"
     decision = Decision(hooks=tuple(hooks)).fail("hook", reason, "rewritten")
@@ -202,19 +209,33 @@ def reservation_for(
     count_attempt: bool = True,
     hold: bool = True,
 ) -> Reservation:
-    call = run.call
-    return Reservation(
+    call, charges = run.call, run.charges
+    return make_reservation(
         call.run_id,
         run.key,
         plan.scopes,
         plan.limits,
         count_attempt,
-        hold,
+        # without its amounts the call is refused, and its attempt counts
+        hold and charges.problem is None,
         config.context.mode == "enforce",
         config.lease_s,
         call.side_effect is IRREVERSIBLE,
-        per_tool=bool(plan.session),
+        charges.amounts,
+        charges.parents,
+        bool(plan.session),
     )
+
+
+def read_grant(run: RunTool, answer: Any) -> Any:
+    """Return the ledger's answer to a reservation with the amounts that the call stated.
+
+    It is Failed when these are not known.
+    """
+    charges = run.charges
+    if charges is NO_CHARGES or not isinstance(answer, Grant):
+        return answer
+    return charges.problem or with_amounts(answer, charges.amounts)
 
 
 def count_refused(
@@ -224,13 +245,13 @@ def count_refused(
 
     What only observes still reports what it would have done.
     """
-    grant = yield reservation_for(run, plan, config, hold=False)
+    grant = read_grant(run, (yield reservation_for(run, plan, config, hold=False)))
     if not isinstance(grant, Grant):
         return Admission(run, decision)
-    observed = tuple(_objection(breach) for breach in grant.breaches if not breach.limit.enforce)
-    if observed:
-        decision = replace(decision, waived=decision.waived + observed)
-    admission = Admission(run, decision, grant.counters, per_tool=grant.per_tool)
+    if grant.breaches:
+        observed = [_objection(breach) for breach in grant.breaches if not breach.limit.enforce]
+        decision = replace(decision, waived=(*decision.waived, *observed))
+    admission = make_admission(run, decision, grant.counters, per_tool=grant.per_tool)
     return (yield from _ask_session(admission, plan, config)) if plan.session else admission
 
 
@@ -248,7 +269,7 @@ def _reserve(
     No other call can slip between the two.
     """
     grant = yield reservation_for(run, plan, config, count_attempt=count_attempt, hold=hold)
-    admission = admission_of(run, decision, grant)
+    admission = admission_of(run, decision, read_grant(run, grant))
     if not hold:
         admission = replace(admission, holds=False)
     return (yield from _ask_session(admission, plan, config)) if plan.session else admission
@@ -265,7 +286,9 @@ def admission_of(run: RunTool, decision: Decision, grant: Grant | Failed) -> Adm
         return Admission(run, decision.fail("ledger", reason), grant.counters)
     if grant.breaches:
         decision = _with_breaches(decision, grant)
-    return Admission(run, decision, grant.counters, holds=grant.granted, per_tool=grant.per_tool)
+    return make_admission(
+        run, decision, grant.counters, holds=grant.granted, per_tool=grant.per_tool
+    )
 
 
 def _objection(breach: Breach) -> Objection:
@@ -345,8 +368,8 @@ def _record_allowed(admission: Admission, config: LifecycleConfig) -> Admitting:
     call, decision = admission.run.call, admission.decision
     allowed = decision.effect == "allow"
     for objection in decision.waived:
-        problem = yield events.would_deny(
-            config.context, call, decision, admission.counters, objection
+        problem = yield Entry(
+            config.context, CALL_WOULD_DENY, call, decision, admission.counters, about=objection
         )
         if problem is not None and allowed:
             return admission.deny_unrecorded(problem)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from edictum.core import events
 from edictum.core._records import record, replace
 from edictum.core.call import ToolCall
 from edictum.core.config import LifecycleConfig
 from edictum.core.decide import explain_failure
 from edictum.core.decision import Decision, Failed
 from edictum.core.effects import Ask, AwaitDecision, Effect, NoApprovalBackend, Withdraw, Within
-from edictum.core.events import Approval, AuditAction, Closing
+from edictum.core.events import Approval, AuditAction, Closing, Entry
 from edictum.core.freeze import kept
 from edictum.core.turn import CallInTurn
 from edictum.core.values import TooDeepError, digest
@@ -20,8 +19,8 @@ from edictum.core.values import TooDeepError, digest
 if TYPE_CHECKING:
     from edictum.core.lifecycle.admission import Admission, Admitting
 
-LATE_ANSWER_S = 5.0  # by how much an approval backend may overrun its timeout
 DENIED_BY_PERSON = "write_denied"
+REQUESTED = AuditAction.CALL_APPROVAL_REQUESTED
 GRANTED = AuditAction.CALL_APPROVAL_GRANTED
 DENIED = AuditAction.CALL_APPROVAL_DENIED
 WITHDRAWN = AuditAction.CALL_APPROVAL_WITHDRAWN
@@ -64,23 +63,19 @@ def _ask_person(
 ) -> Admitting:
     call, decision = admission.call, admission.decision
     if turn is not None:
-        problem = yield from _extend_reservation(decision.timeout, turn)
+        problem = yield from _extend_reservation(decision.timeout + config.late_answer_s, turn)
         if problem is not None:
             return admission.deny(decision.fail("ledger", problem))
-    request = yield from _ask_in_time(Ask(call, decision, digest), decision.timeout, turn)
+    ask = Ask(call, decision, digest)
+    request = yield from _ask_in_time(ask, decision.timeout + config.late_answer_s, turn)
     if isinstance(request, Failed) and isinstance(request.error, NoApprovalBackend):
         reason = f"Approval required but no approval backend configured: {decision.reason}"
         return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
     if not hasattr(request, "approval_id"):
         return _deny_unanswered(admission, "could not be asked", request)
     about = Approval(request.approval_id)
-    problem = yield events.approval(
-        config.context,
-        AuditAction.CALL_APPROVAL_REQUESTED,
-        call,
-        decision,
-        admission.counters,
-        about,
+    problem = yield Entry(
+        config.context, REQUESTED, call, decision, admission.counters, approval=about
     )
     if problem is not None:
         yield Withdraw(request)
@@ -101,7 +96,7 @@ def _await_person(
     """Wait for the answer to a request, and record it."""
     decision, about = admission.decision, Approval(request.approval_id)
     wait = AwaitDecision(request, decision.timeout)
-    reply = yield from _ask_in_time(wait, decision.timeout, turn)
+    reply = yield from _ask_in_time(wait, decision.timeout + config.late_answer_s, turn)
     if hasattr(reply, "approved"):
         about = Approval(request.approval_id, getattr(reply, "approver", None))
         answer = _check_version(_read_reply(reply, request, decision, digest), config)
@@ -119,7 +114,7 @@ def _extend_reservation(timeout_s: float, turn: CallInTurn) -> Generator[Effect,
     Returns why that failed, or None.
     """
     # once for reaching a person, once for the answer
-    renew = turn.extend_reservation(2 * (timeout_s + LATE_ANSWER_S))
+    renew = turn.extend_reservation(2 * timeout_s)
     renewed = True if renew is None else (yield renew)
     if renewed is True:
         return None
@@ -133,7 +128,7 @@ def _ask_in_time(
     effect: Ask | AwaitDecision, timeout_s: float, turn: CallInTurn | None
 ) -> Generator[Effect, Any, Any]:
     """Wait for the backend, which may not keep to its timeout, while the turn's clock is paused."""
-    bounded = Within(effect, timeout_s + LATE_ANSWER_S)
+    bounded = Within(effect, timeout_s)
     if turn is None:
         return (yield bounded)
     turn.pause_clock()
@@ -176,18 +171,16 @@ def _apply_answer(
 ) -> Admitting:
     """Record how an approval ended. A grant that cannot be recorded does not count."""
     decision = admission.decision
-    entry = events.approval(
+    problem = yield Entry(
         config.context,
         answer.action,
         admission.call,
         decision,
         admission.counters,
-        about,
-        answer.reason,
+        None if answer.granted else Closing("denied"),
+        approval=about,
+        reason=answer.reason,
     )
-    if not answer.granted and entry.closing is None:
-        entry.closing = Closing("denied")
-    problem = yield entry
     if not answer.granted:
         refused = replace(decision, effect="deny", reason=answer.reason or decision.reason)
         denied = admission.deny(refused, DENIED_BY_PERSON)

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from typing import Any
 
 from edictum.core import events
+from edictum.core._records import replace
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
 from edictum.core.decision import USER_ERRORS, Failed
@@ -16,27 +17,27 @@ from edictum.core.effects import Declined, Effect, Notify, Pause, Ran, StoreArti
 from edictum.core.events import CALL_EXECUTED, CALL_FAILED, AuditAction, Closing, Entry
 from edictum.core.lifecycle.admission import Admission
 from edictum.core.lifecycle.verdict import (
-    closing_of,
+    closing_fields,
     failed_outcome,
     find_verdict,
     shown_verdict,
     succeeded_outcome,
     with_note,
 )
-from edictum.core.limits import Counters, Settlement
+from edictum.core.limits import NO_AMOUNTS, Counters, Settlement, make_settlement
 from edictum.core.policy import Plan
 from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
 from edictum.outcomes import ToolDenied, ToolOutcome, make_denied
 from edictum.success import (
     Checker,
-    SuccessCheck,
     SuccessVerdict,
     verdict_from_check,
     verdict_from_problem,
 )
 
 NOT_REVIEWED = AfterDecision()
+NOT_WRITTEN = "The result could not be written to the audit"
 # ToolDenied.reason by the source of the decision; every other source is a contract
 DENIAL_REASONS = {
     "hook": "pre_hook",
@@ -60,8 +61,12 @@ def conclude(
 ) -> Flow:
     """Judge a call that has run, count it, record how it ended, and return its outcome."""
     call, decision, context = admission.run.call, admission.decision, config.context
-    judged = yield from _review(admission, ran, plan, config, failure_flag, turn)
-    verdict, value, after = judged
+    verdict = find_verdict(call, plan, ran, failure_flag, config.success_check)
+    if verdict is None:
+        verdict = yield from _ask_success_check(config, call.tool_name, ran.value, turn)
+    value, after = ran.value, NOT_REVIEWED
+    if plan.after or plan.hooks_after:
+        verdict, value, after = yield from _review(admission, ran, plan, config, verdict, turn)
     outcome: ToolOutcome
     if verdict.success:
         outcome = succeeded_outcome(call, ran, value, after.findings)
@@ -74,19 +79,24 @@ def conclude(
         counters = admission.counters
     if turn is not None:
         outcome = yield from _shape(outcome, admission, turn)
-    closing = closing_of(plan, context, ran, verdict, value, after, outcome)
+    closing = Closing(*closing_fields(plan, context, ran, verdict, value, after, outcome))
     if not after.passed:
-        yield events.postcondition_warning(context, call, decision, counters, closing)
+        warning = AuditAction.POSTCONDITION_WARNING
+        yield Entry(context, warning, call, decision, counters, closing)
     action = CALL_EXECUTED if verdict.success else CALL_FAILED
     problem = yield Entry(context, action, call, decision, counters, closing)
-    if problem is None:
-        return outcome
-    return with_note(outcome, context, "The result could not be written to the audit", problem)
+    if problem is not None:
+        outcome = with_note(outcome, context, NOT_WRITTEN, problem)
+    note = admission.run.charges.note
+    return replace(outcome, notes=(*outcome.notes, note)) if note else outcome
 
 
 def _settlement(admission: Admission, plan: Plan, result: Any) -> Settlement:
-    run = admission.run
-    return Settlement(run.call.run_id, run.key, plan.scopes, plan.limits, result)
+    run, charges = admission.run, admission.run.charges
+    used = NO_AMOUNTS if result == "release" else charges.amounts
+    return make_settlement(
+        run.call.run_id, run.key, plan.scopes, plan.limits, result, used, charges.parents
+    )
 
 
 def _review(
@@ -94,20 +104,14 @@ def _review(
     ran: Ran,
     plan: Plan,
     config: LifecycleConfig,
-    failure_flag: FailureFlag | None,
+    verdict: SuccessVerdict,
     turn: CallInTurn | None,
 ) -> Generator[Effect, Any, tuple[SuccessVerdict, Any, AfterDecision]]:
-    """Detect success, then ask postconditions and after-hooks about the tool's own value.
+    """Ask postconditions and after-hooks about the tool's own value.
 
-    Returns the verdict, the value that may be shown, and what was said about it.
+    Returns the verdict and the value as they may be shown, and what was said about the value.
     """
-    call, check = admission.run.call, config.success_check
-    verdict = find_verdict(call, plan, ran, failure_flag, check)
-    if verdict is None:
-        assert check is not None  # else there is a verdict
-        verdict = yield from _ask_success_check(check, call.tool_name, ran.value, turn)
-    if not plan.after and not plan.hooks_after:
-        return verdict, ran.value, NOT_REVIEWED
+    call = admission.call
     value = ran.value if ran.error is None else describe(ran.error)
     shown, after = yield from ask_postconditions(admission, plan, config, value)
     for hook in plan.hooks_after:
@@ -127,8 +131,10 @@ def ask_postconditions(
 
 
 def _ask_success_check(
-    check: SuccessCheck, tool: str, value: Any, turn: CallInTurn | None
+    config: LifecycleConfig, tool: str, value: Any, turn: CallInTurn | None
 ) -> Generator[Effect, Any, SuccessVerdict]:
+    check = config.success_check
+    assert check is not None  # else there is a verdict
     try:
         if isinstance(check, Checker):
             return verdict_from_problem(check.problem(tool, value))

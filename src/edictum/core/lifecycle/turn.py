@@ -21,6 +21,7 @@ from edictum.core.lifecycle.admission import (
     admission_of,
     count_refused,
     decide,
+    read_grant,
     reservation_for,
 )
 from edictum.core.lifecycle.approval import obtain_approval
@@ -202,7 +203,7 @@ def _replay(
     if decision.effect == "deny":
         refused = yield from count_refused(run, plan, config, decision)
         return (yield from refuse(refused, plan, config))
-    grant = yield reservation_for(run, plan, config, hold=False)
+    grant = read_grant(run, (yield reservation_for(run, plan, config, hold=False)))
     if isinstance(grant, Grant):
         grant = _only_attempts(grant)
     admission = replace(admission_of(run, decision, grant), holds=False)

@@ -12,7 +12,7 @@ from edictum.core.call import SideEffect, ToolCall
 from edictum.core.config import FailureFlag
 from edictum.core.decide import AfterDecision, describe, explain_failure
 from edictum.core.effects import NotReturned, Ran
-from edictum.core.events import Closing, Context
+from edictum.core.events import Context
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
 from edictum.core.values import dumps
@@ -48,7 +48,7 @@ def with_note(outcome: ToolOutcome, context: Context, what: str, problem: Any) -
     )
 
 
-def closing_of(
+def closing_fields(
     plan: Plan,
     context: Context,
     ran: Ran,
@@ -56,8 +56,9 @@ def closing_of(
     value: Any,
     after: AfterDecision,
     outcome: ToolOutcome,
-) -> Closing:
-    return Closing(
+) -> tuple[Any, ...]:
+    """Return the fields of a Closing, in order."""
+    return (
         OUTCOME_KINDS[type(outcome)],
         verdict,
         after if plan.after else None,
