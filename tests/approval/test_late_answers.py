@@ -14,14 +14,10 @@ from edictum import (
     Edictum,
     ToolDenied,
     ToolExecutionResult,
-    Verdict,
-    precondition,
 )
+from support.guards import approval_contract
 
-
-@precondition("*", id="ask", effect="approve", timeout=1)
-def ask(call: Any) -> Verdict:
-    return Verdict.fail("are you sure?")
+ask = approval_contract(timeout=1)
 
 
 class Slow:

@@ -22,6 +22,7 @@ from edictum import (
     precondition,
 )
 from edictum.testing import FakeClock
+from support.guards import approval_contract
 
 SPEC_FIELDS = [
     "schema_version",
@@ -245,7 +246,7 @@ def test_an_approval_is_named_in_its_events() -> None:
     """Which request, who decided, and why."""
     backend = InMemoryApprovalBackend()
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract(message="sure?")],
         approval_backend=backend,
     )
 

@@ -31,14 +31,7 @@ from edictum import (
     session_contract,
 )
 from edictum.core.contract import Kind
-
-
-def passing(name: str, **options: Any) -> Contract:
-    return precondition("*", id=name, **options)(lambda call: Verdict.pass_())
-
-
-def denying(name: str, **options: Any) -> Contract:
-    return precondition("*", id=name, **options)(lambda call: Verdict.fail(f"{name} says no"))
+from support.guards import approval_contract, denying, passing
 
 
 def asking(name: str = "ask", **options: Any) -> Contract:
@@ -200,7 +193,7 @@ async def test_what_denies_while_a_person_thinks_still_denies() -> None:
     """
     backend = InMemoryApprovalBackend()
     guard = Edictum(
-        contracts=[precondition("slow", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract("slow")],
         limits=OperationLimits(max_tool_calls=1),
         approval_backend=backend,
     )

@@ -31,6 +31,7 @@ from edictum import (
     session_contract,
 )
 from edictum.testing import AsyncLedger, RecordingSink
+from support.guards import approval_contract
 
 REQUEST = contextvars.ContextVar("request", default="none")
 SHORT = 0.02
@@ -356,7 +357,7 @@ async def test_waiting_for_a_person_is_not_tool_time() -> None:
     """The deadline starts when the tool does."""
     backend = InMemoryApprovalBackend()
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract()],
         approval_backend=backend,
     )
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: "done", timeout_s=1.0))
@@ -460,7 +461,7 @@ async def test_a_call_cancelled_while_a_person_thinks_is_withdrawn() -> None:
     """Its own end in the audit, and nothing was held."""
     backend = InMemoryApprovalBackend()
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract()],
         approval_backend=backend,
     )
     task = asyncio.ensure_future(guard.run("t", {}, lambda: 1))
@@ -677,7 +678,7 @@ async def test_a_coroutine_that_is_thrown_away_while_a_person_thinks_is_withdraw
     """As when it is cancelled."""
     backend = InMemoryApprovalBackend()
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract()],
         approval_backend=backend,
     )
     coroutine = guard.dispatch("t", {}, lambda: 1)

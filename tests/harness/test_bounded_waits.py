@@ -41,6 +41,7 @@ from edictum.harness import (
 )
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
 from edictum.testing import AsyncLedger, ScriptedApprovalBackend
+from support.guards import approval_contract
 
 
 class Stuck:
@@ -447,9 +448,7 @@ async def test_an_approval_backend_that_hangs_means_no(
                 await stuck.ablock()
             return await super().wait_for_decision(approval_id, timeout)
 
-    ask = precondition("*", id="ask", effect="approve", timeout=1)(
-        lambda call: Verdict.fail("sure?")
-    )
+    ask = approval_contract(timeout=1)
     guard = Edictum(limits=UNLIMITED, contracts=[ask], approval_backend=Backend())
     result = await run(stuck, guard)
     assert {(type(outcome), outcome.reason) for outcome in result.outcomes} == {

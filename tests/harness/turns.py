@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from edictum import Edictum, InMemoryApprovalBackend, OperationLimits, Verdict, precondition
+from edictum import Edictum, InMemoryApprovalBackend, OperationLimits
 from edictum.harness import (
     BoundedToolExecutor,
     ModelReply,
@@ -18,6 +18,7 @@ from edictum.harness import (
     tool,
 )
 from edictum.outcomes import ToolExecutionResult, ToolOutcome
+from support.guards import approval_contract
 
 USER = [{"role": "user", "content": "Do it."}]
 UNLIMITED = OperationLimits(max_attempts=None, max_tool_calls=None)
@@ -67,9 +68,7 @@ def make_counting_tool(**settings: Any) -> tuple[ToolSpec, list[int]]:
     return tool(name="work", **{"side_effect": "read", "idempotent": True, **settings})(work), ran
 
 
-@precondition("*", effect="approve")
-def ask_first(call: Any) -> Verdict:
-    return Verdict.fail("a person must agree")
+ask_first = approval_contract(message="a person must agree", id="ask_first")
 
 
 class Clerk:
