@@ -241,7 +241,7 @@ class Postgres:
             "-c",
             f"unix_socket_directories={self.directory}",
             "-c",
-            "max_connections=100",
+            "max_connections=200",
             "-c",
             "shared_buffers=32MB",
             "-c",
