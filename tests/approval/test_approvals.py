@@ -28,6 +28,7 @@ from edictum import (
 from edictum.core.lifecycle.approval import approval_digest
 from edictum.testing import ApprovalConformance, ScriptedApprovalBackend
 from support.guards import approval_contract
+from support.waiting import wait_in_loop
 
 SOON = 0.05
 
@@ -139,8 +140,7 @@ async def test_nothing_is_held_while_a_person_thinks() -> None:
         contracts=[contract], approval_backend=backend, limits=OperationLimits(max_tool_calls=1)
     )
     task = asyncio.ensure_future(guard.dispatch("slow", {}, lambda: 1))
-    while not backend.pending:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: backend.pending)
     assert guard.session().in_flight == 0
     assert isinstance(await guard.dispatch("fast", {}, lambda: 1), ToolExecutionResult)
     backend.decide(backend.pending[0].approval_id, True)
@@ -244,8 +244,7 @@ async def test_the_right_digest_counts() -> None:
     backend = InMemoryApprovalBackend()
     guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
-    while not backend.pending:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: backend.pending)
     backend.decide(backend.pending[0].approval_id, True, approver="ann")
     assert isinstance(await task, ToolExecutionResult)
     assert guard.local_sink.filter("call_approval_granted")[0].approver == "ann"
@@ -270,8 +269,7 @@ async def test_an_answer_given_under_another_policy_does_not_count() -> None:
     backend = InMemoryApprovalBackend()
     guard = Edictum.from_yaml_string(BUNDLE.format(message="sure?"), approval_backend=backend)
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
-    while not backend.pending:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: backend.pending)
     await guard.reload(BUNDLE.format(message="really sure?"))
     backend.decide(backend.pending[0].approval_id, True)
     outcome = await task
@@ -346,12 +344,10 @@ class Terminal:
         self._keys.close()
 
     async def shows(self, text: str) -> None:
-        while text not in self.stdout.getvalue():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await wait_in_loop(lambda: text in self.stdout.getvalue())
 
     async def shows_questions(self, count: int) -> None:
-        while self.stdout.getvalue().count("Approve? [y/N]") < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await wait_in_loop(lambda: self.stdout.getvalue().count("Approve? [y/N]") >= count)
 
 
 @pytest.fixture

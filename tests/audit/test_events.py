@@ -23,6 +23,7 @@ from edictum import (
 )
 from edictum.testing import FakeClock
 from support.guards import approval_contract
+from support.waiting import wait_in_loop
 
 SPEC_FIELDS = [
     "schema_version",
@@ -252,8 +253,7 @@ def test_an_approval_is_named_in_its_events() -> None:
 
     async def call() -> None:
         task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
-        while not backend.pending:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await wait_in_loop(lambda: backend.pending)
         backend.decide(backend.pending[0].approval_id, False, approver="ann", reason="too risky")
         await task
 

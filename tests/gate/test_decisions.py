@@ -32,6 +32,7 @@ from edictum import (
 )
 from edictum.core.contract import Kind
 from support.guards import approval_contract, denying, passing
+from support.waiting import wait_in_loop
 
 
 def asking(name: str = "ask", **options: Any) -> Contract:
@@ -198,8 +199,7 @@ async def test_what_denies_while_a_person_thinks_still_denies() -> None:
         approval_backend=backend,
     )
     waiting = asyncio.ensure_future(guard.dispatch("slow", {}, ran))
-    while not backend.pending:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: backend.pending)
     assert isinstance(await guard.dispatch("fast", {}, ran), ToolExecutionResult)
     backend.decide(backend.pending[0].approval_id, True)
     outcome = await waiting

@@ -32,6 +32,7 @@ from edictum import (
 )
 from edictum.testing import AsyncLedger, RecordingSink
 from support.guards import approval_contract
+from support.waiting import wait_in_loop
 
 REQUEST = contextvars.ContextVar("request", default="none")
 SHORT = 0.02
@@ -279,8 +280,7 @@ async def test_an_async_tool_is_cancelled_at_its_deadline(
         assert isinstance(outcome, ToolTimeout)
         assert outcome.body_may_be_running is False
         assert outcome.deadline_s > 0
-    while len(ended) < 2:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: len(ended) >= 2)
     assert guard.local_sink.last().outcome == "timeout"
 
 
@@ -465,8 +465,7 @@ async def test_a_call_cancelled_while_a_person_thinks_is_withdrawn() -> None:
         approval_backend=backend,
     )
     task = asyncio.ensure_future(guard.run("t", {}, lambda: 1))
-    while "call_approval_requested" not in actions(guard):  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: "call_approval_requested" in actions(guard))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -683,8 +682,7 @@ async def test_a_coroutine_that_is_thrown_away_while_a_person_thinks_is_withdraw
     )
     coroutine = guard.dispatch("t", {}, lambda: 1)
     waits = coroutine.send(None)  # for the backend
-    while not waits.done():  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: waits.done())
     coroutine.send(None)  # and now for the person
     coroutine.close()
     assert counters(guard) == (0, 0, 0, 0)

@@ -28,6 +28,7 @@ from edictum import (
 )
 from edictum.core.freeze import FrozenDict, FrozenList, freeze, thaw
 from support.guards import approval_contract
+from support.waiting import wait_in_loop
 
 
 @dataclass
@@ -118,8 +119,7 @@ async def test_the_caller_changes_its_arguments_while_a_person_thinks() -> None:
         approval_backend=backend,
     )
     task = asyncio.ensure_future(guard.run("t", args, recorder.tool))
-    while not backend.pending:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: backend.pending)
     tamper(args)
     request = backend.pending[0]
     assert request.tool_args["path"] == "/srv/safe"

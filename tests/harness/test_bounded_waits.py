@@ -42,6 +42,7 @@ from edictum.harness import (
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
 from edictum.testing import AsyncLedger, ScriptedApprovalBackend
 from support.guards import approval_contract
+from support.waiting import wait_in_loop
 
 
 class Stuck:
@@ -76,9 +77,7 @@ class Stuck:
     async def let_go(self) -> None:
         """Until nothing that was left behind is running."""
         self.gate.set()
-        async with asyncio.timeout(30):
-            while self._inside or DETACHED - self._left_by_others:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        await wait_in_loop(lambda: not (self._inside or DETACHED - self._left_by_others))
 
 
 @tool(side_effect="read")
@@ -384,9 +383,7 @@ async def test_what_does_not_answer_at_all_is_given_up_in_the_end(
     guard = Edictum(limits=UNLIMITED, backend=StuckLedger(stuck, "ablock", "settle"))
     budget = TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6)
     await run_turn(model("look"), [], [look], guard, budget, session_id="s")
-    async with asyncio.timeout(30):
-        while len(caplog.messages) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await wait_in_loop(lambda: len(caplog.messages) >= 2)
     assert (
         caplog.messages
         == ["Settlement was not answered in time, and then failed: no answer within 0.1 s"] * 2
