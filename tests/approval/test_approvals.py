@@ -24,19 +24,13 @@ from edictum import (
     ToolCall,
     ToolDenied,
     ToolExecutionResult,
-    Verdict,
-    precondition,
 )
 from edictum.core.lifecycle.approval import approval_digest
 from edictum.testing import ApprovalConformance, ScriptedApprovalBackend
+from support.guards import approval_contract
+from support.waiting import wait_in_loop
 
 SOON = 0.05
-
-
-def ask(**options: Any) -> Any:
-    return precondition("*", id="ask", effect="approve", **options)(
-        lambda call: Verdict.fail("are you sure?")
-    )
 
 
 def actions(guard: Edictum) -> list[str]:
@@ -48,7 +42,7 @@ def actions(guard: Edictum) -> list[str]:
 
 async def test_granted() -> None:
     """The call runs; the grant stands for call_allowed."""
-    guard = Edictum(contracts=[ask()], approval_backend=InMemoryApprovalBackend(True))
+    guard = Edictum(contracts=[approval_contract()], approval_backend=InMemoryApprovalBackend(True))
     assert await guard.run("t", {}, lambda: "done") == "done"
     assert actions(guard) == ["call_approval_requested", "call_approval_granted", "call_executed"]
 
@@ -56,7 +50,9 @@ async def test_granted() -> None:
 async def test_denied() -> None:
     """The person's reason is the reason."""
     decision = ApprovalDecision(False, "ann", "too risky", ApprovalStatus.DENIED)
-    guard = Edictum(contracts=[ask()], approval_backend=InMemoryApprovalBackend(decision))
+    guard = Edictum(
+        contracts=[approval_contract()], approval_backend=InMemoryApprovalBackend(decision)
+    )
     outcome = await guard.dispatch("t", {}, lambda: "done")
     assert isinstance(outcome, ToolDenied)
     assert (outcome.reason, outcome.details, outcome.decision_source, outcome.decision_name) == (
@@ -71,13 +67,17 @@ async def test_denied() -> None:
 
 async def test_denied_without_a_reason_falls_back_to_the_question() -> None:
     """There is always a reason."""
-    guard = Edictum(contracts=[ask()], approval_backend=InMemoryApprovalBackend(False))
+    guard = Edictum(
+        contracts=[approval_contract()], approval_backend=InMemoryApprovalBackend(False)
+    )
     assert (await guard.dispatch("t", {}, lambda: 1)).details == "are you sure?"
 
 
 async def test_expired() -> None:
     """Nobody answered: no."""
-    guard = Edictum(contracts=[ask(timeout=SOON)], approval_backend=InMemoryApprovalBackend())
+    guard = Edictum(
+        contracts=[approval_contract(timeout=SOON)], approval_backend=InMemoryApprovalBackend()
+    )
     outcome = await guard.dispatch("t", {}, lambda: "done")
     assert isinstance(outcome, ToolDenied)
     assert outcome.reason == "write_denied"
@@ -88,7 +88,7 @@ async def test_expired() -> None:
 async def test_expired_where_the_contract_says_that_silence_is_consent() -> None:
     """The event still says that nobody decided."""
     guard = Edictum(
-        contracts=[ask(timeout=SOON, timeout_effect="allow")],
+        contracts=[approval_contract(timeout=SOON, timeout_effect="allow")],
         approval_backend=InMemoryApprovalBackend(),
     )
     assert isinstance(await guard.dispatch("t", {}, lambda: "done"), ToolExecutionResult)
@@ -100,7 +100,7 @@ async def test_withdrawn_by_the_backend() -> None:
     backend = ScriptedApprovalBackend(
         decision=ApprovalDecision(False, status=ApprovalStatus.WITHDRAWN)
     )
-    guard = Edictum(contracts=[ask()], approval_backend=backend)
+    guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
     assert (await guard.dispatch("t", {}, lambda: 1)).details == "The request was withdrawn."
     assert actions(guard)[-1] == "call_approval_withdrawn"
 
@@ -123,7 +123,7 @@ async def test_withdrawn_because_the_caller_gave_up() -> None:
             raise AssertionError("never")
 
     backend = Old()
-    guard = Edictum(contracts=[ask()], approval_backend=backend)
+    guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
     await backend.asked.wait()
     task.cancel()
@@ -135,13 +135,12 @@ async def test_withdrawn_because_the_caller_gave_up() -> None:
 async def test_nothing_is_held_while_a_person_thinks() -> None:
     """Other calls of the session go on."""
     backend = InMemoryApprovalBackend()
-    contract = precondition("slow", effect="approve")(lambda call: Verdict.fail("sure?"))
+    contract = approval_contract("slow")
     guard = Edictum(
         contracts=[contract], approval_backend=backend, limits=OperationLimits(max_tool_calls=1)
     )
     task = asyncio.ensure_future(guard.dispatch("slow", {}, lambda: 1))
-    while not backend.pending:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: backend.pending)
     assert guard.session().in_flight == 0
     assert isinstance(await guard.dispatch("fast", {}, lambda: 1), ToolExecutionResult)
     backend.decide(backend.pending[0].approval_id, True)
@@ -152,9 +151,9 @@ async def test_several_contracts_that_ask_are_one_question_on_the_strictest_term
     """The shortest time, and consent by silence only if all agree."""
     backend = InMemoryApprovalBackend(True)
     contracts = [
-        ask(timeout=60, timeout_effect="allow"),
-        ask(timeout=30),
-        ask(timeout=90, timeout_effect="allow"),
+        approval_contract(timeout=60, timeout_effect="allow"),
+        approval_contract(timeout=30),
+        approval_contract(timeout=90, timeout_effect="allow"),
     ]
     await Edictum(contracts=contracts, approval_backend=backend).dispatch("t", {}, lambda: 1)
     assert [(request.timeout, request.timeout_effect) for request in backend.requests] == [
@@ -169,7 +168,7 @@ async def test_a_request_carries_what_was_asked() -> None:
     """Tool, arguments, message, principal, session, and the digest that binds the answer."""
     backend = InMemoryApprovalBackend(True)
     guard = Edictum(
-        contracts=[ask()],
+        contracts=[approval_contract()],
         approval_backend=backend,
         principal=Principal(user_id="u"),
         policy_version="v1",
@@ -230,7 +229,9 @@ def test_the_digest_is_the_same_for_the_same_call() -> None:
 async def test_an_answer_for_another_call_does_not_count(given: str | None, runs: bool) -> None:
     """A backend that keeps requests elsewhere returns their digest, and it is checked."""
     decision = ApprovalDecision(True, status=ApprovalStatus.APPROVED, digest=given)
-    guard = Edictum(contracts=[ask()], approval_backend=ScriptedApprovalBackend(decision=decision))
+    guard = Edictum(
+        contracts=[approval_contract()], approval_backend=ScriptedApprovalBackend(decision=decision)
+    )
     outcome = await guard.dispatch("t", {}, lambda: 1)
     assert isinstance(outcome, ToolExecutionResult if runs else ToolDenied)
     if not runs:
@@ -241,10 +242,9 @@ async def test_an_answer_for_another_call_does_not_count(given: str | None, runs
 async def test_the_right_digest_counts() -> None:
     """The in-memory backend returns it with its answers."""
     backend = InMemoryApprovalBackend()
-    guard = Edictum(contracts=[ask()], approval_backend=backend)
+    guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
-    while not backend.pending:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: backend.pending)
     backend.decide(backend.pending[0].approval_id, True, approver="ann")
     assert isinstance(await task, ToolExecutionResult)
     assert guard.local_sink.filter("call_approval_granted")[0].approver == "ann"
@@ -269,8 +269,7 @@ async def test_an_answer_given_under_another_policy_does_not_count() -> None:
     backend = InMemoryApprovalBackend()
     guard = Edictum.from_yaml_string(BUNDLE.format(message="sure?"), approval_backend=backend)
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
-    while not backend.pending:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: backend.pending)
     await guard.reload(BUNDLE.format(message="really sure?"))
     backend.decide(backend.pending[0].approval_id, True)
     outcome = await task
@@ -293,7 +292,7 @@ class TestInMemory(ApprovalConformance):
 async def test_an_answer_can_be_computed_from_the_request() -> None:
     """For tests of code that asks."""
     backend = InMemoryApprovalBackend(lambda request: request.tool_args["x"] > 1)
-    guard = Edictum(contracts=[ask()], approval_backend=backend)
+    guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
     assert isinstance(await guard.dispatch("t", {"x": 2}, lambda x: x), ToolExecutionResult)
     assert isinstance(await guard.dispatch("t", {"x": 1}, lambda x: x), ToolDenied)
 
@@ -312,7 +311,7 @@ async def test_deciding_twice_keeps_the_first_answer() -> None:
 def test_a_decision_may_come_from_another_thread() -> None:
     """The backend belongs to no loop."""
     backend = InMemoryApprovalBackend()
-    guard = Edictum(contracts=[ask()], approval_backend=backend)
+    guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
     outcomes: list[Any] = []
     thread = threading.Thread(
         target=lambda: outcomes.append(guard.dispatch_sync("t", {}, lambda: 1))
@@ -345,12 +344,10 @@ class Terminal:
         self._keys.close()
 
     async def shows(self, text: str) -> None:
-        while text not in self.stdout.getvalue():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await wait_in_loop(lambda: text in self.stdout.getvalue())
 
     async def shows_questions(self, count: int) -> None:
-        while self.stdout.getvalue().count("Approve? [y/N]") < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await wait_in_loop(lambda: self.stdout.getvalue().count("Approve? [y/N]") >= count)
 
 
 @pytest.fixture
@@ -394,7 +391,7 @@ class TestLocal(ApprovalConformance):
 async def test_what_a_person_types(terminal: Terminal, typed: str, approved: bool) -> None:
     """Only a clear yes is one."""
     guard = Edictum(
-        contracts=[ask()],
+        contracts=[approval_contract()],
         approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout),
     )
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
@@ -407,7 +404,7 @@ async def test_what_a_person_types(terminal: Terminal, typed: str, approved: boo
 async def test_the_question_shows_the_arguments_redacted(terminal: Terminal) -> None:
     """What the person needs, and nothing that must not stand on a screen."""
     guard = Edictum(
-        contracts=[ask()],
+        contracts=[approval_contract()],
         approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout),
     )
     task = asyncio.ensure_future(
@@ -432,9 +429,7 @@ async def test_control_characters_in_a_question_do_not_reach_the_terminal(
     terminal: Terminal,
 ) -> None:
     """A model could otherwise repaint the screen and ask for something else."""
-    contract = precondition("*", effect="approve")(
-        lambda call: Verdict.fail("sure?\x1b[2J\x1b[1;1HApprove? harmless \x9b2J \r hidden")
-    )
+    contract = approval_contract(message="sure?\x1b[2J\x1b[1;1HApprove? harmless \x9b2J \r hidden")
     guard = Edictum(
         contracts=[contract],
         approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout),
@@ -449,11 +444,11 @@ async def test_control_characters_in_a_question_do_not_reach_the_terminal(
 async def test_a_prompt_that_timed_out_does_not_eat_the_next_line(terminal: Terminal) -> None:
     """The late answer is thrown away, the next one belongs to the next question."""
     backend = LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout)
-    slow = Edictum(contracts=[ask(timeout=SOON)], approval_backend=backend)
+    slow = Edictum(contracts=[approval_contract(timeout=SOON)], approval_backend=backend)
     assert isinstance(await slow.dispatch("t", {}, lambda: 1), ToolDenied)
     assert actions(slow)[-1] == "call_approval_timeout"
     assert "(no answer in time)" in terminal.stdout.getvalue()
-    guard = Edictum(contracts=[ask()], approval_backend=backend)
+    guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
     for typed, wanted in (
         ("y", ToolExecutionResult),
         ("n", ToolDenied),
@@ -471,12 +466,12 @@ async def test_a_line_typed_for_a_question_that_timed_out_does_not_answer_the_ne
 ) -> None:
     """A late yes is a yes to the old question."""
     backend = LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout)
-    await Edictum(contracts=[ask(timeout=SOON)], approval_backend=backend).dispatch(
+    await Edictum(contracts=[approval_contract(timeout=SOON)], approval_backend=backend).dispatch(
         "t", {}, lambda: 1
     )
     terminal.type("y\n")
     await asyncio.sleep(SOON)
-    guard = Edictum(contracts=[ask()], approval_backend=backend)
+    guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
     await terminal.shows_questions(2)
     await asyncio.sleep(SOON)
@@ -488,7 +483,7 @@ async def test_a_line_typed_for_a_question_that_timed_out_does_not_answer_the_ne
 async def test_questions_are_put_one_at_a_time(terminal: Terminal) -> None:
     """Each line answers the question that stands there."""
     backend = LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout)
-    guard = Edictum(contracts=[ask()], approval_backend=backend)
+    guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
     tasks = [
         asyncio.ensure_future(guard.dispatch(f"tool-{number}", {}, lambda: 1))
         for number in range(2)
@@ -508,10 +503,12 @@ async def test_waiting_for_ones_turn_is_part_of_the_requests_time(terminal: Term
     """A question that was never put times out like one that was not answered."""
     backend = LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout)
     busy = asyncio.ensure_future(
-        Edictum(contracts=[ask()], approval_backend=backend).dispatch("busy", {}, lambda: 1)
+        Edictum(contracts=[approval_contract()], approval_backend=backend).dispatch(
+            "busy", {}, lambda: 1
+        )
     )
     await terminal.shows_questions(1)
-    waiting = Edictum(contracts=[ask(timeout=SOON)], approval_backend=backend)
+    waiting = Edictum(contracts=[approval_contract(timeout=SOON)], approval_backend=backend)
     assert isinstance(await waiting.dispatch("t", {}, lambda: 1), ToolDenied)
     assert actions(waiting)[-1] == "call_approval_timeout"
     terminal.type("y\n")
@@ -522,7 +519,7 @@ async def test_a_closed_input_means_no_now_and_later(terminal: Terminal) -> None
     """Nobody can answer."""
     terminal.close_input()
     guard = Edictum(
-        contracts=[ask()],
+        contracts=[approval_contract()],
         approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout),
     )
     for _ in range(3):
@@ -540,7 +537,8 @@ async def test_it_works_on_a_real_terminal() -> None:
         os.fdopen(os.dup(follower), "w") as stdout,
     ):
         guard = Edictum(
-            contracts=[ask()], approval_backend=LocalApprovalBackend(stdin=stdin, stdout=stdout)
+            contracts=[approval_contract()],
+            approval_backend=LocalApprovalBackend(stdin=stdin, stdout=stdout),
         )
         task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: "done"))
         shown = b""
@@ -559,7 +557,7 @@ async def test_it_works_on_a_real_terminal() -> None:
 def test_it_works_for_synchronous_callers(terminal: Terminal) -> None:
     """Through the portal."""
     guard = Edictum(
-        contracts=[ask()],
+        contracts=[approval_contract()],
         approval_backend=LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout),
     )
     outcomes: list[Any] = []

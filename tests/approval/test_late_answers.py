@@ -15,14 +15,10 @@ from edictum import (
     EdictumConfigError,
     ToolDenied,
     ToolExecutionResult,
-    Verdict,
-    precondition,
 )
+from support.guards import approval_contract
 
-
-@precondition("*", id="ask", effect="approve", timeout=0.1)
-def ask(call: Any) -> Verdict:
-    return Verdict.fail("are you sure?")
+ask = approval_contract(timeout=0.1)
 
 
 class Slow:

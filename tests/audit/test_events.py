@@ -22,6 +22,8 @@ from edictum import (
     precondition,
 )
 from edictum.testing import FakeClock
+from support.guards import approval_contract
+from support.waiting import wait_in_loop
 
 SPEC_FIELDS = [
     "schema_version",
@@ -245,14 +247,13 @@ def test_an_approval_is_named_in_its_events() -> None:
     """Which request, who decided, and why."""
     backend = InMemoryApprovalBackend()
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract(message="sure?")],
         approval_backend=backend,
     )
 
     async def call() -> None:
         task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
-        while not backend.pending:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await wait_in_loop(lambda: backend.pending)
         backend.decide(backend.pending[0].approval_id, False, approver="ann", reason="too risky")
         await task
 

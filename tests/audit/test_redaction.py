@@ -27,6 +27,7 @@ from edictum import (
 )
 from edictum.core.redaction import MAX_PAYLOAD, MAX_STRING, MAX_SUMMARY, shorten
 from edictum.core.values import change_text
+from support.guards import approval_contract
 
 POLICY = RedactionPolicy()
 
@@ -595,9 +596,7 @@ class TestNoPlantedSecretSurvives:
         deny = precondition("*", id="x", metadata={"why": whole})(
             lambda call: Verdict.fail(f"contains {whole}", found=[whole])
         )
-        ask = precondition("*", id="x", effect="approve")(
-            lambda call: Verdict.fail(f"contains {whole}")
-        )
+        ask = approval_contract(message=f"contains {whole}")
         hook = HookRegistration("before", "*", lambda call: HookDecision.deny(f"contains {whole}"))
         for guard in (
             Edictum(contracts=[deny]),

@@ -30,7 +30,7 @@ from edictum.contracts._reach import MAX_COMPARISONS, Guesses, Names, Reach
 from edictum.contracts._regex import PatternBudget, PatternError, PatternSet, compile_pattern
 from edictum.core import sensitive_keys
 
-SIZES = (6_000, 12_000)
+SIZES = (600, 6_000, 12_000)
 LARGE = dict.fromkeys(
     ("file", "value", "scalar", "name", "alias", "pattern"), "1000000"
 )  # as large as a bundle may be
@@ -118,8 +118,8 @@ def test_work_grows_with_the_size_and_not_faster(
         reach, "MAX_COMPARISONS", 500
     )  # below it names and globs are compared one by one
     monkeypatch.setattr(reach, "MAX_GUESSING", 5_000)  # the same for names that may be misspelt
-    small, large = (adversarial.DOCUMENTS[name](size) for size in SIZES)
-    work(small)  # what is made once for all loads is made now
+    tiny, small, large = (adversarial.DOCUMENTS[name](size) for size in SIZES)
+    load(tiny)  # what is made once for all loads is made now
     assert work(large) <= 2.5 * work(small) + 1_000
 
 

@@ -20,6 +20,7 @@ from edictum import (
     Verdict,
     precondition,
 )
+from support.waiting import wait_in_loop
 
 HEAD = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: r}\n"
 
@@ -143,9 +144,7 @@ async def test_an_approval_does_not_count_for_the_policy_that_came_after_it_was_
     guard = Edictum.from_yaml_string(denying("ask", effect="approve"), approval_backend=backend)
     ran: list[int] = []
     call = asyncio.ensure_future(guard.dispatch("t", {"x": 1}, ran.append))
-    async with asyncio.timeout(60):
-        while not backend.pending:  # noqa: ASYNC110 - the backend has no event to wait for
-            await asyncio.sleep(0.001)
+    await wait_in_loop(lambda: backend.pending)
     await guard.reload(denying("never"))
     backend.decide(backend.pending[0].approval_id, True)
     outcome = await call

@@ -31,14 +31,8 @@ from edictum import (
     session_contract,
 )
 from edictum.core.contract import Kind
-
-
-def passing(name: str, **options: Any) -> Contract:
-    return precondition("*", id=name, **options)(lambda call: Verdict.pass_())
-
-
-def denying(name: str, **options: Any) -> Contract:
-    return precondition("*", id=name, **options)(lambda call: Verdict.fail(f"{name} says no"))
+from support.guards import approval_contract, denying, passing
+from support.waiting import wait_in_loop
 
 
 def asking(name: str = "ask", **options: Any) -> Contract:
@@ -200,13 +194,12 @@ async def test_what_denies_while_a_person_thinks_still_denies() -> None:
     """
     backend = InMemoryApprovalBackend()
     guard = Edictum(
-        contracts=[precondition("slow", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract("slow")],
         limits=OperationLimits(max_tool_calls=1),
         approval_backend=backend,
     )
     waiting = asyncio.ensure_future(guard.dispatch("slow", {}, ran))
-    while not backend.pending:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: backend.pending)
     assert isinstance(await guard.dispatch("fast", {}, ran), ToolExecutionResult)
     backend.decide(backend.pending[0].approval_id, True)
     outcome = await waiting

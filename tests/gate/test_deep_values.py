@@ -17,11 +17,10 @@ from edictum import (
     ToolCall,
     ToolDenied,
     ToolFailure,
-    Verdict,
     outcome_to_model_content,
-    precondition,
 )
 from edictum.core.lifecycle.approval import approval_digest
+from support.guards import approval_contract
 
 SECRET = "ghp_" + "a1B2" * 9
 
@@ -73,7 +72,7 @@ def test_an_object_that_is_too_deep_is_not_put_to_a_person() -> None:
     """The approval could not be bound to it."""
     backend = InMemoryApprovalBackend(answer=True)
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract()],
         approval_backend=backend,
     )
     bottom: Any = 1

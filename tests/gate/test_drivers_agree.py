@@ -30,6 +30,7 @@ from edictum.testing import (
     ScriptedApprovalBackend,
     audit_trail,
 )
+from support.guards import approval_contract
 
 Scenario = tuple[dict[str, Any], Callable[..., Any], dict[str, Any]]
 
@@ -50,9 +51,7 @@ def deny(call: Any) -> Verdict:
     return Verdict.fail("not today", code=7)
 
 
-@precondition("send", effect="approve")
-def ask(call: Any) -> Verdict:
-    return Verdict.fail("are you sure?")
+ask = approval_contract("send")
 
 
 @postcondition("send")

@@ -25,15 +25,7 @@ from edictum import (
     session_contract,
 )
 from edictum.testing import AsyncLedger, RecordingSink
-
-
-def denying(name: str, **options: Any) -> Any:
-    return precondition("*", id=name, **options)(lambda call: Verdict.fail(f"{name} says no"))
-
-
-def passing(name: str) -> Any:
-    return precondition("*", id=name)(lambda call: Verdict.pass_())
-
+from support.guards import denying, passing
 
 # --- evaluate -------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ from edictum.testing import (
     RecordingSink,
     ScriptedApprovalBackend,
 )
+from support.guards import approval_contract
 
 PROVEN: set[str] = set()
 
@@ -66,7 +67,7 @@ def ran(**args: Any) -> str:
     return "ran"
 
 
-ask = precondition("*", id="ask", effect="approve")(lambda call: Verdict.fail("sure?"))
+ask = approval_contract(message="sure?")
 
 
 def refused(guard: Edictum, source: str | None = None) -> ToolDenied:

@@ -30,8 +30,9 @@ from edictum import (
 )
 from edictum.core.limits import Breach, Grant, Limit, Metric, Reservation
 from edictum.sessions import MemoryLedger
+from support.guards import approval_contract
 
-ask = precondition("*", id="ask", effect="approve", timeout=5)(lambda call: Verdict.fail("sure?"))
+ask = approval_contract(timeout=5)
 OBSERVED = Breach(Limit(name="seen", metric=Metric.EXECUTIONS, maximum=1, enforce=False), 1, 0)
 
 
@@ -87,9 +88,7 @@ async def test_a_backend_that_hangs_before_it_has_asked_anybody_is_not_waited_fo
             await asyncio.sleep(3_600)
             raise AssertionError
 
-    quick = precondition("*", id="ask", effect="approve", timeout=0.05)(
-        lambda call: Verdict.fail("sure?")
-    )
+    quick = approval_contract(timeout=0.05)
     async with asyncio.timeout(60):
         outcome = await Edictum(contracts=[quick], approval_backend=Hanging()).dispatch(
             "t", {}, lambda: 1

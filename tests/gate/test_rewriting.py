@@ -29,6 +29,7 @@ from edictum import (
 from edictum.adapters._base import FIXED_ARGS
 from edictum.core.lifecycle.approval import approval_digest
 from edictum.hooks import HookResult
+from support.guards import approval_contract
 
 EVERY = pytest.mark.parametrize("drive", DRIVINGS.values(), ids=DRIVINGS.keys())
 
@@ -227,10 +228,6 @@ async def test_in_observe_mode_nothing_is_changed(drive: Driving) -> None:
 async def test_a_person_approves_the_rewritten_arguments(drive: Driving) -> None:
     """And the approval is bound to them."""
 
-    @precondition("t", effect="approve")
-    def ask(call: Any) -> Verdict:
-        return Verdict.fail("sure?")
-
     asked: list[Any] = []
 
     def decide(request: Any) -> bool:
@@ -238,7 +235,7 @@ async def test_a_person_approves_the_rewritten_arguments(drive: Driving) -> None
         return True
 
     guard = Edictum(
-        contracts=[ask],
+        contracts=[approval_contract()],
         hooks=[adding("amount", 5)],
         approval_backend=InMemoryApprovalBackend(decide),
     )

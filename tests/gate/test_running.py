@@ -31,6 +31,8 @@ from edictum import (
     session_contract,
 )
 from edictum.testing import AsyncLedger, RecordingSink
+from support.guards import approval_contract
+from support.waiting import wait_in_loop
 
 REQUEST = contextvars.ContextVar("request", default="none")
 SHORT = 0.02
@@ -278,8 +280,7 @@ async def test_an_async_tool_is_cancelled_at_its_deadline(
         assert isinstance(outcome, ToolTimeout)
         assert outcome.body_may_be_running is False
         assert outcome.deadline_s > 0
-    while len(ended) < 2:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: len(ended) >= 2)
     assert guard.local_sink.last().outcome == "timeout"
 
 
@@ -356,7 +357,7 @@ async def test_waiting_for_a_person_is_not_tool_time() -> None:
     """The deadline starts when the tool does."""
     backend = InMemoryApprovalBackend()
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract()],
         approval_backend=backend,
     )
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: "done", timeout_s=1.0))
@@ -460,12 +461,11 @@ async def test_a_call_cancelled_while_a_person_thinks_is_withdrawn() -> None:
     """Its own end in the audit, and nothing was held."""
     backend = InMemoryApprovalBackend()
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract()],
         approval_backend=backend,
     )
     task = asyncio.ensure_future(guard.run("t", {}, lambda: 1))
-    while "call_approval_requested" not in actions(guard):  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: "call_approval_requested" in actions(guard))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -677,13 +677,12 @@ async def test_a_coroutine_that_is_thrown_away_while_a_person_thinks_is_withdraw
     """As when it is cancelled."""
     backend = InMemoryApprovalBackend()
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract()],
         approval_backend=backend,
     )
     coroutine = guard.dispatch("t", {}, lambda: 1)
     waits = coroutine.send(None)  # for the backend
-    while not waits.done():  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: waits.done())
     coroutine.send(None)  # and now for the person
     coroutine.close()
     assert counters(guard) == (0, 0, 0, 0)

@@ -27,6 +27,8 @@ from edictum import (
     precondition,
 )
 from edictum.core.freeze import FrozenDict, FrozenList, freeze, thaw
+from support.guards import approval_contract
+from support.waiting import wait_in_loop
 
 
 @dataclass
@@ -113,12 +115,11 @@ async def test_the_caller_changes_its_arguments_while_a_person_thinks() -> None:
     args, recorder = arguments(), Recorder()
     backend = InMemoryApprovalBackend()
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract()],
         approval_backend=backend,
     )
     task = asyncio.ensure_future(guard.run("t", args, recorder.tool))
-    while not backend.pending:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await wait_in_loop(lambda: backend.pending)
     tamper(args)
     request = backend.pending[0]
     assert request.tool_args["path"] == "/srv/safe"
@@ -202,7 +203,7 @@ def test_a_part_of_the_gate_cannot_change_what_runs(change: str, where: str) -> 
         "resolver": {"principal_resolver": lambda tool, given: attempt(given)},
         "on_allow": {"on_allow": lambda call: attempt(call.args)},
         "approval backend": {
-            "contracts": [precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+            "contracts": [approval_contract()],
             "approval_backend": InMemoryApprovalBackend(
                 lambda request: attempt(request.tool_args) or True
             ),

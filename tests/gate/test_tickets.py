@@ -24,6 +24,7 @@ from edictum import (
     session_contract,
 )
 from edictum.runtime.ticket import TicketTable
+from support.guards import approval_contract
 
 
 def totals(guard: Edictum) -> tuple[int, int, int, int]:
@@ -164,7 +165,7 @@ async def test_a_begin_that_is_cancelled_holds_nothing() -> None:
 async def test_a_ticket_waits_for_approval_before_it_is_given() -> None:
     """In ``begin``, not in the host."""
     guard = Edictum(
-        contracts=[precondition("*", effect="approve")(lambda call: Verdict.fail("sure?"))],
+        contracts=[approval_contract()],
         approval_backend=InMemoryApprovalBackend(True),
     )
     assert (await guard.begin("t", {})).allowed

@@ -40,6 +40,8 @@ from edictum.harness import (
 )
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome, ToolTimeout
 from edictum.testing import AsyncLedger, ScriptedApprovalBackend
+from support.guards import approval_contract
+from support.waiting import wait_in_loop
 
 
 class Stuck:
@@ -74,9 +76,7 @@ class Stuck:
     async def let_go(self) -> None:
         """Until nothing that was left behind is running."""
         self.gate.set()
-        async with asyncio.timeout(30):
-            while self._inside or DETACHED - self._left_by_others:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        await wait_in_loop(lambda: not (self._inside or DETACHED - self._left_by_others))
 
 
 @tool(side_effect="read")
@@ -382,9 +382,7 @@ async def test_what_does_not_answer_at_all_is_given_up_in_the_end(
     guard = Edictum(limits=UNLIMITED, backend=StuckLedger(stuck, "ablock", "settle"))
     budget = TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6)
     await run_turn(model("look"), [], [look], guard, budget, session_id="s")
-    async with asyncio.timeout(30):
-        while len(caplog.messages) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await wait_in_loop(lambda: len(caplog.messages) >= 2)
     assert (
         caplog.messages
         == ["Settlement was not answered in time, and then failed: no answer within 0.1 s"] * 2
@@ -445,9 +443,7 @@ async def test_an_approval_backend_that_hangs_means_no(at: str) -> None:
                 await stuck.ablock()
             return await super().wait_for_decision(approval_id, timeout)
 
-    ask = precondition("*", id="ask", effect="approve", timeout=1)(
-        lambda call: Verdict.fail("sure?")
-    )
+    ask = approval_contract(timeout=1)
     guard = Edictum(limits=UNLIMITED, contracts=[ask], approval_backend=Backend())
     result = await run(stuck, guard)
     assert {(type(outcome), outcome.reason) for outcome in result.outcomes} == {

@@ -12,7 +12,16 @@ import threading
 from typing import Any
 
 import pytest
-from turns import Bench, Clerk, ask_first, expect_result, new_guard, new_state, request
+from turns import (
+    Bench,
+    Clerk,
+    ask_first,
+    expect_result,
+    new_guard,
+    new_state,
+    request,
+    wait_for_duplicate,
+)
 
 from edictum import Edictum, InMemoryApprovalBackend, Principal
 from edictum.harness import ArtifactStore, ReplayControl, ToolSpec, tool
@@ -33,12 +42,6 @@ def resolve(tool_name: str, args: Any) -> Principal:
 # --- Writes ---------------------------------------------------------------------------------------
 
 
-async def _second_waits(bench: Bench) -> None:
-    async with asyncio.timeout(30):
-        while not [slot for slot in bench.state.replay._slots.values() if slot.waiting]:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-
-
 @pytest.mark.parametrize("isolation", ["async", "thread"])
 async def test_two_identical_writes_at_once_run_one_body(isolation: Any) -> None:
     ran: list[int] = []
@@ -57,7 +60,7 @@ async def test_two_identical_writes_at_once_run_one_body(isolation: Any) -> None
     body = write if isolation == "thread" else write_async
     bench = Bench(tool(name="put", side_effect="write", idempotent=True, isolation=isolation)(body))
     calls = [asyncio.create_task(bench.call("put", {"x": 1}, call_id)) for call_id in "ab"]
-    await _second_waits(bench)
+    await wait_for_duplicate(bench)
     go_on.set()
     assert [expect_result(outcome).turn.replayed for outcome in await asyncio.gather(*calls)] == [
         False,

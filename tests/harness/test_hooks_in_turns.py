@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from turns import Bench, Clerk, ask_first, new_guard, new_state, search
+from turns import Bench, Clerk, ask_first, new_guard, new_state, search, wait_for_duplicate
 
 from edictum import (
     HookDecision,
@@ -156,9 +156,7 @@ async def test_two_calls_that_become_the_same_at_once_run_one_body() -> None:
     first = asyncio.create_task(bench.call("look", {"query": "A"}))
     await started.wait()
     second = asyncio.create_task(bench.call("look", {"query": "a"}))
-    async with asyncio.timeout(30):
-        while not [slot for slot in bench.state.replay._slots.values() if slot.waiting]:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await wait_for_duplicate(bench)
     go_on.set()
     outcomes = await asyncio.gather(first, second)
     assert ran == ["a"]

@@ -15,6 +15,7 @@ from turns import Bench, new_guard, request
 from edictum.harness import DeadlineToken, tool
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolTimeout
 from edictum.testing import AsyncLedger
+from support.waiting import wait_in_loop
 
 
 class Shelf:
@@ -58,9 +59,7 @@ async def value_of(bench: Bench) -> Any:
 
 
 async def late_end(bench: Bench) -> None:
-    async with asyncio.timeout(30):
-        while not bench.state.late_completions():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await wait_in_loop(lambda: bench.state.late_completions())
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -17,6 +17,7 @@ from edictum.harness import BoundedToolExecutor, ToolSpec, TurnBudget, TurnState
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure
 from edictum.sessions import MemoryLedger
 from edictum.testing import FailingLedger
+from support.waiting import wait_in_loop
 
 PAID: list[int] = []
 
@@ -106,9 +107,7 @@ class SlowClerk:
     async def asked(self) -> asyncio.Task[Any]:
         """A call that waits for him."""
         call = asyncio.create_task(self.bench.call("pay", {"order": 7}))
-        async with asyncio.timeout(30):
-            while not self.backend.pending:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await wait_in_loop(lambda: self.backend.pending)
         return call
 
     def decide(self, approved: bool) -> None:

@@ -41,6 +41,7 @@ from edictum.outcomes import (
     outcome_to_dict,
     outcome_to_model_content,
 )
+from support.waiting import wait_in_loop
 
 QUICK = {"tool_timeout_cap_s": 0.05}
 
@@ -570,7 +571,7 @@ async def test_when_the_turn_is_closed_at_the_door_nothing_starts() -> None:
 async def test_a_cancelled_caller_closes_its_call_and_goes_on_being_cancelled() -> None:
     bench = Bench(hang)
     task = asyncio.create_task(bench.call("hang"))
-    await asyncio.sleep(0.02)
+    await wait_in_loop(lambda: bench.guard.session("session").in_flight)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

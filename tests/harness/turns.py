@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from edictum import Edictum, InMemoryApprovalBackend, OperationLimits, Verdict, precondition
+from edictum import Edictum, InMemoryApprovalBackend, OperationLimits
 from edictum.harness import (
     BoundedToolExecutor,
     ModelReply,
@@ -18,6 +18,8 @@ from edictum.harness import (
     tool,
 )
 from edictum.outcomes import ToolExecutionResult, ToolOutcome
+from support.guards import approval_contract
+from support.waiting import wait_in_loop
 
 USER = [{"role": "user", "content": "Do it."}]
 UNLIMITED = OperationLimits(max_attempts=None, max_tool_calls=None)
@@ -53,13 +55,17 @@ def expect_result(outcome: ToolOutcome) -> ToolExecutionResult:
     return outcome
 
 
-def make_counting_tool(**settings: Any) -> tuple[ToolSpec, list[int]]:
-    """Return the tool ``work``, and the keys of the calls that ran."""
+def make_counting_tool(
+    hold: asyncio.Event | None = None, **settings: Any
+) -> tuple[ToolSpec, list[int]]:
+    """Return the tool ``work``, which ends when ``hold`` is set, and the keys of the calls that
+    ran.
+    """
     ran: list[int] = []
 
     async def work(key: int = 0, fail: bool = False) -> dict[str, int]:
         ran.append(key)
-        await asyncio.sleep(0.02)
+        await (asyncio.sleep(0.02) if hold is None else hold.wait())
         if fail:
             raise ValueError("broken")
         return {"ran": len(ran)}
@@ -67,9 +73,7 @@ def make_counting_tool(**settings: Any) -> tuple[ToolSpec, list[int]]:
     return tool(name="work", **{"side_effect": "read", "idempotent": True, **settings})(work), ran
 
 
-@precondition("*", effect="approve")
-def ask_first(call: Any) -> Verdict:
-    return Verdict.fail("a person must agree")
+ask_first = approval_contract(message="a person must agree", id="ask_first")
 
 
 class Clerk:
@@ -149,6 +153,11 @@ class Bench:
             (event.action.value, event.decision_source, event.decision_name)
             for event in self.guard.local_sink.events
         ]
+
+
+async def wait_for_duplicate(bench: Bench) -> None:
+    """Wait until a call waits for the end of the same call."""
+    await wait_in_loop(lambda: any(it.waiting for it in bench.state.replay._slots.values()))
 
 
 @tool(side_effect="read", idempotent=True, resource_keys=["notes"])

@@ -22,7 +22,7 @@ def test_the_tests_of_the_gate_pass_without_the_fast_path() -> None:
         "--no-fast-path",
         "-q",
         "-n",
-        "2",
+        "0",
         "-m",
         "not slow",
         *tests,

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
+from timed import OLDER_LEASE_S, OnValkey, older_in_postgres
 
 from edictum.sessions import MemoryBackend, MemoryLedger, StorageLedger
 from edictum.sessions._postgres import PostgresStore
-from edictum.sessions._redis import RedisStore
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.sessions._sqlite import SqliteStore
 from edictum.testing import LedgerConformance
@@ -56,18 +55,12 @@ class TestSqlite(LedgerConformance):
         self.now += seconds
 
 
-class TestValkey(LedgerConformance):
-    @pytest.fixture(autouse=True)
-    def _server(self, valkey_url: str) -> None:
-        self.url = valkey_url
-
-    def make_ledger(self) -> Any:
-        with redis.Redis.from_url(self.url) as client:
-            client.flushdb()
-        return RemoteLedger(RedisStore(self.url))
+class TestValkey(OnValkey):
+    pass
 
 
 class TestPostgres(LedgerConformance):
+    lease_s = OLDER_LEASE_S
     schemas = itertools.count(1)
 
     @pytest.fixture(autouse=True)
@@ -75,4 +68,9 @@ class TestPostgres(LedgerConformance):
         self.url = postgres_url
 
     def make_ledger(self) -> Any:
-        return RemoteLedger(PostgresStore(f"{self.url}?schema=conformance_{next(self.schemas)}"))
+        self.schema = f"conformance_{next(self.schemas)}"
+        return RemoteLedger(PostgresStore(f"{self.url}?schema={self.schema}"))
+
+    def advance(self, seconds: float) -> None:
+        with older_in_postgres(self.url, self.schema) as advance:
+            advance("", seconds)

@@ -13,6 +13,7 @@ import pytest
 import redis
 from loops import OnLoop
 from redis.crc import key_slot
+from timed import OLDER_LEASE_S, older_in_redis
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.errors import BackendError
@@ -49,6 +50,8 @@ def cluster(running_cluster: ValkeyCluster | str, record_property: Any) -> Valke
 
 
 class OnCluster(LedgerConformance):
+    lease_s = OLDER_LEASE_S
+
     @pytest.fixture(autouse=True)
     def _cluster(self, cluster: ValkeyCluster) -> None:
         self.cluster = cluster
@@ -57,6 +60,11 @@ class OnCluster(LedgerConformance):
         for node in self.cluster.nodes:
             self.cluster.command(node, "FLUSHALL")
         return RemoteLedger(RedisStore(self.cluster.url))
+
+    def advance(self, seconds: float) -> None:
+        for node in self.cluster.nodes:
+            with older_in_redis(node.url) as advance:
+                advance("", seconds)
 
 
 class TestClusterForThreads(OnCluster):

@@ -16,6 +16,7 @@ import redis
 from loops import Loop, OnLoop
 from proxy import Proxy
 from store_helpers import READ, SCOPES, unique
+from timed import OnValkey
 
 from edictum import Edictum, OperationLimits, ToolDenied, ToolExecutionResult
 from edictum.core.limits import Reservation, Settlement
@@ -23,22 +24,13 @@ from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
 from edictum.sessions._batching import OWN_CONNECTION_AFTER, LoopSender
-from edictum.sessions._redis import RedisStore
-from edictum.sessions._remote_ledger import RemoteLedger
-from edictum.testing import LedgerConformance
 from support.processes import run_python
 from support.servers import NoServer, Valkey
 
 
-class TestValkeyFromALoop(LedgerConformance):
-    @pytest.fixture(autouse=True)
-    def _server(self, valkey_url: str) -> None:
-        self.url = valkey_url
-
+class TestValkeyFromALoop(OnValkey):
     def make_ledger(self) -> Any:
-        with redis.Redis.from_url(self.url) as client:
-            client.flushdb()
-        return OnLoop(RemoteLedger(RedisStore(self.url)))
+        return OnLoop(super().make_ledger())
 
 
 @pytest.fixture

@@ -9,18 +9,35 @@ from typing import Any
 import pytest
 from store_helpers import unique
 
+from edictum.core.limits import Metric
 from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryLedger
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.sessions._sqlite import SqliteStore
-from edictum.testing.ledger import Book, limits
+from edictum.testing.ledger import Book, limit_rate, limits
+from support.waiting import wait_until
+
+TTL_S = 0.8  # long enough for two operations on a busy machine
+
+
+def test_the_time_of_the_store_passes(url: str, opened: Any) -> None:
+    """The conformance suite makes what servers keep older; here the clock itself ends a lease and a
+    window.
+    """
+    book, bounds = Book(opened(url)), limits(max_tool_calls=1)
+    held, rated = unique("held"), unique("rated")
+    assert book.reserve("a", bounds, sid=held, lease_s=0.3).granted
+    wait_until(lambda: book.reserve("b", bounds, sid=held).granted)
+    rate = (limit_rate(Metric.EXECUTIONS, 1, 0.3),)
+    assert book.run("a", "success", rate, sid=rated)
+    wait_until(lambda: book.run("b", "success", rate, sid=rated))
 
 
 def test_a_session_is_forgotten_after_its_time_to_live(url: str, opened: Any) -> None:
-    book, bounds = Book(opened(url, ttl_s=0.4)), limits(max_tool_calls=1)
+    book, bounds = Book(opened(url, ttl_s=TTL_S)), limits(max_tool_calls=1)
     used = unique("used")
     assert book.run("a", "success", bounds, sid=used)
-    time.sleep(0.6)
+    time.sleep(TTL_S * 1.3)
     assert book.run("b", "success", bounds, sid=used)
 
 
@@ -59,23 +76,23 @@ def test_a_call_in_flight_keeps_its_session(tmp_path: Path) -> None:
 def test_a_call_in_flight_keeps_its_session_everywhere(
     url: str, opened: Any, lease_s: float | None
 ) -> None:
-    book, bounds = Book(opened(url, ttl_s=0.4)), limits(max_tool_calls=1)
+    book, bounds = Book(opened(url, ttl_s=TTL_S)), limits(max_tool_calls=1)
     used = unique("in flight")
     assert book.reserve("a", bounds, sid=used, lease_s=lease_s).granted
-    time.sleep(0.6)
+    time.sleep(TTL_S * 1.3)
     assert not book.reserve("b", bounds, sid=used, lease_s=lease_s).granted
     book.settle("a", "success", bounds, sid=used)
     assert not book.reserve("c", bounds, sid=used).granted
-    time.sleep(0.6)  # nothing is in flight any more
+    time.sleep(TTL_S * 1.3)  # nothing is in flight any more
     assert book.reserve("d", bounds, sid=used).granted
 
 
 def test_a_renewed_lease_keeps_its_session(url: str, opened: Any) -> None:
-    book, bounds = Book(opened(url, ttl_s=0.4)), limits(max_tool_calls=1)
+    book, bounds = Book(opened(url, ttl_s=TTL_S)), limits(max_tool_calls=1)
     used = unique("renewed")
     assert book.reserve("a", bounds, sid=used, lease_s=60, parents=(f"{used} above",)).granted
     assert book.renew("a", 100, sid=used)
-    time.sleep(0.6)
+    time.sleep(TTL_S * 1.3)
     assert not book.reserve("b", bounds, sid=f"{used} above").granted
     assert not book.reserve("b", bounds, sid=used, parents=(f"{used} above",)).granted
 

@@ -9,15 +9,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryLedger
 from edictum.sessions import open as open_ledger
+from edictum.sessions._redis import RedisStore
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.sessions._sqlite import SqliteStore
+from edictum.testing import LedgerConformance
 from edictum.testing.ledger import Book
 from support.effort import effort
 
 WAIT_S = 20
+OLDER_LEASE_S = 60.0  # longer than a test takes: only the test lets leases and windows run out
 MILLION = 1_000_000
 
 
@@ -57,13 +62,13 @@ def open_timed(kind: str, server_url: Callable[[str], str], directory: Path) -> 
     else:
         url = server_url(f"{kind}_url")
         ledger = open_ledger(url, wait_s=WAIT_S)
-        with (_older_in_redis if kind == "valkey" else _older_in_postgres)(url) as advance:
+        with (older_in_redis if kind == "valkey" else older_in_postgres)(url) as advance:
             yield TimedBook(ledger, advance, walks=effort(6, soak=50))
     PORTAL.run(ledger.close())
 
 
 @contextmanager
-def _older_in_redis(url: str) -> Iterator[Callable[[str, float], None]]:
+def older_in_redis(url: str) -> Iterator[Callable[[str, float], None]]:
     """See the head of ``common.lua`` for what is kept: when leases end, when calls began, the
     moments that windows look at.
     """
@@ -92,10 +97,10 @@ def _older_in_redis(url: str) -> Iterator[Callable[[str, float], None]]:
 
 
 @contextmanager
-def _older_in_postgres(url: str) -> Iterator[Callable[[str, float], None]]:
+def older_in_postgres(url: str, schema: str = "edictum") -> Iterator[Callable[[str, float], None]]:
     import asyncpg
 
-    db = PORTAL.run(asyncpg.connect(url, server_settings={"search_path": "edictum"}))
+    db = PORTAL.run(asyncpg.connect(url, server_settings={"search_path": schema}))
 
     def advance(prefix: str, seconds: float) -> None:
         by = round(seconds * MILLION)
@@ -107,3 +112,24 @@ def _older_in_postgres(url: str) -> Iterator[Callable[[str, float], None]]:
 
     yield advance
     PORTAL.run(db.close())
+
+
+class OnValkey(LedgerConformance):
+    """The conformance suite on an empty Valkey, whose time the test moves."""
+
+    lease_s = OLDER_LEASE_S
+
+    @pytest.fixture(autouse=True)
+    def _server(self, valkey_url: str) -> None:
+        self.url = valkey_url
+
+    def make_ledger(self) -> Any:
+        import redis
+
+        with redis.Redis.from_url(self.url) as client:
+            client.flushdb()
+        return RemoteLedger(RedisStore(self.url))
+
+    def advance(self, seconds: float) -> None:
+        with older_in_redis(self.url) as advance:
+            advance("", seconds)

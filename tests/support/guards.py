@@ -15,6 +15,16 @@ def approval_contract(
     return contract(lambda call: Verdict.fail(message))
 
 
+def denying(name: str, **options: Any) -> Any:
+    """Return a precondition of every call that fails, or asks with ``effect="approve"``."""
+    return precondition("*", id=name, **options)(lambda call: Verdict.fail(f"{name} says no"))
+
+
+def passing(name: str, **options: Any) -> Any:
+    """Return a precondition of every call that passes."""
+    return precondition("*", id=name, **options)(lambda call: Verdict.pass_())
+
+
 def count_calls(guard: Edictum, session_id: str | None = None) -> tuple[int, int, int, int]:
     """Return executions, successes, failures and calls in flight of a session."""
     session = guard.session() if session_id is None else guard.session(session_id)

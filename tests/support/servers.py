@@ -176,9 +176,12 @@ class ValkeyCluster:
 
 
 class Postgres:
-    """A PostgreSQL cluster with one database, reached over the loopback."""
+    """A PostgreSQL cluster with one database, reached over the loopback; a commit is on disk before
+    it is answered unless ``durable`` is off.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, durable: bool = True) -> None:
+        self.durable = durable
         self.bin, self.origin = self._find()
         self.directory = tempfile.mkdtemp(prefix="edictum-pg-")
         self.port = free_port()
@@ -241,11 +244,13 @@ class Postgres:
             "-c",
             f"unix_socket_directories={self.directory}",
             "-c",
-            "max_connections=100",
+            "max_connections=200",
             "-c",
             "shared_buffers=32MB",
             "-c",
             "recovery_init_sync_method=syncfs",
+            "-c",
+            f"fsync={'on' if self.durable else 'off'}",
         )
         deadline = time.monotonic() + START_S
         while self._run("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)).wait() != 0:

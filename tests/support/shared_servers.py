@@ -29,7 +29,7 @@ _started: list[Any] = []  # kept: a process that is collected while it runs is a
 KINDS: dict[str, Callable[[], Any]] = {
     "valkey": Valkey,
     "broker": lambda: Valkey(durable=False),
-    "postgres": Postgres,
+    "postgres": lambda: Postgres(durable=False),  # no test kills this one
 }
 URLS = {
     "valkey": "EDICTUM_TEST_REDIS_URL",
