@@ -28,7 +28,7 @@ from edictum.contracts._selectors import (
     parse_selector,
     resolver,
 )
-from edictum.contracts._shapes import WRONG, refuse, report
+from edictum.contracts._shapes import WRONG, reject, report
 from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, to_plain
 
 # --- The tree -------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class RawGroup:
 def read_shape(tree: Tree, problems: Problems) -> Any:
     """Read the shape of an expression: RawGroup and RawLeaf, or WRONG after reporting."""
     if not isinstance(tree, Map):
-        return refuse(tree, problems, "a condition", _EXAMPLE)
+        return reject(tree, problems, "a condition", _EXAMPLE)
     if len(tree.values) != 1:
         names = ", ".join(f"'{name}'" for name in tree.values)
         message = f"a condition has one key, this one has {len(tree.values)}: {names}"

@@ -31,7 +31,7 @@ class Shape(Protocol):
     def schema(self) -> dict[str, Any]: ...
 
 
-def refuse(tree: Tree, problems: Problems, wanted: str, hint: str = "") -> Any:
+def reject(tree: Tree, problems: Problems, wanted: str, hint: str = "") -> Any:
     """Report a value of the wrong kind."""
     return report(tree, problems, f"expected {wanted}, got {describe_value(tree)}", hint)
 
@@ -54,7 +54,7 @@ class String:
         if type(tree) is not Scalar or type(tree.value) is not str:
             unquoted = isinstance(tree, Scalar) and tree.value is not None
             hint = "Put it in quotes." if unquoted else "Write some text."
-            return refuse(tree, problems, "text", hint)
+            return reject(tree, problems, "text", hint)
         value = tree.value
         if not value:
             hint = "Write something, or remove the key."
@@ -89,7 +89,7 @@ class Choice:
             return self.words[value]
         known = f"Use one of: {join_words(self.words)}."
         if not isinstance(value, str):
-            return refuse(tree, problems, "a word", known)
+            return reject(tree, problems, "a word", known)
         if value in self.others:
             message = f"'{value}' belongs to the other vocabulary"
             return report(tree, problems, message, f"Here write '{self.others[value]}'.")
@@ -109,7 +109,7 @@ class Boolean:
     def read(self, tree: Tree, problems: Problems) -> Any:
         if isinstance(tree, Scalar) and isinstance(tree.value, bool):
             return tree.value
-        return refuse(tree, problems, "true or false", "Write true or false, without quotes.")
+        return reject(tree, problems, "true or false", "Write true or false, without quotes.")
 
     def schema(self) -> dict[str, Any]:
         return {"type": "boolean"}
@@ -127,7 +127,7 @@ class Number:
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = self._number(tree.value) if isinstance(tree, Scalar) else None
         if value is None:
-            return refuse(tree, problems, f"a {self._kind}", self._remedy(tree))
+            return reject(tree, problems, f"a {self._kind}", self._remedy(tree))
         message = f"{value} is too small"
         if self.at_least is not None and value < self.at_least:
             return report(tree, problems, message, f"Use {self.at_least:g} or more.")
@@ -173,10 +173,10 @@ class Anything:
         value = to_plain(tree)
         if value is None:
             hint = "To ask whether a field is missing, write 'exists: false'."
-            return refuse(tree, problems, "a value", hint)
+            return reject(tree, problems, "a value", hint)
         if isinstance(value, float) and not math.isfinite(value):
             hint = "Infinity and NaN compare with nothing."
-            return refuse(tree, problems, "a finite value", hint)
+            return reject(tree, problems, "a finite value", hint)
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class ListOf:
             value = self.item.read(tree, problems)
             return WRONG if value is WRONG else (value,)
         if not isinstance(tree, Seq):
-            return refuse(tree, problems, "a list", "Write it as [first, second].")
+            return reject(tree, problems, "a list", "Write it as [first, second].")
         if not tree.items:
             hint = "Add at least one item, or remove the key."
             return report(tree, problems, "this list is empty", hint)
@@ -224,7 +224,7 @@ class MapOf:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Map):
-            return refuse(tree, problems, "a mapping", "Write it as name: value.")
+            return reject(tree, problems, "a mapping", "Write it as name: value.")
         if not tree.values and not self.may_be_empty:
             hint = "Add at least one entry, or remove the key."
             return report(tree, problems, "this mapping is empty", hint)
@@ -253,7 +253,7 @@ class Free:
     def read(self, tree: Tree, problems: Problems) -> Any:
         if isinstance(tree, Map):
             return to_plain(tree)
-        return refuse(tree, problems, "a mapping", "Write it as name: value.")
+        return reject(tree, problems, "a mapping", "Write it as name: value.")
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object"}
@@ -276,7 +276,7 @@ class Duration:
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and value <= MOST:
             seconds = value
         if not seconds > 0:
-            return refuse(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
+            return reject(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
         return float(seconds)
 
     def schema(self) -> dict[str, Any]:
@@ -311,7 +311,7 @@ class Record:
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Map):
             hint = f"Write it as 'key: value'. Known keys: {join_words(self.fields)}."
-            return refuse(tree, problems, "a mapping", hint)
+            return reject(tree, problems, "a mapping", hint)
         values: dict[str, Any] = {}
         misnamed: list[str] = []
         for name, item in tree.values.items():
@@ -385,7 +385,7 @@ class Variant:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Map):
-            return refuse(tree, problems, "a mapping", f"Start it with '{self.by}: ...'.")
+            return reject(tree, problems, "a mapping", f"Start it with '{self.by}: ...'.")
         chosen = tree.values.get(self.by)
         if chosen is None:
             hint = f"Add '{self.by}:' with one of: {join_words(self.records)}."
