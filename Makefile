@@ -12,6 +12,7 @@
 #   make clean   remove what the targets above made
 
 PYTHON ?= python3
+
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

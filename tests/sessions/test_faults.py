@@ -132,15 +132,16 @@ async def settled(guard: Edictum, session: str) -> Any:
     """The session once nothing is in flight any more; denied reads and leases that are still out
     are waited for.
     """
+    seen: Any = None
     for _ in range(1_200):  # longer than a lease
         try:
-            snapshot = await guard.backend.snapshot(session)  # type: ignore[misc]
-            if snapshot.totals.in_flight == 0:
-                return snapshot.totals
-        except Exception:
-            pass
+            seen = (await guard.backend.snapshot(session)).totals  # type: ignore[misc]
+            if seen.in_flight == 0:
+                return seen
+        except Exception as exc:
+            seen = exc
         await asyncio.sleep(0.05)
-    raise AssertionError("slots stayed lost")
+    raise AssertionError(f"slots stayed lost; last seen: {seen!r}")
 
 
 async def test_the_server_is_killed_while_tools_run(server: Any, faults: Counter[str]) -> None:

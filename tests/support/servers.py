@@ -20,6 +20,7 @@ from pathlib import Path
 
 NOBODY = 65534
 START_S = 20.0
+STOP_S = 10.0
 
 
 class NoServer(Exception):
@@ -39,6 +40,23 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
             return
         time.sleep(0.02)
     raise NoServer(f"{process.args} did not start")
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process, which need not be a child, has ended; kill it when that takes long."""
+    deadline = time.monotonic() + STOP_S
+    while _is_running(pid):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.02)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def package_file(package: str, path: str) -> Path | None:
@@ -260,19 +278,24 @@ class Postgres:
 
     def kill(self) -> None:
         """As a machine would: all its processes at once. Its shared memory goes with the last of
-        them.
+        them, and with any left over it would not start again: it is stopped, so that no process
+        is added after they were listed.
         """
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGSTOP)
         found = subprocess.run(
             ["ps", "-o", "pid=", "--ppid", str(self.process.pid)],
             capture_output=True,
             text=True,
             check=False,
         )
-        children = found.stdout.split()
-        for pid in [self.process.pid, *map(int, children)]:
+        children = [int(pid) for pid in found.stdout.split()]
+        for pid in [self.process.pid, *children]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
+        for pid in children:
+            wait_for_end(pid)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGQUIT)  # at once: what it held is deleted below

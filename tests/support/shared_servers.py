@@ -14,15 +14,13 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from support.servers import NoServer, Postgres, Valkey
+from support.servers import NoServer, Postgres, Valkey, wait_for_end
 
 FOLDER = "EDICTUM_TEST_SERVERS"  # in the environment of the workers
-STOP_S = 10.0
 _started: list[Any] = []  # kept: a process that is collected while it runs is a ResourceWarning
 
 
@@ -113,22 +111,6 @@ def stop_all() -> None:
         facts = json.loads(known.read_text())
         with contextlib.suppress(ProcessLookupError):
             os.kill(facts["pid"], signal.SIGQUIT)  # PostgreSQL: at once
-            _wait_for_end(facts["pid"])
+            wait_for_end(facts["pid"])
         shutil.rmtree(facts["directory"], ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + STOP_S
-    while _is_running(pid):
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-            return
-        time.sleep(0.02)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
