@@ -27,9 +27,8 @@ BOUNDS = {
     "fmt: skip without a reason": 0,
     "type: ignore without a reason": 0,
 }
-# What does not hold yet, with the number of today: it may only go down, and an entry goes when its
-# bound holds.
-NOT_YET = {"lines of src": 36_250}
+# What does not hold yet, with the number of today; an entry goes when its bound holds.
+NOT_YET: dict[str, int] = {}
 # Words that a reader stumbles over. These ceilings only go down.
 CEILINGS = {
     "functions named by a participle": 36,
