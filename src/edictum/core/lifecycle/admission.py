@@ -172,7 +172,7 @@ def _run_hooks(
         if type(passed) is not RunTool:
             return Admission(run, NO_DECISION, outcome=passed)  # type: ignore[arg-type]  # outcome
         rewritten, run = rewritten or passed.call is not call, passed
-    if rewritten and run.charges.estimate is not None:
+    if rewritten:
         run = replace(run, charges=estimate_charges(run.charges, run.call))
     problem = run.charges.problem
     if problem is None or not rewritten:
