@@ -196,8 +196,8 @@ def _as_if_reserved(grant: Grant, asked: Reservation) -> Grant:
     attempts, held = int(asked.count_attempt), int(asked.hold and grant.granted)
     per_tool: Mapping[str, Counters] | None = grant.per_tool
     if per_tool is not None and held:
-        scopes = {scope: per_tool.get(scope, NO_COUNTERS) for scope in asked.scopes if scope}
-        own = {scope: _add(counters, 0, held) for scope, counters in scopes.items()}
+        tools = {tool: per_tool.get(tool, NO_COUNTERS) for tool in asked.tools if tool}
+        own = {tool: _add(counters, 0, held) for tool, counters in tools.items()}
         per_tool = {**per_tool, **own}
     return replace(grant, counters=_add(grant.counters, attempts, held), per_tool=per_tool)
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from edictum.core.limits import Limit, Metric, Reservation, Settlement, limits_for, scopes_for
+from edictum.core.limits import Limit, Metric, Reservation, Settlement, limits_for, tools_for
 from edictum.sessions import MemoryLedger
 
 TOOLS = ("read", "send_a", "send_b")
@@ -18,9 +18,9 @@ LIMITS = (
     Limit(name="successes", metric=Metric.SUCCESSES, maximum=7),
     Limit(name="failures", metric=Metric.FAILURES, maximum=6),
     Limit(name="streak", metric=Metric.CONSECUTIVE_FAILURES, maximum=3),
-    Limit(name="read", metric=Metric.EXECUTIONS, maximum=4, scope="read"),
-    Limit(name="send", metric=Metric.SUCCESSES, maximum=3, scope="send_*"),
-    Limit(name="watched", metric=Metric.EXECUTIONS, maximum=2, scope="send_b", enforce=False),
+    Limit(name="read", metric=Metric.EXECUTIONS, maximum=4, tool="read"),
+    Limit(name="send", metric=Metric.SUCCESSES, maximum=3, tool="send_*"),
+    Limit(name="watched", metric=Metric.EXECUTIONS, maximum=2, tool="send_b", enforce=False),
 )
 
 
@@ -78,7 +78,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
 
     def reservation(self, tool: str, **options: bool) -> Reservation:
         limits = limits_for(tool, LIMITS)
-        return Reservation("s", f"c-{self.ids}", scopes_for(tool, limits), limits, **options)
+        return Reservation("s", f"c-{self.ids}", tools_for(tool, limits), limits, **options)
 
     @rule(
         tool=st.sampled_from(TOOLS), counts=st.booleans(), hold=st.booleans(), enforce=st.booleans()
@@ -104,7 +104,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         tool = self.model.running[call_id]
         limits = limits_for(tool, LIMITS)
         assert self.ledger.reserve(
-            Reservation("s", call_id, scopes_for(tool, limits), limits)
+            Reservation("s", call_id, tools_for(tool, limits), limits)
         ).granted
 
     @precondition(lambda self: self.model.running)
@@ -118,7 +118,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         tool = self.model.running.pop(call_id)
         limits = limits_for(tool, LIMITS)
         for _ in range(1 + again):
-            self.ledger.settle(Settlement("s", call_id, scopes_for(tool, limits), limits, result))  # type: ignore[arg-type]
+            self.ledger.settle(Settlement("s", call_id, tools_for(tool, limits), limits, result))  # type: ignore[arg-type]
         if result != "release":
             self.model.ended.append((tool, result == "success"))
 

@@ -82,7 +82,7 @@ def test_a_breaker_looks_at_the_moments_of_failures() -> None:
         limit_rate(Metric.FAILURES, 9, 30.0),
     )
     kept = [
-        [(it.scope, it.counter, it.keep, it.span_s) for it in windows_of(limits)]
+        [(it.tool, it.counter, it.keep, it.span_s) for it in windows_of(limits)]
         for limits in ((breaker,), (breaker, failures))
     ]
     assert kept == [[("", "failures", 4, 60.0)], [("", "failures", 10, 60.0)]]

@@ -13,7 +13,7 @@ TAKING = range(
     2,
     8,
     # the first increment of a call counts its attempt; then it takes three slots in each of two
-    # scopes
+    # tools
 )
 
 

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from edictum.core.limits import Limit, Metric, Reservation, Settlement
 from edictum.sessions.memory import MemoryLedger, ReservationTemplate, reservation_template
 
-SCOPES = ("", "send", "send*")
+TOOLS = ("", "send", "send*")
 Result = Literal["success", "failure", "release"]
 
 
-def limit(metric: Metric, maximum: int, scope: str) -> Limit:
+def limit(metric: Metric, maximum: int, tool: str) -> Limit:
     return Limit(
         name="a limit",
         metric=metric,
         maximum=maximum,
-        scope="" if metric is Metric.ATTEMPTS else scope,
+        tool="" if metric is Metric.ATTEMPTS else tool,
         amount="cost" if metric is Metric.AMOUNT else None,
     )
 
 
 limits = st.lists(
-    st.builds(limit, st.sampled_from(list(Metric)), st.integers(0, 4), st.sampled_from(SCOPES)),
+    st.builds(limit, st.sampled_from(list(Metric)), st.integers(0, 4), st.sampled_from(TOOLS)),
     max_size=3,
 ).map(tuple)
 steps = st.lists(
@@ -55,7 +55,7 @@ class Caller:
         if self.quick and self.ledger.try_reserve("s", call, self.template, amounts) is not None:
             self.running[call] = True
             return True
-        what = ("s", call, self.template.scopes, self.template.lease.held.limits)
+        what = ("s", call, self.template.tools, self.template.lease.held.limits)
         granted = self.ledger.reserve(Reservation(*what, amounts=amounts)).granted
         if granted:
             self.running[call] = False
@@ -69,7 +69,7 @@ class Caller:
                 return
         for _ in range(1 + twice):
             self.ledger.settle(
-                Settlement("s", call, self.template.scopes, self.template.lease.held.limits, result)
+                Settlement("s", call, self.template.tools, self.template.lease.held.limits, result)
             )
 
 
@@ -77,7 +77,7 @@ class Caller:
 def test_a_template_counts_as_a_reservation_does(
     limits: tuple[Limit, ...], steps: list[tuple[int, Result, bool, dict[str, int]]]
 ) -> None:
-    template = ReservationTemplate(SCOPES, limits)
+    template = ReservationTemplate(TOOLS, limits)
     callers = [Caller(template, quick=True), Caller(template, quick=False)]
     for number, (slot, result, twice, amounts) in enumerate(steps):
         call = next((call for call in callers[0].running if call.startswith(f"{slot}.")), None)
@@ -94,7 +94,7 @@ def test_a_template_counts_as_a_reservation_does(
 def test_try_reserve_declines_new_sessions_and_sessions_with_leases() -> None:
     ledger, template = MemoryLedger(), ReservationTemplate(("", "send"), ())
     assert ledger.try_reserve("new session", "call", template) is None
-    ledger.reserve(Reservation("s", "a", template.scopes, (), lease_s=5))
+    ledger.reserve(Reservation("s", "a", template.tools, (), lease_s=5))
     assert ledger.try_reserve("s", "b", template) is None, (
         "a lease of this session may have run out"
     )
@@ -103,19 +103,19 @@ def test_try_reserve_declines_new_sessions_and_sessions_with_leases() -> None:
 
 def test_try_commit_declines_a_session_that_was_reset() -> None:
     ledger, template = MemoryLedger(), ReservationTemplate(("", "send"), ())
-    ledger.settle(Settlement("s", "first", template.scopes, (), "success"))
+    ledger.settle(Settlement("s", "first", template.tools, (), "success"))
     assert ledger.try_reserve("s", "call", template) is not None
     ledger.reset("s")
     assert ledger.try_commit("s", "call", template, True) is None
-    assert ledger.settle(Settlement("s", "call", template.scopes, (), "success")).successes == 1
+    assert ledger.settle(Settlement("s", "call", template.tools, (), "success")).successes == 1
 
 
 def test_the_same_call_reserved_again_is_granted_and_counted_once() -> None:
     ledger, template = MemoryLedger(), ReservationTemplate(("", "send"), ())
-    ledger.settle(Settlement("s", "first", template.scopes, (), "success"))
+    ledger.settle(Settlement("s", "first", template.tools, (), "success"))
     assert ledger.try_reserve("s", "call", template) == (1, 1)
     assert ledger.try_reserve("s", "call", template) is None
-    assert ledger.reserve(Reservation("s", "call", template.scopes, ())).granted
+    assert ledger.reserve(Reservation("s", "call", template.tools, ())).granted
     assert ledger.snapshot("s").totals.in_flight == 1
 
 
@@ -137,14 +137,14 @@ class Now:
 def test_sessions_with_a_lifetime_are_kept_alive_by_try_reserve() -> None:
     now = Now()
     ledger, template = MemoryLedger(clock=now, ttl_s=10), ReservationTemplate(("", "send"), ())
-    ledger.reserve(Reservation("s", "first", template.scopes, ()))
-    ledger.settle(Settlement("s", "first", template.scopes, (), "success"))
+    ledger.reserve(Reservation("s", "first", template.tools, ()))
+    ledger.settle(Settlement("s", "first", template.tools, (), "success"))
     for number in range(5):
         now.s += 6
         call = f"c{number}"
         if ledger.try_reserve("s", call, template) is None:  # time to look for old sessions
-            ledger.reserve(Reservation("s", call, template.scopes, ()))
-            ledger.settle(Settlement("s", call, template.scopes, (), "success"))
+            ledger.reserve(Reservation("s", call, template.tools, ()))
+            ledger.settle(Settlement("s", call, template.tools, (), "success"))
         else:
             assert ledger.try_commit("s", call, template, True) is not None
     assert ledger.snapshot("s").totals.executions == 6
@@ -153,8 +153,8 @@ def test_sessions_with_a_lifetime_are_kept_alive_by_try_reserve() -> None:
 def test_try_reserve_declines_a_session_whose_lifetime_is_over() -> None:
     now = Now()
     ledger, template = MemoryLedger(clock=now, ttl_s=10), ReservationTemplate(("", "send"), ())
-    ledger.reserve(Reservation("s", "first", template.scopes, ()))
-    ledger.settle(Settlement("s", "first", template.scopes, (), "success"))
+    ledger.reserve(Reservation("s", "first", template.tools, ()))
+    ledger.settle(Settlement("s", "first", template.tools, (), "success"))
     now.s += 11
     assert ledger.try_reserve("s", "second", template) is None
-    assert ledger.reserve(Reservation("s", "second", template.scopes, ())).counters.attempts == 1
+    assert ledger.reserve(Reservation("s", "second", template.tools, ())).counters.attempts == 1

@@ -1,8 +1,8 @@
 """What limits mean, and which counters a call touches.
 
-A session keeps counters per *scope*: ``""`` is the whole session, any other scope is a tool's name
-or a glob that a limit names. Each scope counts attempts, executions, successes, failures and
-consecutive failures, and how many calls are in flight.
+A session keeps a tally per *tool*: ``""`` is the whole session, any other key is a tool's name or a
+glob that a limit names. Each tally counts attempts, executions, successes, failures and consecutive
+failures, and how many calls are in flight.
 
 A limit is never read and then acted on: one atomic ``reserve`` checks all limits of a call and
 takes its slots. A call in flight may end either way, so it holds a slot of executions, of successes
@@ -53,7 +53,7 @@ ATTEMPTS = Metric.ATTEMPTS  # looking a member up on its enum costs more than co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """At most ``maximum`` of ``metric`` in ``scope``, ever or within ``window_s`` seconds.
+    """At most ``maximum`` of ``metric`` by calls of ``tool``, ever or within ``window_s`` seconds.
 
     A budget names its ``amount``, and ``maximum`` is in millionths. Computed: ``counter`` is the
     metric as an attribute name, ``moments`` the counter whose moments a window looks at, and
@@ -63,7 +63,7 @@ class Limit:
     name: str
     metric: Metric
     maximum: int
-    scope: str = WHOLE_SESSION
+    tool: str = WHOLE_SESSION
     window_s: float | None = None
     enforce: bool = True
     source: str = "operation_limit"
@@ -90,8 +90,8 @@ class Limit:
         if (self.metric is Metric.AMOUNT) is not (self.amount is not None):
             hint = "Use metric=Metric.AMOUNT with amount='cost'."
             raise EdictumConfigError(f"{where}: a budget names its amount.", hint=hint)
-        if self.metric is Metric.ATTEMPTS and self.scope != WHOLE_SESSION:
-            hint = "Leave out its scope."
+        if self.metric is Metric.ATTEMPTS and self.tool != WHOLE_SESSION:
+            hint = "Leave out the tool."
             raise EdictumConfigError(f"{where}: attempts are counted per session.", hint=hint)
         if self.window_s is not None and not self.window_s > 0:
             hint = "Use more than 0 seconds."
@@ -111,9 +111,9 @@ class Limit:
             return self._budget_reason(used, in_flight, asked, within)
         busy = f"; {in_flight} still running" if in_flight and self.metric in RESERVED else ""
         count = f"{used} {SINGULAR[self.metric] if used == 1 else self.metric.replace('_', ' ')}"
-        if self.scope:
+        if self.tool:
             limit = f"limit: {self.maximum}{busy}"
-            return f"Per-tool limit: {self.scope} has {count}{within} ({limit})."
+            return f"Per-tool limit: {self.tool} has {count}{within} ({limit})."
         if self.metric is Metric.EXECUTIONS:
             text = f"Execution limit reached ({self.maximum} calls{within}{busy})."
         else:
@@ -121,7 +121,7 @@ class Limit:
         return f"{text} Summarize progress and stop."
 
     def _budget_reason(self, used: int, in_flight: int, asked: int | None, within: str) -> str:
-        what = f"{self.amount} of {self.scope}" if self.scope else self.amount
+        what = f"{self.amount} of {self.tool}" if self.tool else self.amount
         held = f"; {in_flight / MILLION:g} reserved by running calls" if in_flight else ""
         limit = f"limit: {self.maximum / MILLION:g}{held}"
         if asked is None:
@@ -234,7 +234,7 @@ class OperationLimits:
         ]
         for name, metric in TOOL_FIELDS.items():
             limits += [
-                Limit(name=f"{name}:{tool}", metric=metric, maximum=bound, scope=tool)
+                Limit(name=f"{name}:{tool}", metric=metric, maximum=bound, tool=tool)
                 for tool, bound in getattr(self, name).items()
             ]
         limits += [
@@ -279,8 +279,8 @@ def tighten_by_bundle(
         if not limit.enforce or limit.window_s is not None or limit.metric is Metric.AMOUNT:
             continue
         table, key = bounds, session_names[limit.metric]
-        if limit.scope:
-            table, key = bounds.setdefault(tool_names[limit.metric], {}), limit.scope
+        if limit.tool:
+            table, key = bounds.setdefault(tool_names[limit.metric], {}), limit.tool
         table[key] = min(limit.maximum, table.get(key, limit.maximum))
     if limits is None:
         unset: dict[str, Any] = {name: None for name in SESSION_FIELDS if name in bounds}
@@ -310,7 +310,7 @@ def compile_together(
 
 
 def _about(limit: Limit) -> tuple[str, str]:
-    return limit.counter, limit.scope
+    return limit.counter, limit.tool
 
 
 def _source(metric: Metric) -> str:
@@ -322,23 +322,23 @@ def limits_for(tool: str, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
     return tuple(
         limit
         for limit in limits
-        if limit.scope in (WHOLE_SESSION, tool) or fnmatch.fnmatchcase(tool, limit.scope)
+        if limit.tool in (WHOLE_SESSION, tool) or fnmatch.fnmatchcase(tool, limit.tool)
     )
 
 
-def scopes_for(tool: str, limits: tuple[Limit, ...]) -> tuple[str, ...]:
+def tools_for(tool: str, limits: tuple[Limit, ...]) -> tuple[str, ...]:
     """Return where a call of ``tool`` counts: the session, the tool, and globs that limit it."""
-    return tuple(dict.fromkeys((WHOLE_SESSION, tool, *(limit.scope for limit in limits))))
+    return tuple(dict.fromkeys((WHOLE_SESSION, tool, *(limit.tool for limit in limits))))
 
 
 @record
 class Window:
-    """The moments to keep for the limits with a window on one counter of one scope.
+    """The moments to keep for the limits with a window on one counter of one tool.
 
     ``keep`` moments tell whether the largest of these limits is full; for amounts all are kept.
     """
 
-    scope: str
+    tool: str
     counter: str
     keep: int
     span_s: float
@@ -349,7 +349,7 @@ def windows_of(limits: tuple[Limit, ...]) -> tuple[Window, ...]:
     found: dict[tuple[str, str], Window] = {}
     for limit in limits:
         if limit.window_s is not None:
-            key = (limit.scope, limit.moments)
+            key = (limit.tool, limit.moments)
             known = found.get(key, Window(*key, 0, 0.0))
             keep, span_s = max(known.keep, limit.maximum + 1), max(known.span_s, limit.window_s)
             found[key] = Window(*key, keep, span_s)
@@ -372,7 +372,7 @@ class Reservation:
     wait = RESERVE
     session_id: str
     call_id: str
-    scopes: tuple[str, ...]
+    tools: tuple[str, ...]
     limits: tuple[Limit, ...]
     count_attempt: bool = True
     hold: bool = True
@@ -394,7 +394,7 @@ class Settlement:
     wait = SETTLE
     session_id: str
     call_id: str
-    scopes: tuple[str, ...]
+    tools: tuple[str, ...]
     limits: tuple[Limit, ...]
     result: Literal["success", "failure", "release"]
     amounts: Mapping[str, int] = NO_AMOUNTS
@@ -463,7 +463,7 @@ class Amount:
 
 @record
 class SessionSnapshot:
-    """All counters of a session, in total and per tool, and amounts by scope and name."""
+    """All counters of a session, in total and per tool, and amounts by tool and name."""
 
     session_id: str
     totals: Counters

@@ -25,7 +25,7 @@ from edictum.core.limits import (
     OperationLimits,
     compile_together,
     limits_for,
-    scopes_for,
+    tools_for,
 )
 from edictum.errors import EdictumConfigError
 
@@ -76,7 +76,7 @@ class Plan:
     session: tuple[Contract, ...]
     after: tuple[Contract, ...]
     limits: tuple[Limit, ...]
-    scopes: tuple[str, ...]
+    tools: tuple[str, ...]
     success_rules: tuple[SuccessRule, ...]
     passed: Decision  # shared by all calls to which no contract objects
     ask_before: Callable[[ToolCall], list[tuple[Contract, Any]]]
@@ -198,7 +198,7 @@ class Policy:
         hooks_after = tuple(hook for hook in hooks if hook.phase == "after")
         session, after = tuple(self._session.matching(tool)), tuple(self._after.matching(tool))
         limits = limits_for(tool, self._limits)
-        scopes, before = scopes_for(tool, limits), tuple(self._before.matching(tool))
+        tools, before = tools_for(tool, limits), tuple(self._before.matching(tool))
         if self.unlisted is not None and not self.is_listed(tool):
             before = (self.unlisted, *before)
         return Plan(
@@ -210,7 +210,7 @@ class Policy:
             session=session,
             after=after,
             limits=limits,
-            scopes=scopes,
+            tools=tools,
             success_rules=tuple(self._success.matching(tool)),
             passed=Decision(asked=before),
             ask_before=make_asker(before),

@@ -321,10 +321,10 @@ class TurnCall:
 
     def _reserve_window(self, call: ToolCall, spec: ToolSpec) -> OncePerWindow:
         """Ask the ledger, which outlives this process, for the only execution in the window."""
-        scope = digest(spec.name, canonical(call.principal), canonical(spec.identity_of(call.args)))
+        same = digest(spec.name, canonical(call.principal), canonical(spec.identity_of(call.args)))
         metric, window_s = Metric.EXECUTIONS, spec.window_s
-        limit = Limit(name="once", metric=metric, maximum=1, scope=scope, window_s=window_s)
-        what = (f"{call.run_id}/once", uuid.uuid4().hex, (scope,), (limit,))
+        limit = Limit(name="once", metric=metric, maximum=1, tool=same, window_s=window_s)
+        what = (f"{call.run_id}/once", uuid.uuid4().hex, (same,), (limit,))
         self.reserved = Settlement(*what, "release")
         lease_s = self._lease_s()
         return OncePerWindow(

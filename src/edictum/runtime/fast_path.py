@@ -177,7 +177,7 @@ def _prepare(plan: Plan) -> Any:
     """Work out what calls of a tool reserve, once per plan; NEVER for tools with other gates."""
     template = None
     if not plan.hooks_before and not plan.session:
-        template = reservation_template(plan.scopes, plan.limits)
+        template = reservation_template(plan.tools, plan.limits)
     plan.memo[MEMO] = template or NEVER
     return plan.memo[MEMO]
 

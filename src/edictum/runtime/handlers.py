@@ -180,7 +180,7 @@ class EffectHandlers:
                 Settlement(
                     sent.session_id,
                     sent.call_id,
-                    sent.scopes,
+                    sent.tools,
                     sent.limits,
                     "release",
                     parents=sent.parents,

@@ -202,7 +202,7 @@ def _release(pool: SenderPool, step: Reservation) -> Operation:
         pool,
         "settle",
         Settlement(
-            step.session_id, step.call_id, step.scopes, step.limits, "release", parents=step.parents
+            step.session_id, step.call_id, step.tools, step.limits, "release", parents=step.parents
         ),
     )
 

@@ -91,15 +91,15 @@ COUNTER_NAMES = {
     Metric.CONSECUTIVE_FAILURES: "consec_fail",
 }
 SLOTS = (Metric.EXECUTIONS, Metric.SUCCESSES, Metric.FAILURES)
-Found = dict[tuple[str, Metric], int]  # how many there were of each, per scope
+Found = dict[tuple[str, Metric], int]  # how many there were of each, per tool
 
 
-def _key(session_id: str, scope: str, metric: Metric) -> str:
-    if scope == WHOLE_SESSION:
+def _key(session_id: str, tool: str, metric: Metric) -> str:
+    if tool == WHOLE_SESSION:
         return f"s:{session_id}:{COUNTER_NAMES[metric]}"
     if metric is Metric.EXECUTIONS:
-        return f"s:{session_id}:tool:{scope}"
-    return f"s:{session_id}:tool:{scope}:{COUNTER_NAMES[metric]}"
+        return f"s:{session_id}:tool:{tool}"
+    return f"s:{session_id}:tool:{tool}:{COUNTER_NAMES[metric]}"
 
 
 def _check_possible(reservation: Reservation) -> None:
@@ -148,7 +148,7 @@ class StorageLedger:
         if grant.granted and reservation.hold:
             with self._lock:
                 self._held[(reservation.session_id, reservation.call_id)] = grant
-                self._tools.setdefault(reservation.session_id, set()).update(reservation.scopes)
+                self._tools.setdefault(reservation.session_id, set()).update(reservation.tools)
         return grant
 
     async def _count(self, key: str, adds: bool) -> int:
@@ -159,24 +159,24 @@ class StorageLedger:
         """Take every slot, compare, and give all back if one was too many; a look takes none."""
         values: Found = {}
         try:
-            for scope, metric in product(reservation.scopes, SLOTS):
-                key = _key(reservation.session_id, scope, metric)
+            for tool, metric in product(reservation.tools, SLOTS):
+                key = _key(reservation.session_id, tool, metric)
                 # how many were taken before
-                values[scope, metric] = await self._count(key, reservation.hold) - reservation.hold
+                values[tool, metric] = await self._count(key, reservation.hold) - reservation.hold
             grant = await self._compare(reservation, values, attempts)
         except (Exception, asyncio.CancelledError):
             if reservation.hold:
                 await self._give_back(reservation.session_id, values)
             raise
         if reservation.hold and not grant.granted:
-            await self._add(reservation.session_id, reservation.scopes, SLOTS, -1)
+            await self._add(reservation.session_id, reservation.tools, SLOTS, -1)
         return grant
 
     async def _give_back(self, session_id: str, taken: Iterable[tuple[str, Metric]]) -> None:
         """Subtract what a storage that failed has added, one by one, as it may fail again."""
-        for scope, metric in taken:
+        for tool, metric in taken:
             try:
-                await self._add(session_id, (scope,), (metric,), -1)
+                await self._add(session_id, (tool,), (metric,), -1)
             except Exception as exc:
                 logger.error(
                     "A slot of the session %r could not be given back: %s",
@@ -201,13 +201,13 @@ class StorageLedger:
         )
 
     async def _found(
-        self, session_id: str, scope: str, values: Found, attempts: int, own: int
+        self, session_id: str, tool: str, values: Found, attempts: int, own: int
     ) -> Counters:
-        """Return a scope's counters as they were when the call took its slots, with the call."""
-        executions, successes, failures = (values[(scope, metric)] for metric in SLOTS)
+        """Return a tool's counters as they were when the call took its slots, with the call."""
+        executions, successes, failures = (values[(tool, metric)] for metric in SLOTS)
         # each call in flight was added to all three at once; a finished one is in two of them
         others = max(0, successes + failures - executions)
-        row = await self._number(_key(session_id, scope, Metric.CONSECUTIVE_FAILURES))
+        row = await self._number(_key(session_id, tool, Metric.CONSECUTIVE_FAILURES))
         return Counters(
             attempts, executions - others, successes - others, failures - others, row, others + own
         )
@@ -217,12 +217,10 @@ class StorageLedger:
     ) -> dict[str, Counters]:
         """Return counters of the call's tool when it took its slot; of others as they are now."""
         sid = reservation.session_id
-        own_scopes = [scope for scope in reservation.scopes if scope != WHOLE_SESSION]
-        others = sorted(self._tools.get(sid, set()).difference(own_scopes, {WHOLE_SESSION}))
+        own_tools = [tool for tool in reservation.tools if tool != WHOLE_SESSION]
+        others = sorted(self._tools.get(sid, set()).difference(own_tools, {WHOLE_SESSION}))
         found = {tool: await self._counters(sid, tool) for tool in others}
-        return found | {
-            scope: await self._found(sid, scope, values, 0, own) for scope in own_scopes
-        }
+        return found | {tool: await self._found(sid, tool, values, 0, own) for tool in own_tools}
 
     async def _judge(
         self, reservation: Reservation, limit: Limit, values: Found, attempts: int
@@ -231,15 +229,15 @@ class StorageLedger:
             full = attempts_before(attempts, reservation) >= limit.maximum
             return Breach(limit, attempts, 0) if full else None
         if limit.metric in RESERVED:
-            used = values[(limit.scope, limit.metric)]
+            used = values[(limit.tool, limit.metric)]
         else:
-            used = await self._number(_key(reservation.session_id, limit.scope, limit.metric))
+            used = await self._number(_key(reservation.session_id, limit.tool, limit.metric))
         return Breach(limit, used, 0) if used >= limit.maximum else None
 
     async def _still_full(self, reservation: Reservation, grant: Grant) -> bool:
         """Return whether an enforced limit is full, and not only by another call's overshoot."""
         for limit in (breach.limit for breach in grant.breaches if breach.limit.enforce):
-            key = _key(reservation.session_id, limit.scope, limit.metric)
+            key = _key(reservation.session_id, limit.tool, limit.metric)
             if limit.metric not in RESERVED or await self._number(key) >= limit.maximum:
                 return True
         return False
@@ -251,28 +249,28 @@ class StorageLedger:
             late = call in self._forgotten and settlement.result != "release"
             self._forgotten.discard(call)
         if late:  # it still counts, in the session as it is now
-            await self._add(settlement.session_id, settlement.scopes, SLOTS, 1)
+            await self._add(settlement.session_id, settlement.tools, SLOTS, 1)
         if known or late:
             await self._settle(settlement)
         return await self._counters(settlement.session_id, WHOLE_SESSION)
 
     async def _settle(self, settlement: Settlement) -> None:
-        sid, scopes = settlement.session_id, settlement.scopes
+        sid, tools = settlement.session_id, settlement.tools
         if settlement.result == "release":
-            await self._add(sid, scopes, SLOTS, -1)
+            await self._add(sid, tools, SLOTS, -1)
             return
         success = settlement.result == "success"
-        await self._add(sid, scopes, (Metric.FAILURES if success else Metric.SUCCESSES,), -1)
-        for scope in scopes:
-            key = _key(sid, scope, Metric.CONSECUTIVE_FAILURES)
+        await self._add(sid, tools, (Metric.FAILURES if success else Metric.SUCCESSES,), -1)
+        for tool in tools:
+            key = _key(sid, tool, Metric.CONSECUTIVE_FAILURES)
             await (self._storage.delete(key) if success else self._storage.increment(key))
 
     async def _add(
-        self, session_id: str, scopes: Iterable[str], metrics: Iterable[Metric], amount: int
+        self, session_id: str, tools: Iterable[str], metrics: Iterable[Metric], amount: int
     ) -> None:
-        for scope in scopes:
+        for tool in tools:
             for metric in metrics:
-                await self._storage.increment(_key(session_id, scope, metric), amount)
+                await self._storage.increment(_key(session_id, tool, metric), amount)
 
     async def renew(self, session_id: str, call_id: str, lease_s: float) -> bool:
         return (session_id, call_id) in self._held
@@ -285,23 +283,23 @@ class StorageLedger:
             session_id, await self._counters(session_id, WHOLE_SESSION), per_tool
         )
 
-    async def _counters(self, session_id: str, scope: str) -> Counters:
-        attempts = await self._number(_key(session_id, scope, Metric.ATTEMPTS))
+    async def _counters(self, session_id: str, tool: str) -> Counters:
+        attempts = await self._number(_key(session_id, tool, Metric.ATTEMPTS))
         values = {
-            (scope, metric): await self._number(_key(session_id, scope, metric)) for metric in SLOTS
+            (tool, metric): await self._number(_key(session_id, tool, metric)) for metric in SLOTS
         }
-        return await self._found(session_id, scope, values, attempts, own=0)
+        return await self._found(session_id, tool, values, attempts, own=0)
 
     async def _number(self, key: str) -> int:
         return int(float(await self._storage.get(key) or 0))
 
     async def reset(self, session_id: str) -> None:
         with self._lock:
-            scopes = {WHOLE_SESSION} | self._tools.pop(session_id, set())
+            tools = {WHOLE_SESSION} | self._tools.pop(session_id, set())
             running = [call for call in self._held if call[0] == session_id]
             self._forgotten.update(running)
             for call in running:
                 del self._held[call]
-        for scope in scopes:
+        for tool in tools:
             for metric in COUNTER_NAMES:
-                await self._storage.delete(_key(session_id, scope, metric))
+                await self._storage.delete(_key(session_id, tool, metric))

@@ -27,7 +27,7 @@ from edictum.sessions._wire import compact_json, microseconds, operation_as_json
 _SWEEP_EVERY_S = 30.0
 _CLOSE_S = 1.0
 SET_UP_LOCK = 0x45_44_49_43
-_SCHEMA_VERSION = 7  # 1 to 6 were never released
+_SCHEMA_VERSION = 8  # 1 to 7 were never released
 RUN_BATCH = "SELECT run_batch($1, $2, $3::jsonb, $4)"
 # What the server says about a batch that is at fault itself.
 _FAULTY = (

@@ -414,6 +414,6 @@ def _counters_of(fields: Mapping[str, str]) -> dict[str, Any]:
             cut = both.encode()[: int(length)].decode()
             amounts.setdefault((cut, both[len(cut) :]), [0, 0])["SR".index(letter)] = int(value)
     return {
-        "tallies": [[scope, *counters] for scope, counters in tallies.items()],
-        "amounts": [[scope, name, *entry] for (scope, name), entry in amounts.items()],
+        "tallies": [[tool, *counters] for tool, counters in tallies.items()],
+        "amounts": [[tool, name, *entry] for (tool, name), entry in amounts.items()],
     }

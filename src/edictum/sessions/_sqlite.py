@@ -44,7 +44,7 @@ from edictum.sessions.memory import (
 )
 
 APPLICATION_ID = 0x45_44_49_43  # "EDIC"
-_SCHEMA_VERSION = 2  # 1 was never released
+_SCHEMA_VERSION = 3  # 1 and 2 were never released
 REMEMBER_ENDED_S = 3_600.0  # how long a repeated settlement is recognised
 _SWEEP_EVERY_S = 30.0
 MAX_CACHED_SESSIONS = 1_000
@@ -59,7 +59,7 @@ STATEMENTS = {
     "lease": "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?, ?, ?)",
     "ended": "INSERT OR REPLACE INTO ended VALUES (?, ?, ?, ?)",
     "moment": "INSERT INTO moment VALUES (?, ?, ?, ?, ?)",
-    "old moment": "DELETE FROM moment WHERE sid = ? AND scope = ? AND counter = ? AND at < ?",
+    "old moment": "DELETE FROM moment WHERE sid = ? AND tool = ? AND counter = ? AND at < ?",
 }
 Moments = dict[tuple[str, str], list[tuple[float, int]]]
 # Connections that came through a fork: SQLite forbids even closing them.
@@ -353,26 +353,26 @@ class CachedSessions:
 
     def _read(self, sid: str, touched: float) -> LoadedSession:
         state, select = LoadedSession(touched), self._db.execute
-        for scope, *row in select(
-            "SELECT scope, attempts, executions, successes, failures, consecutive_failures, held"
+        for tool, *row in select(
+            "SELECT tool, attempts, executions, successes, failures, consecutive_failures, held"
             " FROM tally WHERE sid = ?",
             (sid,),
         ):
-            state.saved_tallies[scope] = tuple(row)
-            if scope == WHOLE_SESSION:
+            state.saved_tallies[tool] = tuple(row)
+            if tool == WHOLE_SESSION:
                 state.total = Tally(*row)
             else:
-                state.tallies[scope] = Tally(*row)
-        for scope, name, spent, reserved in select(
-            "SELECT scope, name, spent, reserved FROM amount WHERE sid = ?", (sid,)
+                state.tallies[tool] = Tally(*row)
+        for tool, name, spent, reserved in select(
+            "SELECT tool, name, spent, reserved FROM amount WHERE sid = ?", (sid,)
         ):
-            state.saved_amounts[scope, name] = (spent, reserved)
-            state.tally(scope).amounts[name] = [spent, reserved]
-        for scope, counter, at, value in select(
-            "SELECT scope, counter, at, value FROM moment WHERE sid = ? ORDER BY at, value", (sid,)
+            state.saved_amounts[tool, name] = (spent, reserved)
+            state.tally(tool).amounts[name] = [spent, reserved]
+        for tool, counter, at, value in select(
+            "SELECT tool, counter, at, value FROM moment WHERE sid = ? ORDER BY at, value", (sid,)
         ):
-            state.saved_moments.setdefault((scope, counter), []).append((at, value))
-            state.tally(scope).times.setdefault(counter, []).append((at, value))
+            state.saved_moments.setdefault((tool, counter), []).append((at, value))
+            state.tally(tool).times.setdefault(counter, []).append((at, value))
         for call, started, expires, terms, answer in select(
             "SELECT call, started, expires, terms, answer FROM lease WHERE sid = ?", (sid,)
         ):
@@ -410,38 +410,38 @@ class ChangedRows:
 
     def collect(self, sid: str, state: LoadedSession, now: float) -> None:
         """Add what differs from what was saved last, and note it as saved."""
-        for scope, t in ((WHOLE_SESSION, state.total), *state.tallies.items()):
+        for tool, t in ((WHOLE_SESSION, state.total), *state.tallies.items()):
             row = tally_row(t)
-            if state.saved_tallies.get(scope) != row:
-                state.saved_tallies[scope] = row
-                self.rows["tally"].append((sid, scope, *row))
+            if state.saved_tallies.get(tool) != row:
+                state.saved_tallies[tool] = row
+                self.rows["tally"].append((sid, tool, *row))
             if t.amounts:
-                self._collect_amounts(sid, scope, t, state)
+                self._collect_amounts(sid, tool, t, state)
             if t.times:
-                self._collect_moments(sid, scope, t, state)
+                self._collect_moments(sid, tool, t, state)
         for call, how in state.ended.items():
             self.rows["freed lease"].append((sid, call))
             self.rows["ended"].append((sid, call, how, now))
         state.ended.clear()
         state.ended_before.clear()
 
-    def _collect_amounts(self, sid: str, scope: str, tally: Tally, state: LoadedSession) -> None:
+    def _collect_amounts(self, sid: str, tool: str, tally: Tally, state: LoadedSession) -> None:
         for name, entry in tally.amounts.items():
             row = tuple(entry)
-            if state.saved_amounts.get((scope, name)) != row:
-                state.saved_amounts[scope, name] = row
-                self.rows["amount"].append((sid, scope, name, *row))
+            if state.saved_amounts.get((tool, name)) != row:
+                state.saved_amounts[tool, name] = row
+                self.rows["amount"].append((sid, tool, name, *row))
 
-    def _collect_moments(self, sid: str, scope: str, tally: Tally, state: LoadedSession) -> None:
+    def _collect_moments(self, sid: str, tool: str, tally: Tally, state: LoadedSession) -> None:
         for counter, after in tally.times.items():
-            before = state.saved_moments.get((scope, counter), [])
+            before = state.saved_moments.get((tool, counter), [])
             if before == after:
                 continue
             new = (Counter(after) - Counter(before)).elements()
-            self.rows["moment"] += [(sid, scope, counter, at, value) for at, value in new]
+            self.rows["moment"] += [(sid, tool, counter, at, value) for at, value in new]
             oldest = after[0][0] if after else float("inf")
-            self.rows["old moment"].append((sid, scope, counter, oldest))
-            state.saved_moments[scope, counter] = list(after)
+            self.rows["old moment"].append((sid, tool, counter, oldest))
+            state.saved_moments[tool, counter] = list(after)
 
     def write(self, db: sqlite3.Connection) -> None:
         for what, rows in self.rows.items():

@@ -56,7 +56,7 @@ def _limits(limits: tuple[Limit, ...]) -> dict[str, Any]:
     made = {
         "limits": [
             [
-                it.scope,
+                it.tool,
                 it.counter,
                 it.maximum,
                 microseconds(it.window_s),
@@ -67,7 +67,7 @@ def _limits(limits: tuple[Limit, ...]) -> dict[str, Any]:
             for it in limits
         ],
         "windows": [
-            [it.scope, it.counter, it.keep, microseconds(it.span_s)] for it in windows_of(limits)
+            [it.tool, it.counter, it.keep, microseconds(it.span_s)] for it in windows_of(limits)
         ],
     }
     _limits_cache[id(limits)] = (limits, made)
@@ -79,7 +79,7 @@ def _call(step: Reservation | Settlement) -> dict[str, Any]:
         "sid": step.session_id,
         "call": step.call_id,
         "parents": step.parents,
-        "scopes": step.scopes,
+        "tools": step.tools,
         "amounts": {name: str(amount) for name, amount in step.amounts.items()},
     }
 
@@ -103,7 +103,7 @@ def _settlement(step: Settlement) -> dict[str, Any]:
 
 
 def _grant(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant:
-    """Read ``breaches``, [number of the limit, used, in flight], and ``tallies``, [scope, six
+    """Read ``breaches``, [number of the limit, used, in flight], and ``tallies``, [tool, six
     counters ...]. Numbers may come as text from languages without 64-bit integers.
     """
     breaches = tuple(
@@ -117,7 +117,7 @@ def _grant(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant:
 
 
 def _tallies(rows: Any) -> dict[str, Counters]:
-    return {scope: _counters(values) for scope, *values in rows or ()}
+    return {tool: _counters(values) for tool, *values in rows or ()}
 
 
 def _counters(values: Sequence[Any]) -> Counters:
@@ -128,11 +128,11 @@ def _counters(values: Sequence[Any]) -> Counters:
 
 
 def snapshot_from_json(session_id: str, answer: Mapping[str, Any]) -> SessionSnapshot:
-    """Read ``tallies``, [scope, counters ...], and ``amounts``, [scope, name, spent, reserved]."""
+    """Read ``tallies``, [tool, counters ...], and ``amounts``, [tool, name, spent, reserved]."""
     tallies = _tallies(answer.get("tallies"))
     amounts: dict[str, dict[str, Amount]] = {}
-    for scope, name, spent, reserved in answer.get("amounts") or ():
-        amounts.setdefault(scope, {})[name] = Amount(int(spent) / MILLION, int(reserved) / MILLION)
+    for tool, name, spent, reserved in answer.get("amounts") or ():
+        amounts.setdefault(tool, {})[name] = Amount(int(spent) / MILLION, int(reserved) / MILLION)
     totals = tallies.pop(WHOLE_SESSION, Counters())
     return SessionSnapshot(session_id, totals, tallies, amounts)
 
@@ -182,12 +182,12 @@ def _limit(row: Sequence[Any]) -> Limit:
 
 def terms_as_text(step: Reservation | Settlement) -> str:
     """Return what a lease must know when it ends. Calls of one plan share the text."""
-    key = (id(step.limits), step.scopes, step.parents, getattr(step, "expiry_counts", False))
+    key = (id(step.limits), step.tools, step.parents, getattr(step, "expiry_counts", False))
     known = _terms_cache.get(key)
     if known is not None and known[0] is step.limits and not step.amounts:
         return known[1]
     windows = [_limit_row(limit) for limit in step.limits if limit.window_s is not None]
-    text = compact_json([step.parents, step.scopes, windows, key[3], dict(step.amounts)])
+    text = compact_json([step.parents, step.tools, windows, key[3], dict(step.amounts)])
     if not step.amounts:
         if len(_terms_cache) >= MAX_CACHED:
             _terms_cache.clear()
@@ -211,11 +211,11 @@ def answer_as_text(grant: Grant | None) -> str:
 def lease_from_text(
     session_id: str, call_id: str, terms: str, answer: str
 ) -> tuple[Reservation, Grant]:
-    parents, scopes, limits, counts, amounts = json.loads(terms)
+    parents, tools, limits, counts, amounts = json.loads(terms)
     step = Reservation(
         session_id,
         call_id,
-        tuple(scopes),
+        tuple(tools),
         tuple(_limit(row) for row in limits),
         expiry_counts=counts,
         amounts=amounts,
@@ -223,5 +223,5 @@ def lease_from_text(
     )
     counters, breaches, per_tool = json.loads(answer)
     full = tuple(Breach(_limit(row), used, held) for row, used, held in breaches)
-    tools = None if per_tool is None else {tool: Counters(*row) for tool, row in per_tool.items()}
-    return step, Grant(True, Counters(*counters), full, tools)
+    told = None if per_tool is None else {tool: Counters(*row) for tool, row in per_tool.items()}
+    return step, Grant(True, Counters(*counters), full, told)

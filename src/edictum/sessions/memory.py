@@ -47,7 +47,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(slots=True)
 class Tally:
-    """The counters of one scope. ``held`` are calls in flight.
+    """The counters of one tool. ``held`` are calls in flight.
 
     ``amounts`` are ``[spent, reserved]`` by name. ``times`` are kept only for limits with a window:
     pairs of a moment and what it counts for, which is 1 or an amount.
@@ -113,7 +113,7 @@ tally_row = attrgetter(
     "attempts", "executions", "successes", "failures", "consecutive_failures", "held"
 )
 NOT_USED = (0, 0)
-NOTHING = Tally()  # of a scope in which nothing was counted yet; never changed
+NOTHING = Tally()  # of a tool of which nothing was counted yet; never changed
 
 
 def parent_key(session_id: str, call_id: str) -> str:
@@ -139,35 +139,35 @@ class Lease:
 class ReservationTemplate:
     """What every call of one tool reserves in its session, worked out once.
 
-    Only for limits without a window. ``bounds`` are those on counters as (scope, counter, whether
-    calls in flight count, maximum), ``budgets`` the others as (scope, amount, maximum). ``lease``
+    Only for limits without a window. ``bounds`` are those on counters as (tool, counter, whether
+    calls in flight count, maximum), ``budgets`` the others as (tool, amount, maximum). ``lease``
     is shared: it says what calls hold that state no amounts.
     """
 
-    __slots__ = ("bounds", "budgets", "lease", "scopes", "tools")
+    __slots__ = ("bounds", "budgets", "lease", "named", "tools")
 
-    def __init__(self, scopes: tuple[str, ...], limits: tuple[Limit, ...]) -> None:
-        self.scopes = scopes
-        self.tools = tuple(scope for scope in scopes if scope != WHOLE_SESSION)
+    def __init__(self, tools: tuple[str, ...], limits: tuple[Limit, ...]) -> None:
+        self.tools = tools
+        self.named = tuple(tool for tool in tools if tool != WHOLE_SESSION)
         self.bounds = tuple(
-            (it.scope, it.counter, it.reserved, it.maximum) for it in limits if it.amount is None
+            (it.tool, it.counter, it.reserved, it.maximum) for it in limits if it.amount is None
         )
         self.budgets = tuple(
-            (it.scope, it.amount, it.maximum) for it in limits if it.amount is not None
+            (it.tool, it.amount, it.maximum) for it in limits if it.amount is not None
         )
         self.lease = self.make_lease(limits, NO_AMOUNTS)
 
     def make_lease(self, limits: tuple[Limit, ...], amounts: Mapping[str, int]) -> Lease:
-        held = make_settlement("", "", self.scopes, limits, "success", amounts)
+        held = make_settlement("", "", self.tools, limits, "success", amounts)
         return Lease(held, 0.0, None, None)
 
 
 def reservation_template(
-    scopes: tuple[str, ...], limits: tuple[Limit, ...]
+    tools: tuple[str, ...], limits: tuple[Limit, ...]
 ) -> ReservationTemplate | None:
     """Return the template, or None when a limit has a window."""
     windows = any(it.window_s is not None for it in limits)
-    return None if windows else ReservationTemplate(scopes, limits)
+    return None if windows else ReservationTemplate(tools, limits)
 
 
 def _is_spent(used: int, held: int, asked: int | None, maximum: int) -> bool:
@@ -189,17 +189,17 @@ class SessionState:
     expiring: bool = False  # some lease can expire
     touched: float = 0.0  # kept only when sessions have a lifetime
 
-    def tally(self, scope: str) -> Tally:
-        if scope == WHOLE_SESSION:
+    def tally(self, tool: str) -> Tally:
+        if tool == WHOLE_SESSION:
             return self.total
-        return self.tallies.get(scope) or self.new_tally(scope)
+        return self.tallies.get(tool) or self.new_tally(tool)
 
-    def new_tally(self, scope: str) -> Tally:
-        tally = self.tallies[scope] = Tally()
+    def new_tally(self, tool: str) -> Tally:
+        tally = self.tallies[tool] = Tally()
         return tally
 
     def per_tool(self) -> dict[str, Counters]:
-        return {scope: tally.counters() for scope, tally in self.tallies.items()}
+        return {tool: tally.counters() for tool, tally in self.tallies.items()}
 
     def make_grant(
         self, reservation: Reservation, granted: bool, breaches: tuple[Breach, ...] = ()
@@ -207,9 +207,9 @@ class SessionState:
         per_tool = self.per_tool() if reservation.per_tool else None
         return Grant(granted, self.total.counters(), breaches, per_tool)
 
-    def hold(self, scopes: tuple[str, ...], amounts: Mapping[str, int]) -> None:
-        for scope in scopes:
-            tally = self.tally(scope)
+    def hold(self, tools: tuple[str, ...], amounts: Mapping[str, int]) -> None:
+        for tool in tools:
+            tally = self.tally(tool)
             tally.held += 1
             for name, reserved in amounts.items():
                 tally.change(name, 0, reserved)
@@ -221,7 +221,7 @@ class SessionState:
             for amount in tally.amounts.values():
                 amount[1] = 0
         for lease in self.leases.values():
-            self.hold(lease.held.scopes, lease.held.amounts)
+            self.hold(lease.held.tools, lease.held.amounts)
 
     def remember(self, call_id: str, how: str) -> None:
         """Remember how a call ended, for two generations of calls."""
@@ -280,13 +280,13 @@ class MemoryLedger:
             if self._ttl_s is not None and not self._keep_alive(state, self._ttl_s):
                 return None
             total, tallies = state.total, state.tallies
-            for scope, counter, reserved, maximum in template.bounds:
-                tally = tallies.get(scope, NOTHING) if scope else total
+            for tool, counter, reserved, maximum in template.bounds:
+                tally = tallies.get(tool, NOTHING) if tool else total
                 used: int = getattr(tally, counter)  # its own attempt is not counted yet
                 if (used + tally.held if reserved else used) >= maximum:
                     return None
-            for scope, name, maximum in template.budgets:
-                tally = tallies.get(scope, NOTHING) if scope else total
+            for tool, name, maximum in template.budgets:
+                tally = tallies.get(tool, NOTHING) if tool else total
                 spent, held = tally.amounts.get(name, NOT_USED)
                 if _is_spent(spent, held, amounts.get(name), maximum):
                     return None
@@ -295,11 +295,11 @@ class MemoryLedger:
                 total.attempts += 1
                 if amounts:
                     lease = template.make_lease(lease.held.limits, amounts)
-                    state.hold(template.scopes, amounts)
+                    state.hold(template.tools, amounts)
                 else:
                     total.held += 1
-                    for scope in template.tools:
-                        tally = tallies.get(scope) or state.new_tally(scope)
+                    for tool in template.named:
+                        tally = tallies.get(tool) or state.new_tally(tool)
                         tally.held += 1
                 state.leases[call_id] = lease
             except BaseException:  # KeyboardInterrupt between two of these lines
@@ -334,8 +334,8 @@ class MemoryLedger:
                     self._end(state, lease, call_id, "success" if success else "failure")
                     return total.attempts, total.executions
                 ended[call_id] = "success" if success else "failure"
-                for scope in template.scopes:
-                    tally = tallies[scope] if scope else total
+                for tool in template.tools:
+                    tally = tallies[tool] if tool else total
                     tally.held -= 1
                     tally.executions += 1
                     if success:
@@ -441,7 +441,7 @@ class MemoryLedger:
             state.total.attempts += 1
         breaches: tuple[Breach, ...] = ()
         for limit in reservation.limits:
-            tally = state.tallies.get(limit.scope, NOTHING) if limit.scope else state.total
+            tally = state.tallies.get(limit.tool, NOTHING) if limit.tool else state.total
             if not limit.plain:
                 breaches += self._find_special_breach(tally, limit, reservation)
                 continue
@@ -482,7 +482,7 @@ class MemoryLedger:
     def _hold(
         self, state: SessionState, reservation: Reservation, key: str, breaches: tuple[Breach, ...]
     ) -> Grant:
-        state.hold(reservation.scopes, reservation.amounts)
+        state.hold(reservation.tools, reservation.amounts)
         now = self._clock()
         expires = None
         if reservation.lease_s is not None:
@@ -524,8 +524,8 @@ class MemoryLedger:
         if used or held.amounts:
             used = {} if result == "release" else {**held.amounts, **used}
         changed = {**used, **held.amounts}
-        for scope in held.scopes:
-            tally = state.tallies[scope] if scope else state.total
+        for tool in held.tools:
+            tally = state.tallies[tool] if tool else state.total
             tally.held -= 1
             tally.count(result)
             for amount in changed:
@@ -544,11 +544,11 @@ class MemoryLedger:
         now = self._clock()
         for window in windows_of(lease.held.limits):
             if window.counter == Metric.EXECUTIONS:
-                state.tally(window.scope).stamp(window, lease.started, now)
+                state.tally(window.tool).stamp(window, lease.started, now)
             elif window.counter == ENDED[result]:
-                state.tally(window.scope).stamp(window, now, now)
+                state.tally(window.tool).stamp(window, now, now)
             elif amount := used.get(window.counter.removeprefix("amount:")):
-                state.tally(window.scope).stamp(window, lease.started, now, amount)
+                state.tally(window.tool).stamp(window, lease.started, now, amount)
 
     def _end_late(self, state: SessionState, key: str, settlement: Settlement) -> None:
         """End a call without a lease: settled before, expired, or its session was reset."""
@@ -559,7 +559,7 @@ class MemoryLedger:
             self._correct(state, settlement, json.loads(before.removeprefix(COUNTED)))
             state.remember(key, settlement.result)
             return
-        state.hold(settlement.scopes, settlement.amounts)
+        state.hold(settlement.tools, settlement.amounts)
         late = Lease(settlement, self._clock(), None, None)
         self._end(state, late, key, settlement.result)
 
@@ -569,8 +569,8 @@ class MemoryLedger:
         """Correct a call that was counted as failed when its lease expired."""
         more = {name: used - counted.get(name, 0) for name, used in settlement.amounts.items()}
         success, now = settlement.result == "success", self._clock()
-        for scope in settlement.scopes:
-            tally = state.tally(scope)
+        for tool in settlement.tools:
+            tally = state.tally(tool)
             for name, amount in more.items():
                 tally.change(name, amount, 0)
             if success:
@@ -580,9 +580,9 @@ class MemoryLedger:
         for window in windows_of(settlement.limits):
             amount = more.get(window.counter.removeprefix("amount:"), 0)
             if window.counter == Metric.SUCCESSES and success:
-                state.tally(window.scope).stamp(window, now, now)
+                state.tally(window.tool).stamp(window, now, now)
             elif amount > 0:  # an amount that it used less leaves the window with its start
-                state.tally(window.scope).stamp(window, now, now, amount)
+                state.tally(window.tool).stamp(window, now, now, amount)
 
     def _expire(self, state: SessionState) -> None:
         now = self._clock()
@@ -625,11 +625,11 @@ class MemoryLedger:
             return SessionSnapshot(session_id, Counters(), {})
         self._expire(state)
         amounts = {
-            scope: {
+            tool: {
                 name: Amount(spent / MILLION, held / MILLION)
                 for name, (spent, held) in tally.amounts.items()
             }
-            for scope, tally in {WHOLE_SESSION: state.total, **state.tallies}.items()
+            for tool, tally in {WHOLE_SESSION: state.total, **state.tallies}.items()
             if tally.amounts
         }
         return SessionSnapshot(session_id, state.total.counters(), state.per_tool(), amounts)

@@ -59,17 +59,15 @@ class Session(SessionReading):
 
     async def record_execution(self, tool_name: str, success: bool) -> None:
         self._own_calls += 1
-        call_id, scopes = f"{id(self):x}-{self._own_calls}", (WHOLE_SESSION, tool_name)
+        call_id, tools = f"{id(self):x}-{self._own_calls}", (WHOLE_SESSION, tool_name)
         await _soon(
             self._ledger.reserve(
-                Reservation(self.session_id, call_id, scopes, (), count_attempt=False)
+                Reservation(self.session_id, call_id, tools, (), count_attempt=False)
             )
         )
         await _soon(
             self._ledger.settle(
-                Settlement(
-                    self.session_id, call_id, scopes, (), "success" if success else "failure"
-                )
+                Settlement(self.session_id, call_id, tools, (), "success" if success else "failure")
             )
         )
 

@@ -53,20 +53,20 @@ class Book:
         return found
 
     def reserve(self, call: str, bounds: Limits = (), **more: Any) -> Grant:
-        sid, scopes = more.pop("sid", "s"), more.pop("scopes", TOOL)
-        reservation = Reservation(sid, call, scopes, bounds, **more)
+        sid, tools = more.pop("sid", "s"), more.pop("tools", TOOL)
+        reservation = Reservation(sid, call, tools, bounds, **more)
         return self._now(self.ledger.reserve(reservation))
 
     def settle(self, call: str, result: Result, bounds: Limits = (), **more: Any) -> Counters:
-        sid, scopes = more.pop("sid", "s"), more.pop("scopes", TOOL)
-        settlement = Settlement(sid, call, scopes, bounds, result, **more)
+        sid, tools = more.pop("sid", "s"), more.pop("tools", TOOL)
+        settlement = Settlement(sid, call, tools, bounds, result, **more)
         return self._now(self.ledger.settle(settlement))
 
     def run(self, call: str, result: Result = "success", bounds: Limits = (), **more: Any) -> bool:
         """Make a whole call; return False when it was refused."""
         if not self.reserve(call, bounds, **more).granted:
             return False
-        for name in more.keys() - {"sid", "scopes", "amounts", "parents"}:
+        for name in more.keys() - {"sid", "tools", "amounts", "parents"}:
             del more[name]
         self.settle(call, result, bounds, **more)
         return True
@@ -100,8 +100,8 @@ class Book:
         """Return attempts, executions, successes, failures, consecutive failures, in flight."""
         return as_tuple(self.snapshot(sid).totals)
 
-    def amount(self, name: str = "cost", sid: str = "s", scope: str = "") -> tuple[float, float]:
-        found = self.snapshot(sid).amounts.get(scope, {}).get(name, Amount())
+    def amount(self, name: str = "cost", sid: str = "s", tool: str = "") -> tuple[float, float]:
+        found = self.snapshot(sid).amounts.get(tool, {}).get(name, Amount())
         return found.spent, found.reserved
 
 
@@ -195,12 +195,12 @@ class LedgerConformance:
             book.run_each(*results)
             assert book.totals() == totals, results
 
-    def test_each_scope_has_its_counters(self) -> None:
+    def test_each_tool_has_its_counters(self) -> None:
         book = self.open()
-        book.run("a", scopes=("", "read_file", "read_*"))
-        book.run("b", "failure", scopes=("", "read_dir", "read_*"))
-        book.reserve("c", scopes=("", "read_dir", "read_*"))
-        assert {scope: as_tuple(it)[1:] for scope, it in book.snapshot().per_tool.items()} == {
+        book.run("a", tools=("", "read_file", "read_*"))
+        book.run("b", "failure", tools=("", "read_dir", "read_*"))
+        book.reserve("c", tools=("", "read_dir", "read_*"))
+        assert {tool: as_tuple(it)[1:] for tool, it in book.snapshot().per_tool.items()} == {
             "read_file": (1, 1, 0, 0, 0),
             "read_dir": (1, 0, 1, 1, 1),
             "read_*": (2, 1, 1, 1, 1),
@@ -218,7 +218,7 @@ class LedgerConformance:
         names = ["a:b", "a", "{a}", "a}b{", "ä ö 漢字 🙂", "'; drop table session; --"]
         names += ['"quoted"', "100%", "a\\b", "*", "a" * 300]
         for name in names:
-            assert book.run(name, "success", bounds, sid=name, scopes=("", f"tool-{name}")), name
+            assert book.run(name, "success", bounds, sid=name, tools=("", f"tool-{name}")), name
         for name in names:
             assert not book.run("again", "success", bounds, sid=name), name
             assert book.snapshot(name).per_tool[f"tool-{name}"].executions == 1, name
@@ -270,12 +270,12 @@ class LedgerConformance:
         full = breaches_of(book.reserve("b", bounds))
         assert full == [("max_tool_calls", 1, 0), ("max_successes", 1, 0)]
 
-    def test_per_tool_limits_look_at_their_scope(self) -> None:
+    def test_per_tool_limits_look_at_their_tool(self) -> None:
         book, bounds = self.open(), limits(max_calls_per_tool={"read_*": 2})
         for name, granted in (("a", True), ("b", True), ("c", False)):
-            scopes = ("", f"read_{name}", "read_*")
-            assert book.run(name, "success", bounds, scopes=scopes) is granted
-        assert book.run("d", "success", (), scopes=("", "write"))
+            tools = ("", f"read_{name}", "read_*")
+            assert book.run(name, "success", bounds, tools=tools) is granted
+        assert book.run("d", "success", (), tools=("", "write"))
 
     def test_consecutive_failures_stop_at_the_bound(self) -> None:
         """Fail if the breaker looks at calls in flight, or not at all."""
@@ -385,7 +385,7 @@ class LedgerConformance:
         """Fail if a session contract on ``per_tool`` does not see the calls before."""
         book = self.open()
         book.run("1", "failure")
-        book.reserve("2", scopes=("", "other"))
+        book.reserve("2", tools=("", "other"))
         held = book.reserve("3", per_tool=True)
         assert held.per_tool is not None
         assert {tool: as_tuple(counters) for tool, counters in held.per_tool.items()} == {
@@ -570,8 +570,8 @@ class LedgerConformance:
         assert not book.run("c", "success", bounds)
 
     def test_windows_of_a_tool_look_at_that_tool(self) -> None:
-        book, bounds = self.open("windows"), (limit_rate(Metric.EXECUTIONS, 1, 1_000, scope="t"),)
-        assert book.run("a", "success", (), scopes=("", "other"))
+        book, bounds = self.open("windows"), (limit_rate(Metric.EXECUTIONS, 1, 1_000, tool="t"),)
+        assert book.run("a", "success", (), tools=("", "other"))
         assert book.run("b", "success", bounds)
         assert not book.run("c", "success", bounds)
 
@@ -621,10 +621,10 @@ class LedgerConformance:
 
     def test_a_breaker_of_a_tool_looks_at_that_tool(self) -> None:
         book = self.open("windows")
-        bounds = (limit_rate(Metric.CONSECUTIVE_FAILURES, 1, 1_000, scope="t"),)
-        assert book.run("a", "failure", scopes=("", "other"))
+        bounds = (limit_rate(Metric.CONSECUTIVE_FAILURES, 1, 1_000, tool="t"),)
+        assert book.run("a", "failure", tools=("", "other"))
         assert book.run("b", "failure", bounds)
-        assert book.run("c", "success", scopes=("", "other"))
+        assert book.run("c", "success", tools=("", "other"))
         assert not book.run("d", "success", bounds)
 
     def test_a_late_success_closes_a_breaker_with_a_window(self) -> None:
@@ -647,7 +647,7 @@ class LedgerConformance:
         assert breaches_of(refused) == [("max_cost", 0, 700_000)]
         book.settle("a", "success", bounds, amounts={"cost": 200_000})
         assert book.amount() == (0.2, 0.0)
-        assert book.amount(scope="t") == (0.2, 0.0)
+        assert book.amount(tool="t") == (0.2, 0.0)
         assert book.reserve("c", bounds, amounts={"cost": 800_000}).granted
 
     def test_ten_tenths_are_one(self) -> None:
@@ -714,7 +714,7 @@ class LedgerConformance:
         assert book.amount() == (5.0, 0.0)
         book.settle("a", "success", bounds, amounts={"cost": 1_000_000, "tokens": 7_000_000})
         assert book.amount() == (1.0, 0.0)
-        assert book.amount("tokens") == book.amount("tokens", scope="t") == (7.0, 0.0)
+        assert book.amount("tokens") == book.amount("tokens", tool="t") == (7.0, 0.0)
         assert not book.reserve("b", bounds, amounts={"tokens": 7_000_000}).granted
 
     def test_a_late_end_is_charged_in_windows_too(self) -> None:

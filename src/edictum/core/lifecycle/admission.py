@@ -213,7 +213,7 @@ def reservation_for(
     return make_reservation(
         call.run_id,
         run.key,
-        plan.scopes,
+        plan.tools,
         plan.limits,
         count_attempt,
         # without its amounts the call is refused, and its attempt counts

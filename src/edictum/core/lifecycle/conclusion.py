@@ -95,7 +95,7 @@ def _settlement(admission: Admission, plan: Plan, result: Any) -> Settlement:
     run, charges = admission.run, admission.run.charges
     used = NO_AMOUNTS if result == "release" else charges.amounts
     return make_settlement(
-        run.call.run_id, run.key, plan.scopes, plan.limits, result, used, charges.parents
+        run.call.run_id, run.key, plan.tools, plan.limits, result, used, charges.parents
     )
 
 

@@ -3,8 +3,8 @@
 -- KEYS: the session's hash, then those of the sessions above it; all keys share one hash tag, so they live in one cluster slot.
 -- ARGV[1]: the operation as JSON.  ARGV[2]: the prefix of all keys, "edictum:{tag}:".
 --
---   h:<sid>  hash   a: attempts, x:<scope> executions, s: successes, f: failures, c: consecutive failures, h: in flight,
---                   S:<len>:<scope><name> spent, R:<len>:<scope><name> reserved, q:<client> number of its last reserve,
+--   h:<sid>  hash   a: attempts, x:<tool> executions, s: successes, f: failures, c: consecutive failures, h: in flight,
+--                   S:<len>:<tool><name> spent, R:<len>:<tool><name> reserved, q:<client> number of its last reserve,
 --                   t when it was last used, u a running number, root (alone): the session is kept under another tag
 --   l:<sid>  zset   call -> when its lease ends            d:<sid>  hash   call -> started, answer, reservation
 --   e:<sid>  hash   call -> how it ended                   o:<sid>  list   the same calls, oldest first
@@ -23,8 +23,8 @@ local function text(number) return string.format('%.0f', number) end
 local function key(kind, sid) return prefix .. kind .. ':' .. sid end
 local function number(sid, field) return tonumber(redis.call('HGET', key('h', sid), field) or 0) end
 local function add(sid, field, by) redis.call('HINCRBY', key('h', sid), field, by) end
-local function amount_field(kind, scope, name) return kind .. ':' .. #scope .. ':' .. scope .. name end
-local function moments(sid, scope, counter) return key('m', sid) .. ':' .. #scope .. ':' .. scope .. counter end
+local function amount_field(kind, tool, name) return kind .. ':' .. #tool .. ':' .. tool .. name end
+local function moments(sid, tool, counter) return key('m', sid) .. ':' .. #tool .. ':' .. tool .. counter end
 
 local function counters(sid)
   local found = redis.call('HMGET', key('h', sid), 'a:', 'x:', 's:', 'f:', 'c:', 'h:')
@@ -32,18 +32,18 @@ local function counters(sid)
   return found
 end
 
--- The counters of every scope: {scope, attempts, executions, successes, failures, consecutive failures, in flight}.
+-- The counters of every tool: {tool, attempts, executions, successes, failures, consecutive failures, in flight}.
 local PLACES = {x = 3, s = 4, f = 5, c = 6, h = 7}
 local function tallies(sid)
   local fields, rows, found = redis.call('HGETALL', key('h', sid)), {}, {}
   for i = 1, #fields, 2 do
-    local letter, scope = string.match(fields[i], '^([xsfch]):(.+)$')
+    local letter, tool = string.match(fields[i], '^([xsfch]):(.+)$')
     if letter then
-      if not found[scope] then
-        found[scope] = {scope, 0, 0, 0, 0, 0, 0}
-        rows[#rows + 1] = found[scope]
+      if not found[tool] then
+        found[tool] = {tool, 0, 0, 0, 0, 0, 0}
+        rows[#rows + 1] = found[tool]
       end
-      found[scope][PLACES[letter]] = tonumber(fields[i + 1])
+      found[tool][PLACES[letter]] = tonumber(fields[i + 1])
     end
   end
   return rows
@@ -82,23 +82,23 @@ local function within(sid, limit)
   return sum
 end
 
-local function count(sid, scopes, success)
-  for _, scope in ipairs(scopes) do
-    add(sid, 'x:' .. scope, 1)
+local function count(sid, tools, success)
+  for _, tool in ipairs(tools) do
+    add(sid, 'x:' .. tool, 1)
     if success then
-      add(sid, 's:' .. scope, 1)
-      redis.call('HSET', key('h', sid), 'c:' .. scope, 0)
+      add(sid, 's:' .. tool, 1)
+      redis.call('HSET', key('h', sid), 'c:' .. tool, 0)
     else
-      add(sid, 'f:' .. scope, 1)
-      add(sid, 'c:' .. scope, 1)
+      add(sid, 'f:' .. tool, 1)
+      add(sid, 'c:' .. tool, 1)
     end
   end
 end
 
-local function change_amounts(sid, scopes, kind, amounts, sign)
-  for _, scope in ipairs(scopes) do
+local function change_amounts(sid, tools, kind, amounts, sign)
+  for _, tool in ipairs(tools) do
     for name, amount in pairs(amounts) do
-      if amount ~= '0' then add(sid, amount_field(kind, scope, name), sign .. amount) end  -- '-0' is no number to Redis
+      if amount ~= '0' then add(sid, amount_field(kind, tool, name), sign .. amount) end  -- '-0' is no number to Redis
     end
   end
 end
@@ -111,9 +111,9 @@ local function remember(sid, call, how)
 end
 
 -- A call that ran: an execution and its amounts count from its start, a success or failure from its end.
-local function count_all(sid, scopes, windows, success, started, used)
-  count(sid, scopes, success)
-  change_amounts(sid, scopes, 'S', used, '')
+local function count_all(sid, tools, windows, success, started, used)
+  count(sid, tools, success)
+  change_amounts(sid, tools, 'S', used, '')
   for _, window in ipairs(windows) do
     local counter = window[2]
     if counter == 'executions' then
@@ -132,13 +132,13 @@ local function finish(sid, call, detail, result, used)
   local step = cjson.decode(reserved)
   redis.call('ZREM', key('l', sid), call)
   redis.call('HDEL', key('d', sid), call)
-  for _, scope in ipairs(step.scopes) do add(sid, 'h:' .. scope, -1) end
-  change_amounts(sid, step.scopes, 'R', step.amounts, '-')
+  for _, tool in ipairs(step.tools) do add(sid, 'h:' .. tool, -1) end
+  change_amounts(sid, step.tools, 'R', step.amounts, '-')
   if result ~= 'release' then
     local spent = {}
     for name, amount in pairs(step.amounts) do spent[name] = amount end
     for name, amount in pairs(used) do spent[name] = amount end
-    count_all(sid, step.scopes, step.windows, result == 'success', tonumber(started), spent)
+    count_all(sid, step.tools, step.windows, result == 'success', tonumber(started), spent)
   end
   remember(sid, call, result)
 end

@@ -28,11 +28,11 @@ end
 local breaches, refused = {}, false
 
 local function judge(sid, limit)
-  local scope, counter, maximum, amount = limit[1], limit[2], limit[3], limit[7]
+  local tool, counter, maximum, amount = limit[1], limit[2], limit[3], limit[7]
   local used, held, full
   if amount ~= '' then
-    local spent = redis.call('HGET', key('h', sid), amount_field('S', scope, amount)) or '0'
-    held = redis.call('HGET', key('h', sid), amount_field('R', scope, amount)) or '0'
+    local spent = redis.call('HGET', key('h', sid), amount_field('S', tool, amount)) or '0'
+    held = redis.call('HGET', key('h', sid), amount_field('R', tool, amount)) or '0'
     used = limit[4] == 0 and spent or text(within(sid, limit))
     local asked = op.amounts[amount]
     local taken = tonumber(used) + tonumber(held)
@@ -43,8 +43,8 @@ local function judge(sid, limit)
     if op.attempt then full = used > maximum else full = not op.hold and used >= maximum end
   else
     local letter = ({executions = 'x:', successes = 's:', failures = 'f:', consecutive_failures = 'c:'})[counter]
-    used = limit[4] == 0 and number(sid, letter .. scope) or within(sid, limit)
-    held = limit[6] and number(sid, 'h:' .. scope) or 0
+    used = limit[4] == 0 and number(sid, letter .. tool) or within(sid, limit)
+    held = limit[6] and number(sid, 'h:' .. tool) or 0
     full = used + held >= maximum
   end
   if full then return tostring(used), tostring(held) end
@@ -70,8 +70,8 @@ end
 local granted = not (refused and op.enforce)
 if granted and op.hold then
   for _, it in ipairs(new) do
-    for _, scope in ipairs(op.scopes) do add(it[1], 'h:' .. scope, 1) end
-    change_amounts(it[1], op.scopes, 'R', op.amounts, '')
+    for _, tool in ipairs(op.tools) do add(it[1], 'h:' .. tool, 1) end
+    change_amounts(it[1], op.tools, 'R', op.amounts, '')
   end
 end
 local answer = encoded(granted, breaches)

@@ -3,19 +3,19 @@ local function settle_late(sid, call)
   local before = redis.call('HGET', key('e', sid), call) or ''
   if op.result == 'release' or before == 'success' or before == 'failure' or before == 'release' then return end
   if string.sub(before, 1, #COUNTED) ~= COUNTED then
-    count_all(sid, op.scopes, op.windows, op.result == 'success', now, op.amounts)
+    count_all(sid, op.tools, op.windows, op.result == 'success', now, op.amounts)
   else
     -- It was counted as failed, with the amounts it had reserved. Now it is known better.
     local counted = cjson.decode(string.sub(before, #COUNTED + 1))
     for name, amount in pairs(op.amounts) do
-      change_amounts(sid, op.scopes, 'S', {[name] = amount}, '')
-      if counted[name] then change_amounts(sid, op.scopes, 'S', {[name] = counted[name]}, '-') end
+      change_amounts(sid, op.tools, 'S', {[name] = amount}, '')
+      if counted[name] then change_amounts(sid, op.tools, 'S', {[name] = counted[name]}, '-') end
     end
     if op.result == 'success' then
-      for _, scope in ipairs(op.scopes) do
-        add(sid, 'f:' .. scope, -1)
-        add(sid, 's:' .. scope, 1)
-        redis.call('HSET', key('h', sid), 'c:' .. scope, 0)
+      for _, tool in ipairs(op.tools) do
+        add(sid, 'f:' .. tool, -1)
+        add(sid, 's:' .. tool, 1)
+        redis.call('HSET', key('h', sid), 'c:' .. tool, 0)
       end
     end
     for _, window in ipairs(op.windows) do

@@ -1,4 +1,4 @@
--- Counters by session and scope ('' is the whole session), budgets, calls in flight, calls that ended, moments for windows.
+-- Counters by session and tool ('' is the whole session), budgets, calls in flight, calls that ended, moments for windows.
 -- Times are microseconds since the epoch, by the server's clock; amounts are millionths. Half-empty pages keep updates in place.
 CREATE TABLE session (
   sid     text PRIMARY KEY,
@@ -7,16 +7,16 @@ CREATE TABLE session (
 CREATE INDEX session_touched ON session (touched);
 
 CREATE TABLE tally (
-  sid text NOT NULL, scope text NOT NULL,
+  sid text NOT NULL, tool text NOT NULL,
   attempts bigint NOT NULL DEFAULT 0, executions bigint NOT NULL DEFAULT 0, successes bigint NOT NULL DEFAULT 0,
   failures bigint NOT NULL DEFAULT 0, consecutive_failures bigint NOT NULL DEFAULT 0, held bigint NOT NULL DEFAULT 0,
-  PRIMARY KEY (sid, scope)
+  PRIMARY KEY (sid, tool)
 ) WITH (fillfactor = 50);
 
 CREATE TABLE amount (
-  sid text NOT NULL, scope text NOT NULL, name text NOT NULL,
+  sid text NOT NULL, tool text NOT NULL, name text NOT NULL,
   spent bigint NOT NULL DEFAULT 0, reserved bigint NOT NULL DEFAULT 0,
-  PRIMARY KEY (sid, scope, name)
+  PRIMARY KEY (sid, tool, name)
 ) WITH (fillfactor = 50);
 
 CREATE TABLE lease (
@@ -33,10 +33,10 @@ CREATE TABLE ended (
 CREATE INDEX ended_at ON ended (at);
 
 CREATE TABLE moment (
-  sid text NOT NULL, scope text NOT NULL, counter text NOT NULL,
+  sid text NOT NULL, tool text NOT NULL, counter text NOT NULL,
   at bigint NOT NULL, value bigint NOT NULL
 );
-CREATE INDEX moment_of ON moment (sid, scope, counter, at);
+CREATE INDEX moment_of ON moment (sid, tool, counter, at);
 
 -- The last batch of each process that writes here, and what was answered: a batch that is sent again changes nothing.
 CREATE TABLE client (
@@ -57,15 +57,15 @@ CREATE FUNCTION totals(p_sid text) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
   t tally;
 BEGIN
-  SELECT * INTO t FROM tally WHERE sid = p_sid AND scope = '';
+  SELECT * INTO t FROM tally WHERE sid = p_sid AND tool = '';
   RETURN CASE WHEN FOUND THEN jsonb_build_array(t.attempts, t.executions, t.successes, t.failures, t.consecutive_failures, t.held)
               ELSE '[0,0,0,0,0,0]' END;
 END $$;
 
--- The counters of every scope.
+-- The counters of every tool.
 CREATE FUNCTION tallies(p_sid text) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
-  RETURN (SELECT jsonb_agg(jsonb_build_array(scope, attempts, executions, successes, failures, consecutive_failures, held))
+  RETURN (SELECT jsonb_agg(jsonb_build_array(tool, attempts, executions, successes, failures, consecutive_failures, held))
           FROM tally WHERE sid = p_sid);
 END $$;
 
@@ -76,25 +76,25 @@ CREATE FUNCTION sessions_of(p_step jsonb) RETURNS TABLE (sid text, call text) LA
   SELECT parent, (p_step->>'sid') || E'\x1f' || (p_step->>'call') FROM jsonb_array_elements_text(p_step->'parents') AS parent
 $$;
 
-CREATE FUNCTION add_amounts(p_sid text, p_scopes jsonb, p_spent jsonb, p_reserved jsonb, p_sign int) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION add_amounts(p_sid text, p_tools jsonb, p_spent jsonb, p_reserved jsonb, p_sign int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO amount (sid, scope, name, spent, reserved)
-    SELECT p_sid, scope, name, coalesce((p_spent->>name)::bigint, 0), p_sign * coalesce((p_reserved->>name)::bigint, 0)
-    FROM jsonb_array_elements_text(p_scopes) AS scope, jsonb_object_keys(p_spent || p_reserved) AS name
-  ON CONFLICT (sid, scope, name)
+  INSERT INTO amount (sid, tool, name, spent, reserved)
+    SELECT p_sid, tool, name, coalesce((p_spent->>name)::bigint, 0), p_sign * coalesce((p_reserved->>name)::bigint, 0)
+    FROM jsonb_array_elements_text(p_tools) AS tool, jsonb_object_keys(p_spent || p_reserved) AS name
+  ON CONFLICT (sid, tool, name)
     DO UPDATE SET spent = amount.spent + excluded.spent, reserved = amount.reserved + excluded.reserved;
 END $$;
 
 CREATE FUNCTION stamp(p_sid text, p_window jsonb, p_at bigint, p_value bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  w_scope text := p_window->>0; w_counter text := p_window->>1;
+  w_tool text := p_window->>0; w_counter text := p_window->>1;
 BEGIN
-  INSERT INTO moment VALUES (p_sid, w_scope, w_counter, p_at, p_value);
+  INSERT INTO moment VALUES (p_sid, w_tool, w_counter, p_at, p_value);
   IF w_counter LIKE 'amount:%' THEN
-    DELETE FROM moment WHERE sid = p_sid AND scope = w_scope AND counter = w_counter AND at <= p_now - (p_window->>3)::bigint;
+    DELETE FROM moment WHERE sid = p_sid AND tool = w_tool AND counter = w_counter AND at <= p_now - (p_window->>3)::bigint;
   ELSE
     DELETE FROM moment WHERE ctid = ANY (ARRAY(
-      SELECT ctid FROM moment WHERE sid = p_sid AND scope = w_scope AND counter = w_counter
+      SELECT ctid FROM moment WHERE sid = p_sid AND tool = w_tool AND counter = w_counter
       ORDER BY at DESC OFFSET (p_window->>2)::bigint));
   END IF;
 END $$;
@@ -106,20 +106,20 @@ BEGIN
 END $$;
 
 -- A call that ran: an execution and its amounts count from its start, a success or failure from its end.
-CREATE FUNCTION count_call(p_sid text, p_scopes jsonb, p_windows jsonb, p_success boolean, p_started bigint, p_used jsonb,
+CREATE FUNCTION count_call(p_sid text, p_tools jsonb, p_windows jsonb, p_success boolean, p_started bigint, p_used jsonb,
                            p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   w jsonb; w_counter text;
 BEGIN
-  INSERT INTO tally (sid, scope, executions, successes, failures, consecutive_failures)
-    SELECT p_sid, scope, 1, p_success::int, (NOT p_success)::int, (NOT p_success)::int FROM jsonb_array_elements_text(p_scopes) AS scope
-  ON CONFLICT (sid, scope) DO UPDATE SET
+  INSERT INTO tally (sid, tool, executions, successes, failures, consecutive_failures)
+    SELECT p_sid, tool, 1, p_success::int, (NOT p_success)::int, (NOT p_success)::int FROM jsonb_array_elements_text(p_tools) AS tool
+  ON CONFLICT (sid, tool) DO UPDATE SET
     executions = tally.executions + 1,
     successes = tally.successes + excluded.successes,
     failures = tally.failures + excluded.failures,
     consecutive_failures = CASE WHEN p_success THEN 0 ELSE tally.consecutive_failures + 1 END;
   IF p_used <> '{}' THEN
-    PERFORM add_amounts(p_sid, p_scopes, p_used, '{}', 0);
+    PERFORM add_amounts(p_sid, p_tools, p_used, '{}', 0);
   END IF;
   FOR w IN SELECT * FROM jsonb_array_elements(p_windows) LOOP
     w_counter := w->>1;
@@ -142,12 +142,12 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  UPDATE tally SET held = held - 1 WHERE sid = p_sid AND scope = ANY (ARRAY(SELECT jsonb_array_elements_text(held_by.step->'scopes')));
+  UPDATE tally SET held = held - 1 WHERE sid = p_sid AND tool = ANY (ARRAY(SELECT jsonb_array_elements_text(held_by.step->'tools')));
   IF held_by.step->'amounts' <> '{}' THEN
-    PERFORM add_amounts(p_sid, held_by.step->'scopes', '{}', held_by.step->'amounts', -1);
+    PERFORM add_amounts(p_sid, held_by.step->'tools', '{}', held_by.step->'amounts', -1);
   END IF;
   IF p_result <> 'release' THEN
-    PERFORM count_call(p_sid, held_by.step->'scopes', held_by.step->'windows', p_result = 'success', held_by.started,
+    PERFORM count_call(p_sid, held_by.step->'tools', held_by.step->'windows', p_result = 'success', held_by.started,
                        (held_by.step->'amounts') || p_used, p_now);
   END IF;
   PERFORM remember(p_sid, p_call, p_result, NULL, p_now);
@@ -169,16 +169,16 @@ END $$;
 CREATE FUNCTION judge(p_sid text, p_limit jsonb, p_step jsonb, p_now bigint, OUT used bigint, OUT in_flight bigint, OUT is_full boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
-  l_scope text := p_limit->>0; l_counter text := p_limit->>1; maximum bigint := (p_limit->>2)::bigint;
+  l_tool text := p_limit->>0; l_counter text := p_limit->>1; maximum bigint := (p_limit->>2)::bigint;
   span bigint := (p_limit->>3)::bigint; l_amount text := p_limit->>6; asked bigint := (p_step->'amounts'->>l_amount)::bigint;
   t tally;
 BEGIN
   in_flight := 0;
   IF l_amount <> '' THEN
-    SELECT spent, reserved INTO used, in_flight FROM amount WHERE sid = p_sid AND scope = l_scope AND name = l_amount;
+    SELECT spent, reserved INTO used, in_flight FROM amount WHERE sid = p_sid AND tool = l_tool AND name = l_amount;
     in_flight := coalesce(in_flight, 0);
   ELSE
-    SELECT * INTO t FROM tally WHERE sid = p_sid AND scope = l_scope;
+    SELECT * INTO t FROM tally WHERE sid = p_sid AND tool = l_tool;
     used := CASE l_counter WHEN 'attempts' THEN t.attempts WHEN 'executions' THEN t.executions WHEN 'successes' THEN t.successes
                            WHEN 'failures' THEN t.failures WHEN 'consecutive_failures' THEN t.consecutive_failures END;
     IF (p_limit->>5)::boolean THEN
@@ -188,10 +188,10 @@ BEGIN
   IF span > 0 AND l_counter = 'consecutive_failures' THEN
     -- The row is made of the latest failures, so those of it that are inside the window are at most as many as it is long.
     SELECT least(coalesce(used, 0), count(*)) INTO used
-      FROM moment WHERE sid = p_sid AND scope = l_scope AND counter = 'failures' AND at > p_now - span;
+      FROM moment WHERE sid = p_sid AND tool = l_tool AND counter = 'failures' AND at > p_now - span;
   ELSIF span > 0 THEN
     SELECT CASE WHEN l_amount = '' THEN count(*) ELSE sum(value) END INTO used
-      FROM moment WHERE sid = p_sid AND scope = l_scope AND counter = l_counter AND at > p_now - span;
+      FROM moment WHERE sid = p_sid AND tool = l_tool AND counter = l_counter AND at > p_now - span;
   END IF;
   used := coalesce(used, 0);
   is_full := CASE
@@ -221,7 +221,7 @@ BEGIN
   END IF;
   FOREACH here IN ARRAY new_in LOOP
     IF (p_step->>'attempt')::boolean THEN
-      INSERT INTO tally (sid, scope, attempts) VALUES (here, '', 1) ON CONFLICT (sid, scope) DO UPDATE SET attempts = tally.attempts + 1;
+      INSERT INTO tally (sid, tool, attempts) VALUES (here, '', 1) ON CONFLICT (sid, tool) DO UPDATE SET attempts = tally.attempts + 1;
       FOR w IN SELECT * FROM jsonb_array_elements(p_step->'windows') AS x WHERE x->>1 = 'attempts' LOOP
         PERFORM stamp(here, w, p_now, 1, p_now);
       END LOOP;
@@ -237,10 +237,10 @@ BEGIN
   granted := NOT (refused AND (p_step->>'enforce')::boolean);
   IF granted AND (p_step->>'hold')::boolean THEN
     FOREACH here IN ARRAY new_in LOOP
-      INSERT INTO tally (sid, scope, held) SELECT here, scope, 1 FROM jsonb_array_elements_text(p_step->'scopes') AS scope
-        ON CONFLICT (sid, scope) DO UPDATE SET held = tally.held + 1;
+      INSERT INTO tally (sid, tool, held) SELECT here, tool, 1 FROM jsonb_array_elements_text(p_step->'tools') AS tool
+        ON CONFLICT (sid, tool) DO UPDATE SET held = tally.held + 1;
       IF p_step->'amounts' <> '{}' THEN
-        PERFORM add_amounts(here, p_step->'scopes', '{}', p_step->'amounts', 1);
+        PERFORM add_amounts(here, p_step->'tools', '{}', p_step->'amounts', 1);
       END IF;
     END LOOP;
   END IF;
@@ -258,22 +258,22 @@ END $$;
 -- A call that holds nothing any more was settled before, expired, or ran through a reset.
 CREATE FUNCTION settle_late(p_sid text, p_call text, p_step jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  before ended; w jsonb; more jsonb; scopes jsonb := p_step->'scopes';
+  before ended; w jsonb; more jsonb; tools jsonb := p_step->'tools';
 BEGIN
   SELECT * INTO before FROM ended WHERE sid = p_sid AND call = p_call;
   IF p_step->>'result' = 'release' OR before.how IN ('success', 'failure', 'release') THEN
     RETURN;
   END IF;
   IF before.how IS DISTINCT FROM 'expired:counted' THEN
-    PERFORM count_call(p_sid, scopes, p_step->'windows', p_step->>'result' = 'success', p_now, p_step->'amounts', p_now);
+    PERFORM count_call(p_sid, tools, p_step->'windows', p_step->>'result' = 'success', p_now, p_step->'amounts', p_now);
   ELSE
     -- It was counted as failed, with the amounts it had reserved. Now it is known better.
     SELECT coalesce(jsonb_object_agg(name, used::bigint - coalesce((before.counted->>name)::bigint, 0)), '{}') INTO more
       FROM jsonb_each_text(p_step->'amounts') AS stated(name, used);
-    PERFORM add_amounts(p_sid, scopes, more, '{}', 0);
+    PERFORM add_amounts(p_sid, tools, more, '{}', 0);
     IF p_step->>'result' = 'success' THEN
       UPDATE tally SET failures = failures - 1, successes = successes + 1, consecutive_failures = 0
-        WHERE sid = p_sid AND scope = ANY (ARRAY(SELECT jsonb_array_elements_text(scopes)));
+        WHERE sid = p_sid AND tool = ANY (ARRAY(SELECT jsonb_array_elements_text(tools)));
     END IF;
     FOR w IN SELECT * FROM jsonb_array_elements(p_step->'windows') LOOP
       IF w->>1 = 'successes' AND p_step->>'result' = 'success' THEN
@@ -318,7 +318,7 @@ BEGIN
   RETURN jsonb_build_object(
     'sid', p_sid,
     'tallies', tallies(p_sid),
-    'amounts', (SELECT jsonb_agg(jsonb_build_array(scope, name, spent::text, reserved::text)) FROM amount WHERE sid = p_sid));
+    'amounts', (SELECT jsonb_agg(jsonb_build_array(tool, name, spent::text, reserved::text)) FROM amount WHERE sid = p_sid));
 END $$;
 
 CREATE FUNCTION forget(p_sid text) RETURNS jsonb LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
--- Counters by session and scope ('' is the whole session), budgets, calls in flight, calls that ended, moments for windows.
+-- Counters by session and tool ('' is the whole session), budgets, calls in flight, calls that ended, moments for windows.
 CREATE TABLE session (
   sid     TEXT PRIMARY KEY,
   touched REAL NOT NULL
@@ -6,16 +6,16 @@ CREATE TABLE session (
 CREATE INDEX session_touched ON session (touched);
 
 CREATE TABLE tally (
-  sid TEXT NOT NULL, scope TEXT NOT NULL,
+  sid TEXT NOT NULL, tool TEXT NOT NULL,
   attempts INTEGER NOT NULL, executions INTEGER NOT NULL, successes INTEGER NOT NULL, failures INTEGER NOT NULL,
   consecutive_failures INTEGER NOT NULL, held INTEGER NOT NULL,
-  PRIMARY KEY (sid, scope)
+  PRIMARY KEY (sid, tool)
 ) WITHOUT ROWID;
 
 CREATE TABLE amount (
-  sid TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+  sid TEXT NOT NULL, tool TEXT NOT NULL, name TEXT NOT NULL,
   spent INTEGER NOT NULL, reserved INTEGER NOT NULL,
-  PRIMARY KEY (sid, scope, name)
+  PRIMARY KEY (sid, tool, name)
 ) WITHOUT ROWID;
 
 -- terms: what the call holds, see _wire.py; answer: what its reservation was answered, for a repetition.
@@ -33,7 +33,7 @@ CREATE TABLE ended (
 CREATE INDEX ended_at ON ended (at);
 
 CREATE TABLE moment (
-  sid TEXT NOT NULL, scope TEXT NOT NULL, counter TEXT NOT NULL,
+  sid TEXT NOT NULL, tool TEXT NOT NULL, counter TEXT NOT NULL,
   at REAL NOT NULL, value INTEGER NOT NULL
 );
-CREATE INDEX moment_of ON moment (sid, scope, counter, at);
+CREATE INDEX moment_of ON moment (sid, tool, counter, at);
