@@ -128,14 +128,14 @@ def read_charges(call: ToolCall, options: Mapping[str, Any]) -> Charges:
     given = options.get("parent_session_id")
     if actual is not None:
         check_callables(actual_amounts=actual)
-    parents = () if given is None else _parents(call.run_id, given)
+    parents = () if given is None else check_parents(call.run_id, given)
     if callable(amounts):
         return estimate_charges(Charges(parents, NO_AMOUNTS, actual, amounts), call)
     return Charges(parents, amounts_in_millionths("amounts", amounts or {}), actual)
 
 
-def _parents(session_id: str, given: Any) -> tuple[str, ...]:
-    """Return the sessions above a call's own, nearest first."""
+def check_parents(session_id: str, given: Any) -> tuple[str, ...]:
+    """Return the sessions above a call's own, nearest first; raise for one that is named twice."""
     parents = (given,) if isinstance(given, str) else to_tuple("parent_session_id", given)
     for parent in parents:
         check_session_id(parent)

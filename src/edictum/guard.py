@@ -677,6 +677,12 @@ class Edictum:
         return self._state.wiring.principal
 
     @property
+    def _names_principal(self) -> bool:
+        """Return whether it says itself on whose behalf calls are made that do not say it."""
+        state = self._state
+        return state.wiring.principal is not None or state.config.principal_resolver is not None
+
+    @property
     def success_check(self) -> SuccessCheck | None:
         return self._state.config.success_check
 

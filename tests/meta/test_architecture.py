@@ -49,6 +49,7 @@ LAYERS = [
         "_merging",
         "call_options",
         "_options",
+        "_callers",
     },
     {"guard", "registry", "hooks", "limits", "session", "storage"},
     {"harness", "testing"},

@@ -46,7 +46,12 @@ class AgnoExchange:
     """One tool call: what Agno gave a hook to go on with, and what came back."""
 
     def __init__(
-        self, name: str, following: Callable[..., Any], args: dict[str, Any], on_warn: OnWarn
+        self,
+        name: str,
+        following: Callable[..., Any],
+        args: dict[str, Any],
+        on_warn: OnWarn,
+        context: Any,
     ) -> None:
         self.name, self.args, self._following = name, args, following
         # Agno made ``following``; the FunctionCall that made it knows the call id.
@@ -56,6 +61,7 @@ class AgnoExchange:
             "call_id": getattr(self.made_by, "call_id", None),
             "flag": _find_mcp_error,
             "on_warn": on_warn,
+            "context": context,
         }
 
     def run(self, checked: dict[str, Any]) -> Any:

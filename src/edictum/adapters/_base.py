@@ -11,24 +11,30 @@ table under the framework's call id. Either way it gets a ``ToolReply`` to trans
    text is redacted in the exception itself, so that its type stays.
 3. Exceptions by which a framework steers (``control_flow``) are not failures. The call is closed as
    paused and gives its slots back, and the same exception object is re-raised.
+4. Who is calling is found for each call: what the adapter was given, then what the framework itself
+   knows (``identify``), then a session of the adapter's own. What cannot be told denies the call.
 """
 
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
 from importlib import import_module
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
+from edictum._callers import Caller, CallerOptions, FromContext, Told
+from edictum._options import check_parents
 from edictum.adapters._canary import CANARY, SelfTest, make_canary_guard
+from edictum.adapters._identity import NO_IDENTITY, Identity
 from edictum.adapters._reply import (
     OnWarn,
     ToolReply,
     deny_broken_gate,
+    logger,
     make_reply,
     replace_text,
     tell_findings,
@@ -36,8 +42,10 @@ from edictum.adapters._reply import (
 )
 from edictum.adapters._versions import check_version
 from edictum.core._records import record
-from edictum.core.call import Principal
+from edictum.core.call import Principal, check_session_id
+from edictum.core.charges import Actual
 from edictum.core.config import FailureFlag
+from edictum.core.decide import describe
 from edictum.core.effects import Pause
 from edictum.core.turn import TurnPort
 from edictum.core.values import is_same
@@ -54,6 +62,7 @@ if TYPE_CHECKING:
 
         flag: FailureFlag | None
         on_warn: OnWarn
+        context: Any  # the framework's own object for this run or call
 
 
 FIXED_ARGS = (
@@ -71,12 +80,10 @@ Body = Callable[[dict[str, Any]], Any]
 AsyncBody = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
-class AdapterOptions(TypedDict, total=False):
+class AdapterOptions(CallerOptions, total=False):
     """The keywords of every adapter, for subclasses that pass them on."""
 
     guard: Edictum
-    session_id: str | None
-    principal: Principal | None
     principal_resolver: Callable[..., Any] | None
 
 
@@ -90,6 +97,15 @@ class GuardCall:
     options: CallOptions
     flag: FailureFlag | None
     on_warn: OnWarn
+    problem: str = ""  # why it is not known who is calling
+
+    def check_caller(self) -> None:
+        if self.problem:
+            raise UnknownCaller(self.problem)
+
+
+class UnknownCaller(Exception):
+    """It could not be told who is calling."""
 
 
 class Adapter(SelfTest):
@@ -99,21 +115,41 @@ class Adapter(SelfTest):
     requires: ClassVar[Mapping[str, tuple[str, str]]] = {}
     # Whether the hook before a tool can rewrite its arguments. If not, a rewritten call is denied.
     hands_on_args: ClassVar[bool] = False
+    # What the context is that functions get, and by what else a run can say which session it is.
+    context_name: ClassVar[str] = "the context of a run"
+    says_session: ClassVar[str] = ""
 
     def __init__(
         self,
         guard: Edictum,
-        session_id: str | None = None,
-        principal: Principal | None = None,
+        session_id: str | FromContext | None = None,
+        principal: Principal | FromContext | None = None,
         principal_resolver: Callable[..., Any] | None = None,
+        *,
+        parent_session_id: str | Sequence[str] | FromContext | None = None,
+        metadata: Mapping[str, Any] | FromContext | None = None,
+        amounts: Mapping[str, float] | FromContext | None = None,
+        actual_amounts: Actual | None = None,
     ) -> None:
         if not isinstance(guard, Edictum):
             raise EdictumConfigError(
                 f"{type(self).__name__}: {guard!r} is not a guard.", hint="Pass an Edictum object."
             )
         self.guard = guard
-        self._session_id = session_id or guard.new_session_id()
-        self._principal, self._principal_resolver = principal, principal_resolver
+        self._caller = Caller(
+            type(self).__name__,
+            {
+                "session_id": session_id or None,
+                "principal": principal,
+                "parent_session_id": parent_session_id,
+                "metadata": metadata,
+                "amounts": amounts,
+                "actual_amounts": actual_amounts,
+            },
+        )
+        own = session_id if isinstance(session_id, str) else ""
+        self._session_id = own or guard.new_session_id()
+        self._principal_resolver, self._said_shared = principal_resolver, False
         self._tickets = TicketTable()
         self._canary_text = f"canary {self._session_id}"
         self._canary = make_canary_guard(self._canary_text)
@@ -122,11 +158,20 @@ class Adapter(SelfTest):
 
     @property
     def session_id(self) -> str:
+        """Return the session of calls for which nothing else says one."""
         return self._session_id
 
     def set_principal(self, principal: Principal | None) -> None:
         """Set on whose behalf calls are made from now on; None leaves it to the guard."""
-        self._principal = principal
+        self._caller.set_principal(principal)
+
+    def identify(self, context: Any) -> Identity:
+        """Return what the framework knows of who is calling, from its object for this run.
+
+        Only what lasts for a conversation, and that neither a model nor an unknown client can
+        choose: an id of one run or request would begin a new session with every call.
+        """
+        return NO_IDENTITY
 
     # --- The framework ----------------------------------------------------------------------------
 
@@ -153,7 +198,8 @@ class Adapter(SelfTest):
     def in_turn(self, turn: TurnPort) -> Iterator[None]:
         """Attach a turn of ``edictum.harness`` to the calls that are made inside.
 
-        Only where the adapter runs the tools itself: others cannot be stopped at a deadline.
+        They are counted in the turn's session, if it has one. Only where the adapter runs the tools
+        itself can they be stopped at the turn's deadline.
         """
         token = TURN.set(turn)
         try:
@@ -192,6 +238,7 @@ class Adapter(SelfTest):
                 raise Pause(signal) from signal
 
         try:
+            call.check_caller()
             outcome = call.guard.dispatch_sync(
                 name, args, run, flag=call.flag, turn=TURN.get(), **call.options
             )
@@ -205,7 +252,7 @@ class Adapter(SelfTest):
         self, name: str, args: Mapping[str, Any], body: AsyncBody, **details: Unpack[CallDetails]
     ) -> ToolReply:
         """Govern one call of an asynchronous framework."""
-        call, signals = self._describe(name, args, details), self._signals
+        call, signals = await self._adescribe(name, args, details), self._signals
 
         async def run(**checked: Any) -> Any:
             try:
@@ -214,6 +261,7 @@ class Adapter(SelfTest):
                 raise Pause(signal) from signal
 
         try:
+            call.check_caller()
             outcome = await call.guard.dispatch(
                 name, args, run, flag=call.flag, turn=TURN.get(), **call.options
             )
@@ -231,6 +279,7 @@ class Adapter(SelfTest):
         """Open the call. Return a denial, or a ticket whose ``args`` the tool must be run with."""
         call = self._describe(name, args, details)
         try:
+            call.check_caller()
             ticket = call.guard.begin_sync(name, args, flag=call.flag, **call.options)
             if ticket.allowed and ticket.rewritten and not self.hands_on_args:
                 ticket.decline_sync(FIXED_ARGS)
@@ -242,8 +291,9 @@ class Adapter(SelfTest):
         self, key: str, name: str, args: Mapping[str, Any], **details: Unpack[CallDetails]
     ) -> ToolReply | Ticket:
         """Do as ``before`` does, for an asynchronous framework."""
-        call = self._describe(name, args, details)
+        call = await self._adescribe(name, args, details)
         try:
+            call.check_caller()
             ticket = await call.guard.begin(name, args, flag=call.flag, **call.options)
             if ticket.allowed and ticket.rewritten and not self.hands_on_args:
                 await ticket.decline(FIXED_ARGS)
@@ -300,21 +350,75 @@ class Adapter(SelfTest):
     # --- Towards the guard ------------------------------------------------------------------------
 
     def _describe(self, name: str, args: Mapping[str, Any], details: CallDetails) -> GuardCall:
+        if name == CANARY:
+            return self._describe_canary(name, args, details)
+        return self._fill_in(name, args, details, self._caller.read(details.get("context")))
+
+    async def _adescribe(
+        self, name: str, args: Mapping[str, Any], details: CallDetails
+    ) -> GuardCall:
+        if name == CANARY:
+            return self._describe_canary(name, args, details)
+        return self._fill_in(name, args, details, await self._caller.aread(details.get("context")))
+
+    def _describe_canary(
+        self, name: str, args: Mapping[str, Any], details: CallDetails
+    ) -> GuardCall:
+        """Describe a call that must be denied, whoever makes it."""
+        options: CallOptions = {"call_id": details.get("call_id"), "session_id": self._session_id}
+        return GuardCall(self._canary, name, args, options, details.get("flag"), None)
+
+    def _fill_in(
+        self, name: str, args: Mapping[str, Any], details: CallDetails, told: Told
+    ) -> GuardCall:
+        """Add who is calling: what was configured, what the framework knows, or our own session."""
         flag, on_warn = details.pop("flag", None), details.pop("on_warn", None)
-        guard = self._canary if name == CANARY else self.guard
-        details["session_id"] = self._session_id
+        context, identity, problem = details.pop("context", None), NO_IDENTITY, told.problem
+        details.update(cast("CallDetails", told.options))
+        try:
+            identity = NO_IDENTITY if context is None else self.identify(context)
+            details["session_id"] = session_id = self._choose_session(told, identity)
+            if (parents := details.get("parent_session_id")) is not None:
+                check_parents(session_id, parents)
+        except Exception as exc:
+            problem = problem or f"It could not be told who is calling: {describe(exc)}"
+            details["session_id"], details["parent_session_id"] = self._session_id, None
         # the resolver goes before the principal, both before the guard's own
         if self._principal_resolver is not None:
+            details.pop("principal", None)
             details["principal_resolver"] = self._principal_resolver
-        elif self._principal is not None:
-            details.setdefault("principal", self._principal)
-        return GuardCall(guard, name, args, details, flag, on_warn)
+        elif "principal" not in details and identity.user_id and not self.guard._names_principal:
+            details["principal"] = Principal(user_id=identity.user_id)
+        return GuardCall(self.guard, name, args, details, flag, on_warn, problem)
+
+    def _choose_session(self, told: Told, identity: Identity) -> str:
+        turn = TURN.get()
+        chosen = (turn is not None and turn.session_id) or told.options.get("session_id")
+        if not chosen and identity.session_id is not None:
+            check_session_id(identity.session_id)
+            chosen = identity.session_id
+        if not chosen:
+            self._say_shared()
+        return chosen or self._session_id
+
+    def _say_shared(self) -> None:
+        """Say once that calls are not told apart: a limit for each user is one for all."""
+        if not self._said_shared:
+            self._said_shared = True
+            logger.warning(
+                "%s: all calls share one session, %r, and so its limits. %sPass session_id=, a"
+                " value or a function of %s.",
+                type(self).__name__,
+                self._session_id,
+                self.says_session,
+                self.context_name,
+            )
 
     async def adeny(self, name: str, args: Mapping[str, Any], reason: str) -> ToolReply:
         """Deny a call before any rule is asked about it; it is counted and recorded."""
         from edictum.adapters._unreadable import DenyingTurn
 
-        call = self._describe(name, args, {})
+        call = await self._adescribe(name, args, {})
         outcome = await call.guard.dispatch(
             name, args, None, turn=DenyingTurn(reason), **call.options
         )
@@ -349,7 +453,10 @@ class Adapter(SelfTest):
 
 def _make_denying_turn(call: GuardCall, exc: Exception) -> TurnPort:
     """Return a turn that says what is wrong with the call; if nothing is, raise what went wrong."""
-    from edictum.adapters._unreadable import DenyingTurn, find_input_error
+    from edictum.adapters._unreadable import DenyingTurn, find_input_error, make_turn_without_caller
+
+    if isinstance(exc, UnknownCaller):
+        return make_turn_without_caller(str(exc))
 
     reason = find_input_error(call.name, call.args)
     if reason is None:

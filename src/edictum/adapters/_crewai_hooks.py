@@ -70,7 +70,8 @@ def note_crewai_id(context: Any) -> None:
         frame = frame.f_back
     caller = frame.f_back if frame is not None else None
     found = caller.f_locals.get(ID_VARIABLE) if caller is not None else None
-    note_call_id(context.tool_name, found if isinstance(found, str) and found else None)
+    call_id = found if isinstance(found, str) and found else None
+    note_call_id(context.tool_name, call_id, context)
 
 
 def _bypass_cache(context: Any, governed: bool) -> None:

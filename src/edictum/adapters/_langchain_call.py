@@ -28,7 +28,8 @@ class LangChainExchange:
         # the ToolMessage that answers this call: the result itself, or one in a Command or a list
         self._message: Any = None
         self.name, self.args, self.id = (request.tool_call[key] for key in ("name", "args", "id"))
-        self.details: dict[str, Any] = {"call_id": self.id, "flag": self._flag, "on_warn": on_warn}
+        about = {"call_id": self.id, "flag": self._flag, "on_warn": on_warn}
+        self.details: dict[str, Any] = {**about, "context": request}
 
     def make_request(self, args: dict[str, Any]) -> Any:
         """Return the request with the checked arguments and a watched copy of the tool."""

@@ -44,7 +44,7 @@ def govern_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn:
             agent = adapter.govern(following, on_warn)
             return {"assistant": agent.name}
 
-        reply = await adapter.acall(made.tool_name, asked, body, on_warn=on_warn)
+        reply = await adapter.acall(made.tool_name, asked, body, on_warn=on_warn, context=ctx)
         reply.get()  # an exception of the handoff's own code ends the run, as without the adapter
         agent.denial = reply.text
         return agent

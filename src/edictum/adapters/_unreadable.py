@@ -38,6 +38,13 @@ class _DeniedCall(TurnCall):
         return self.reason
 
 
+def make_turn_without_caller(problem: str) -> Turn:
+    """Return a turn that denies every call, because it is not known who makes it."""
+    turn = Turn()
+    turn.caller_problem = problem
+    return turn
+
+
 def find_input_error(name: str, args: Mapping[str, Any]) -> str | None:
     """Return what is wrong with the name or with the arguments of a call, if anything is."""
     try:

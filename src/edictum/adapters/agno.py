@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from edictum.adapters._agno_call import AgnoExchange, Pieces
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
+from edictum.adapters._identity import Identity, make_identity
 from edictum.adapters._reply import OnWarn, ToolReply
 from edictum.execution.portal import PORTAL
 
@@ -25,6 +26,11 @@ class AgnoAdapter(Adapter):
 
     requires: ClassVar = {"agno": ("3.1", "4")}
 
+    context_name: ClassVar = "Agno's RunContext"
+
+    def identify(self, context: Any) -> Identity:
+        return make_identity(context.session_id, context.user_id)
+
     def with_redacted_text(self, error: BaseException, text: str) -> BaseException:
         for name in CARRIED:
             if getattr(error, name, None) is not None:
@@ -36,10 +42,14 @@ class AgnoAdapter(Adapter):
         self.load("agno")
 
         def edictum_hook(
-            function_name: str, function_call: Callable[..., Any], arguments: dict[str, Any]
+            function_name: str,
+            function_call: Callable[..., Any],
+            arguments: dict[str, Any],
+            run_context: Any = None,
         ) -> Any:
             args = arguments or {}
-            call = AgnoExchange(function_name, function_call, args, on_postcondition_warn)
+            about = (on_postcondition_warn, run_context)
+            call = AgnoExchange(function_name, function_call, args, *about)
             if self.is_around(call.made_by, args):
                 return function_call(**args)
             return self._arun(call) if iscoroutinefunction(function_call) else self._run(call)

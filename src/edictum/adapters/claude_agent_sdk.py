@@ -18,6 +18,7 @@ from edictum.adapters._claude_calls import (
     make_hook_output,
 )
 from edictum.adapters._claude_canary import ask_claude_hooks
+from edictum.adapters._identity import Identity, make_identity
 from edictum.adapters._mcp import WireResult
 from edictum.adapters._reply import OnWarn, ToolReply, deny_broken_gate, to_text
 from edictum.core.values import is_same
@@ -38,10 +39,14 @@ class ClaudeAgentSDKAdapter(Adapter):
 
     requires: ClassVar = {"claude-agent-sdk": ("0.2.182", "0.3")}
     hands_on_args: ClassVar = True
+    context_name: ClassVar = "a hook's input"
 
     def __init__(self, *args: Any, **options: Unpack[AdapterOptions]) -> None:
         super().__init__(*args, **options)
         self._open = OpenCalls()
+
+    def identify(self, context: Mapping[str, Any]) -> Identity:
+        return make_identity(context.get("session_id"))
 
     def to_sdk_hooks(
         self, on_postcondition_warn: OnWarn = None, timeout: float | None = None
@@ -86,7 +91,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         try:
             key, name, args = asked["tool_use_id"], asked["tool_name"], asked["tool_input"]
             call = ClaudeCall(asked)
-            ticket = await self.abefore(key, name, args, call_id=key, flag=call.flag)
+            ticket = await self.abefore(key, name, args, call_id=key, flag=call.flag, context=asked)
         except Exception as exc:
             # without on_failure="block", the CLI would take an exception for consent
             ticket = self.reply(deny_broken_gate(str(asked.get("tool_name")), exc))

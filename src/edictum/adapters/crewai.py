@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from edictum.adapters._base import Adapter
-from edictum.adapters._call_ids import forget_call_id, get_call_id
+from edictum.adapters._call_ids import forget_call_id, get_call_context, get_call_id
 from edictum.adapters._canary import CANARY
 from edictum.adapters._crewai_hooks import (
     FUNCTIONS,
@@ -33,6 +33,8 @@ class CrewAIAdapter(Adapter):
     """Governs the tools of CrewAI: ``CrewAIAdapter(guard).register()`` or ``.wrap_tools(crew)``."""
 
     requires: ClassVar = {"crewai": ("1.15.30", "2")}
+
+    context_name: ClassVar = "CrewAI's ToolCallHookContext"
 
     def register(self, on_postcondition_warn: OnWarn = None) -> None:
         """Govern every tool call of this process from now on: CrewAI's hooks are global."""
@@ -89,7 +91,7 @@ class CrewAIAdapter(Adapter):
         def describe(args: Iterable[Any], named: dict[str, Any]) -> dict[str, Any]:
             asked = {**dict(zip(fields, args, strict=False)), **named}
             about = {"flag": self._find_failure, "on_warn": on_warn, "call_id": get_call_id(name)}
-            return {"name": name, "args": asked, **about}
+            return {"name": name, "args": asked, "context": get_call_context(name), **about}
 
         def run(*args: Any, **named: Any) -> Any:
             def body(checked: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
+from edictum.adapters._identity import Identity, make_identity
 from edictum.adapters._mcp import InputRequired, WireResult
 from edictum.adapters._reply import OnWarn
 from edictum.execution.portal import PORTAL
@@ -17,6 +18,21 @@ class FastMCPAdapter(Adapter):
     """Governs a server: ``server.add_middleware(FastMCPAdapter(guard).as_middleware())``."""
 
     requires: ClassVar = {"fastmcp": ("4.1", "5")}
+
+    context_name: ClassVar = "FastMCP's MiddlewareContext"
+
+    def identify(self, context: Any) -> Identity:
+        """Return the subject of a verified token, or else the session that was negotiated.
+
+        Not FastMCP's ``Context.session_id``: newer connections get another one for each request,
+        and a server without sessions takes it from a header, as any client likes.
+        """
+        token = self.load("fastmcp.server.dependencies").get_access_token()
+        if token is not None and (subject := token.subject or token.claims.get("sub")):
+            return make_identity(subject, subject)
+        request = getattr(context.fastmcp_context, "request_context", None)
+        connection = getattr(getattr(request, "session", None), "_connection", None)
+        return make_identity(getattr(connection, "session_id", None))
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (InputRequired,)
@@ -62,7 +78,13 @@ class FastMCPAdapter(Adapter):
         call_id = _find_call_id(context)
         try:
             reply = await self.acall(
-                asked.name, args, body, call_id=call_id, flag=wire.flag, on_warn=on_warn
+                asked.name,
+                args,
+                body,
+                call_id=call_id,
+                flag=wire.flag,
+                on_warn=on_warn,
+                context=context,
             )
         except InputRequired:
             return returned

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from edictum.adapters._base import Adapter, AsyncBody
 from edictum.adapters._google_adk_canary import ask_adk_agents
+from edictum.adapters._identity import Identity, make_identity
 from edictum.adapters._reply import OnWarn
 
 MARKS_ATTRIBUTE = "_edictum"  # on the context of a call: who governs the run of which tool
@@ -26,6 +28,13 @@ class GoogleADKAdapter(Adapter):
     """Governs all agents of a runner: ``App(plugins=[GoogleADKAdapter(guard).as_plugin()])``."""
 
     requires: ClassVar = {"google-adk": ("2.13", "3")}
+
+    context_name: ClassVar = "ADK's ToolContext"
+
+    def identify(self, context: Any) -> Identity:
+        """Return session and user. ADK's session ids are only unique for one user."""
+        user, session = context.user_id, context.session.id
+        return make_identity("/".join(quote(part, safe="@") for part in (user, session)), user)
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return InputRequested, self.load("google.adk.workflow._errors").NodeInterruptedError
@@ -78,7 +87,13 @@ class GoogleADKAdapter(Adapter):
         call_id = context.function_call_id
         try:
             reply = await self.acall(
-                tool.name, args, body, call_id=call_id, flag=_find_failure, on_warn=on_warn
+                tool.name,
+                args,
+                body,
+                call_id=call_id,
+                flag=_find_failure,
+                on_warn=on_warn,
+                context=context,
             )
         except InputRequested as waiting:
             return waiting.args[0]

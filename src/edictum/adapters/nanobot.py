@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from edictum.adapters._base import Adapter
 from edictum.adapters._call_ids import forget_call_id, get_call_id, note_call_id
 from edictum.adapters._canary import CANARY
+from edictum.adapters._identity import Identity, make_identity
 from edictum.adapters._reply import OnWarn, to_text
 from edictum.core.call import Principal
 from edictum.execution.portal import PORTAL
@@ -23,6 +24,11 @@ class NanobotAdapter(Adapter):
     """Governs the tools of a nanobot: ``NanobotAdapter(guard).govern(loop)``."""
 
     requires: ClassVar = {"nanobot-ai": ("0.3.5", "0.4")}
+
+    context_name: ClassVar = "nanobot's RequestContext"
+
+    def identify(self, context: Any) -> Identity:
+        return make_identity(context.session_key)
 
     def govern(self, target: Any, on_postcondition_warn: OnWarn = None) -> Any:
         """Govern all that an ``AgentLoop`` or a ``Nanobot`` runs: turns, sub-agents, dreams."""
@@ -78,6 +84,7 @@ class NanobotAdapter(Adapter):
         if tool is None or self._governs(tool):
             return tool
         error = self.load("nanobot.agent.tools.base").ToolResult.error
+        get_context = self.load("nanobot.agent.tools.context").current_request_context
         manager_class = self.load("nanobot.agent.subagent").SubagentManager
         for held in vars(tool).values():
             if isinstance(held, manager_class):  # the tool by which a model starts sub-agents
@@ -93,6 +100,7 @@ class NanobotAdapter(Adapter):
                 call_id=call_id,
                 flag=_find_error,
                 on_warn=on_warn,
+                context=get_context(),
             )
             value = reply.get()
             return error(to_text(value)) if reply.failed and _find_error(value) is None else value

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
+from edictum.adapters._identity import Identity, make_identity
 from edictum.adapters._reply import OnWarn, ToolReply
 from edictum.execution.portal import PORTAL
 
@@ -20,6 +21,11 @@ class PydanticAIAdapter(Adapter):
     """Governs an agent: ``Agent(capabilities=[PydanticAIAdapter(guard).as_capability()])``."""
 
     requires: ClassVar = {"pydantic-ai-slim": ("2.60", "3")}
+
+    context_name: ClassVar = "Pydantic AI's RunContext"
+
+    def identify(self, context: Any) -> Identity:
+        return make_identity(context.conversation_id)  # never run_id: each run has another
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         """Return what defers a call. By ModelRetry and ToolFailed a tool says that it failed."""
@@ -48,11 +54,13 @@ class PydanticAIAdapter(Adapter):
             async def wrap_tool_execute(
                 self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
             ) -> Any:
-                return await adapter._govern(call, args, handler, on_postcondition_warn)
+                return await adapter._govern(ctx, call, args, handler, on_postcondition_warn)
 
         return EdictumCapability()
 
-    async def _govern(self, call: Any, args: dict[str, Any], handler: Any, on_warn: OnWarn) -> Any:
+    async def _govern(
+        self, context: Any, call: Any, args: dict[str, Any], handler: Any, on_warn: OnWarn
+    ) -> Any:
         if self.is_around(call, args):
             return await handler(args)
         returned: Any = None
@@ -69,7 +77,12 @@ class PydanticAIAdapter(Adapter):
             return shown
 
         reply = await self.acall(
-            call.tool_name, args, body, call_id=call.tool_call_id, on_warn=on_warn
+            call.tool_name,
+            args,
+            body,
+            call_id=call.tool_call_id,
+            on_warn=on_warn,
+            context=context,
         )
         if reply.text is not None and reply.failed:
             raise self._exceptions.ToolFailed(reply.text)

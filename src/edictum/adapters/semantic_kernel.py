@@ -20,6 +20,7 @@ class SemanticKernelAdapter(Adapter):
     """Governs the functions of a kernel: ``SemanticKernelAdapter(guard).register(kernel)``."""
 
     requires: ClassVar = {"semantic-kernel": ("1.45", "2")}
+    context_name: ClassVar = "the filter's AutoFunctionInvocationContext"
 
     def __init__(
         self, *args: Any, terminate_on_deny: bool = False, **options: Unpack[AdapterOptions]
@@ -51,6 +52,7 @@ class SemanticKernelAdapter(Adapter):
                 call_id=call.id,
                 flag=call.flag,
                 on_warn=on_postcondition_warn,
+                context=context,
             )
             call.answer(reply)
             if reply.denied and self._terminate_on_deny:

@@ -215,6 +215,11 @@ class OpenedCall(CallInTurn, Protocol):
 class TurnPort(Protocol):
     """What ``guard.dispatch`` takes as ``turn``."""
 
+    @property
+    def session_id(self) -> str:
+        """Return the session of its calls; an empty text leaves it to their caller."""
+        ...
+
     def open(
         self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy
     ) -> OpenedCall:

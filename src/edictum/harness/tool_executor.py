@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
+from edictum._callers import Caller, CallerOptions, Told
+from edictum._options import check_parents
+from edictum.core.decide import describe
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
@@ -45,7 +48,9 @@ class BoundedToolExecutor:
         on_duplicate: OnDuplicate = "deny",
         tool_timeout_cap_s: float = DEFAULT_CAP_S,
         execution: Any = None,
+        **caller: Unpack[CallerOptions],
     ) -> None:
+        """Accept what ``CallerOptions`` lists, too: values, or functions of a ToolCallRequest."""
         self.tools: ToolRegistry = check_tools(tools)
         check_arguments(
             guard=guard, artifact_store=artifact_store, tool_timeout_cap_s=tool_timeout_cap_s
@@ -59,6 +64,7 @@ class BoundedToolExecutor:
         self._validator = validator
         self._on_duplicate = on_duplicate
         self._cap_s = tool_timeout_cap_s
+        self._caller = Caller("BoundedToolExecutor", caller)
         for spec in self.tools:  # before a turn begins: in a turn the tool may have run by then
             try:
                 get_argument_schema(spec)
@@ -92,11 +98,27 @@ class BoundedToolExecutor:
         ``tool_timeout_cap_s``, ``web_mode``.
         """
         turn = self.turn(state, **options)
-        return self.guard.dispatch_sync(call.name, call.arguments, turn=turn, call_id=call.id)
+        about = self._describe(call, turn, self._caller.read(call))
+        return self.guard.dispatch_sync(call.name, call.arguments, turn=turn, **about)
 
     async def aexecute(
         self, call: ToolCallRequest, state: TurnState, **options: Any
     ) -> ToolOutcome:
         """Run one call as ``execute`` does, for asynchronous callers."""
         turn = self.turn(state, **options)
-        return await self.guard.dispatch(call.name, call.arguments, turn=turn, call_id=call.id)
+        about = self._describe(call, turn, await self._caller.aread(call))
+        return await self.guard.dispatch(call.name, call.arguments, turn=turn, **about)
+
+    def _describe(self, call: ToolCallRequest, turn: Turn, told: Told) -> dict[str, Any]:
+        """Return the options of a call. What cannot be told of it denies it in the turn."""
+        about, turn.caller_problem = {"call_id": call.id, **told.options}, told.problem
+        if turn.session_id:
+            about["session_id"] = turn.session_id
+        if (parents := about.get("parent_session_id")) is not None:
+            session_id = about.get("session_id") or self.guard.session_id
+            try:
+                check_parents(session_id, parents)
+            except Exception as exc:
+                turn.caller_problem = turn.caller_problem or describe(exc)
+                del about["parent_session_id"]
+        return about

@@ -19,9 +19,12 @@ from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Literal
 
+from edictum._callers import FromContext
+from edictum.core.call import check_session_id
 from edictum.core.decision import Failed
 from edictum.core.redaction import shorten
 from edictum.core.values import canonical, show
+from edictum.errors import EdictumConfigError
 from edictum.execution.portal import PORTAL
 from edictum.execution.waiting import await_until, call_in_thread, capture_until
 from edictum.guard import Edictum
@@ -74,7 +77,7 @@ async def run_turn(
     guard: Edictum | None = None,
     budget: TurnBudget | None = None,
     *,
-    session_id: str = "",
+    session_id: str | FromContext | None = "",
     state: TurnState | None = None,
     artifact_store: Any = None,
     scheduler: ToolScheduler | None = None,
@@ -87,7 +90,9 @@ async def run_turn(
 
     ``model(messages, tools)`` returns a ``ModelReply``, a text, or text and tool calls; it may be
     synchronous or asynchronous, and so may ``on_outcome(call, outcome)``, which is called when a
-    call ends. Further options are those of ``BoundedToolExecutor``.
+    call ends. ``session_id`` may be a function of the ``ToolCallRequest``, as ``principal``,
+    ``metadata``, ``amounts`` and ``parent_session_id`` may. Further options are those of
+    ``BoundedToolExecutor``.
     """
     check_arguments(
         model=model,
@@ -99,7 +104,7 @@ async def run_turn(
         on_outcome=on_outcome,
     )
     conversation, registry = check_messages(messages), check_tools(tools)
-    state = state if state is not None else TurnState(session_id, budget)
+    state, chosen = _open_state(state, budget, session_id, artifact_store)
     loop = _TurnLoop(
         model=model,
         messages=conversation,
@@ -107,6 +112,7 @@ async def run_turn(
             _add_reader(registry, artifact_store, state, guard),
             guard=guard,
             artifact_store=artifact_store,
+            session_id=chosen,
             **executor_options,
         ),
         state=state,
@@ -127,6 +133,25 @@ def run_turn_sync(
 ) -> TurnResult:
     """Run one turn from synchronous code in any thread, even inside a running event loop."""
     return PORTAL.run(run_turn(model, messages, *args, **options))
+
+
+def _open_state(
+    state: TurnState | None, budget: TurnBudget | None, session_id: Any, store: Any
+) -> tuple[TurnState, FromContext | None]:
+    """Return the state of a turn, and the function that chooses the session of each call."""
+    if state is not None and session_id and state.session_id not in ("", session_id):
+        problem = f"session_id is given beside a state of the session {state.session_id!r}."
+        raise EdictumConfigError(problem, hint="Leave one of them out.")
+    if callable(session_id):
+        if store is not None:  # a model reads the artifacts of one session
+            problem = "session_id is a function, and there is an artifact_store."
+            raise EdictumConfigError(problem, hint="Pass the session of the turn as text.")
+        return state if state is not None else TurnState("", budget), session_id
+    state = state if state is not None else TurnState("", budget)
+    if session_id:
+        check_session_id(session_id)
+        state.session_id = session_id
+    return state, None
 
 
 def _add_reader(

@@ -126,6 +126,7 @@ class Turn:
         self.cap_s = tool_timeout_cap_s
         self.web_mode = web_mode
         self._handed: dict[str, KnownTool] = {}  # tools that are not registered
+        self.caller_problem = ""  # why it is not known who is calling: every call is denied
         if tool_timeout_cap_s is not DEFAULT_CAP_S:
             check_arguments(tool_timeout_cap_s=tool_timeout_cap_s)
         if on_duplicate not in ("deny", "replay"):
@@ -133,10 +134,23 @@ class Turn:
                 f"on_duplicate is {on_duplicate!r}.", hint="Use 'deny' or 'replay'."
             )
 
+    @property
+    def session_id(self) -> str:
+        """Return the session of its calls; an empty text leaves it to their caller."""
+        return self.state.session_id
+
     def open(
         self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy
     ) -> TurnCall:
         """Open a call of this turn with whatever a model sent; the gates say what is wrong."""
+        call = self._open(tool_name, arguments, function, policy)
+        if self.caller_problem:
+            call.gates = call.gates_before_hooks = (("caller", TurnCall._deny_caller),)
+        return call
+
+    def _open(
+        self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy
+    ) -> TurnCall:
         known = self.tools.resolve(policy, tool_name)
         if known is None and function is not None:
             known = self._resolve_function(tool_name, function, policy)
@@ -213,6 +227,9 @@ class TurnCall:
         self._malformed, self.args = why, EMPTY
 
     # --- The gates --------------------------------------------------------------------------------
+
+    def _deny_caller(self, call: ToolCall) -> GateAnswer:
+        return Refusal("policy_error", self._turn.caller_problem, policy_error=True)
 
     def _deadline(self, call: ToolCall) -> GateAnswer:
         turn = self._turn
