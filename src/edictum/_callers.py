@@ -106,7 +106,7 @@ class Caller:
 
 
 def _keep(found: dict[str, Any], name: str, value: Any) -> None:
-    """Keep what a function told. None is not told, but for a principal: it means nobody."""
+    """Keep what a function told. None is not told, but for a principal: it means no principal."""
     if value is not None or name == "principal":
         check_told(name, value)
         found[name] = value

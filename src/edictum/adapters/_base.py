@@ -364,7 +364,7 @@ class Adapter(SelfTest):
     def _describe_canary(
         self, name: str, args: Mapping[str, Any], details: CallDetails
     ) -> GuardCall:
-        """Describe a call that must be denied, whoever makes it."""
+        """Describe a call that must be denied in any case."""
         options: CallOptions = {"call_id": details.get("call_id"), "session_id": self._session_id}
         return GuardCall(self._canary, name, args, options, details.get("flag"), None)
 
