@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edictum.approval.port import ApprovalBackend
+from edictum.audit.memory import CollectingAuditSink, NoLocalEvents
 from edictum.audit.sinks import AuditSink
 from edictum.core.call import Principal
 from edictum.core.contract import Contract
@@ -16,6 +17,7 @@ from edictum.core.policy import ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.signatures import check_takes
 from edictum.errors import EdictumConfigError
+from edictum.execution.threads import AbandonedByTool
 from edictum.runtime.clock import Clock
 
 TAKES = {
@@ -146,3 +148,19 @@ def read_clock(clock: Any) -> Clock:
         raise EdictumConfigError(f"clock is {clock!r:.80}.", hint="A clock has now() and new_id().")
     checked: Clock = clock
     return checked
+
+
+def read_local_events(count: Any) -> CollectingAuditSink:
+    _check_whole("local_events", count, at_least=0, hint="Use 0 to keep no events in memory.")
+    return CollectingAuditSink(count) if count else NoLocalEvents()
+
+
+def read_hung_threads(maximum: Any) -> AbandonedByTool:
+    hint = "Use how many calls of one tool may hang in their threads, 1 or more."
+    _check_whole("max_hung_threads", maximum, at_least=1, hint=hint)
+    return AbandonedByTool(maximum)
+
+
+def _check_whole(name: str, value: Any, *, at_least: int, hint: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise EdictumConfigError(f"{name} is {value!r:.80}.", hint=hint)

@@ -52,6 +52,8 @@ class GuardOptions(TypedDict, total=False):
     backend: Any
     clock: Any
     execution: Any
+    local_events: int
+    max_hung_threads: int
 
 
 class BundleOptions(GuardOptions, total=False):

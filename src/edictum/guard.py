@@ -19,7 +19,9 @@ from edictum._checks import (
     read_contracts,
     read_environment,
     read_hooks,
+    read_hung_threads,
     read_limits,
+    read_local_events,
     read_redaction,
     read_sinks,
     read_tools,
@@ -54,7 +56,7 @@ from edictum._options import (
 )
 from edictum._watching import Watch
 from edictum.approval.port import ApprovalBackend
-from edictum.audit.memory import CollectingAuditSink
+from edictum.audit.memory import DEFAULT_EVENTS, CollectingAuditSink
 from edictum.audit.sinks import AuditSink
 from edictum.contracts._language import Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
@@ -75,6 +77,7 @@ from edictum.core.turn import OpenedCall, TurnPort
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
 from edictum.execution.engines import as_run_in
+from edictum.execution.threads import MAX_ABANDONED
 from edictum.explanation import Explanation
 from edictum.outcomes import (
     ToolArtifactReference,
@@ -181,6 +184,8 @@ class Edictum:
         policy_version: str | None = None,
         clock: Clock = SYSTEM,
         execution: Any = None,
+        local_events: int = DEFAULT_EVENTS,
+        max_hung_threads: int = MAX_ABANDONED,
     ) -> None:
         check_mode(mode, "Edictum")
         functions: dict[str, Any] = {
@@ -199,13 +204,14 @@ class Edictum:
         )
         wiring = Wiring(
             ledger=as_ledger(backend),
-            local_sink=CollectingAuditSink(),
+            local_sink=read_local_events(local_events),
             sinks=read_sinks(audit_sink),
             clock=read_clock(clock),
             environment=read_environment(environment),
             approval_backend=read_approval_backend(approval_backend),
             principal=principal,
             run_in=as_run_in(execution),
+            abandoned=read_hung_threads(max_hung_threads),
         )
         config = LifecycleConfig(
             Context(mode, policy_version, read_redaction(redaction)),
@@ -375,7 +381,7 @@ class Edictum:
         kept = states[0].base.merged_bundles or any(_has_bundle(state) for state in states[1:])
         base = Base(python.contracts, python.hooks, limits, python.tools, merged_bundles=kept)
         guard = cls.__new__(cls)
-        wiring = replace(states[0].wiring, local_sink=CollectingAuditSink())
+        wiring = replace(states[0].wiring, local_sink=states[0].wiring.local_sink.make_empty())
         guard._install(policy, wiring, states[0].config, base, states[0].language)
         return guard
 

@@ -53,6 +53,11 @@ MEANINGS: dict[str, dict[str, str]] = {
             'where tools run that say nothing themselves: `"inline"`, `"thread"`, `"process"`, or'
             " an engine"
         ),
+        "local_events": "how many events `local_sink` keeps; 0: none",
+        "max_hung_threads": (
+            "how many calls of one tool may still run in threads after their deadline before"
+            " further ones are denied"
+        ),
     },
     "BundleOptions": {
         "mode": (

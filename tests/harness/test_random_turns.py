@@ -223,7 +223,7 @@ def test_a_thousand_random_turns_each_end_in_time_and_leave_nothing_behind() -> 
         f" {longest * 1000:.0f} ms (machine {slower:.1f}x slow)"
     )
     assert [(by, slower) for by, slower in late if by > ALLOWED_LATE_S * slower] == []
-    assert settle(lambda: POOL.abandoned == 0)
+    assert settle(lambda: POOL.abandoned.count + guard._state.wiring.abandoned.count() == 0)
     assert settle(lambda: threading.active_count() <= threads + 16), threading.enumerate()
     assert settle(lambda: open_files() <= files + 16), os.listdir("/proc/self/fd")
     assert guard.session().in_flight == 0

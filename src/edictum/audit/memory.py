@@ -7,14 +7,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from edictum.core.events import AuditAction, AuditEvent, Closing, Entry
+from edictum.core.events import AuditAction, AuditEvent, Closing, Entry, event_from_json
+from edictum.core.freeze import is_large
 from edictum.core.limits import Counters
 from edictum.errors import EdictumError
 from edictum.execution.forks import protect
 
+DEFAULT_EVENTS = 10_000
+DEFAULT_BYTES = 16 * 1024 * 1024  # of events that are kept as lines
+
 # (at, context, action, call, decision, attempts, executions), and for a closing event the fields of
-# its Closing behind these. It costs a sixth of an Entry, and few events are ever read.
+# its Closing behind these. It costs a sixth of an Entry, and few events are ever read. Only calls
+# with small arguments are kept so: it keeps them as they are.
 RawEvent: TypeAlias = tuple[Any, ...]
+# A line of JSON, redacted and bounded, for events whose call has large arguments.
+Kept: TypeAlias = RawEvent | Entry | AuditEvent | str
 
 
 class MarkEvictedError(EdictumError):
@@ -24,22 +31,28 @@ class MarkEvictedError(EdictumError):
 
 
 class CollectingAuditSink:
-    """Keeps the newest ``max_events`` events; they are made when they are read, once.
+    """Keeps the newest ``max_events`` events; they are made when they are read.
 
-    Appending to a deque is atomic, so taking needs no lock; what exceeds the size is dropped in
-    batches.
+    Events whose call has large arguments are kept as they are written to a file, redacted and
+    bounded, ``max_bytes`` of them at most. Appending to a deque is atomic, so taking a small event
+    needs no lock; what exceeds the size is dropped in batches.
     """
 
-    def __init__(self, max_events: int = 50_000) -> None:
+    def __init__(self, max_events: int = DEFAULT_EVENTS, max_bytes: int = DEFAULT_BYTES) -> None:
         if max_events < 1:
             raise ValueError(f"max_events is {max_events}; use 1 or more")
-        self._max_events = max_events
+        self._max_events, self._max_bytes = max_events, max_bytes
         self._trim_at = max_events + min(max_events, 1_024)
-        self._taken: deque[RawEvent | Entry | AuditEvent] = deque()
-        self._read: deque[AuditEvent] = deque()  # older than all in ``_taken``
+        self._taken: deque[Kept] = deque()
+        self._read: deque[AuditEvent | str] = deque()  # older than all in ``_taken``
+        self._bytes = 0  # of the lines in both
         self._lock = threading.Lock()
         protect(self)
         self._dropped = 0
+
+    def make_empty(self) -> CollectingAuditSink:
+        """Return a new sink of the same size."""
+        return CollectingAuditSink(self._max_events, self._max_bytes)
 
     @property
     def append(self) -> Callable[[RawEvent], None]:
@@ -48,11 +61,20 @@ class CollectingAuditSink:
 
     def take(self, item: RawEvent | Entry | AuditEvent) -> None:
         """Keep an event that is made when it is read."""
+        if type(item) is Entry and is_large(item.call.args):
+            self._take_line(item.to_json())
+            return
         taken = self._taken
         taken.append(item)
         if len(taken) > self._trim_at:
             with self._lock:
                 self._cut()
+
+    def _take_line(self, line: str) -> None:
+        with self._lock:
+            self._taken.append(line)
+            self._bytes += len(line)
+            self._cut()
 
     async def emit(self, event: AuditEvent) -> None:
         self.take(event)
@@ -60,22 +82,25 @@ class CollectingAuditSink:
     def _cut(self, size: int | None = None) -> None:
         """Forget the oldest, down to the size; under the lock."""
         excess = len(self._read) + len(self._taken) - (self._max_events if size is None else size)
-        for _ in range(excess):
-            (self._read or self._taken).popleft()
-        self._dropped += max(0, excess)
+        while excess > 0 or self._bytes > self._max_bytes:
+            oldest = (self._read or self._taken).popleft()
+            self._bytes -= len(oldest) if type(oldest) is str else 0
+            self._dropped += 1
+            excess -= 1
 
     def _read_all(self) -> tuple[int, list[AuditEvent]]:
         """Return the position of the oldest event that is kept, and all of them."""
         with self._lock:
             self._cut()
             oldest, read, taken = self._dropped, list(self._read), list(self._taken)
-        made = [_event(item) for item in taken]  # without the lock: this calls user code
+        # without the lock: this calls user code
+        made = [item if type(item) is str else _event(item) for item in taken]
         with self._lock:
             if taken and self._taken and self._taken[0] is taken[0]:  # all are still there
                 self._read.extend(made)
                 for _ in made:
                     self._taken.popleft()
-        return oldest, read + made
+        return oldest, [_event(item) for item in read + made]
 
     @property
     def events(self) -> list[AuditEvent]:
@@ -115,7 +140,26 @@ class CollectingAuditSink:
             self._cut(0)
 
 
-def _event(item: RawEvent | Entry | AuditEvent) -> AuditEvent:
+class NoLocalEvents(CollectingAuditSink):
+    """Keeps nothing: for guards that are made with ``local_events=0``."""
+
+    def __init__(self) -> None:
+        super().__init__(max_events=1)
+
+    def make_empty(self) -> CollectingAuditSink:
+        return NoLocalEvents()
+
+    @property
+    def append(self) -> Callable[[RawEvent], None]:
+        return self.take
+
+    def take(self, item: RawEvent | Entry | AuditEvent) -> None:
+        """Forget the event."""
+
+
+def _event(item: Kept) -> AuditEvent:
+    if isinstance(item, str):
+        return event_from_json(item)
     if isinstance(item, tuple):
         item = _entry(item)
     return item.event() if isinstance(item, Entry) else item

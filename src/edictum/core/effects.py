@@ -151,6 +151,10 @@ class Ran:
     not_started: bool = False  # it is certain that the body did not begin
 
 
+class NoCapacity(Exception):
+    """The body was not begun: too many earlier ones are still running."""
+
+
 class NotReturned(Exception):
     """The body ran to its end, but its result cannot be brought back."""
 

@@ -239,11 +239,16 @@ class Entry:
     def event(self) -> AuditEvent:
         """Return the event of that line; made once."""
         if self._event is None:
-            data = json.loads(self.to_json())
-            data["timestamp"] = datetime.fromtimestamp(self.at, UTC)
-            data["action"] = self.action
-            self._event = AuditEvent(**data)
+            self._event = event_from_json(self.to_json())
         return self._event
+
+
+def event_from_json(line: str) -> AuditEvent:
+    """Return the event that a line of ``Entry.to_json`` tells."""
+    data = json.loads(line)
+    data["timestamp"] = datetime.fromisoformat(data["timestamp"])
+    data["action"] = AuditAction(data["action"])
+    return AuditEvent(**data)
 
 
 def denied(context: Context, call: ToolCall, decision: Decision, counters: Counters) -> Entry:

@@ -207,6 +207,39 @@ def thaw_args(args: Any) -> dict[Any, Any]:
     return ordinary
 
 
+LARGE = 2_000  # characters, or as much in other values
+
+
+def is_large(args: Any) -> bool:
+    """Return whether arguments hold more than is cheap to keep, or objects of unknown size."""
+    if type(args) is FlatDict and len(args) < 20:
+        for value in args.values():
+            if type(value) is str and len(value) > LARGE // 4:
+                break
+        else:
+            return False
+    return _measure(args, LARGE) < 0
+
+
+def _measure(value: Any, left: int) -> int:
+    """Return what is left of a size after a snapshot is taken off; stops below 0."""
+    kind = type(value)
+    if kind in (str, bytes):
+        return left - len(value)
+    if kind in (FlatDict, FrozenDict):
+        parts: Any = (part for pair in value.items() for part in pair)
+    elif kind in (FrozenList, tuple, FrozenSet, frozenset):
+        parts = value
+    else:
+        return left - (20 if kind in SCALARS else LARGE + 1)
+    left -= 20
+    for part in parts:
+        if left < 0:
+            break
+        left = _measure(part, left)
+    return left
+
+
 def _is_unchangeable(value: Any) -> bool:
     kind = type(value)
     if kind is FrozenDict:

@@ -22,7 +22,7 @@ from edictum.core.effects import Engine, Pause, Ran, RunTool, ran_to_end
 from edictum.core.freeze import FlatDict, thaw_args
 from edictum.execution.failures import NotStarted, Unfinished
 from edictum.execution.portal import PORTAL
-from edictum.execution.threads import POOL
+from edictum.execution.threads import POOL, AbandonedByTool, AbandonedCalls
 from edictum.execution.waiting import capture_call, run_in_thread, run_until
 
 # Results that need no awaiting; ``isawaitable`` would cost more than the rest of this module.
@@ -101,7 +101,7 @@ def _is_being_cancelled() -> bool:
 # --- In a thread, or under a deadline -------------------------------------------------------------
 
 
-async def run_async(effect: RunTool) -> Ran:
+async def run_async(effect: RunTool, abandoned: AbandonedByTool) -> Ran:
     """Run a body elsewhere or under a deadline. A thread that misses it is left behind."""
     if effect.run_in not in ("inline", "thread"):
         try:
@@ -114,7 +114,8 @@ async def run_async(effect: RunTool) -> Ran:
         if iscoroutinefunction(effect.body):
             result = await run_until(_call_body(effect), timeout_s)
         else:
-            result = await run_in_thread(partial(_call_body, effect), timeout_s, POOL)
+            tool = abandoned.find(effect.call.tool_name)
+            result = await run_in_thread(partial(_call_body, effect), timeout_s, tool)
             if needs_await(result):
                 result = await run_until(result, _time_left_s(deadline))
     except Exception as exc:  # no thread is left; or the result is a proxy of a dead object
@@ -122,7 +123,7 @@ async def run_async(effect: RunTool) -> Ran:
     return _ended_with(result, perf_counter() - started, deadline)
 
 
-def run_sync(effect: RunTool) -> Ran:
+def run_sync(effect: RunTool, abandoned: AbandonedByTool) -> Ran:
     """Run a body that does not run inline, for a synchronous host."""
     if effect.run_in not in ("inline", "thread"):
         try:
@@ -133,7 +134,9 @@ def run_sync(effect: RunTool) -> Ran:
     deadline = None if effect.timeout_s is None else started + effect.timeout_s
     if iscoroutinefunction(effect.body):
         return _finish_sync(partial(capture_call, call), started, deadline)
-    return _finish_sync(partial(_run_in_thread_sync, call, effect.timeout_s), started, deadline)
+    tool = abandoned.find(effect.call.tool_name)
+    run = partial(_run_in_thread_sync, call, effect.timeout_s, tool)
+    return _finish_sync(run, started, deadline)
 
 
 def _finish_sync(begin: Callable[[], Any], started: float, deadline: float | None) -> Ran:
@@ -148,14 +151,16 @@ def _finish_sync(begin: Callable[[], Any], started: float, deadline: float | Non
     return _ended_with(result, perf_counter() - started, deadline)
 
 
-def _run_in_thread_sync(call: Callable[[], Any], timeout_s: float | None) -> Any:
-    future = POOL.submit(partial(contextvars.copy_context().run, capture_call, call))
+def _run_in_thread_sync(
+    call: Callable[[], Any], timeout_s: float | None, tool: AbandonedCalls
+) -> Any:
+    future = POOL.submit(partial(contextvars.copy_context().run, capture_call, call), tool)
     try:
         return future.result(None if timeout_s is None else min(timeout_s, TIMEOUT_MAX))
     except TimeoutError:  # of this wait: what the body raises is captured
-        return future.result() if future.done() else POOL.leave(future)
+        return future.result() if future.done() else POOL.leave(future, None, tool)
     except KeyboardInterrupt as exc:
-        return POOL.leave(future, exc)
+        return POOL.leave(future, exc, tool)
 
 
 def _time_left_s(deadline: float | None) -> float | None:

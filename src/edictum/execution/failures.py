@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from edictum.core.effects import NoCapacity
 from edictum.core.effects import NotReturned as NotReturned
 
 
 class NotStarted(Exception):
     """The body was not begun: it cannot be sent to where it should run, or nothing is free."""
+
+
+class NoThread(NotStarted, NoCapacity):
+    """Too many earlier calls of the tool are still running in their threads."""
 
 
 class Lost(Exception):

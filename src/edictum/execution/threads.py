@@ -1,7 +1,8 @@
 """A pool of daemon threads: a tool body that hangs must never keep the process from ending.
 
 ``concurrent.futures`` joins its threads at exit. These are reused while they are idle and left
-behind when a body does not return; when too many were left behind, new bodies are refused.
+behind when a function does not return. Those are counted: for tools by guard and tool, so that a
+tool that hangs stops no other. When too many are running, no further function is started.
 """
 
 from __future__ import annotations
@@ -14,21 +15,86 @@ from types import CoroutineType
 from typing import Any, TypeAlias
 
 from edictum.core.decision import Failed
-from edictum.execution.failures import NotStarted, Unfinished
+from edictum.execution.failures import NoThread, NotStarted, Unfinished
 from edictum.execution.forks import call_in_child
 
 MAX_IDLE = 8
-MAX_ABANDONED = 64
+MAX_ABANDONED = 64  # per tool of a guard, and for all other functions together
+MAX_TOOLS = 1_000
 
 Inbox: TypeAlias = "queue.SimpleQueue[Callable[[], None]]"
 
 
-class DaemonPool:
-    """Runs functions in daemon threads, one thread per running function, idle threads first."""
+class AbandonedCalls:
+    """Counts functions that were left behind in their threads and are still running."""
 
-    def __init__(self, name: str = "edictum-tool", max_abandoned: int = MAX_ABANDONED) -> None:
+    def __init__(self, what: str, maximum: int = MAX_ABANDONED) -> None:
+        self.what, self.maximum = what, maximum
+        self._reset()
+        call_in_child(self._reset)
+
+    def _reset(self) -> None:
+        """Start anew: a forked child has none of the threads, and the lock may be held by one."""
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def check(self) -> None:
+        """Raise NoThread when as many as allowed are running."""
+        if self.count >= self.maximum:
+            raise NoThread(
+                f"{self.count} calls of {self.what} that ran out of time are still running in"
+                " their threads, so no further one is started."
+            )
+
+    def add(self, future: Future[Any]) -> None:
+        """Count a function until it ends."""
+        with self._lock:
+            self.count += 1
+        future.add_done_callback(self._forget)
+
+    def _forget(self, future: Future[Any]) -> None:
+        with self._lock:
+            self.count -= 1
+        value = None if future.exception() else future.result()
+        if type(value) is CoroutineType:
+            value.close()
+
+
+class AbandonedByTool:
+    """The counts of one guard, by tool."""
+
+    def __init__(self, maximum: int = MAX_ABANDONED) -> None:
+        self.maximum = maximum
+        self._by_tool: dict[str, AbandonedCalls] = {}
+
+    def find(self, tool: str) -> AbandonedCalls:
+        known = self._by_tool.get(tool)
+        if known is None:
+            self._drop_idle()
+            known = self._by_tool.setdefault(tool, AbandonedCalls(repr(tool), self.maximum))
+        return known
+
+    def _drop_idle(self) -> None:
+        """Forget tools of which no call is left behind: a model can invent any number of names."""
+        if len(self._by_tool) >= MAX_TOOLS:
+            for tool, calls in list(self._by_tool.items()):
+                if not calls.count:
+                    self._by_tool.pop(tool, None)
+
+    def count(self) -> int:
+        """Return how many calls of all tools are left behind."""
+        return sum(calls.count for calls in list(self._by_tool.values()))
+
+
+class DaemonPool:
+    """Runs functions in daemon threads, one thread per running function, idle threads first.
+
+    ``abandoned`` counts what is left behind of functions that are not tools.
+    """
+
+    def __init__(self, name: str = "edictum-tool") -> None:
         self._name = name
-        self.max_abandoned = max_abandoned
+        self.abandoned = AbandonedCalls("user-supplied functions")
         self._reset()
         call_in_child(self._reset)
 
@@ -36,10 +102,12 @@ class DaemonPool:
         """Start anew: a forked child has none of the threads, and the lock may be held by one."""
         self._lock = threading.Lock()
         self._idle: list[Inbox] = []
-        self.abandoned = 0  # functions that were left behind and are still running
 
-    def submit(self, function: Callable[[], Any]) -> Future[Any]:
-        """Start a function in a thread. Raises NotStarted when there is none for it."""
+    def submit(
+        self, function: Callable[[], Any], abandoned: AbandonedCalls | None = None
+    ) -> Future[Any]:
+        """Start a function in a thread. Raises NoThread when there is none for it."""
+        (abandoned or self.abandoned).check()
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()  # it starts now and cannot be cancelled any more
 
@@ -56,29 +124,19 @@ class DaemonPool:
         self._take_worker().put(job)
         return future
 
-    def leave(self, future: Future[Any], by: BaseException | None = None) -> Failed:
+    def leave(
+        self,
+        future: Future[Any],
+        by: BaseException | None = None,
+        abandoned: AbandonedCalls | None = None,
+    ) -> Failed:
         """Leave a function behind, counted until it ends. Return that it is unfinished."""
         still_running = not future.done()
-        with self._lock:
-            self.abandoned += 1
-        future.add_done_callback(self._forget)
+        (abandoned or self.abandoned).add(future)
         return Failed(Unfinished(still_running, by))
-
-    def _forget(self, future: Future[Any]) -> None:
-        with self._lock:
-            self.abandoned -= 1
-        value = None if future.exception() else future.result()
-        if type(value) is CoroutineType:
-            value.close()
 
     def _take_worker(self) -> Inbox:
         with self._lock:
-            if self.abandoned >= self.max_abandoned:
-                raise NotStarted(
-                    f"{self.abandoned} tools that ran out of time are still running in their"
-                    " threads, so no further one is started. Run tools that can hang with"
-                    ' run_in="process", where they can be stopped.'
-                )
             if self._idle:
                 return self._idle.pop()
         inbox: Inbox = queue.SimpleQueue()

@@ -30,7 +30,7 @@ from typing import Any, Protocol
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.execution.failures import Unfinished
-from edictum.execution.threads import POOL, DaemonPool
+from edictum.execution.threads import POOL, AbandonedCalls, DaemonPool
 
 logger = logging.getLogger("edictum")
 
@@ -168,19 +168,24 @@ async def _stop(task: asyncio.Task[Any]) -> BaseException | None:
 
 
 async def run_in_thread(
-    function: Callable[[], Any], timeout_s: float | None = None, pool: DaemonPool = POOL
+    function: Callable[[], Any],
+    timeout_s: float | None = None,
+    abandoned: AbandonedCalls | None = None,
+    pool: DaemonPool = POOL,
 ) -> Any:
     """Run a function in a thread of the pool, with the caller's context variables.
 
     Returns what it ends with, captured; Unfinished at the end of the time, and when the caller is
-    cancelled: the thread goes on. Raises NotStarted when no thread is free for it.
+    cancelled: the thread goes on, counted in ``abandoned``. Raises NoThread when no
+    thread is free for it.
     """
-    running = pool.submit(partial(contextvars.copy_context().run, capture_call, function))
+    in_context = partial(contextvars.copy_context().run, capture_call, function)
+    running = pool.submit(in_context, abandoned)
     try:
         done = await wait_done(running, timeout_s)
     except asyncio.CancelledError as exc:
-        return pool.leave(running, exc)
-    return running.result() if done else pool.leave(running)
+        return pool.leave(running, exc, abandoned)
+    return running.result() if done else pool.leave(running, None, abandoned)
 
 
 async def call_in_thread(function: Callable[[], Any]) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, final
 from edictum.core._records import record
 from edictum.core.config import Flow
 from edictum.core.decision import USER_ERRORS, Failed
-from edictum.core.effects import Effect, Notify, Pause, Ran, RunTool, Within
+from edictum.core.effects import Effect, NoCapacity, Notify, Pause, Ran, RunTool, Within
 from edictum.core.limits import Counters, Grant, Settlement
 from edictum.core.turn import CallInTurn
 from edictum.execution.body import (
@@ -157,6 +157,8 @@ class CallDriver:
 
     def take_result(self, ran: Ran) -> Step:
         """Go on with how the tool ended."""
+        if isinstance(ran.error, NoCapacity):
+            return self.advance(Failed(ran.error))
         return self.advance(self._note_interruption(ran) if ran.cancelled else ran)
 
     def interrupt(self, exc: BaseException) -> None:
@@ -239,7 +241,7 @@ async def resume(suspended: Suspended) -> ToolOutcome:
             elif isinstance(step, Running):
                 step = driver.take_result(await finish_inline(step))
             elif isinstance(step, RunTool):
-                step = driver.take_result(await run_async(step))
+                step = driver.take_result(await run_async(step, driver.handlers.wiring.abandoned))
             else:
                 return driver.end(step)
     except GeneratorExit as exc:
@@ -305,7 +307,7 @@ def resume_sync(suspended: Suspended) -> ToolOutcome:
             elif isinstance(step, Running):
                 step = driver.take_result(finish_inline_sync(step))
             else:
-                step = driver.take_result(run_sync(step))
+                step = driver.take_result(run_sync(step, driver.handlers.wiring.abandoned))
     except BaseException as exc:
         step = advance_to_tool_sync(driver, driver.abort(exc))
     return driver.end(step)  # type: ignore[arg-type] # an aborted call runs no tool

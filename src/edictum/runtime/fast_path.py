@@ -15,6 +15,7 @@ from edictum.core.config import FailureFlag, LifecycleConfig
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Ran, RunTool
 from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED
+from edictum.core.freeze import is_large
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.admission import Admission, Admitting, admit
 from edictum.core.lifecycle.conclusion import NOT_REVIEWED, NOT_WRITTEN
@@ -73,6 +74,8 @@ class FastPath:
         if charges is not NO_CHARGES and not _are_plain(charges):
             return None
         call, driver, counted, started = run.call, None, (0, 0), False
+        if is_large(call.args):  # what the fast path records is kept as it is
+            return None
         try:
             answers = plan.ask_before(call)
             reserved = None

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edictum.approval.port import ApprovalBackend
 from edictum.audit.memory import CollectingAuditSink
 from edictum.audit.sinks import AuditSink
 from edictum.core.call import Principal
 from edictum.core.effects import Engine, RunIn
+from edictum.execution.threads import AbandonedByTool
 from edictum.runtime.clock import Clock
 from edictum.sessions.ledger import Ledger
 
@@ -27,3 +28,4 @@ class Wiring:
     run_in: RunIn | Engine = "inline"
     environment: str = "production"
     principal: Principal | None = None
+    abandoned: AbandonedByTool = field(default_factory=AbandonedByTool)

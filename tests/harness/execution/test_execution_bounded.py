@@ -9,7 +9,6 @@ import contextlib
 import gc
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,16 +17,15 @@ from edictum import (
     Edictum,
     EdictumConfigError,
     EdictumInputError,
+    ToolDenied,
     ToolExecutionResult,
     ToolFailure,
     ToolTimeout,
     outcome_to_model_content,
 )
 from edictum.core.effects import Ran, RunTool
-from edictum.execution import body as body_module
 from edictum.execution.engines import as_run_in
 from edictum.execution.processes import PROCESSES
-from edictum.execution.threads import DaemonPool
 from edictum.execution.waiting import DETACHED
 from support.guards import count_calls
 from support.waiting import wait_until
@@ -174,40 +172,58 @@ async def test_a_caller_who_is_cancelled_in_the_grace_after_a_deadline() -> None
 # --- Threads --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonPool]:
-    pool = DaemonPool(max_abandoned=3)
-    monkeypatch.setattr(body_module, "POOL", pool)
-    return pool
+def count_hung(guard: Edictum) -> int:
+    return guard._state.wiring.abandoned.count()
 
 
 @pytest.mark.parametrize("sync", [False, True])
-async def test_abandoned_threads_are_counted_and_bounded(
-    small_pool: DaemonPool, sync: bool
-) -> None:
-    """Past the limit a new one is refused and says so; when the old ones end, there is room
-    again.
+async def test_hung_threads_of_a_tool_are_counted_and_bounded(sync: bool) -> None:
+    """Past the limit a call is refused, which is not a failure of the tool; when the old ones end,
+    there is room again.
     """
     release = threading.Event()
-    guard = Edictum()
+    guard = Edictum(max_hung_threads=3)
     for number in range(3):
         outcome = await dispatch(guard, sync, "t", lambda: release.wait(60), timeout_s=SHORT)
         assert isinstance(outcome, ToolTimeout)
         assert outcome.body_may_be_running
         assert outcome.effect_unknown
-        assert small_pool.abandoned == number + 1
+        assert count_hung(guard) == number + 1
     outcome = await dispatch(guard, sync, "t", lambda: 1, run_in="thread")
-    assert isinstance(outcome, ToolFailure)
-    assert "3 tools that ran out of time are still running" in outcome.error
-    assert not outcome.effect_unknown
+    assert isinstance(outcome, ToolDenied)
+    assert outcome.reason == "capacity"
+    assert outcome.details == (
+        "3 calls of 't' that ran out of time are still running in their threads, so no further one"
+        " is started."
+    )
     assert await guard.run("t", {}, lambda: 1) == 1  # inline needs no thread
+    assert guard.local_sink.filter("call_denied")[0].decision_source == "execution"
     release.set()
-    wait_until(lambda: small_pool.abandoned == 0)
+    wait_until(lambda: count_hung(guard) == 0)
     assert await guard.run("t", {}, lambda: 1, run_in="thread") == 1
-    assert count_calls(guard) == (6, 2, 4, 0)
+    assert count_calls(guard) == (5, 2, 3, 0)
 
 
-async def test_a_late_result_is_dropped(small_pool: DaemonPool) -> None:
+@pytest.mark.parametrize("sync", [False, True])
+async def test_hung_threads_stop_no_other_tool_and_no_other_guard(sync: bool) -> None:
+    release = threading.Event()
+    guard, other = Edictum(max_hung_threads=1), Edictum(max_hung_threads=1)
+    await dispatch(guard, sync, "fetch", lambda: release.wait(60), timeout_s=SHORT)
+    refused = await dispatch(guard, sync, "fetch", lambda: 1, run_in="thread")
+    assert isinstance(refused, ToolDenied)
+    for each, tool in ((guard, "lookup"), (other, "fetch")):
+        outcome = await dispatch(each, sync, tool, lambda: 1, run_in="thread")
+        assert isinstance(outcome, ToolExecutionResult)
+    release.set()
+
+
+@pytest.mark.parametrize("maximum", [0, -1, True, 1.5, "64"])
+def test_a_number_of_hung_threads_that_cannot_be_is_refused(maximum: Any) -> None:
+    with pytest.raises(EdictumConfigError, match="max_hung_threads is"):
+        Edictum(max_hung_threads=maximum)
+
+
+async def test_a_late_result_is_dropped() -> None:
     """Also a coroutine, which nobody will await any more, and an exception."""
     release = threading.Event()
 
@@ -225,25 +241,26 @@ async def test_a_late_result_is_dropped(small_pool: DaemonPool) -> None:
     for fn in (returns_a_coroutine, raises):
         assert isinstance(await guard.dispatch("t", {}, fn, timeout_s=SHORT), ToolTimeout)
     release.set()
-    wait_until(lambda: small_pool.abandoned == 0)
+    wait_until(lambda: count_hung(guard) == 0)
     gc.collect()
 
 
-async def test_a_cancelled_caller_leaves_a_thread_that_is_counted(small_pool: DaemonPool) -> None:
+async def test_a_cancelled_caller_leaves_a_thread_that_is_counted() -> None:
     release, started = threading.Event(), threading.Event()
 
     def tool() -> None:
         started.set()
         release.wait(60)
 
-    call = asyncio.ensure_future(Edictum().run("t", {}, tool, run_in="thread"))
+    guard = Edictum()
+    call = asyncio.ensure_future(guard.run("t", {}, tool, run_in="thread"))
     await asyncio.to_thread(started.wait, 10)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert small_pool.abandoned == 1
+    assert count_hung(guard) == 1
     release.set()
-    wait_until(lambda: small_pool.abandoned == 0)
+    wait_until(lambda: count_hung(guard) == 0)
 
 
 async def test_threads_are_used_again() -> None:

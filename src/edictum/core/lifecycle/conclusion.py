@@ -13,7 +13,7 @@ from edictum.core._records import replace
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
 from edictum.core.decision import USER_ERRORS, Failed
-from edictum.core.effects import Declined, Effect, Notify, Pause, Ran, StoreArtifact
+from edictum.core.effects import Declined, Effect, NoCapacity, Notify, Pause, Ran, StoreArtifact
 from edictum.core.events import CALL_EXECUTED, CALL_FAILED, AuditAction, Closing, Entry
 from edictum.core.lifecycle.admission import Admission
 from edictum.core.lifecycle.verdict import (
@@ -220,6 +220,8 @@ def _deny_unstarted(admission: Admission, error: BaseException) -> Admission:
         refusal = error.refusal
         late = decision.deny("turn", "deadline", refusal.details, policy_error=refusal.policy_error)
         return admission.deny(late, refusal.reason)
+    if isinstance(error, NoCapacity):
+        return admission.deny(decision.deny("execution", "capacity", str(error)), "capacity")
     if isinstance(error, Declined):
         return admission.deny(decision.fail("host", str(error), "declined"), "pre_hook")
     reason = "The caller was cancelled before the tool started."
