@@ -183,7 +183,7 @@ class EffectHandlers:
                     sent.tools,
                     sent.limits,
                     "release",
-                    parents=sent.parents,
+                    accounts=sent.accounts,
                 )
             )
         return None

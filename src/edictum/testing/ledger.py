@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
 from edictum.core.limits import (
+    Account,
     Amount,
     Counters,
     Grant,
@@ -41,6 +42,12 @@ def limit_rate(metric: Metric, maximum: int, window_s: float, **more: Any) -> Li
     return Limit(name=name, metric=metric, maximum=maximum, window_s=window_s, **more)
 
 
+def _accounts(tools: tuple[str, ...], bounds: Limits, more: dict[str, Any]) -> tuple[Account, ...]:
+    """Take ``parents`` and ``accounts`` out of what a test says about a call."""
+    parents = [Account(parent, tools, bounds) for parent in more.pop("parents", ())]
+    return (*parents, *more.pop("accounts", ()))
+
+
 class Book:
     """A ledger as these tests use it: one session unless said otherwise, every answer awaited."""
 
@@ -54,19 +61,21 @@ class Book:
 
     def reserve(self, call: str, bounds: Limits = (), **more: Any) -> Grant:
         sid, tools = more.pop("sid", "s"), more.pop("tools", TOOL)
-        reservation = Reservation(sid, call, tools, bounds, **more)
+        accounts = _accounts(tools, bounds, more)
+        reservation = Reservation(sid, call, tools, bounds, accounts=accounts, **more)
         return self._now(self.ledger.reserve(reservation))
 
     def settle(self, call: str, result: Result, bounds: Limits = (), **more: Any) -> Counters:
         sid, tools = more.pop("sid", "s"), more.pop("tools", TOOL)
-        settlement = Settlement(sid, call, tools, bounds, result, **more)
+        accounts = _accounts(tools, bounds, more)
+        settlement = Settlement(sid, call, tools, bounds, result, accounts=accounts, **more)
         return self._now(self.ledger.settle(settlement))
 
     def run(self, call: str, result: Result = "success", bounds: Limits = (), **more: Any) -> bool:
         """Make a whole call; return False when it was refused."""
         if not self.reserve(call, bounds, **more).granted:
             return False
-        for name in more.keys() - {"sid", "tools", "amounts", "parents"}:
+        for name in more.keys() - {"sid", "tools", "amounts", "parents", "accounts"}:
             del more[name]
         self.settle(call, result, bounds, **more)
         return True
@@ -200,10 +209,11 @@ class LedgerConformance:
         book.run("a", tools=("", "read_file", "read_*"))
         book.run("b", "failure", tools=("", "read_dir", "read_*"))
         book.reserve("c", tools=("", "read_dir", "read_*"))
-        assert {tool: as_tuple(it)[1:] for tool, it in book.snapshot().per_tool.items()} == {
-            "read_file": (1, 1, 0, 0, 0),
-            "read_dir": (1, 0, 1, 1, 1),
-            "read_*": (2, 1, 1, 1, 1),
+        assert not book.reserve("d", limits(max_tool_calls=0), tools=("", "read_dir")).granted
+        assert {tool: as_tuple(it) for tool, it in book.snapshot().per_tool.items()} == {
+            "read_file": (1, 1, 1, 0, 0, 0),
+            "read_dir": (3, 1, 0, 1, 1, 1),
+            "read_*": (3, 2, 1, 1, 1, 1),
         }
 
     def test_sessions_do_not_mix(self) -> None:
@@ -389,13 +399,13 @@ class LedgerConformance:
         held = book.reserve("3", per_tool=True)
         assert held.per_tool is not None
         assert {tool: as_tuple(counters) for tool, counters in held.per_tool.items()} == {
-            "t": (0, 1, 0, 1, 1, 1),
-            "other": (0, 0, 0, 0, 0, 1),
+            "t": (2, 1, 0, 1, 1, 1),
+            "other": (1, 0, 0, 0, 0, 1),
         }
         refused = book.reserve("4", limits(max_tool_calls=1), per_tool=True)
         assert not refused.granted
         assert refused.per_tool is not None
-        assert as_tuple(refused.per_tool["t"]) == (0, 1, 0, 1, 1, 1)
+        assert as_tuple(refused.per_tool["t"]) == (3, 1, 0, 1, 1, 1)
 
     def test_a_grant_tells_nothing_of_the_calls_after_it(self) -> None:
         """Fail if simultaneous calls refuse each other, or a repeated answer differs."""
@@ -406,7 +416,7 @@ class LedgerConformance:
         for grant in (first, again):
             assert grant.per_tool is not None
             assert as_tuple(grant.counters) == (1, 0, 0, 0, 0, 1)
-            assert as_tuple(grant.per_tool["t"]) == (0, 0, 0, 0, 0, 1)
+            assert as_tuple(grant.per_tool["t"]) == (1, 0, 0, 0, 0, 1)
 
     def test_threads_see_each_other_in_one_order(self) -> None:
         """Fail if two calls believe that they are the first, or none does."""

@@ -1,0 +1,68 @@
+"""Steps in accounts: what a reservation or a settlement is in one of the accounts of its call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from edictum.core._records import replace
+from edictum.core.limits import Account, Breach, Grant, Reservation, Settlement
+
+Step = TypeVar("Step", Reservation, Settlement)
+
+
+def name_in_account(session_id: str, call_id: str) -> str:
+    """Return the name of a call in its accounts; its id is unique in its own session only."""
+    return f"{session_id}\x1f{call_id}"
+
+
+def in_account(step: Step, account: Account) -> Step:
+    """Return a step as it is taken in one of its accounts."""
+    return replace(
+        step,
+        session_id=account.key,
+        call_id=name_in_account(step.session_id, step.call_id),
+        tools=account.tools,
+        limits=account.limits,
+        accounts=(),
+    )
+
+
+def only_looks(step: Reservation | Settlement) -> bool:
+    """Whether the step must leave no trace, not even a new session."""
+    return isinstance(step, Reservation) and not step.count_attempt and not step.hold
+
+
+async def reserve_one_by_one(
+    reservation: Reservation,
+    apart: Sequence[Account],
+    reserve: Callable[[Reservation], Awaitable[Grant]],
+    settle: Callable[[Settlement], Awaitable[object]],
+    taken: list[Settlement],
+) -> Grant:
+    """Reserve in the accounts ``apart``, the last one first, then in the session and the others.
+
+    For stores that cannot change several accounts in one step. What was taken is given back when
+    one refuses, so no limit is ever passed; a call may be refused because another one, which is
+    refused itself, has held a slot for a moment. ``reserve`` and ``settle`` take one step each;
+    ``taken`` is filled with what gives back the slots, for a caller that is interrupted.
+    """
+    granted = True
+    breaches: tuple[Breach, ...] = ()
+    for account in reversed(apart):
+        grant = await reserve(in_account(reservation, account))
+        breaches = grant.breaches + breaches
+        if grant.granted and reservation.hold:
+            taken.append(_release(in_account(reservation, account)))
+        elif not grant.granted:  # the others count the attempt, and say what is full
+            granted, reservation = False, replace(reservation, hold=False)
+    together = tuple(it for it in reservation.accounts if it not in apart)
+    last = await reserve(replace(reservation, accounts=together))
+    granted = granted and last.granted
+    while taken and not granted:
+        await settle(taken.pop())
+    return replace(last, granted=granted, breaches=last.breaches + breaches)
+
+
+def _release(step: Reservation) -> Settlement:
+    return Settlement(step.session_id, step.call_id, step.tools, step.limits, "release")
