@@ -40,12 +40,13 @@ async def reserve_one_by_one(
     settle: Callable[[Settlement], Awaitable[object]],
     taken: list[Settlement],
 ) -> Grant:
-    """Reserve in the accounts ``apart``, the last one first, then in the session and the others.
+    """Reserve in the accounts ``apart``, the last one first, then in the session and the rest.
 
     For stores that cannot change several accounts in one step. What was taken is given back when
     one refuses, so no limit is ever passed; a call may be refused because another one, which is
-    refused itself, has held a slot for a moment. ``reserve`` and ``settle`` take one step each;
-    ``taken`` is filled with what gives back the slots, for a caller that is interrupted.
+    refused itself, has held a slot for a moment. ``reserve`` takes one step and leaves out accounts
+    that lie apart, ``settle`` one as well; ``taken`` is filled with what gives the slots back, for a
+    caller that is interrupted.
     """
     granted = True
     breaches: tuple[Breach, ...] = ()
@@ -56,8 +57,7 @@ async def reserve_one_by_one(
             taken.append(_release(in_account(reservation, account)))
         elif not grant.granted:  # the others count the attempt, and say what is full
             granted, reservation = False, replace(reservation, hold=False)
-    together = tuple(it for it in reservation.accounts if it not in apart)
-    last = await reserve(replace(reservation, accounts=together))
+    last = await reserve(reservation)
     granted = granted and last.granted
     while taken and not granted:
         await settle(taken.pop())

@@ -182,6 +182,12 @@ class Operation:
             future.set_exception(exc)
         return future
 
+    def make_part(self, kind: OperationKind, step: Any) -> Operation:
+        """Return an operation that does a part of this one, in one of the accounts of its call."""
+        part = Operation(self._pool, kind, step)
+        part.number = self.number
+        return part
+
     @property
     def is_kept(self) -> bool:
         """Whether it must get through even when no caller waits, as a call that ran must count."""
