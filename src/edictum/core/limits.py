@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 from edictum.core._records import maker, record, replace
@@ -62,11 +63,12 @@ ATTEMPTS = Metric.ATTEMPTS  # looking a member up on its enum costs more than co
 class Limit:
     """At most ``maximum`` of ``metric`` by calls of ``tool``, ever or within ``window_s`` seconds.
 
-    A budget names its ``amount``, and ``maximum`` is in millionths. ``scope`` says whose calls count
-    together, and ``key`` finds the scope's value in a call. With ``when`` only calls for which it
-    holds are judged and counted, in a ``tally`` of their own. With the effect "approve" a person may
-    waive the limit for a call. Computed: ``counter`` is the metric as an attribute name, ``moments``
-    the counter whose moments a window looks at, and ``plain`` whether a counter alone decides.
+    A budget names its ``amount``, and ``maximum`` is in millionths. ``scope`` says whose calls
+    count together, and ``key`` finds the scope's value in a call. With ``when`` only calls for
+    which it holds are judged and counted, in a ``tally`` of their own. With the effect "approve" a
+    person may waive the limit for a call. Computed: ``counter`` is the metric as an attribute name,
+    ``moments`` the counter whose moments a window looks at, and ``plain`` whether a counter alone
+    decides.
     """
 
     name: str
@@ -289,6 +291,12 @@ class OperationLimits:
         return tuple(limits)
 
 
+def tightest(limits: Iterable[OperationLimits | None]) -> OperationLimits | None:
+    """Return what all of these allow; None when there are none."""
+    given = [each for each in limits if each is not None]
+    return reduce(OperationLimits.tighter, given) if given else None
+
+
 def _smaller_of_each(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: min(table[name] for table in (first, second) if name in table)
@@ -475,6 +483,12 @@ class Settlement:
     result: Literal["success", "failure", "release"]
     amounts: Mapping[str, int] = NO_AMOUNTS
     accounts: tuple[Account, ...] = ()
+
+
+def release_of(held: Reservation) -> Settlement:
+    """Return what gives back the slots of a call that does not run."""
+    own = (held.session_id, held.call_id, held.tools, held.limits)
+    return Settlement(*own, "release", accounts=held.accounts)
 
 
 @record

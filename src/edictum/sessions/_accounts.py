@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from edictum.core._records import replace
-from edictum.core.limits import Account, Breach, Grant, Reservation, Settlement
+from edictum.core.limits import Account, Breach, Grant, Reservation, Settlement, release_of
 
 Step = TypeVar("Step", Reservation, Settlement)
 
@@ -44,9 +44,9 @@ async def reserve_one_by_one(
 
     For stores that cannot change several accounts in one step. What was taken is given back when
     one refuses, so no limit is ever passed; a call may be refused because another one, which is
-    refused itself, has held a slot for a moment. ``reserve`` takes one step and leaves out accounts
-    that lie apart, ``settle`` one as well; ``taken`` is filled with what gives the slots back, for a
-    caller that is interrupted.
+    refused itself, has held a slot for a moment. ``reserve`` takes one step and leaves out the
+    accounts that lie apart, ``settle`` one as well; ``taken`` is filled with what gives the slots
+    back, for a caller that is interrupted.
     """
     granted = True
     breaches: tuple[Breach, ...] = ()
@@ -54,7 +54,7 @@ async def reserve_one_by_one(
         grant = await reserve(in_account(reservation, account))
         breaches = grant.breaches + breaches
         if grant.granted and reservation.hold:
-            taken.append(_release(in_account(reservation, account)))
+            taken.append(release_of(in_account(reservation, account)))
         elif not grant.granted:  # the others count the attempt, and say what is full
             granted, reservation = False, replace(reservation, hold=False)
     last = await reserve(reservation)
@@ -62,7 +62,3 @@ async def reserve_one_by_one(
     while taken and not granted:
         await settle(taken.pop())
     return replace(last, granted=granted, breaches=last.breaches + breaches)
-
-
-def _release(step: Reservation) -> Settlement:
-    return Settlement(step.session_id, step.call_id, step.tools, step.limits, "release")

@@ -226,9 +226,7 @@ class StorageLedger:
                     describe(exc),
                 )
 
-    async def _compare(
-        self, reservation: Reservation, values: Found, attempts: Attempts
-    ) -> Grant:
+    async def _compare(self, reservation: Reservation, values: Found, attempts: Attempts) -> Grant:
         breaches = [
             breach
             for limit in reservation.limits

@@ -38,7 +38,7 @@ from edictum.core.limits import (
     windows_of,
 )
 from edictum.execution.forks import protect
-from edictum.sessions._accounts import in_account, only_looks
+from edictum.sessions._accounts import in_account, name_in_account, only_looks
 
 ENDED = {"success": Metric.SUCCESSES, "failure": Metric.FAILURES}
 COUNTED = "expired:counted "  # followed by the amounts that were counted
@@ -630,7 +630,7 @@ class MemoryLedger:
             expires = self._clock() + lease_s
             self._renew_in(state, call_id, expires)
             for account in lease.held.accounts:
-                key = in_account(lease.held, account).call_id
+                key = name_in_account(session_id, call_id)
                 self._renew_in(self._state(account.key, looks=True), key, expires)
             return True
 

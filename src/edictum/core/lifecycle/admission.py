@@ -359,20 +359,20 @@ def _with_breaches(decision: Decision, grant: Grant) -> tuple[Decision, tuple[Li
 
 
 def _ask_about_limits(decision: Decision, full: Sequence[Breach]) -> Decision:
-    """Return the decision to ask a person, once for contracts and limits, on the strictest terms.
-    """
+    """Return the decision to ask a person once, on the strictest terms of all that want it."""
     first, limits = full[0], [breach.limit for breach in full]
     timeouts, effects = [it.timeout for it in limits], [it.timeout_effect for it in limits]
-    reason, source, name = first.reason, first.limit.source, first.limit.name
+    asked = (first.reason, first.limit.source, first.limit.name)
     if decision.effect == "approve":
         timeouts, effects = [*timeouts, decision.timeout], [*effects, decision.timeout_effect]
-        reason, source, name = f"{decision.reason} {reason}", decision.source or "", decision.name
+        both = f"{decision.reason} {first.reason}"
+        asked = (both, decision.source or "", decision.name or "")
     return replace(
         decision,
         effect="approve",
-        reason=reason,
-        source=source,
-        name=name,
+        reason=asked[0],
+        source=asked[1],
+        name=asked[2],
         timeout=min(timeouts),
         timeout_effect="deny" if "deny" in effects else "allow",
     )

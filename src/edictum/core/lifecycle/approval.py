@@ -54,9 +54,7 @@ def obtain_approval(
     return (yield from _apply_answer(admission, config, _check_version(again, config), known))
 
 
-def approval_digest(
-    call: ToolCall, policy_version: str | None, limits: Sequence[str] = ()
-) -> str:
+def approval_digest(call: ToolCall, policy_version: str | None, limits: Sequence[str] = ()) -> str:
     """Return what an approval is bound to: tool, arguments, principal, policy version, and the
     limits that it waives.
     """
