@@ -21,12 +21,14 @@ from edictum.core.limits import (
     SessionSnapshot,
     Settlement,
 )
+from edictum.core.scopes import scope_key
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
 from edictum.sessions.ledger import Ledger
 
 TOOL = ("", "t")
-FEATURES = ("windows", "expiry", "amounts", "parents", "repeated_ends")
+ALICE, ACME = scope_key("principal", "alice"), scope_key("org", "acme")
+FEATURES = ("windows", "expiry", "amounts", "parents", "repeated_ends", "one_step")
 Limits = tuple[Limit, ...]
 Result = Literal["success", "failure", "release"]
 _Value = TypeVar("_Value")
@@ -819,6 +821,160 @@ class LedgerConformance:
         book.settle("1", "success", sid="child", parents=("root",))
         assert book.totals("root") == book.totals("child") == (1, 1, 1, 0, 0, 0)
 
+    # --- Scopes -----------------------------------------------------------------------------------
+
+    def test_a_scope_has_limits_of_its_own(self) -> None:
+        """Fail if a scope is judged by the session's limits, or the session by the scope's."""
+        book, bounds = self.open(), limits(max_tool_calls=2)
+        scopes = (Account(ALICE, TOOL, limits(max_tool_calls=3)), Account(ACME, TOOL, ()))
+        granted = [
+            book.run(call, bounds=bounds, sid=sid, accounts=scopes)
+            for sid, call in (("one", "a"), ("one", "b"), ("one", "c"), ("two", "a"), ("two", "b"))
+        ]
+        assert granted == [True, True, False, True, False]
+        assert book.totals("one") == (3, 2, 2, 0, 0, 0)
+        assert book.totals("two") == (2, 1, 1, 0, 0, 0)
+        assert book.totals(ALICE) == book.totals(ACME) == (5, 3, 3, 0, 0, 0)
+
+    def test_a_refusal_names_the_full_limits_of_all_accounts_in_order(self) -> None:
+        book = self.open()
+        scopes = (
+            Account(ALICE, TOOL, limits(max_successes=0)),
+            Account(ACME, TOOL, limits(max_failures=0, max_attempts=5)),
+        )
+        refused = book.reserve("a", limits(max_tool_calls=0), accounts=scopes)
+        names = [it.limit.name for it in refused.breaches]
+        assert (refused.granted, names) == (
+            False,
+            ["max_tool_calls", "max_successes", "max_failures"],
+        )
+
+    def test_a_full_scope_takes_nothing_elsewhere(self) -> None:
+        for full in (ALICE, ACME):
+            book = self.open()
+            scopes = tuple(
+                Account(key, TOOL, limits(max_tool_calls=int(key != full))) for key in (ALICE, ACME)
+            )
+            assert not book.reserve("a", limits(max_tool_calls=1), accounts=scopes).granted
+            for sid in ("s", ALICE, ACME):
+                assert book.totals(sid) == (1, 0, 0, 0, 0, 0), (full, sid)
+
+    def test_a_full_session_takes_nothing_in_its_scopes(self) -> None:
+        book, scopes = self.open(), (Account(ALICE, TOOL, ()), Account(ACME, TOOL, ()))
+        assert not book.reserve("a", limits(max_tool_calls=0), accounts=scopes).granted
+        assert [book.totals(sid)[5] for sid in ("s", ALICE, ACME)] == [0, 0, 0]
+        assert book.run("b", accounts=scopes)
+
+    def test_a_repeated_call_counts_once_in_its_scopes(self) -> None:
+        book, scopes = self.open(), (Account(ALICE, TOOL, limits(max_tool_calls=1)),)
+        for _ in range(2):
+            assert book.reserve("a", accounts=scopes).granted
+        for _ in range(2):
+            book.settle("a", "failure", accounts=scopes)
+        assert book.totals(ALICE) == (1, 1, 0, 1, 1, 0)
+
+    def test_a_call_ends_in_all_accounts_that_its_reservation_named(self) -> None:
+        """Fail if slots in a scope are lost when a caller was interrupted and cannot name it."""
+        for result, ended in (("success", (1, 1, 1, 0, 0, 0)), ("release", (1, 0, 0, 0, 0, 0))):
+            book, scopes = self.open(), (Account(ALICE, TOOL, ()), Account(ACME, TOOL, ()))
+            book.reserve("a", accounts=scopes)
+            book.settle("a", result)  # type: ignore[arg-type]  # one of the results
+            assert [book.totals(sid) for sid in ("s", ALICE, ACME)] == [ended] * 3, result
+
+    def test_a_reset_of_a_session_leaves_its_scopes(self) -> None:
+        book, scopes = self.open(), (Account(ALICE, TOOL, limits(max_tool_calls=2)),)
+        assert book.run("a", accounts=scopes)
+        book.reserve("b", accounts=scopes)
+        book.reset()
+        assert (book.totals(), book.totals(ALICE)) == ((0,) * 6, (2, 1, 1, 0, 0, 1))
+        assert not book.reserve("c", accounts=scopes).granted
+        book.settle("b", "failure", accounts=scopes)
+        assert book.totals(ALICE) == (3, 2, 1, 1, 1, 0)
+        book.reset(ALICE)
+        assert book.run("d", accounts=scopes)
+
+    def test_leases_in_scopes_are_renewed_and_expire_with_their_call(self) -> None:
+        """Fail if a crashed worker's slots in a scope are lost, or a living one's given away."""
+        book, scopes = self.open("expiry"), (Account(ALICE, TOOL, limits(max_tool_calls=1)),)
+        book.reserve("a", accounts=scopes, lease_s=self.lease_s)
+        assert book.renew("a", 100)
+        self.outlast_lease()
+        assert not book.reserve("b", sid="other", accounts=scopes).granted
+        assert book.renew("a", self.lease_s / 4)
+        self.advance(self.lease_s / 2)
+        assert book.totals(ALICE) == (2, 0, 0, 0, 0, 0)
+        assert book.run("c", sid="other", accounts=scopes)
+
+    def test_budgets_of_a_scope_are_reserved_and_settled(self) -> None:
+        book = self.open("amounts")
+        scopes = (Account(ALICE, TOOL, limits(max_cost=1.0)),)
+        book.reserve("a", sid="one", accounts=scopes, amounts={"cost": 700_000})
+        assert not book.reserve("b", accounts=scopes, amounts={"cost": 400_000}).granted
+        book.settle("a", "success", sid="one", accounts=scopes, amounts={"cost": 200_000})
+        assert book.amount(sid=ALICE) == (0.2, 0.0)
+        assert book.reserve("c", accounts=scopes, amounts={"cost": 800_000}).granted
+
+    def test_a_window_of_a_scope_slides(self) -> None:
+        book = self.open("windows")
+        bounds = (limit_rate(Metric.EXECUTIONS, 1, self.lease_s, tool="t"),)
+        scopes = (Account(ALICE, TOOL, bounds),)
+        assert book.run("a", sid="one", accounts=scopes)
+        assert not book.run("b", sid="two", accounts=scopes)
+        self.outlast_lease()
+        assert book.run("c", sid="two", accounts=scopes)
+
+    def test_scopes_are_not_listed_as_sessions(self) -> None:
+        book = self.open()
+        book.run("a", sid="used", accounts=(Account(ALICE, TOOL, ()),))
+        assert book.snapshot(ALICE).totals.executions == 1
+        if hasattr(book.ledger, "sessions"):
+            assert [it.session_id for it in book.sessions()] == ["used"]
+
+    def test_a_look_at_a_scope_changes_nothing(self) -> None:
+        book, scopes = self.open(), (Account(ALICE, TOOL, limits(max_tool_calls=1)),)
+        assert book.look("look", accounts=scopes).granted
+        assert book.run("a", accounts=scopes)
+        assert not book.look("look", sid="other", accounts=scopes).granted
+        assert book.totals(ALICE) == (1, 1, 1, 0, 0, 0)
+        assert book.totals("other") == (0,) * 6
+
+    def test_a_limit_with_a_condition_counts_in_a_tally_of_its_own(self) -> None:
+        """Fail if calls for which the condition does not hold count, or the tally is shown."""
+        book = self.open()
+        bound = Limit(name="interns", metric=Metric.EXECUTIONS, maximum=1, when=lambda _: True)
+        assert book.run_many(3, ()) == [True, True, True]
+        tools = (*TOOL, bound.tally)
+        assert book.run("a", bounds=(bound,), tools=tools)
+        assert not book.run("b", bounds=(bound,), tools=tools)
+        assert book.run("c")
+        assert book.snapshot().per_tool.keys() == {"t"}
+
+    # --- Limits of one tool -----------------------------------------------------------------------
+
+    def test_each_metric_can_be_limited_per_tool(self) -> None:
+        """Fail if one tool's attempts, failures or failures in a row close the session."""
+        cases: dict[str, Result] = {
+            "max_attempts_per_tool": "success",
+            "max_calls_per_tool": "success",
+            "max_successes_per_tool": "success",
+            "max_failures_per_tool": "failure",
+            "max_consecutive_failures_per_tool": "failure",
+        }
+        for name, result in cases.items():
+            book, bounds = self.open(), limits(**{name: {"t": 2}})
+            assert book.run("other", result, tools=("", "other"))
+            granted = book.run_many(3, bounds, result=result)
+            assert granted == [True, True, False], name
+            assert book.run("another", result, tools=("", "other")), name
+
+    def test_attempts_of_a_tool_have_windows(self) -> None:
+        book = self.open("windows")
+        bounds = (limit_rate(Metric.ATTEMPTS, 1, self.lease_s, tool="t"),)
+        assert book.run("a", tools=("", "other"))
+        assert book.run_many(2, bounds) == [True, False]
+        self.outlast_lease()
+        assert book.run_many(2, bounds, prefix="b") == [True, False]
+
     # --- Contention -------------------------------------------------------------------------------
 
     def test_threads_cannot_pass_a_limit_together(self) -> None:
@@ -837,6 +993,23 @@ class LedgerConformance:
         assert book.totals() == (1, 0, 0, 0, 0, 1)
         self._hammer(8, lambda _: book.settle("same", "success"))
         assert book.totals() == (1, 1, 1, 0, 0, 0)
+
+    def test_threads_cannot_pass_the_limit_of_a_scope(self) -> None:
+        """Fail if calls of different sessions race past a scope that they share."""
+        book = self.open()
+        scopes = (
+            Account(ALICE, TOOL, limits(max_tool_calls=20)),
+            Account(ACME, TOOL, limits(max_tool_calls=30)),
+        )
+
+        def work(worker: int) -> int:
+            sid = f"session {worker}"
+            return sum(book.run(str(n), sid=sid, accounts=scopes) for n in range(10))
+
+        granted = sum(self._hammer(8, work))
+        assert granted == 20 or ("one_step" in self.exceptions and granted < 20)
+        for key in (ALICE, ACME):
+            assert book.totals(key) == (80, granted, granted, 0, 0, 0)
 
     @staticmethod
     def _hammer(workers: int, work: Callable[[int], Any]) -> list[Any]:
