@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edictum.approval.port import ApprovalBackend
@@ -84,7 +84,7 @@ def read_limits(limits: Any) -> tuple[OperationLimits | None, tuple[Limit, ...]]
     """Return the limits of every session, and those with a scope, a window or a condition."""
     hint = "Pass OperationLimits(max_tool_calls=...), or a list with ScopedLimits(...) as well."
     given = (limits,) if isinstance(limits, OperationLimits) else limits
-    if given is not None and (isinstance(given, str) or not hasattr(given, "__iter__")):
+    if isinstance(given, Mapping) or (given is not None and not isinstance(given, Iterable)):
         raise EdictumConfigError(f"limits is {given!r:.80}.", hint=hint)
     every = _read_each("limits", given, OperationLimits, "OperationLimits", hint)
     scoped = [each for each in every if isinstance(each, ScopedLimits)]

@@ -272,7 +272,7 @@ class Duration:
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = tree.value if isinstance(tree, Scalar) else None
-        if self.or_none and value == "none":
+        if value == "none" and self.or_none:
             return None
         seconds: float = 0
         if isinstance(value, str) and (found := re.fullmatch(DURATION, value)):

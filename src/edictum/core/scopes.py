@@ -55,7 +55,7 @@ def scope_key(scope: str, value: object) -> str:
 
 def _value_as_text(scope: str, value: object) -> str:
     if value is None or value == "":
-        raise ScopeError(f"it counts per {scope}, and the call has no {_wanted(scope)}")
+        raise ScopeError(f"it counts per {scope}, and the call has no {_field_for(scope)}")
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bool):
@@ -65,10 +65,12 @@ def _value_as_text(scope: str, value: object) -> str:
     if isinstance(value, (int, float)):
         return str(value)
     kind = type(value).__name__
-    raise ScopeError(f"it counts per {scope}, and {_wanted(scope)} is {kind}, not text or a number")
+    raise ScopeError(
+        f"it counts per {scope}, and {_field_for(scope)} is {kind}, not text or a number"
+    )
 
 
-def _wanted(scope: str) -> str:
+def _field_for(scope: str) -> str:
     """Return what of a call tells the value of a scope."""
     fields = {PRINCIPAL: "principal.user_id or service_id", ORG: "principal.org_id"}
     return fields.get(scope, scope)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from edictum.core._records import replace
 from edictum.core.limits import Account, Breach, Grant, Reservation, Settlement, release_of
 
-Step = TypeVar("Step", Reservation, Settlement)
+_Step = TypeVar("_Step", Reservation, Settlement)
 
 
 def name_in_account(session_id: str, call_id: str) -> str:
@@ -16,7 +16,7 @@ def name_in_account(session_id: str, call_id: str) -> str:
     return f"{session_id}\x1f{call_id}"
 
 
-def in_account(step: Step, account: Account) -> Step:
+def in_account(step: _Step, account: Account) -> _Step:
     """Return a step as it is taken in one of its accounts."""
     return replace(
         step,

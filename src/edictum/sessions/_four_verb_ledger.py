@@ -125,7 +125,7 @@ def _check_possible(reservation: Reservation) -> None:
 
 
 @record
-class Held:
+class HeldCall:
     """A call in flight: what its reservation was answered, and where else it counts."""
 
     grant: Grant
@@ -144,7 +144,7 @@ class StorageLedger:
         self._storage = storage
         self._lock = threading.Lock()
         protect(self)
-        self._held: dict[tuple[str, str], Held] = {}
+        self._held: dict[tuple[str, str], HeldCall] = {}
         # Calls in flight whose session was reset: what they held is gone.
         self._forgotten: set[tuple[str, str]] = set()
         self._tools: dict[str, set[str]] = {}
@@ -188,7 +188,7 @@ class StorageLedger:
                 break
         if grant.granted and reservation.hold:
             with self._lock:
-                held = Held(grant, reservation.accounts)
+                held = HeldCall(grant, reservation.accounts)
                 self._held[(reservation.session_id, reservation.call_id)] = held
                 self._tools.setdefault(reservation.session_id, set()).update(reservation.tools)
         return grant

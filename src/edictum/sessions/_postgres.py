@@ -23,7 +23,7 @@ from edictum.core.decide import describe
 from edictum.errors import EdictumConfigError
 from edictum.sessions._batching import Batch, Unavailable, check_schema_version
 from edictum.sessions._wire import compact_json, microseconds, operation_as_json, read_answer
-from edictum.sessions.memory import DEFAULT_TTL_S
+from edictum.sessions.memory import SESSION_TTL_S
 
 _SWEEP_EVERY_S = 30.0
 _CLOSE_S = 1.0
@@ -55,7 +55,7 @@ class PostgresStore:
 
     serves_loops = True
 
-    def __init__(self, url: str, *, ttl_s: float | None = DEFAULT_TTL_S) -> None:
+    def __init__(self, url: str, *, ttl_s: float | None = SESSION_TTL_S) -> None:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))
         self.schema = query.pop("schema", "edictum")

@@ -55,7 +55,7 @@ from edictum.sessions._batching import (
     Unavailable,
 )
 from edictum.sessions._wire import compact_json, operation_as_json, read_answer, snapshot_from_json
-from edictum.sessions.memory import DEFAULT_TTL_S
+from edictum.sessions.memory import SESSION_TTL_S
 
 logger = logging.getLogger("edictum")
 
@@ -124,7 +124,7 @@ class RedisStore:
         self,
         url: str,
         *,
-        ttl_s: float | None = DEFAULT_TTL_S,
+        ttl_s: float | None = SESSION_TTL_S,
         allow_eviction: bool = False,
     ) -> None:
         parts = urlsplit(url)

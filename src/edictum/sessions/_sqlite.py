@@ -43,7 +43,7 @@ from edictum.sessions._batching import (
 )
 from edictum.sessions._wire import answer_as_text, lease_from_text, terms_as_text
 from edictum.sessions.memory import (
-    DEFAULT_TTL_S,
+    SESSION_TTL_S,
     Lease,
     MemoryLedger,
     SessionState,
@@ -83,7 +83,7 @@ class SqliteStore:
         self,
         path: str | Path,
         *,
-        ttl_s: float | None = DEFAULT_TTL_S,
+        ttl_s: float | None = SESSION_TTL_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path = os.fspath(path)

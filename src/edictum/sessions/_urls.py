@@ -13,7 +13,7 @@ from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
 from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
 from edictum.sessions.ledger import Ledger
-from edictum.sessions.memory import DEFAULT_TTL_S, MemoryLedger
+from edictum.sessions.memory import SESSION_TTL_S, MemoryLedger
 
 logger = logging.getLogger("edictum")
 
@@ -28,7 +28,7 @@ class Options:
     """
 
     lease_s: float | None = None
-    ttl_s: float | None = DEFAULT_TTL_S
+    ttl_s: float | None = SESSION_TTL_S
     wait_s: float | None = None
     allow_eviction: bool = False
 
@@ -53,7 +53,10 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     the first call; one that answers and must not be used as it is set up is refused here.
     """
     scheme = url.partition(":")[0].lower()
-    given = {"lease_s": lease_s, "ttl_s": ttl_s, "wait_s": wait_s}
+    stated = {"lease_s": lease_s, "wait_s": wait_s}
+    given: dict[str, Any] = {name: it for name, it in stated.items() if it is not None}
+    if ttl_s is not ...:
+        given["ttl_s"] = ttl_s
     plain, options = _options(url, given)
     make = SCHEMES.get(scheme)
     if make is not None:
@@ -73,6 +76,7 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
 
 
 QUERY = {"lease": "lease_s", "ttl": "ttl_s", "wait": "wait_s"}
+FOR_GOOD = ("ttl", "none")
 
 
 def _options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
@@ -84,17 +88,13 @@ def _options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
     found: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in QUERY:
-            forever = name == "ttl" and value == "none"
-            found[QUERY[name]] = None if forever else _seconds(name, value)
+            found[QUERY[name]] = None if (name, value) == FOR_GOOD else _seconds(name, value)
         elif name == "allow_eviction":
             found[name] = value == "1"
         else:
             rest.append((name, value))
     for name, value in given.items():
-        if name == "ttl_s" and value is None:
-            found[name] = None
-        elif value is not None and value is not ...:
-            found[name] = _seconds(name, value)
+        found[name] = None if value is None else _seconds(name, value)
     return (f"{bare}?{urlencode(rest)}" if rest else bare), Options(**found)
 
 

@@ -199,8 +199,8 @@ def terms_as_text(step: Reservation | Settlement) -> str:
     known, is_common = _terms_cache.get(key), not step.amounts and not step.accounts
     if known is not None and known[0] is step.limits and is_common:
         return known[1]
-    accounts = [[it.key, it.tools, _windowed(it.limits)] for it in step.accounts]
-    windows, amounts = _windowed(step.limits), dict(step.amounts)
+    accounts = [[it.key, it.tools, _windows_as_rows(it.limits)] for it in step.accounts]
+    windows, amounts = _windows_as_rows(step.limits), dict(step.amounts)
     text = compact_json([accounts, step.tools, windows, key[2], amounts])
     if is_common:
         if len(_terms_cache) >= MAX_CACHED:
@@ -209,7 +209,7 @@ def terms_as_text(step: Reservation | Settlement) -> str:
     return text
 
 
-def _windowed(limits: tuple[Limit, ...]) -> list[Any]:
+def _windows_as_rows(limits: tuple[Limit, ...]) -> list[Any]:
     return [_limit_row(limit) for limit in limits if limit.window_s is not None]
 
 

@@ -45,7 +45,7 @@ COUNTED = "expired:counted "  # followed by the amounts that were counted
 MAX_VALUE = 2**63  # sorts after every amount that was stamped at the same moment
 # calls per session and generation that are remembered as ended: a repeated settle changes nothing
 MAX_ENDED = 5_000
-DEFAULT_TTL_S = 86_400.0  # how long a session is kept after its last use
+SESSION_TTL_S = 86_400.0  # how long a session is kept after its last use
 SWEPT_PER_SESSION = 4  # sessions that are looked at, whether they are old, for each new one
 make_counters = maker(Counters)
 _Step = TypeVar("_Step", Reservation, Settlement)
@@ -253,7 +253,7 @@ class MemoryLedger:
         *,
         clock: Callable[[], float] = time.monotonic,
         lease_s: float | None = None,
-        ttl_s: float | None = DEFAULT_TTL_S,
+        ttl_s: float | None = SESSION_TTL_S,
     ) -> None:
         self._clock = clock
         self._lock = threading.Lock()

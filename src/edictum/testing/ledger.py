@@ -873,7 +873,7 @@ class LedgerConformance:
             book.settle("a", "failure", accounts=scopes)
         assert book.totals(ALICE) == (1, 1, 0, 1, 1, 0)
 
-    def test_a_call_ends_in_all_accounts_that_its_reservation_named(self) -> None:
+    def test_a_call_ends_in_all_accounts_of_its_reservation(self) -> None:
         """Fail if slots in a scope are lost when a caller was interrupted and cannot name it."""
         for result, ended in (("success", (1, 1, 1, 0, 0, 0)), ("release", (1, 0, 0, 0, 0, 0))):
             book, scopes = self.open(), (Account(ALICE, TOOL, ()), Account(ACME, TOOL, ()))
@@ -905,7 +905,7 @@ class LedgerConformance:
         assert book.totals(ALICE) == (2, 0, 0, 0, 0, 0)
         assert book.run("c", sid="other", accounts=scopes)
 
-    def test_budgets_of_a_scope_are_reserved_and_settled(self) -> None:
+    def test_a_scope_has_budgets(self) -> None:
         book = self.open("amounts")
         scopes = (Account(ALICE, TOOL, limits(max_cost=1.0)),)
         book.reserve("a", sid="one", accounts=scopes, amounts={"cost": 700_000})

@@ -119,7 +119,7 @@ def admit(
         holds = decision.effect == "allow"
         admission = yield from _reserve(run, plan, config, decision, hold=holds)
         if admission.decision.effect == "approve":
-            admission = yield from _reserve_approved(admission, plan, config, decision, turn)
+            admission = yield from _ask_then_reserve(admission, plan, config, decision, turn)
     return (yield from _record_allowed(admission, config))
 
 
@@ -286,14 +286,14 @@ def _reserve(
     )
     grant = read_grant(run, (yield reservation))
     if waived and isinstance(grant, Grant):
-        grant = _without_waived(grant, waived)
+        grant = _drop_waived_limits(grant, waived)
     admission = admission_of(run, decision, grant, reservation)
     if selection.enforced or selection.observed:
         admission = _with_unusable_limits(admission, selection, config.mode)
     return (yield from _ask_session(admission, plan, config)) if plan.session else admission
 
 
-def _without_waived(grant: Grant, waived: tuple[Limit, ...]) -> Grant:
+def _drop_waived_limits(grant: Grant, waived: tuple[Limit, ...]) -> Grant:
     """Return the grant without the limits that a person has waived."""
     kept = [it for it in grant.breaches if replace(it.limit, enforce=True) not in waived]
     return replace(grant, breaches=tuple(kept))
@@ -412,7 +412,7 @@ def _ask_session(admission: Admission, plan: Plan, config: LifecycleConfig) -> A
     return replace(admission, decision=merged)
 
 
-def _reserve_approved(
+def _ask_then_reserve(
     asked: Admission,
     plan: Plan,
     config: LifecycleConfig,
