@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from edictum.core.hooks import HookDecision, HookRegistration, HookResult
     from edictum.core.limits import OperationLimits
+    from edictum.core.scopes import ScopedLimits
     from edictum.core.session import SessionView
     from edictum.errors import (
         BackendError,
@@ -120,6 +121,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "edictum.core.hooks": ("HookDecision", "HookRegistration", "HookResult"),
     "edictum.core.limits": ("OperationLimits",),
+    "edictum.core.scopes": ("ScopedLimits",),
     "edictum.core.session": ("SessionView",),
     "edictum.errors": (
         "BackendError",
@@ -206,6 +208,7 @@ __all__ = [
     "PostCallResult",
     "Principal",
     "RedactionPolicy",
+    "ScopedLimits",
     "Session",
     "SessionView",
     "ShadowContract",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edictum.approval.port import ApprovalBackend
@@ -12,9 +12,10 @@ from edictum.audit.sinks import AuditSink
 from edictum.core.call import Principal
 from edictum.core.contract import Contract
 from edictum.core.hooks import HookRegistration
-from edictum.core.limits import OperationLimits
+from edictum.core.limits import NAMED_SCOPES, Limit, OperationLimits, tightest
 from edictum.core.policy import ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.scopes import ScopedLimits
 from edictum.core.signatures import check_takes
 from edictum.errors import EdictumConfigError
 from edictum.execution.threads import AbandonedByTool
@@ -81,9 +82,29 @@ def to_tuple(name: str, value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def read_limits(limits: Any) -> OperationLimits | None:
-    _check_kind("limits", limits, OperationLimits, "Pass OperationLimits(max_tool_calls=...).")
-    return limits  # type: ignore[no-any-return]  # checked above
+def read_limits(limits: Any) -> tuple[OperationLimits | None, tuple[Limit, ...]]:
+    """Return the limits of every session, and those with a scope, a window or a condition."""
+    hint = "Pass OperationLimits(max_tool_calls=...), or a list with ScopedLimits(...) as well."
+    given = (limits,) if isinstance(limits, OperationLimits) else limits
+    if isinstance(given, Mapping) or (given is not None and not isinstance(given, Iterable)):
+        raise EdictumConfigError(f"limits is {given!r:.80}.", hint=hint)
+    every = _read_each("limits", given, OperationLimits, "OperationLimits", hint)
+    scoped = [each for each in every if isinstance(each, ScopedLimits)]
+    compiled = [limit for each in scoped for limit in each.compile_with(_find_key(each))]
+    return tightest(each for each in every if not isinstance(each, ScopedLimits)), tuple(compiled)
+
+
+def _find_key(limits: ScopedLimits) -> Any:
+    """Return the function that finds the value of a scope which is a selector."""
+    if limits.scope in NAMED_SCOPES:
+        return None
+    from edictum.contracts._scopes import compile_scope  # few guards need it
+    from edictum.contracts._selectors import SelectorError
+
+    try:
+        return compile_scope(limits.scope, {})
+    except SelectorError as exc:
+        raise EdictumConfigError(f"ScopedLimits {limits.id!r}: {exc}.", hint=exc.hint) from exc
 
 
 def read_tools(tools: Any) -> dict[str, ToolEntry]:

@@ -178,8 +178,8 @@ def _reasons(judged: Judged, answers: list[Answer], mode: Mode) -> list[str]:
     denied = [hook for hook in decision.hooks if hook.decision.result is HookResult.DENY]
     hooks = [hook.decision.reason or "" for hook in denied if mode == "enforce"]
     reasons = [*hooks, *_objections(answers), *judged.full]
-    if decision.effect == "deny" and not reasons:  # the gate itself has failed
-        reasons.append(decision.reason or "")
+    if decision.effect == "deny" and (not reasons or decision.reason not in reasons):
+        reasons.append(decision.reason or "")  # a limit cannot be applied, or the gate has failed
     return reasons
 
 
@@ -209,11 +209,11 @@ def _add(counters: Counters, attempts: int, held: int) -> Counters:
 
 
 def _without_session(plan: Plan) -> Plan:
-    """Return the plan without its session contracts, made once."""
-    if not plan.session:
+    """Return the plan without its session contracts and scopes, made once."""
+    if not plan.session and not plan.rules:
         return plan
     if "without session" not in plan.memo:
-        plan.memo["without session"] = replace(plan, session=())
+        plan.memo["without session"] = replace(plan, session=(), rules=())
     return plan.memo["without session"]  # type: ignore[no-any-return]  # put in above
 
 

@@ -17,7 +17,7 @@ from edictum.contracts._language import MAX_BUNDLE_BYTES, Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.hooks import HookRegistration
-from edictum.core.limits import OperationLimits, tighten_by_bundle
+from edictum.core.limits import Limit, OperationLimits, tighten_by_bundle
 from edictum.core.policy import Policy, ToolEntry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import EdictumConfigError
@@ -38,7 +38,7 @@ class GuardOptions(TypedDict, total=False):
 
     contracts: Any
     hooks: Any
-    limits: OperationLimits | None
+    limits: OperationLimits | Sequence[OperationLimits] | None
     tools: Mapping[str, Any] | None
     success_check: Any
     on_deny: Any
@@ -72,6 +72,7 @@ class Base:
     contracts: tuple[Contract, ...] = ()
     hooks: tuple[HookRegistration, ...] = ()
     limits: OperationLimits | None = None
+    scoped_limits: tuple[Limit, ...] = ()
     tools: Mapping[str, ToolEntry] = field(default_factory=dict)
     merged_bundles: bool = False  # merged from a guard whose bundle no reload could replace
 
@@ -80,6 +81,7 @@ class Base:
             contracts=self.contracts,
             hooks=self.hooks,
             limits=self.limits,
+            session_limits=self.scoped_limits,
             tools=self.tools,
             version=version,
         )
@@ -179,7 +181,7 @@ def build_policy(
         contracts=(*base.contracts, *compiled.contracts),
         hooks=base.hooks,
         limits=tighten_by_bundle(base.limits, compiled.session_limits),
-        session_limits=compiled.session_limits,
+        session_limits=(*base.scoped_limits, *compiled.session_limits),
         tools={**compiled.tools, **base.tools},
         success_rules=compiled.success_rules,
         version=bundle.version,
@@ -209,9 +211,8 @@ def open_session_store(bundle: Bundle) -> Ledger | None:
     wanted = bundle.session
     if not {"store", "lease", "ttl"} & wanted.keys():
         return None
-    return open_ledger(
-        wanted.get("store", "memory:"), lease_s=wanted.get("lease"), ttl_s=wanted.get("ttl")
-    )
+    ttl_s = wanted.get("ttl", ...)
+    return open_ledger(wanted.get("store", "memory:"), lease_s=wanted.get("lease"), ttl_s=ttl_s)
 
 
 # --- Templates ------------------------------------------------------------------------------------

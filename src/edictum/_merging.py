@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from typing import Any
 
 from edictum.core.contract import Contract
-from edictum.core.limits import OperationLimits
+from edictum.core.limits import tightest
 from edictum.core.policy import Policy, ToolEntry, merge_entries
 
 logger = logging.getLogger("edictum")
@@ -36,12 +35,6 @@ def _merge_tools(policies: Sequence[Policy]) -> dict[str, ToolEntry]:
         for name, entry in policy.tools.items():
             tools[name] = merge_entries(tools[name], entry) if name in tools else entry
     return tools
-
-
-def tightest(limits: Iterable[OperationLimits | None]) -> OperationLimits | None:
-    """Return what all of these allow; None when there are none."""
-    given = [each for each in limits if each is not None]
-    return reduce(OperationLimits.tighter, given) if given else None
 
 
 def _strictest(unlisted: Iterable[Contract | None]) -> Contract | None:

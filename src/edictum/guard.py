@@ -42,7 +42,7 @@ from edictum._factories import (
     take_language,
     to_layers,
 )
-from edictum._merging import merge_policies, tightest
+from edictum._merging import merge_policies
 from edictum._options import (
     CHARGE_OPTIONS,
     NO_FIELDS,
@@ -70,7 +70,7 @@ from edictum.core.events import Context
 from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.turn import lifecycle_in_turn
-from edictum.core.limits import OperationLimits
+from edictum.core.limits import OperationLimits, tightest
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.turn import OpenedCall, TurnPort
@@ -168,7 +168,7 @@ class Edictum:
         *,
         contracts: Sequence[Contract] | None = None,
         hooks: Sequence[HookRegistration] | None = None,
-        limits: OperationLimits | None = None,
+        limits: OperationLimits | Sequence[OperationLimits] | None = None,
         tools: Mapping[str, Any] | None = None,
         success_check: SuccessCheck | None = None,
         on_deny: Callable[..., Any] | None = None,
@@ -199,7 +199,7 @@ class Edictum:
         base = Base(
             read_contracts(contracts),
             read_hooks(hooks),
-            read_limits(limits),
+            *read_limits(limits),
             read_tools(tools),
         )
         wiring = Wiring(
@@ -379,7 +379,8 @@ class Edictum:
             [states[0].base.limits, *(state.policy.limits for state in states[1:])]
         )  # theirs stay when the first reloads
         kept = states[0].base.merged_bundles or any(_has_bundle(state) for state in states[1:])
-        base = Base(python.contracts, python.hooks, limits, python.tools, merged_bundles=kept)
+        scoped = python.session_limits
+        base = Base(python.contracts, python.hooks, limits, scoped, python.tools, kept)
         guard = cls.__new__(cls)
         wiring = replace(states[0].wiring, local_sink=states[0].wiring.local_sink.make_empty())
         guard._install(policy, wiring, states[0].config, base, states[0].language)
@@ -631,6 +632,14 @@ class Edictum:
             session_id if session_id is not None else self._session_id, self._state.wiring.ledger
         )
 
+    def scope(self, scope: str, value: object = None) -> Session:
+        """Return the counters that limits with this scope have for a value.
+
+        ``guard.scope("principal", "alice")``, ``guard.scope("args.account_id", 17)``; the scope
+        "global" has no value, and a principal without a user_id is under "service".
+        """
+        return Session.of_scope(scope, value, self._state.wiring.ledger)
+
     def new_session_id(self) -> str:
         """Return an id for a new session."""
         return self._state.wiring.clock.new_id()
@@ -729,7 +738,8 @@ def _has_bundle(state: State) -> bool:
     return (
         more
         or base.merged_bundles
-        or bool(policy.session_limits or policy.success_rules or policy.unlisted)
+        or len(policy.session_limits) > len(base.scoped_limits)
+        or bool(policy.success_rules or policy.unlisted)
     )
 
 

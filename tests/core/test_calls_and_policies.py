@@ -501,7 +501,6 @@ def test_the_reason_of_a_full_limit_has_the_numbers(
     [
         ({"metric": Metric.AMOUNT}, "a budget names its amount"),
         ({"metric": Metric.EXECUTIONS, "amount": "cost"}, "a budget names its amount"),
-        ({"metric": Metric.ATTEMPTS, "tool": "send"}, "attempts are counted per session"),
         ({"metric": Metric.CONSECUTIVE_FAILURES, "window_s": -1}, "no window of -1 s"),
         ({"metric": Metric.EXECUTIONS, "window_s": 0}, "no window of 0 s"),
     ],

@@ -30,7 +30,7 @@ class TestStorage(LedgerConformance):
         "windows": "four verbs cannot keep time",
         "expiry": "four verbs cannot keep time",
         "amounts": "a budget cannot be reserved by adding one",
-        "parents": "four verbs cannot change two sessions in one step",
+        "one_step": "four verbs cannot change two accounts in one step",
         "repeated_ends": "which calls are held is known to this process only",
     }
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from edictum.core.limits import Counters, Reservation, Settlement
+from edictum.core.limits import Account, Counters, Reservation, Settlement
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
 from edictum.testing.ledger import as_tuple
@@ -29,6 +29,7 @@ WORKER = Path(__file__).with_name("worker.py")
 PROCESSES, COROUTINES, EACH, THREADS, EACH_THREAD = 2, 50, 20, 20, 25
 ATTEMPTS = PROCESSES * (COROUTINES * EACH + THREADS * EACH_THREAD)
 LIMIT = 500
+TOOLS = ("", "t")
 
 
 @pytest.fixture
@@ -127,10 +128,11 @@ async def test_batches_that_touch_the_same_sessions_do_not_deadlock(postgres_url
                 f"deadlock {step}",
                 tuple(f"deadlock {it}" for it in {back, (back + 1) % 5} - {step}),
             )
+            above = tuple(Account(parent, TOOLS, ()) for parent in parents)
             call, ledger = f"{who}-{number}", ledgers[who % 3]
-            await ledger.reserve(Reservation(sid, call, ("", "t"), (), lease_s=60, parents=parents))
+            await ledger.reserve(Reservation(sid, call, TOOLS, (), lease_s=60, accounts=above))
             await ledger.renew(sid, call, 60)
-            await ledger.settle(Settlement(sid, call, ("", "t"), (), "success", parents=parents))
+            await ledger.settle(Settlement(sid, call, TOOLS, (), "success", accounts=above))
             done += 1
         return done
 

@@ -10,9 +10,9 @@ from edictum.sessions import MemoryBackend, StorageLedger
 from edictum.testing.ledger import limits
 
 TAKING = range(
-    2,
-    8,
-    # the first increment of a call counts its attempt; then it takes three slots in each of two
+    3,
+    9,
+    # the first two increments of a call count its attempt; then it takes three slots in each of two
     # tools
 )
 
@@ -66,7 +66,7 @@ async def test_what_cannot_be_given_back_is_told_and_the_rest_is_given_back(
                 raise ConnectionError("away again")
             return await super().increment(key, amount)
 
-    storage = Broken(fails_at=5)
+    storage = Broken(fails_at=6)
     with pytest.raises(ConnectionError, match="for a moment"):
         await StorageLedger(storage).reserve(Reservation("s", "a", ("", "work"), ()))
     assert "could not be given back: away again" in caplog.text

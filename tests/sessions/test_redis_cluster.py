@@ -51,6 +51,7 @@ def cluster(running_cluster: ValkeyCluster | str, record_property: Any) -> Valke
 
 class OnCluster(LedgerConformance):
     lease_s = OLDER_LEASE_S
+    exceptions = {"one_step": "scopes lie in other slots than the session"}
 
     @pytest.fixture(autouse=True)
     def _cluster(self, cluster: ValkeyCluster) -> None:

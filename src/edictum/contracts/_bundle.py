@@ -15,7 +15,9 @@ Unlisted = Literal["allow", "deny", "approve"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractSpec:
-    """One contract: pre and post have ``when``, session ``limits``, sandbox ``bounds``."""
+    """One contract: pre and post have ``when``, session ``scope``, ``limits`` and perhaps ``when``,
+    sandbox ``bounds``.
+    """
 
     id: str
     kind: Kind
@@ -29,6 +31,7 @@ class ContractSpec:
     timeout: int = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
     when: Expression | None = None
+    scope: str = "session"
     limits: Mapping[str, Any] = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""

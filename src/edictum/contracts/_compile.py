@@ -17,13 +17,15 @@ from edictum.contracts._language import Language
 from edictum.contracts._load import pause_collection
 from edictum.contracts._messages import RenderMessage, compile_message, unescape_braces
 from edictum.contracts._redact import redaction_for
+from edictum.contracts._scopes import compile_scope
 from edictum.contracts._selectors import CustomSelectors, Subject
 from edictum.core.call import ToolCall
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
 from edictum.core.decide import describe
-from edictum.core.limits import Limit, OperationLimits
+from edictum.core.limits import Limit
 from edictum.core.policy import SuccessRule, ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.scopes import ScopedLimits
 from edictum.explanation import ConditionNode
 
 SOURCES = {
@@ -187,19 +189,27 @@ class _Compiler:
     def compile_limits(self, spec: ContractSpec) -> list[Limit]:
         """Return the limits of a session contract."""
         bounds = {name: bound for name, bound in spec.limits.items() if name != "per"}
-        limits = OperationLimits(**{"max_attempts": None, "max_tool_calls": None, **bounds})
-        return [
-            replace(
-                limit,
-                name=spec.id,
-                window_s=spec.limits.get("per"),
-                enforce=(spec.mode or self.mode) == "enforce" and not spec.shadow,
-                source="yaml_session",
-                message=unescape_braces(spec.message),
-                contract_id=spec.id,
-            )
-            for limit in limits.compiled()
-        ]
+        limits = ScopedLimits(
+            id=spec.id,
+            scope=spec.scope,
+            per_s=spec.limits.get("per"),
+            when=self._compile_when(spec.when),
+            effect="approve" if spec.effect == "approve" else "deny",
+            message=unescape_braces(spec.message),
+            timeout=spec.timeout,
+            timeout_effect=spec.timeout_effect,
+            **bounds,
+        )
+        enforce = (spec.mode or self.mode) == "enforce" and not spec.shadow
+        compiled = limits.compile_with(compile_scope(spec.scope, self.custom))
+        return [replace(it, enforce=enforce, source="yaml_session") for it in compiled]
+
+    def _compile_when(self, when: Expression | None) -> Callable[[ToolCall], bool] | None:
+        """Return the condition of a limit as a function of the call."""
+        if when is None:
+            return None
+        condition = Condition(when, self.custom, self.redaction)
+        return lambda call: condition.holds(call, None, None)
 
     def compile_success_rule(self, spec: SuccessSpec) -> SuccessRule:
         condition = Condition(spec.failure_when, self.custom, self.redaction)

@@ -256,7 +256,7 @@ class Meaning:
         except SelectorError as exc:
             self.problems.add(place, str(exc), exc.hint)
             return None
-        if selector.root == "result" and self.stage == "pre":
+        if selector.root == "result" and self.stage in ("pre", "limit"):
             message = f"'{text}' is not known before the tool has run"
             self.problems.add(place, message, "Use it in a contract with 'type: post'.")
             return None

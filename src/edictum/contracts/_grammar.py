@@ -47,6 +47,11 @@ TOOL_NAME = String(
     pattern=r"^(?! )[^\x00-\x1f\x7f/\\]*[^\x00-\x20\x7f/\\]$",
     rule="a tool's name or a glob; names have no slashes, and no space before or behind them",
 )
+SCOPE = String(
+    max_length=100,
+    pattern=r"^[^\x00-\x1f\x7f-\x9f]+$",
+    rule="session, principal, org, global, or a selector such as args.account_id",
+)
 PATH = String(max_length=4_096)  # longer ones are refused by operating systems
 MESSAGE = String(max_length=MESSAGE_MAX_CHARS)
 MODE = words("enforce", "observe")
@@ -90,7 +95,12 @@ class _Grammar:
         )
 
     def contract(self) -> Variant:
-        session = {"limits": Field(LIMITS, required=True), "then": self.then(DENY)}
+        session = {
+            "scope": Field(SCOPE),
+            "limits": Field(LIMITS, required=True),
+            "when": Field(WHEN),
+            "then": self.then(DENY, APPROVE, extra=self.approval()),
+        }
         return Variant(
             "type",
             {
@@ -182,7 +192,7 @@ SESSION_SETTINGS = Record(
     {
         "store": Field(String()),
         "lease": Field(Duration()),
-        "ttl": Field(Duration()),
+        "ttl": Field(Duration(or_none=True)),
         "on_store_error": Field(words(DENY)),  # nothing else would be safe
     },
     any_of=(("store", "lease", "ttl", "on_store_error"),),

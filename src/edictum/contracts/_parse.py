@@ -17,11 +17,13 @@ from edictum.contracts._messages import check_message
 from edictum.contracts._problems import Place, Problems, join_words
 from edictum.contracts._reach import Guesses, Names, Reach
 from edictum.contracts._regex import PatternBudget
+from edictum.contracts._scopes import parse_scope
+from edictum.contracts._selectors import SelectorError
 from edictum.contracts._shapes import WRONG
 from edictum.contracts._tree import Map, Scalar, Seq, Tree
 from edictum.contracts._vocabulary import VOCABULARIES
 from edictum.core.contract import Kind
-from edictum.core.limits import TOOL_FIELDS
+from edictum.core.limits import SESSION_SCOPE, TOOL_FIELDS
 
 
 def parse(content: bytes | str, name: str, language: Language) -> Bundle:
@@ -103,11 +105,13 @@ class _Reader:
 
     def _read_contract(self, tree: Map, values: Mapping[str, Any]) -> ContractSpec | None:
         kind = Kind(values["type"])
-        meaning = self._meaning("post" if kind is Kind.POST else "pre")
+        meaning = self._meaning({Kind.POST: "post", Kind.SESSION: "limit"}.get(kind, "pre"))
         when = meaning.of(values["when"]) if "when" in values else None
         holder, then, effect = self._read_then(tree, values, kind)
         if isinstance(holder, Map):
             self._check_then(holder, then, effect, meaning, kind)
+        if "scope" in values:
+            self._check_scope(tree.values["scope"], values["scope"])
         without_condition = when is None and kind in (Kind.PRE, Kind.POST)
         if without_condition or effect is None or "message" not in then:
             return None
@@ -126,6 +130,7 @@ class _Reader:
             timeout=then.get("timeout", 300),
             timeout_effect=then.get(self.words.timeout_effect, "deny"),
             when=when,
+            scope=values.get("scope", SESSION_SCOPE),
             limits=values.get("limits", {}),
             bounds=_bounds_of(values) if kind is Kind.SANDBOX else {},
             source=self.source,
@@ -153,6 +158,12 @@ class _Reader:
                 message = f"'{key}' has no effect here: the call is denied without asking a person"
                 hint = f"Remove it, or use '{self.words.approve}'."
                 self.problems.warn(holder.keys[key], message, hint)
+
+    def _check_scope(self, place: Place, scope: str) -> None:
+        try:
+            parse_scope(scope, self.language.selectors)
+        except SelectorError as exc:
+            self.problems.add(place, str(exc), exc.hint)
 
     def _check_bounds(self, tree: Map) -> None:
         """Report the bounds of a sandbox that cannot be used, where their place is known."""

@@ -266,23 +266,30 @@ UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds as a number, or a number with a unit."""
+    """Seconds as a number, or a number with a unit; ``or_none``: or "none", read as None."""
+
+    or_none: bool = False
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = tree.value if isinstance(tree, Scalar) else None
+        if value == "none" and self.or_none:
+            return None
         seconds: float = 0
         if isinstance(value, str) and (found := re.fullmatch(DURATION, value)):
             seconds = float(value[: found.start(2)]) * UNITS[found.group(2)]
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and value <= MOST:
             seconds = value
         if not seconds > 0:
-            return reject(tree, problems, "a length of time", "Write for example 60s, 5m or 1h.")
+            none = ", or none" if self.or_none else ""
+            hint = f"Write for example 60s, 5m or 1h{none}."
+            return reject(tree, problems, "a length of time", hint)
         return float(seconds)
 
     def schema(self) -> dict[str, Any]:
         # A text such as "0s" has the right form and no length, so at least one digit is not zero.
         text = {"type": "string", "pattern": DURATION, "not": {"pattern": r"^[0.]+[a-z]+$"}}
-        return {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": MOST}, text]}
+        number = {"type": "number", "exclusiveMinimum": 0, "maximum": MOST}
+        return {"anyOf": [number, text, *([{"const": "none"}] if self.or_none else [])]}
 
 
 @dataclass(frozen=True)

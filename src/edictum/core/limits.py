@@ -1,8 +1,9 @@
 """What limits mean, and which counters a call touches.
 
-A session keeps a tally per *tool*: ``""`` is the whole session, any other key is a tool's name or a
-glob that a limit names. Each tally counts attempts, executions, successes, failures and consecutive
-failures, and how many calls are in flight.
+An account is a set of counters under one key: a session, or a scope such as one principal. It keeps
+a tally per *tool*: ``""`` is the whole account, any other key is a tool's name, a glob that a limit
+names, or the calls for which the condition of one limit holds. Each tally counts attempts,
+executions, successes, failures and consecutive failures, and how many calls are in flight.
 
 A limit is never read and then acted on: one atomic ``reserve`` checks all limits of a call and
 takes its slots. A call in flight may end either way, so it holds a slot of executions, of successes
@@ -18,17 +19,24 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal
 
 from edictum.core._records import maker, record, replace
 from edictum.core.freeze import EMPTY
 from edictum.core.wait_policy import RESERVE, SETTLE
 from edictum.errors import EdictumConfigError
 
+if TYPE_CHECKING:
+    from edictum.core.call import ToolCall
+
 WHOLE_SESSION = ""
+SESSION_SCOPE, PRINCIPAL, ORG, GLOBAL = "session", "principal", "org", "global"
+NAMED_SCOPES = (SESSION_SCOPE, PRINCIPAL, ORG, GLOBAL)  # from the narrowest to the widest
+MARK = "\x1f"  # begins keys that no user can choose: ids and names have no control characters
 
 
 class Metric(StrEnum):
@@ -55,9 +63,12 @@ ATTEMPTS = Metric.ATTEMPTS  # looking a member up on its enum costs more than co
 class Limit:
     """At most ``maximum`` of ``metric`` by calls of ``tool``, ever or within ``window_s`` seconds.
 
-    A budget names its ``amount``, and ``maximum`` is in millionths. Computed: ``counter`` is the
-    metric as an attribute name, ``moments`` the counter whose moments a window looks at, and
-    ``plain`` whether a counter alone decides.
+    A budget names its ``amount``, and ``maximum`` is in millionths. ``scope`` says whose calls
+    count together, and ``key`` finds the scope's value in a call. With ``when`` only calls for
+    which it holds are judged and counted, in a ``tally`` of their own. With the effect "approve" a
+    person may waive the limit for a call. Computed: ``counter`` is the metric as an attribute name,
+    ``moments`` the counter whose moments a window looks at, and ``plain`` whether a counter alone
+    decides.
     """
 
     name: str
@@ -70,6 +81,13 @@ class Limit:
     message: str | None = None
     contract_id: str | None = None
     amount: str | None = None
+    scope: str = SESSION_SCOPE
+    tally: str = ""
+    effect: Literal["deny", "approve"] = "deny"
+    timeout: float = 300
+    timeout_effect: Literal["deny", "allow"] = "deny"
+    key: Callable[[ToolCall], Any] | None = field(repr=False, default=None)
+    when: Callable[[ToolCall], Any] | None = field(repr=False, default=None)
     counter: str = field(init=False, repr=False, default="")
     moments: str = field(init=False, repr=False, default="")
     reserved: bool = field(init=False, repr=False, default=False)
@@ -84,15 +102,26 @@ class Limit:
         set_field(self, "moments", Metric.FAILURES.value if in_a_row else counter)
         set_field(self, "reserved", self.metric in RESERVED)
         set_field(self, "plain", self.window_s is None and self.amount is None)
+        if not self.tally:
+            conditional = f"{MARK}{self.name}{MARK}{self.tool}"
+            set_field(self, "tally", self.tool if self.when is None else conditional)
+
+    @property
+    def depends_on_call(self) -> bool:
+        """Whether only a call tells if it is judged by this limit, or in which account."""
+        return self.scope != SESSION_SCOPE or self.when is not None
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether it bounds every call of a session for good, as ``OperationLimits`` do."""
+        lasts = self.window_s is None and self.enforce
+        return lasts and self.effect == "deny" and not self.depends_on_call
 
     def _check(self) -> None:
         where = f"Limit {self.name!r}"
         if (self.metric is Metric.AMOUNT) is not (self.amount is not None):
             hint = "Use metric=Metric.AMOUNT with amount='cost'."
             raise EdictumConfigError(f"{where}: a budget names its amount.", hint=hint)
-        if self.metric is Metric.ATTEMPTS and self.tool != WHOLE_SESSION:
-            hint = "Leave out the tool."
-            raise EdictumConfigError(f"{where}: attempts are counted per session.", hint=hint)
         if self.window_s is not None and not self.window_s > 0:
             hint = "Use more than 0 seconds."
             raise EdictumConfigError(f"{where}: no window of {self.window_s!r} s.", hint=hint)
@@ -102,9 +131,10 @@ class Limit:
         if self.message:
             return self.message
         if self.metric is Metric.ATTEMPTS:
+            tool = f" for {self.tool}" if self.tool else ""
             return (
-                f"Attempt limit reached ({self.maximum}). Agent may be stuck in a retry loop. Stop"
-                " and reassess."
+                f"Attempt limit reached{tool} ({self.maximum}{self._whose()}). Agent may be stuck"
+                " in a retry loop. Stop and reassess."
             )
         within = f" within {self.window_s:g} s" if self.window_s else ""
         if self.amount is not None:
@@ -112,18 +142,21 @@ class Limit:
         busy = f"; {in_flight} still running" if in_flight and self.metric in RESERVED else ""
         count = f"{used} {SINGULAR[self.metric] if used == 1 else self.metric.replace('_', ' ')}"
         if self.tool:
-            limit = f"limit: {self.maximum}{busy}"
+            limit = f"limit: {self.maximum}{self._whose()}{busy}"
             return f"Per-tool limit: {self.tool} has {count}{within} ({limit})."
         if self.metric is Metric.EXECUTIONS:
-            text = f"Execution limit reached ({self.maximum} calls{within}{busy})."
+            text = f"Execution limit reached ({self.maximum} calls{within}{self._whose()}{busy})."
         else:
-            text = f"Limit reached: {count}{within} (limit: {self.maximum}{busy})."
+            text = f"Limit reached: {count}{within} (limit: {self.maximum}{self._whose()}{busy})."
         return f"{text} Summarize progress and stop."
+
+    def _whose(self) -> str:
+        return "" if self.scope == SESSION_SCOPE else f", scope: {self.scope}"
 
     def _budget_reason(self, used: int, in_flight: int, asked: int | None, within: str) -> str:
         what = f"{self.amount} of {self.tool}" if self.tool else self.amount
         held = f"; {in_flight / MILLION:g} reserved by running calls" if in_flight else ""
-        limit = f"limit: {self.maximum / MILLION:g}{held}"
+        limit = f"limit: {self.maximum / MILLION:g}{self._whose()}{held}"
         if asked is None:
             return f"Budget reached: {what} is {used / MILLION:g}{within} ({limit})."
         return (
@@ -191,6 +224,9 @@ class OperationLimits:
     max_failures: int | None = None
     max_consecutive_failures: int | None = None
     max_successes_per_tool: Mapping[str, int] = field(default_factory=dict)
+    max_attempts_per_tool: Mapping[str, int] = field(default_factory=dict)
+    max_failures_per_tool: Mapping[str, int] = field(default_factory=dict)
+    max_consecutive_failures_per_tool: Mapping[str, int] = field(default_factory=dict)
     max_cost: float | None = None
     max_amounts: Mapping[str, float] = field(default_factory=dict)
 
@@ -234,7 +270,13 @@ class OperationLimits:
         ]
         for name, metric in TOOL_FIELDS.items():
             limits += [
-                Limit(name=f"{name}:{tool}", metric=metric, maximum=bound, tool=tool)
+                Limit(
+                    name=f"{name}:{tool}",
+                    metric=metric,
+                    maximum=bound,
+                    tool=tool,
+                    source=_source(metric),
+                )
                 for tool, bound in getattr(self, name).items()
             ]
         limits += [
@@ -247,6 +289,12 @@ class OperationLimits:
             for amount, bound in self.budgets().items()
         ]
         return tuple(limits)
+
+
+def tightest(limits: Iterable[OperationLimits | None]) -> OperationLimits | None:
+    """Return what all of these allow; None when there are none."""
+    given = [each for each in limits if each is not None]
+    return reduce(OperationLimits.tighter, given) if given else None
 
 
 def _smaller_of_each(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,7 +311,13 @@ SESSION_FIELDS = {
     "max_failures": Metric.FAILURES,
     "max_consecutive_failures": Metric.CONSECUTIVE_FAILURES,
 }
-TOOL_FIELDS = {"max_calls_per_tool": Metric.EXECUTIONS, "max_successes_per_tool": Metric.SUCCESSES}
+TOOL_FIELDS = {
+    "max_calls_per_tool": Metric.EXECUTIONS,
+    "max_successes_per_tool": Metric.SUCCESSES,
+    "max_attempts_per_tool": Metric.ATTEMPTS,
+    "max_failures_per_tool": Metric.FAILURES,
+    "max_consecutive_failures_per_tool": Metric.CONSECUTIVE_FAILURES,
+}
 
 
 def tighten_by_bundle(
@@ -276,7 +330,7 @@ def tighten_by_bundle(
     tool_names = {metric: name for name, metric in TOOL_FIELDS.items()}
     bounds: dict[str, Any] = {}
     for limit in session_limits:
-        if not limit.enforce or limit.window_s is not None or limit.metric is Metric.AMOUNT:
+        if not limit.is_replaceable or limit.metric is Metric.AMOUNT:
             continue
         table, key = bounds, session_names[limit.metric]
         if limit.tool:
@@ -298,7 +352,7 @@ def compile_together(
     """
     strictest: dict[tuple[str, str], int] = {}
     for limit in session_limits:
-        if limit.window_s is None and limit.enforce:
+        if limit.is_replaceable:
             known = strictest.get(_about(limit), limit.maximum)
             strictest[_about(limit)] = min(limit.maximum, known)
     own = [
@@ -326,9 +380,19 @@ def limits_for(tool: str, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
     )
 
 
+def width_of(limit: Limit) -> int:
+    """Return a number that is larger for a wider scope; that of a selector is narrower than all
+    with a name.
+    """
+    order = (SESSION_SCOPE, "", *NAMED_SCOPES[1:])
+    return order.index(limit.scope if limit.scope in order else "")
+
+
 def tools_for(tool: str, limits: tuple[Limit, ...]) -> tuple[str, ...]:
-    """Return where a call of ``tool`` counts: the session, the tool, and globs that limit it."""
-    return tuple(dict.fromkeys((WHOLE_SESSION, tool, *(limit.tool for limit in limits))))
+    """Return the tallies in which a call of ``tool`` counts: of the whole account, of the tool, and
+    those that these limits look at.
+    """
+    return tuple(dict.fromkeys((WHOLE_SESSION, tool, *(limit.tally for limit in limits))))
 
 
 @record
@@ -349,11 +413,30 @@ def windows_of(limits: tuple[Limit, ...]) -> tuple[Window, ...]:
     found: dict[tuple[str, str], Window] = {}
     for limit in limits:
         if limit.window_s is not None:
-            key = (limit.tool, limit.moments)
+            key = (limit.tally, limit.moments)
             known = found.get(key, Window(*key, 0, 0.0))
             keep, span_s = max(known.keep, limit.maximum + 1), max(known.span_s, limit.window_s)
             found[key] = Window(*key, keep, span_s)
     return tuple(found.values())
+
+
+def longest_window(limits: Iterable[Limit]) -> float:
+    """Return for how many seconds the moments of these limits matter; 0 without a window."""
+    return max((limit.window_s or 0.0 for limit in limits), default=0.0)
+
+
+@record
+class Account:
+    """Where a call counts beside its own session: in a session above it, or in a scope."""
+
+    key: str
+    tools: tuple[str, ...]
+    limits: tuple[Limit, ...]
+
+
+def has_mark(key: str) -> bool:
+    """Whether a key was made here: of a scope's account, or of a conditional limit's tally."""
+    return key.startswith(MARK)
 
 
 @record
@@ -364,9 +447,9 @@ class Reservation:
     a look: it changes nothing, and is answered as a call would be now, its attempt included.
     ``enforce=False`` reports full limits and grants all the same. A lease that expires releases its
     slots, or, with ``expiry_counts``, counts the call as failed: for tools whose effect cannot be
-    taken back. ``amounts`` are what the call expects to use, in millionths. ``parents`` are the
-    sessions above this one, nearest first, in which the call counts too. ``per_tool`` asks for the
-    counters of each tool of the same moment, for session contracts.
+    taken back. ``amounts`` are what the call expects to use, in millionths. ``accounts`` are those
+    in which the call counts too: the sessions above, nearest first, then scopes, the widest last.
+    ``per_tool`` asks for the counters of each tool of the same moment, for session contracts.
     """
 
     wait = RESERVE
@@ -380,7 +463,7 @@ class Reservation:
     lease_s: float | None = None
     expiry_counts: bool = False
     amounts: Mapping[str, int] = NO_AMOUNTS
-    parents: tuple[str, ...] = ()
+    accounts: tuple[Account, ...] = ()
     per_tool: bool = False
 
 
@@ -388,7 +471,8 @@ class Reservation:
 class Settlement:
     """How a reservation ends: the call succeeded, failed, or never ran and is released.
 
-    ``amounts`` are what it used; a name that is missing was used as reserved.
+    ``amounts`` are what it used; a name that is missing was used as reserved. It ends in all
+    accounts that its reservation named; ``accounts`` are for a call that the session has forgotten.
     """
 
     wait = SETTLE
@@ -398,12 +482,18 @@ class Settlement:
     limits: tuple[Limit, ...]
     result: Literal["success", "failure", "release"]
     amounts: Mapping[str, int] = NO_AMOUNTS
-    parents: tuple[str, ...] = ()
+    accounts: tuple[Account, ...] = ()
+
+
+def release_of(held: Reservation) -> Settlement:
+    """Return what gives back the slots of a call that does not run."""
+    own = (held.session_id, held.call_id, held.tools, held.limits)
+    return Settlement(*own, "release", accounts=held.accounts)
 
 
 @record
 class Counters:
-    """A session's counters at one moment: ``executions`` have ended, ``in_flight`` are running."""
+    """An account's counters at one moment: ``executions`` have ended, ``in_flight`` are running."""
 
     attempts: int = 0
     executions: int = 0

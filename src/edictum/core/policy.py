@@ -26,6 +26,7 @@ from edictum.core.limits import (
     compile_together,
     limits_for,
     tools_for,
+    width_of,
 )
 from edictum.errors import EdictumConfigError
 
@@ -76,6 +77,7 @@ class Plan:
     session: tuple[Contract, ...]
     after: tuple[Contract, ...]
     limits: tuple[Limit, ...]
+    rules: tuple[Limit, ...]  # limits that depend on the call, from the narrowest scope
     tools: tuple[str, ...]
     success_rules: tuple[SuccessRule, ...]
     passed: Decision  # shared by all calls to which no contract objects
@@ -197,7 +199,9 @@ class Policy:
         hooks_before = tuple(hook for hook in hooks if hook.phase == "before")
         hooks_after = tuple(hook for hook in hooks if hook.phase == "after")
         session, after = tuple(self._session.matching(tool)), tuple(self._after.matching(tool))
-        limits = limits_for(tool, self._limits)
+        every = limits_for(tool, self._limits)
+        limits = tuple(limit for limit in every if not limit.depends_on_call)
+        rules = sorted((limit for limit in every if limit.depends_on_call), key=width_of)
         tools, before = tools_for(tool, limits), tuple(self._before.matching(tool))
         if self.unlisted is not None and not self.is_listed(tool):
             before = (self.unlisted, *before)
@@ -210,6 +214,7 @@ class Policy:
             session=session,
             after=after,
             limits=limits,
+            rules=tuple(rules),
             tools=tools,
             success_rules=tuple(self._success.matching(tool)),
             passed=Decision(asked=before),

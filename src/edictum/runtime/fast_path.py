@@ -179,7 +179,7 @@ class FastPath:
 def _prepare(plan: Plan) -> Any:
     """Work out what calls of a tool reserve, once per plan; NEVER for tools with other gates."""
     template = None
-    if not plan.hooks_before and not plan.session:
+    if not plan.hooks_before and not plan.session and not plan.rules:
         template = reservation_template(plan.tools, plan.limits)
     plan.memo[MEMO] = template or NEVER
     return plan.memo[MEMO]

@@ -33,7 +33,7 @@ from edictum.core.effects import (
     Withdraw,
 )
 from edictum.core.events import Entry
-from edictum.core.limits import Grant, Reservation, Settlement
+from edictum.core.limits import Grant, Reservation, Settlement, release_of
 from edictum.errors import BackendError
 from edictum.execution.waiting import call_until, close, wait_done
 from edictum.runtime.renewal import renewals_for
@@ -176,16 +176,7 @@ class EffectHandlers:
             what, why = type(sent).__name__, describe(result.error)
             logger.error("%s was not answered in time, and then failed: %s", what, why)
         elif type(sent) is Reservation and sent.hold and type(result) is Grant and result.granted:
-            return self.wiring.ledger.settle(
-                Settlement(
-                    sent.session_id,
-                    sent.call_id,
-                    sent.tools,
-                    sent.limits,
-                    "release",
-                    parents=sent.parents,
-                )
-            )
+            return self.wiring.ledger.settle(release_of(sent))
         return None
 
 

@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from edictum.core._records import record
 from edictum.core.decide import describe
-from edictum.core.limits import Grant, Reservation, Settlement
+from edictum.core.limits import Grant, Reservation, release_of
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.forks import call_in_child
 from edictum.execution.portal import serves_threads
@@ -182,6 +182,12 @@ class Operation:
             future.set_exception(exc)
         return future
 
+    def make_part(self, kind: OperationKind, step: Any) -> Operation:
+        """Return an operation that does a part of this one, in one of the accounts of its call."""
+        part = Operation(self._pool, kind, step)
+        part.number = self.number
+        return part
+
     @property
     def is_kept(self) -> bool:
         """Whether it must get through even when no caller waits, as a call that ran must count."""
@@ -198,13 +204,7 @@ class Operation:
 
 def _release(pool: SenderPool, step: Reservation) -> Operation:
     """Return an operation that gives back the slots of a caller who stopped waiting."""
-    return Operation(
-        pool,
-        "settle",
-        Settlement(
-            step.session_id, step.call_id, step.tools, step.limits, "release", parents=step.parents
-        ),
-    )
+    return Operation(pool, "settle", release_of(step))
 
 
 class BatchSender:

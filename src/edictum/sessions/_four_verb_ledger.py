@@ -2,7 +2,8 @@
 
 A storage can only add to a number and return the new value. That is enough: a call takes a slot by
 adding one and comparing, and subtracts it again when it went over the limit. The overshoot lasts a
-moment, so a call that was refused looks again before it believes it.
+moment, so a call that was refused looks again before it believes it. A call that counts in several
+accounts takes its slots in one after the other, in the widest first.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Protocol
 
+from edictum.core._records import record
 from edictum.core.decide import describe
 from edictum.core.limits import (
     RESERVED,
     WHOLE_SESSION,
+    Account,
     Breach,
     Counters,
     Grant,
@@ -26,9 +29,11 @@ from edictum.core.limits import (
     Reservation,
     SessionSnapshot,
     Settlement,
+    has_mark,
 )
 from edictum.errors import EdictumConfigError
 from edictum.execution.forks import protect
+from edictum.sessions._accounts import in_account, name_in_account, reserve_one_by_one
 from edictum.sessions.memory import attempts_before
 
 logger = logging.getLogger("edictum")
@@ -92,6 +97,7 @@ COUNTER_NAMES = {
 }
 SLOTS = (Metric.EXECUTIONS, Metric.SUCCESSES, Metric.FAILURES)
 Found = dict[tuple[str, Metric], int]  # how many there were of each, per tool
+Attempts = dict[str, int]  # how many there were, per tool
 
 
 def _key(session_id: str, tool: str, metric: Metric) -> str:
@@ -104,10 +110,11 @@ def _key(session_id: str, tool: str, metric: Metric) -> str:
 
 def _check_possible(reservation: Reservation) -> None:
     """Raise for what four verbs cannot do exactly, before anything is counted."""
+    of_accounts = [limit for account in reservation.accounts for limit in account.limits]
+    limits = [*reservation.limits, *of_accounts]
     asked = {
-        "limits with a window": any(limit.window_s is not None for limit in reservation.limits),
-        "budgets": any(limit.amount is not None for limit in reservation.limits),
-        "parent sessions": bool(reservation.parents),
+        "limits with a window": any(limit.window_s is not None for limit in limits),
+        "budgets": any(limit.amount is not None for limit in limits),
     }
     for what, is_needed in asked.items():
         if is_needed:
@@ -117,9 +124,17 @@ def _check_possible(reservation: Reservation) -> None:
             )
 
 
+@record
+class HeldCall:
+    """A call in flight: what its reservation was answered, and where else it counts."""
+
+    grant: Grant
+    accounts: tuple[Account, ...]
+
+
 class StorageLedger:
-    """A Ledger on top of any StorageBackend. Leases do not run out, and limits with a window are
-    refused: four verbs cannot keep time.
+    """A Ledger on top of any StorageBackend. Leases do not run out, sessions are not forgotten, and
+    limits with a window are refused: four verbs cannot keep time.
     """
 
     name = "storage"
@@ -129,7 +144,7 @@ class StorageLedger:
         self._storage = storage
         self._lock = threading.Lock()
         protect(self)
-        self._held: dict[tuple[str, str], Grant] = {}
+        self._held: dict[tuple[str, str], HeldCall] = {}
         # Calls in flight whose session was reset: what they held is gone.
         self._forgotten: set[tuple[str, str]] = set()
         self._tools: dict[str, set[str]] = {}
@@ -137,17 +152,44 @@ class StorageLedger:
     async def reserve(self, reservation: Reservation) -> Grant:
         held = self._held.get((reservation.session_id, reservation.call_id))
         if held is not None:
-            return held
+            return held.grant
         _check_possible(reservation)
-        key = _key(reservation.session_id, WHOLE_SESSION, Metric.ATTEMPTS)
-        attempts = await self._count(key, reservation.count_attempt)
+        name = name_in_account(reservation.session_id, reservation.call_id)
+        # one that holds the call still, because only its session was reset, has counted it
+        apart = [it for it in reservation.accounts if (it.key, name) not in self._held]
+        taken: list[Settlement] = []
+        try:
+            return await reserve_one_by_one(
+                reservation, apart, self._reserve_one, self._settle_one, taken
+            )
+        except (Exception, asyncio.CancelledError):
+            for step in taken:
+                await self._release(step)
+            raise
+
+    async def _release(self, step: Settlement) -> None:
+        try:
+            await self._settle_one(step)
+        except Exception as exc:
+            told = "A slot of the account %r could not be given back: %s"
+            logger.error(told, step.session_id, describe(exc))
+
+    async def _reserve_one(self, reservation: Reservation) -> Grant:
+        """Reserve in one account."""
+        attempts = {
+            tool: await self._count(
+                _key(reservation.session_id, tool, Metric.ATTEMPTS), reservation.count_attempt
+            )
+            for tool in reservation.tools
+        }
         for _ in range(MAX_LOOKS):
             grant = await self._try(reservation, attempts)
             if grant.granted or await self._still_full(reservation, grant):
                 break
         if grant.granted and reservation.hold:
             with self._lock:
-                self._held[(reservation.session_id, reservation.call_id)] = grant
+                held = HeldCall(grant, reservation.accounts)
+                self._held[(reservation.session_id, reservation.call_id)] = held
                 self._tools.setdefault(reservation.session_id, set()).update(reservation.tools)
         return grant
 
@@ -155,7 +197,7 @@ class StorageLedger:
         """Return a number, with one more that is added unless this is a look."""
         return int(await self._storage.increment(key)) if adds else await self._number(key)
 
-    async def _try(self, reservation: Reservation, attempts: int) -> Grant:
+    async def _try(self, reservation: Reservation, attempts: Attempts) -> Grant:
         """Take every slot, compare, and give all back if one was too many; a look takes none."""
         values: Found = {}
         try:
@@ -184,7 +226,7 @@ class StorageLedger:
                     describe(exc),
                 )
 
-    async def _compare(self, reservation: Reservation, values: Found, attempts: int) -> Grant:
+    async def _compare(self, reservation: Reservation, values: Found, attempts: Attempts) -> Grant:
         breaches = [
             breach
             for limit in reservation.limits
@@ -192,13 +234,12 @@ class StorageLedger:
         ]
         granted = not (reservation.enforce and any(breach.limit.enforce for breach in breaches))
         own = int(granted and reservation.hold)
-        counters = await self._found(reservation.session_id, WHOLE_SESSION, values, attempts, own)
-        return Grant(
-            granted,
-            counters,
-            tuple(breaches),
-            await self._per_tool(reservation, values, own) if reservation.per_tool else None,
-        )
+        whole = attempts[WHOLE_SESSION]
+        counters = await self._found(reservation.session_id, WHOLE_SESSION, values, whole, own)
+        per_tool = None
+        if reservation.per_tool:
+            per_tool = await self._per_tool(reservation, values, attempts, own)
+        return Grant(granted, counters, tuple(breaches), per_tool)
 
     async def _found(
         self, session_id: str, tool: str, values: Found, attempts: int, own: int
@@ -213,36 +254,51 @@ class StorageLedger:
         )
 
     async def _per_tool(
-        self, reservation: Reservation, values: Found, own: int
+        self, reservation: Reservation, values: Found, attempts: Attempts, own: int
     ) -> dict[str, Counters]:
         """Return counters of the call's tool when it took its slot; of others as they are now."""
         sid = reservation.session_id
-        own_tools = [tool for tool in reservation.tools if tool != WHOLE_SESSION]
-        others = sorted(self._tools.get(sid, set()).difference(own_tools, {WHOLE_SESSION}))
+        own_tools = [tool for tool in reservation.tools if tool and not has_mark(tool)]
+        others = [tool for tool in self._named_tools(sid) if tool not in own_tools]
         found = {tool: await self._counters(sid, tool) for tool in others}
-        return found | {tool: await self._found(sid, tool, values, 0, own) for tool in own_tools}
+        return found | {
+            tool: await self._found(sid, tool, values, attempts[tool], own) for tool in own_tools
+        }
+
+    def _named_tools(self, session_id: str) -> list[str]:
+        """Return the tools of a session that this process has seen."""
+        tools = self._tools.get(session_id, set())
+        return sorted(tool for tool in tools if tool and not has_mark(tool))
 
     async def _judge(
-        self, reservation: Reservation, limit: Limit, values: Found, attempts: int
+        self, reservation: Reservation, limit: Limit, values: Found, attempts: Attempts
     ) -> Breach | None:
         if limit.metric is Metric.ATTEMPTS:
-            full = attempts_before(attempts, reservation) >= limit.maximum
-            return Breach(limit, attempts, 0) if full else None
+            used = attempts[limit.tally]
+            full = attempts_before(used, reservation) >= limit.maximum
+            return Breach(limit, used, 0) if full else None
         if limit.metric in RESERVED:
-            used = values[(limit.tool, limit.metric)]
+            used = values[(limit.tally, limit.metric)]
         else:
-            used = await self._number(_key(reservation.session_id, limit.tool, limit.metric))
+            used = await self._number(_key(reservation.session_id, limit.tally, limit.metric))
         return Breach(limit, used, 0) if used >= limit.maximum else None
 
     async def _still_full(self, reservation: Reservation, grant: Grant) -> bool:
         """Return whether an enforced limit is full, and not only by another call's overshoot."""
         for limit in (breach.limit for breach in grant.breaches if breach.limit.enforce):
-            key = _key(reservation.session_id, limit.tool, limit.metric)
+            key = _key(reservation.session_id, limit.tally, limit.metric)
             if limit.metric not in RESERVED or await self._number(key) >= limit.maximum:
                 return True
         return False
 
     async def settle(self, settlement: Settlement) -> Counters:
+        held = self._held.get((settlement.session_id, settlement.call_id))
+        for account in settlement.accounts if held is None else held.accounts:
+            await self._settle_one(in_account(settlement, account))
+        return await self._settle_one(settlement)
+
+    async def _settle_one(self, settlement: Settlement) -> Counters:
+        """End a call in one account."""
         call = (settlement.session_id, settlement.call_id)
         with self._lock:
             known = self._held.pop(call, None) is not None
@@ -277,7 +333,7 @@ class StorageLedger:
 
     async def snapshot(self, session_id: str) -> SessionSnapshot:
         """Return the session's counters; tools are those this process has seen."""
-        tools = sorted(self._tools.get(session_id, set()) - {WHOLE_SESSION})
+        tools = self._named_tools(session_id)
         per_tool = {tool: await self._counters(session_id, tool) for tool in tools}
         return SessionSnapshot(
             session_id, await self._counters(session_id, WHOLE_SESSION), per_tool

@@ -23,11 +23,12 @@ from edictum.core.decide import describe
 from edictum.errors import EdictumConfigError
 from edictum.sessions._batching import Batch, Unavailable, check_schema_version
 from edictum.sessions._wire import compact_json, microseconds, operation_as_json, read_answer
+from edictum.sessions.memory import SESSION_TTL_S
 
 _SWEEP_EVERY_S = 30.0
 _CLOSE_S = 1.0
 SET_UP_LOCK = 0x45_44_49_43
-_SCHEMA_VERSION = 8  # 1 to 7 were never released
+_SCHEMA_VERSION = 9  # 1 to 8 were never released
 RUN_BATCH = "SELECT run_batch($1, $2, $3::jsonb, $4)"
 # What the server says about a batch that is at fault itself.
 _FAULTY = (
@@ -54,7 +55,7 @@ class PostgresStore:
 
     serves_loops = True
 
-    def __init__(self, url: str, *, ttl_s: float | None = None) -> None:
+    def __init__(self, url: str, *, ttl_s: float | None = SESSION_TTL_S) -> None:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))
         self.schema = query.pop("schema", "edictum")

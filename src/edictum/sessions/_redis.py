@@ -3,7 +3,8 @@
 The counting is done by the server, in the Lua files beside this one: each operation is one script,
 and a batch is one pipeline of redis-py's client, which knows about clusters. Time is the server's.
 All keys of a session, and of a child's session those of its root, share a hash tag and so a cluster
-slot.
+slot. A scope has a slot of its own: one server counts in all accounts of a call by one script; in a
+cluster each scope takes a step of its own, the widest first.
 """
 
 from __future__ import annotations
@@ -37,11 +38,24 @@ from redis.exceptions import (
 )
 
 from edictum.core.decide import describe
-from edictum.core.limits import SessionSnapshot
+from edictum.core.limits import Account, Grant, Reservation, SessionSnapshot, has_mark
 from edictum.errors import BackendError
-from edictum.sessions._batching import Batch, Operation, Refused, Unavailable
+from edictum.sessions._accounts import (
+    in_account,
+    name_in_account,
+    only_looks,
+    reserve_one_by_one,
+)
+from edictum.sessions._batching import (
+    Batch,
+    Operation,
+    OperationKind,
+    Refused,
+    Renewal,
+    Unavailable,
+)
 from edictum.sessions._wire import compact_json, operation_as_json, read_answer, snapshot_from_json
-from edictum.sessions.memory import only_looks
+from edictum.sessions.memory import SESSION_TTL_S
 
 logger = logging.getLogger("edictum")
 
@@ -107,7 +121,11 @@ class RedisStore:
     serves_loops = True
 
     def __init__(
-        self, url: str, *, ttl_s: float | None = None, allow_eviction: bool = False
+        self,
+        url: str,
+        *,
+        ttl_s: float | None = SESSION_TTL_S,
+        allow_eviction: bool = False,
     ) -> None:
         parts = urlsplit(url)
         self._url = url.replace("valkey", "redis", 1) if parts.scheme.startswith("valkey") else url
@@ -218,17 +236,80 @@ class RedisConnection:
     # --- Operations -------------------------------------------------------------------------------
 
     async def _answer_all(self, ops: Sequence[Operation]) -> list[Any]:
+        if any(op.kind == "reserve" and self._scopes_elsewhere(op.step) for op in ops):
+            # in their order, by which scripts recognise repetitions
+            return [await self._answer_one(op) for op in ops]
+        return await self._send(ops)
+
+    async def _answer_one(self, op: Operation) -> Any:
+        apart = self._scopes_elsewhere(op.step) if op.kind == "reserve" else ()
+        if not apart:
+            return (await self._send([op]))[0]
+
+        async def take(kind: OperationKind, step: Any) -> Any:
+            (answer,) = await self._send([op.make_part(kind, step)])
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        async def reserve(step: Reservation) -> Grant:
+            return await take("reserve", step)  # type: ignore[no-any-return]  # or it raises
+
+        taken: list[Any] = []
+        try:
+            return await reserve_one_by_one(
+                op.step, apart, reserve, lambda step: take("settle", step), taken
+            )
+        except BackendError as exc:
+            for step in taken:
+                await take("settle", step)
+            return exc
+
+    def _scopes_elsewhere(self, step: Any) -> tuple[Account, ...]:
+        """Return the accounts of a call that lie in other slots of a cluster than its session."""
+        if not isinstance(self._client, RedisCluster):
+            return ()
+        return tuple(it for it in getattr(step, "accounts", ()) if has_mark(it.key))
+
+    async def _send(self, ops: Sequence[Operation]) -> list[Any]:
+        """Answer operations that are one script each, and what follows from them elsewhere."""
         answers: list[Any] = [None] * len(ops)
         todo = list(range(len(ops)))
         unknown: set[int] = set()  # operations whose script the server did not know
+        more: list[tuple[int, Operation]] = []
         while todo:
-            todo = await self._run_round(ops, todo, unknown, answers)
+            todo = await self._run_round(ops, todo, unknown, answers, more)
+        if more:
+            followed = await self._send([part for _, part in more])
+            for (index, _), answer in zip(more, followed, strict=True):
+                if isinstance(answer, Exception):
+                    answers[index] = answer
         return answers
 
+    def _follow(self, op: Operation, reply: str) -> list[Operation]:
+        """Return what ends or renews a call in accounts that lie elsewhere in a cluster."""
+        step, known = op.step, {it.key: it for it in self._scopes_elsewhere(op.step)}
+        if op.kind not in ("settle", "renew") or not isinstance(self._client, RedisCluster):
+            return []
+        keys = dict.fromkeys([*known, *(json.loads(reply).get("elsewhere") or ())])
+        if op.kind == "renew":
+            name = name_in_account(step.session_id, step.call_id)
+            return [op.make_part("renew", Renewal(key, name, step.lease_s)) for key in keys]
+        accounts = [known.get(key) or Account(key, (), ()) for key in keys]
+        return [op.make_part("settle", in_account(step, it)) for it in accounts]
+
     async def _run_round(
-        self, ops: Sequence[Operation], todo: list[int], unknown: set[int], answers: list[Any]
+        self,
+        ops: Sequence[Operation],
+        todo: list[int],
+        unknown: set[int],
+        answers: list[Any],
+        more: list[tuple[int, Operation]],
     ) -> list[int]:
-        """Send these operations; return those that must be sent once more."""
+        """Send these operations; return those that must be sent once more.
+
+        ``more`` is filled with what has to be done elsewhere, for the operation of that number.
+        """
         wrong = await self._link_children([ops[index] for index in todo])
         sent: list[int] = []
         commands: list[tuple[Any, ...]] = []
@@ -256,6 +337,8 @@ class RedisConnection:
                 again.append(index)
             else:
                 answers[index] = self._read(op, reply)
+                if isinstance(reply, str):
+                    more += [(index, part) for part in self._follow(op, reply)]
         return again
 
     async def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -287,11 +370,11 @@ class RedisConnection:
         store = self._store
         children: dict[tuple[str, str, bool], tuple[Any, ...]] = {}
         for op in ops:
-            parents: tuple[str, ...] = getattr(op.step, "parents", ())
+            parents = _parents_of(op.step)
             looks = bool(parents) and only_looks(op.step)
             for child in (op.step.session_id, *parents[:-1]) if parents else ():
                 if store.roots.get(child) != parents[-1]:
-                    key = f"edictum:{{{tag_of(child)}}}:h:{child}"
+                    key = f"{_prefix_of(child)}h:{child}"
                     note = (parents[-1], store.ttl_ms, int(looks))
                     script = store.scripts["link"]
                     children[child, parents[-1], looks] = ("EVAL", script, 1, key, *note)
@@ -313,12 +396,19 @@ class RedisConnection:
         store, session_id = self._store, _session_of(op)
         if session_id in wrong:
             raise BackendError(wrong[session_id])
-        parents: tuple[str, ...] = getattr(op.step, "parents", ())
+        parents = _parents_of(op.step)
         root = parents[-1] if parents else store.roots.get(session_id, session_id)
-        prefix = f"edictum:{{{tag_of(root)}}}:"
+        prefix = _prefix_of(root)
         step = operation_as_json(op)
         step |= {"client": self._id, "number": op.number, "ttl": store.ttl_ms}
         keys = [f"{prefix}h:{sid}" for sid in (session_id, *parents)]
+        if apart := [it.key for it in self._scopes_elsewhere(op.step)]:
+            step["elsewhere"] = apart
+            step["accounts"] = [it for it in step["accounts"] if it["sid"] not in apart]
+        for account in step["accounts"]:
+            if has_mark(account["sid"]):
+                account["prefix"] = _prefix_of(account["sid"])
+                keys.append(f"{account['prefix']}h:{account['sid']}")
         script = (
             ("EVAL", store.scripts[op.kind]) if by_source else ("EVALSHA", store.digests[op.kind])
         )
@@ -334,8 +424,8 @@ class RedisConnection:
                 )
                 replies = await self._pipeline([("HGETALL", key) for key in keys])
                 for key, fields in zip(keys, replies, strict=True):
-                    if "root" not in _good(fields):
-                        session_id = key.split("}:h:", 1)[1]
+                    session_id = key.split("}:h:", 1)[1]
+                    if "root" not in _good(fields) and not has_mark(session_id):
                         snapshot = snapshot_from_json(session_id, _counters_of(fields))
                         found[session_id] = (int(fields.get("t", 0)), snapshot)
                 if int(cursor) == 0:
@@ -360,6 +450,15 @@ def _tls_options(scheme: str, query: str) -> dict[str, Any]:
 def tag_of(root: str) -> str:
     """Return what the cluster hashes: text without a closing brace; two roots may share one."""
     return root.replace("}", "") or "_"
+
+
+def _prefix_of(root: str) -> str:
+    return f"edictum:{{{tag_of(root)}}}:"
+
+
+def _parents_of(step: Any) -> tuple[str, ...]:
+    """Return the sessions above that of a step, nearest first."""
+    return tuple(it.key for it in getattr(step, "accounts", ()) if not has_mark(it.key))
 
 
 def unavailable(exc: Exception) -> Unavailable:

@@ -22,8 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from edictum.core.decide import describe
-from edictum.core.limits import WHOLE_SESSION, Reservation, Settlement
+from edictum.core.limits import (
+    MARK,
+    WHOLE_SESSION,
+    Account,
+    Limit,
+    Reservation,
+    Settlement,
+    longest_window,
+)
 from edictum.execution.forks import protect
+from edictum.sessions._accounts import name_in_account, only_looks
 from edictum.sessions._batching import (
     Batch,
     Operation,
@@ -34,17 +43,16 @@ from edictum.sessions._batching import (
 )
 from edictum.sessions._wire import answer_as_text, lease_from_text, terms_as_text
 from edictum.sessions.memory import (
+    SESSION_TTL_S,
     Lease,
     MemoryLedger,
     SessionState,
     Tally,
-    only_looks,
-    parent_key,
     tally_row,
 )
 
 APPLICATION_ID = 0x45_44_49_43  # "EDIC"
-_SCHEMA_VERSION = 3  # 1 and 2 were never released
+_SCHEMA_VERSION = 4  # 1 to 3 were never released
 REMEMBER_ENDED_S = 3_600.0  # how long a repeated settlement is recognised
 _SWEEP_EVERY_S = 30.0
 MAX_CACHED_SESSIONS = 1_000
@@ -52,7 +60,7 @@ MAX_CACHED_SESSIONS = 1_000
 TABLES = ("session", "tally", "amount", "lease", "ended", "moment")
 # How changes are written, in this order.
 STATEMENTS = {
-    "session": "INSERT OR REPLACE INTO session VALUES (?, ?)",
+    "session": "INSERT OR REPLACE INTO session VALUES (?, ?, ?)",
     "tally": "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     "amount": "INSERT OR REPLACE INTO amount VALUES (?, ?, ?, ?, ?)",
     "freed lease": "DELETE FROM lease WHERE sid = ? AND call = ?",
@@ -75,7 +83,7 @@ class SqliteStore:
         self,
         path: str | Path,
         *,
-        ttl_s: float | None = None,
+        ttl_s: float | None = SESSION_TTL_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path = os.fspath(path)
@@ -192,9 +200,10 @@ def sweep(db: sqlite3.Connection, now: float, ttl_s: float | None) -> None:
     db.execute("DELETE FROM ended WHERE at < ?", (now - REMEMBER_ENDED_S,))
     if ttl_s is not None:
         old = db.execute(
-            "SELECT sid FROM session WHERE touched < ? AND NOT EXISTS (SELECT 1 FROM lease"
-            " WHERE lease.sid = session.sid AND (expires IS NULL OR expires > ?))",
-            (now - ttl_s, now),
+            "SELECT sid FROM session WHERE touched < ? AND touched + longest < ? AND NOT EXISTS"
+            " (SELECT 1 FROM lease WHERE lease.sid = session.sid"
+            " AND (expires IS NULL OR expires > ?))",
+            (now - ttl_s, now, now),
         )
         for (sid,) in old.fetchall():
             delete_session(db, sid)
@@ -210,8 +219,8 @@ class LoadedSession(SessionState):
 
     __slots__ = ("saved_amounts", "saved_moments", "saved_tallies")
 
-    def __init__(self, touched: float = 0.0) -> None:
-        super().__init__(touched=touched)
+    def __init__(self, touched: float = 0.0, lives_s: float = 0.0) -> None:
+        super().__init__(touched=touched, lives_s=lives_s)
         self.saved_tallies: dict[str, tuple[int, ...]] = {}
         self.saved_amounts: dict[tuple[str, str], tuple[int, ...]] = {}
         self.saved_moments: Moments = {}
@@ -228,7 +237,7 @@ class BatchCounter(MemoryLedger):
     now = 0.0
 
     def __init__(self) -> None:
-        super().__init__(clock=lambda: self.now)
+        super().__init__(clock=lambda: self.now, ttl_s=None)  # the sessions of a file have theirs
 
 
 class CachedSessions:
@@ -243,7 +252,7 @@ class CachedSessions:
         self._loaded: dict[str, Any] = self._counter._sessions
         self._version = -1
         self._touched: set[str] = set()  # sessions that this batch may have changed
-        self._used: set[str] = set()  # those that it keeps alive
+        self._used: dict[str, float] = {}  # those that it keeps alive, with their longest window
         self._leased: dict[tuple[str, str], None] = {}  # leases that it took or renewed
         self._run_one: dict[str, Callable[[Any], Any]] = {
             "reserve": self._reserve,
@@ -275,25 +284,35 @@ class CachedSessions:
         self._load_all(step)
         grant = self._counter._reserve(step)
         if grant.granted and step.hold:
-            self._leased[step.session_id, step.call_id] = None
-            for parent in step.parents:
-                self._leased[parent, parent_key(step.session_id, step.call_id)] = None
+            self._note_leases(step.session_id, step.call_id, step.accounts)
         return grant
+
+    def _note_leases(self, sid: str, call: str, accounts: tuple[Account, ...]) -> None:
+        self._leased[sid, call] = None
+        for account in accounts:
+            self._leased[account.key, name_in_account(sid, call)] = None
 
     def _settle(self, step: Settlement) -> Any:
         self._load_all(step)
         self._recall(step.session_id, step.call_id)
-        for parent in step.parents:
-            self._recall(parent, parent_key(step.session_id, step.call_id))
+        state = self._loaded.get(step.session_id)
+        lease = state.leases.get(step.call_id) if state is not None else None
+        for account in step.accounts if lease is None else lease.held.accounts:
+            self._use(account.key, account.limits)
+            self._recall(account.key, name_in_account(step.session_id, step.call_id))
         return self._counter._settle(step)
 
     def _load_all(self, step: Reservation | Settlement) -> None:
-        self._load(step.session_id)
-        for parent in step.parents:
-            self._load(parent)
-        if not only_looks(step):
-            self._used.add(step.session_id)
-            self._used.update(step.parents)
+        looks = only_looks(step)
+        self._use(step.session_id, step.limits, looks)
+        for account in step.accounts:
+            self._use(account.key, account.limits, looks)
+
+    def _use(self, sid: str, limits: tuple[Limit, ...], looks: bool = False) -> None:
+        """Load a session, and keep it alive unless this is a look."""
+        self._load(sid)
+        if not looks:
+            self._used[sid] = max(longest_window(limits), self._used.get(sid, 0.0))
 
     def _recall(self, sid: str, call: str) -> None:
         """Look up how a call ended that is no longer held."""
@@ -309,10 +328,9 @@ class CachedSessions:
         state = self._load(step.session_id)
         lease = state.leases.get(step.call_id) if state is not None else None
         if lease is not None:
-            self._leased[step.session_id, step.call_id] = None
-            for parent in lease.held.parents:
-                self._load(parent)
-                self._leased[parent, parent_key(step.session_id, step.call_id)] = None
+            for account in lease.held.accounts:
+                self._load(account.key)
+            self._note_leases(step.session_id, step.call_id, lease.held.accounts)
         return self._counter.renew(step.session_id, step.call_id, step.lease_s)
 
     def _snapshot(self, sid: str) -> Any:
@@ -321,13 +339,14 @@ class CachedSessions:
 
     def _reset(self, sid: str) -> None:
         self._loaded.pop(sid, None)
-        self._used.discard(sid)
+        self._used.pop(sid, None)
         delete_session(self._db, sid)
 
     def _list(self, limit: int) -> list[Any]:
         self._save(self._counter.now)
         newest = self._db.execute(
-            "SELECT sid FROM session ORDER BY touched DESC LIMIT ?", (limit,)
+            "SELECT sid FROM session WHERE substr(sid, 1, 1) <> ? ORDER BY touched DESC LIMIT ?",
+            (MARK, limit),
         ).fetchall()
         return [self._snapshot(sid) for (sid,) in newest]
 
@@ -338,21 +357,22 @@ class CachedSessions:
         self._touched.add(sid)
         state = self._loaded.get(sid)
         if state is None:
-            found = self._db.execute("SELECT touched FROM session WHERE sid = ?", (sid,)).fetchone()
+            select = "SELECT touched, longest FROM session WHERE sid = ?"
+            found = self._db.execute(select, (sid,)).fetchone()
             if found is None:
                 return None
-            state = self._loaded[sid] = self._read(sid, found[0])
+            state = self._loaded[sid] = self._read(sid, *found)
         if (
             self._ttl_s is not None
-            and self._counter.now - state.touched > self._ttl_s
+            and self._counter.now - state.touched > max(self._ttl_s, state.lives_s)
             and self._counter._is_idle(state)
         ):
             self._reset(sid)
             return None
         return state
 
-    def _read(self, sid: str, touched: float) -> LoadedSession:
-        state, select = LoadedSession(touched), self._db.execute
+    def _read(self, sid: str, touched: float, longest: float) -> LoadedSession:
+        state, select = LoadedSession(touched, longest), self._db.execute
         for tool, *row in select(
             "SELECT tool, attempts, executions, successes, failures, consecutive_failures, held"
             " FROM tally WHERE sid = ?",
@@ -394,9 +414,10 @@ class CachedSessions:
             if lease is not None:
                 terms, answer = terms_as_text(lease.held), answer_as_text(lease.grant)
                 rows["lease"].append((sid, call, lease.started, lease.expires, terms, answer))
-        for sid in self._used & self._loaded.keys():
-            self._loaded[sid].touched = now
-            rows["session"].append((sid, now))
+        for sid, longest in self._used.items():
+            if (state := self._loaded.get(sid)) is not None:
+                state.touched, state.lives_s = now, max(state.lives_s, longest)
+                rows["session"].append((sid, now, state.lives_s))
         changes.write(self._db)
         for changed in (self._touched, self._used, self._leased):
             changed.clear()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import EllipsisType
 from typing import Any, cast
 
 from edictum.core._records import record
@@ -12,7 +13,7 @@ from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
 from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
 from edictum.sessions.ledger import Ledger
-from edictum.sessions.memory import MemoryLedger
+from edictum.sessions.memory import SESSION_TTL_S, MemoryLedger
 
 logger = logging.getLogger("edictum")
 
@@ -22,10 +23,12 @@ ENTRY_POINTS = "edictum.ledgers"
 
 @record
 class Options:
-    """How a store is used. None for ``lease_s`` or ``wait_s`` means the store's own default."""
+    """How a store is used. None for ``lease_s`` or ``wait_s`` means the store's own default, for
+    ``ttl_s`` that sessions are kept for good.
+    """
 
     lease_s: float | None = None
-    ttl_s: float | None = None
+    ttl_s: float | None = SESSION_TTL_S
     wait_s: float | None = None
     allow_eviction: bool = False
 
@@ -34,7 +37,7 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     url: str,
     *,
     lease_s: float | None = None,
-    ttl_s: float | None = None,
+    ttl_s: float | EllipsisType | None = ...,
     wait_s: float | None = None,
 ) -> Ledger:
     """Return the ledger that a URL names.
@@ -44,13 +47,17 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     installed package registers as an entry point in the group ``edictum.ledgers``.
 
     ``lease_s`` is how long a crashed worker's slots stay taken, ``ttl_s`` after how long an unused
-    session is forgotten (default: never), ``wait_s`` how long a call waits for the store (default
-    2) before it is denied. All three may stand in the URL's query as ``lease``, ``ttl`` and
-    ``wait``. A store that does not answer now is tried again by the first call; one that answers
-    and must not be used as it is set up is refused here.
+    session is forgotten (default: a day; None: never), ``wait_s`` how long a call waits for the
+    store (default 2) before it is denied. All three may stand in the URL's query as ``lease``,
+    ``ttl`` (``none`` for never) and ``wait``. A store that does not answer now is tried again by
+    the first call; one that answers and must not be used as it is set up is refused here.
     """
     scheme = url.partition(":")[0].lower()
-    plain, options = _options(url, Options(lease_s, ttl_s, wait_s))
+    stated = {"lease_s": lease_s, "wait_s": wait_s}
+    given: dict[str, Any] = {name: it for name, it in stated.items() if it is not None}
+    if ttl_s is not ...:
+        given["ttl_s"] = ttl_s
+    plain, options = _options(url, given)
     make = SCHEMES.get(scheme)
     if make is not None:
         return make(plain, options)
@@ -69,9 +76,10 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
 
 
 QUERY = {"lease": "lease_s", "ttl": "ttl_s", "wait": "wait_s"}
+FOR_GOOD = ("ttl", "none")
 
 
-def _options(url: str, given: Options) -> tuple[str, Options]:
+def _options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
     """Split our own query options from a URL; a keyword argument beats the URL."""
     from urllib.parse import parse_qsl, urlencode
 
@@ -80,14 +88,13 @@ def _options(url: str, given: Options) -> tuple[str, Options]:
     found: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in QUERY:
-            found[QUERY[name]] = _seconds(name, value)
+            found[QUERY[name]] = None if (name, value) == FOR_GOOD else _seconds(name, value)
         elif name == "allow_eviction":
             found[name] = value == "1"
         else:
             rest.append((name, value))
-    for name in QUERY.values():
-        if (value := getattr(given, name)) is not None:
-            found[name] = _seconds(name, value)
+    for name, value in given.items():
+        found[name] = None if value is None else _seconds(name, value)
     return (f"{bare}?{urlencode(rest)}" if rest else bare), Options(**found)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from edictum.core.limits import (
     MILLION,
     WHOLE_SESSION,
+    Account,
     Amount,
     Breach,
     Counters,
@@ -24,8 +25,10 @@ from edictum.core.limits import (
     Reservation,
     SessionSnapshot,
     Settlement,
+    has_mark,
     windows_of,
 )
+from edictum.sessions._accounts import name_in_account
 from edictum.sessions._batching import Operation, OperationKind
 
 MAX_CACHED = 1_000
@@ -56,7 +59,7 @@ def _limits(limits: tuple[Limit, ...]) -> dict[str, Any]:
     made = {
         "limits": [
             [
-                it.tool,
+                it.tally,
                 it.counter,
                 it.maximum,
                 microseconds(it.window_s),
@@ -74,11 +77,16 @@ def _limits(limits: tuple[Limit, ...]) -> dict[str, Any]:
     return made
 
 
+def _account(account: Account) -> dict[str, Any]:
+    return {"sid": account.key, "tools": account.tools, **_limits(account.limits)}
+
+
 def _call(step: Reservation | Settlement) -> dict[str, Any]:
     return {
         "sid": step.session_id,
         "call": step.call_id,
-        "parents": step.parents,
+        "name": name_in_account(step.session_id, step.call_id),
+        "accounts": [_account(account) for account in step.accounts],
         "tools": step.tools,
         "amounts": {name: str(amount) for name, amount in step.amounts.items()},
     }
@@ -102,10 +110,12 @@ def _settlement(step: Settlement) -> dict[str, Any]:
     return {**_call(step), "windows": windows, "result": step.result}
 
 
-def _grant(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant:
+def _grant(answer: Mapping[str, Any], step: Reservation) -> Grant:
     """Read ``breaches``, [number of the limit, used, in flight], and ``tallies``, [tool, six
-    counters ...]. Numbers may come as text from languages without 64-bit integers.
+    counters ...]. Limits are numbered from the session's on through those of all accounts. Numbers
+    may come as text from languages without 64-bit integers.
     """
+    limits = [*step.limits, *(limit for account in step.accounts for limit in account.limits)]
     breaches = tuple(
         Breach(limits[int(index)], int(used), int(held))
         for index, used, held in answer.get("breaches") or ()
@@ -117,7 +127,7 @@ def _grant(answer: Mapping[str, Any], limits: Sequence[Limit]) -> Grant:
 
 
 def _tallies(rows: Any) -> dict[str, Counters]:
-    return {tool: _counters(values) for tool, *values in rows or ()}
+    return {tool: _counters(values) for tool, *values in rows or () if not has_mark(tool)}
 
 
 def _counters(values: Sequence[Any]) -> Counters:
@@ -132,6 +142,8 @@ def snapshot_from_json(session_id: str, answer: Mapping[str, Any]) -> SessionSna
     tallies = _tallies(answer.get("tallies"))
     amounts: dict[str, dict[str, Amount]] = {}
     for tool, name, spent, reserved in answer.get("amounts") or ():
+        if has_mark(tool):
+            continue
         amounts.setdefault(tool, {})[name] = Amount(int(spent) / MILLION, int(reserved) / MILLION)
     totals = tallies.pop(WHOLE_SESSION, Counters())
     return SessionSnapshot(session_id, totals, tallies, amounts)
@@ -151,7 +163,7 @@ _WRITERS: dict[OperationKind, Callable[[Any], dict[str, Any]]] = {
     "ping": lambda _: {},
 }
 _READERS: dict[OperationKind, Callable[[Any, Any], Any]] = {
-    "reserve": lambda step, answer: _grant(answer, step.limits),
+    "reserve": lambda step, answer: _grant(answer, step),
     "settle": lambda _, answer: _counters(answer["counters"]),
     "renew": lambda _, answer: answer["renewed"] is True,
     "snapshot": snapshot_from_json,
@@ -162,7 +174,7 @@ _READERS: dict[OperationKind, Callable[[Any, Any], Any]] = {
 
 
 def operation_as_json(op: Operation) -> dict[str, Any]:
-    return {"parents": (), **_WRITERS[op.kind](op.step)}
+    return {"accounts": (), **_WRITERS[op.kind](op.step)}
 
 
 def read_answer(op: Operation, answer: Any) -> Any:
@@ -171,7 +183,8 @@ def read_answer(op: Operation, answer: Any) -> Any:
 
 # --- Leases at rest, for the ledger that counts in Python -----------------------------------------
 
-LIMIT_FIELDS = [it.name for it in fields(Limit) if it.init]  # a file with others is refused
+# a file with others is refused; the functions of a limit have done their work when it is stored
+LIMIT_FIELDS = [it.name for it in fields(Limit) if it.init and it.name not in ("key", "when")]
 _limit_row = attrgetter(*LIMIT_FIELDS)
 
 
@@ -182,17 +195,22 @@ def _limit(row: Sequence[Any]) -> Limit:
 
 def terms_as_text(step: Reservation | Settlement) -> str:
     """Return what a lease must know when it ends. Calls of one plan share the text."""
-    key = (id(step.limits), step.tools, step.parents, getattr(step, "expiry_counts", False))
-    known = _terms_cache.get(key)
-    if known is not None and known[0] is step.limits and not step.amounts:
+    key = (id(step.limits), step.tools, getattr(step, "expiry_counts", False))
+    known, is_common = _terms_cache.get(key), not step.amounts and not step.accounts
+    if known is not None and known[0] is step.limits and is_common:
         return known[1]
-    windows = [_limit_row(limit) for limit in step.limits if limit.window_s is not None]
-    text = compact_json([step.parents, step.tools, windows, key[3], dict(step.amounts)])
-    if not step.amounts:
+    accounts = [[it.key, it.tools, _windows_as_rows(it.limits)] for it in step.accounts]
+    windows, amounts = _windows_as_rows(step.limits), dict(step.amounts)
+    text = compact_json([accounts, step.tools, windows, key[2], amounts])
+    if is_common:
         if len(_terms_cache) >= MAX_CACHED:
             _terms_cache.clear()
         _terms_cache[key] = (step.limits, text)
     return text
+
+
+def _windows_as_rows(limits: tuple[Limit, ...]) -> list[Any]:
+    return [_limit_row(limit) for limit in limits if limit.window_s is not None]
 
 
 def answer_as_text(grant: Grant | None) -> str:
@@ -211,15 +229,18 @@ def answer_as_text(grant: Grant | None) -> str:
 def lease_from_text(
     session_id: str, call_id: str, terms: str, answer: str
 ) -> tuple[Reservation, Grant]:
-    parents, tools, limits, counts, amounts = json.loads(terms)
+    accounts, tools, limits, counts, amounts = json.loads(terms)
     step = Reservation(
         session_id,
         call_id,
         tuple(tools),
-        tuple(_limit(row) for row in limits),
+        tuple(map(_limit, limits)),
         expiry_counts=counts,
         amounts=amounts,
-        parents=tuple(parents),
+        accounts=tuple(
+            Account(key, tuple(counted), tuple(map(_limit, rows)))
+            for key, counted, rows in accounts
+        ),
     )
     counters, breaches, per_tool = json.loads(answer)
     full = tuple(Breach(_limit(row), used, held) for row, used, held in breaches)

@@ -9,8 +9,10 @@ import json
 import threading
 import time
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from heapq import nlargest
 from operator import attrgetter
 from typing import TypeVar
 
@@ -30,16 +32,21 @@ from edictum.core.limits import (
     SessionSnapshot,
     Settlement,
     Window,
+    has_mark,
+    longest_window,
     make_settlement,
     windows_of,
 )
 from edictum.execution.forks import protect
+from edictum.sessions._accounts import in_account, name_in_account, only_looks
 
 ENDED = {"success": Metric.SUCCESSES, "failure": Metric.FAILURES}
 COUNTED = "expired:counted "  # followed by the amounts that were counted
 MAX_VALUE = 2**63  # sorts after every amount that was stamped at the same moment
 # calls per session and generation that are remembered as ended: a repeated settle changes nothing
 MAX_ENDED = 5_000
+SESSION_TTL_S = 86_400.0  # how long a session is kept after its last use
+SWEPT_PER_SESSION = 4  # sessions that are looked at, whether they are old, for each new one
 make_counters = maker(Counters)
 _Step = TypeVar("_Step", Reservation, Settlement)
 _Answer = TypeVar("_Answer")
@@ -116,16 +123,6 @@ NOT_USED = (0, 0)
 NOTHING = Tally()  # of a tool of which nothing was counted yet; never changed
 
 
-def parent_key(session_id: str, call_id: str) -> str:
-    """Return the name of a call in its parent sessions; its id is unique in its own only."""
-    return f"{session_id}\x1f{call_id}"
-
-
-def only_looks(step: Reservation | Settlement) -> bool:
-    """Whether the step must leave no trace, not even a new session."""
-    return isinstance(step, Reservation) and not step.count_attempt and not step.hold
-
-
 @dataclass(slots=True)
 class Lease:
     """A call in flight: what it holds, since when, until when."""
@@ -150,10 +147,10 @@ class ReservationTemplate:
         self.tools = tools
         self.named = tuple(tool for tool in tools if tool != WHOLE_SESSION)
         self.bounds = tuple(
-            (it.tool, it.counter, it.reserved, it.maximum) for it in limits if it.amount is None
+            (it.tally, it.counter, it.reserved, it.maximum) for it in limits if it.amount is None
         )
         self.budgets = tuple(
-            (it.tool, it.amount, it.maximum) for it in limits if it.amount is not None
+            (it.tally, it.amount, it.maximum) for it in limits if it.amount is not None
         )
         self.lease = self.make_lease(limits, NO_AMOUNTS)
 
@@ -179,7 +176,10 @@ def _is_spent(used: int, held: int, asked: int | None, maximum: int) -> bool:
 
 @dataclass(slots=True)
 class SessionState:
-    """The counters of a session, its calls in flight, and how the last calls ended."""
+    """The counters of an account, its calls in flight, and how the last calls ended.
+
+    It was last used at ``touched``, and is kept for ``lives_s`` from then on.
+    """
 
     total: Tally = field(default_factory=Tally)
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -187,7 +187,8 @@ class SessionState:
     ended: dict[str, str] = field(default_factory=dict)
     ended_before: dict[str, str] = field(default_factory=dict)
     expiring: bool = False  # some lease can expire
-    touched: float = 0.0  # kept only when sessions have a lifetime
+    touched: float = 0.0
+    lives_s: float = 0.0
 
     def tally(self, tool: str) -> Tally:
         if tool == WHOLE_SESSION:
@@ -199,7 +200,8 @@ class SessionState:
         return tally
 
     def per_tool(self) -> dict[str, Counters]:
-        return {tool: tally.counters() for tool, tally in self.tallies.items()}
+        tallies = self.tallies.items()
+        return {tool: tally.counters() for tool, tally in tallies if not has_mark(tool)}
 
     def make_grant(
         self, reservation: Reservation, granted: bool, breaches: tuple[Breach, ...] = ()
@@ -237,7 +239,9 @@ class SessionState:
 
 
 class MemoryLedger:
-    """Counters in this process, behind one short lock. By default leases do not expire."""
+    """Counters in this process, behind one short lock. By default leases do not expire, and a
+    session is forgotten a day after its last use; ``ttl_s=None`` keeps sessions for good.
+    """
 
     name = "memory"
     default_lease_s: float | None = None
@@ -249,7 +253,7 @@ class MemoryLedger:
         *,
         clock: Callable[[], float] = time.monotonic,
         lease_s: float | None = None,
-        ttl_s: float | None = None,
+        ttl_s: float | None = SESSION_TTL_S,
     ) -> None:
         self._clock = clock
         self._lock = threading.Lock()
@@ -257,7 +261,7 @@ class MemoryLedger:
             protect(self)
         self._sessions: dict[str, SessionState] = {}
         self._ttl_s = ttl_s
-        self._swept = clock() if ttl_s is not None else 0.0
+        self._to_sweep: deque[tuple[str, SessionState]] = deque()
         self.default_lease_s = lease_s
 
     # --- The fast path: without helpers, which would cost as much as the counting -----------------
@@ -277,8 +281,11 @@ class MemoryLedger:
             state = self._sessions.get(session_id)
             if state is None or state.expiring or call_id in state.leases:
                 return None
-            if self._ttl_s is not None and not self._keep_alive(state, self._ttl_s):
-                return None
+            if self._ttl_s is not None:
+                now = self._clock()
+                if now - state.touched > state.lives_s:
+                    return None
+                state.touched = now
             total, tallies = state.total, state.tallies
             for tool, counter, reserved, maximum in template.bounds:
                 tally = tallies.get(tool, NOTHING) if tool else total
@@ -296,24 +303,19 @@ class MemoryLedger:
                 if amounts:
                     lease = template.make_lease(lease.held.limits, amounts)
                     state.hold(template.tools, amounts)
+                    for tool in template.named:
+                        tallies[tool].attempts += 1
                 else:
                     total.held += 1
                     for tool in template.named:
                         tally = tallies.get(tool) or state.new_tally(tool)
                         tally.held += 1
+                        tally.attempts += 1
                 state.leases[call_id] = lease
             except BaseException:  # KeyboardInterrupt between two of these lines
                 state.recount()
                 raise
             return total.attempts, total.executions
-
-    def _keep_alive(self, state: SessionState, ttl_s: float) -> bool:
-        """Touch a session, unless it or another may have to be forgotten now."""
-        now = self._clock()
-        if now - state.touched > ttl_s or now - self._swept > ttl_s:
-            return False
-        state.touched = now
-        return True
 
     def try_commit(
         self, session_id: str, call_id: str, template: ReservationTemplate, success: bool
@@ -361,74 +363,86 @@ class MemoryLedger:
             try:
                 return act(step)
             except BaseException:
-                for session_id in (step.session_id, *step.parents):
-                    if session_id in self._sessions:
-                        self._sessions[session_id].recount()
+                for key in (step.session_id, *(account.key for account in step.accounts)):
+                    if key in self._sessions:
+                        self._sessions[key].recount()
                 raise
 
     def _reserve(self, reservation: Reservation) -> Grant:
         looks = only_looks(reservation)
-        if self._ttl_s is not None:
-            self._forget_old(reservation, looks, self._ttl_s)
+        self._keep_alive(reservation, looks)
         state = self._state(reservation.session_id, looks)
         if state.expiring:
             self._expire(state)
         lease = state.leases.get(reservation.call_id)
         if lease is not None:
             return lease.grant or state.make_grant(reservation, True)
-        parents = self._unheld_parents(reservation, looks) if reservation.parents else ()
+        accounts = self._unheld_accounts(reservation, looks) if reservation.accounts else []
         breaches = self._find_breaches(state, reservation)
-        for _, parent in parents:
-            breaches += self._find_breaches(parent, reservation)
+        for account, step in accounts:
+            breaches += self._find_breaches(account, step)
         refused = breaches and reservation.enforce and any(it.limit.enforce for it in breaches)
         if refused or not reservation.hold:
             return state.make_grant(reservation, not refused, breaches)
-        for key, parent in parents:
-            self._hold(parent, reservation, key, breaches)
-        return self._hold(state, reservation, reservation.call_id, breaches)
+        for account, step in accounts:
+            self._hold(account, step, breaches)
+        return self._hold(state, reservation, breaches)
 
-    def _state(self, session_id: str, looks: bool = False) -> SessionState:
-        """Return the session, creating it unless this is a look."""
-        state = self._sessions.get(session_id)
+    def _state(self, key: str, looks: bool = False) -> SessionState:
+        """Return the account, creating it unless this is a look."""
+        state = self._sessions.get(key)
         if state is None:
             state = self._session_type()
             if not looks:
-                self._sessions[session_id] = state
+                self._sessions[key] = state
+                if self._ttl_s is not None:
+                    state.touched, state.lives_s = self._clock(), self._ttl_s
+                    self._sweep(state.touched)
+                    self._to_sweep.append((key, state))
         return state
 
-    def _parents(
-        self, step: Reservation | Settlement, looks: bool = False
-    ) -> Iterator[tuple[str, SessionState]]:
-        """Yield the parent sessions of a call, each with the call's name there."""
-        for session_id in step.parents:
-            yield parent_key(step.session_id, step.call_id), self._state(session_id, looks)
-
-    def _unheld_parents(
+    def _unheld_accounts(
         self, reservation: Reservation, looks: bool
-    ) -> tuple[tuple[str, SessionState], ...]:
-        """Return the parents that do not hold the call yet; some may, after a reset below."""
-        parents = tuple(self._parents(reservation, looks))
-        for _, parent in parents:
-            self._expire(parent)
-        return tuple((key, parent) for key, parent in parents if key not in parent.leases)
+    ) -> list[tuple[SessionState, Reservation]]:
+        """Return the accounts that do not hold the call yet, each with the call's step there.
 
-    def _forget_old(self, reservation: Reservation, looks: bool, ttl_s: float) -> None:
-        """Forget sessions that were not used for their lifetime and have no call in flight."""
-        now = self._clock()
-        for used in (reservation.session_id, *reservation.parents):
-            state = self._sessions.get(used)
-            if state is not None and state.touched and self._is_old(state, now - ttl_s):
-                del self._sessions[used]
+        Some may hold it, after a reset of its session.
+        """
+        unheld = []
+        for account in reservation.accounts:
+            state, step = self._state(account.key, looks), in_account(reservation, account)
+            self._expire(state)
+            if step.call_id not in state.leases:
+                unheld.append((state, step))
+        return unheld
+
+    def _keep_alive(self, reservation: Reservation, looks: bool) -> None:
+        """Forget the call's accounts that are too old, and touch those that are used now."""
+        if self._ttl_s is None:
+            return
+        now, own = self._clock(), (reservation.session_id, reservation.limits)
+        for key, limits in (own, *((it.key, it.limits) for it in reservation.accounts)):
+            state = self._sessions.get(key)
+            if state is not None and self._is_old(state, now):
+                del self._sessions[key]
             if not looks:
-                self._state(used).touched = now
-        if now - self._swept > ttl_s:
-            self._swept = now
-            sessions = self._sessions.items()
-            for old in [sid for sid, state in sessions if self._is_old(state, now - ttl_s)]:
-                del self._sessions[old]
+                state = self._state(key)
+                state.touched = now
+                state.lives_s = max(state.lives_s, longest_window(limits))
 
-    def _is_old(self, state: SessionState, before: float) -> bool:
-        return state.touched < before and self._is_idle(state)
+    def _sweep(self, now: float) -> None:
+        """Forget some accounts that are too old: more than one for each new one."""
+        for _ in range(min(SWEPT_PER_SESSION, len(self._to_sweep))):
+            key, state = self._to_sweep.popleft()
+            if self._sessions.get(key) is not state:
+                continue  # it was reset
+            if self._is_old(state, now):
+                del self._sessions[key]
+            else:
+                self._to_sweep.append((key, state))
+
+    def _is_old(self, state: SessionState, now: float) -> bool:
+        return now - state.touched > state.lives_s and self._is_idle(state)
 
     def _is_idle(self, state: SessionState) -> bool:
         """Whether a session has no call in flight, once its leases that ran out are ended."""
@@ -438,10 +452,10 @@ class MemoryLedger:
     def _find_breaches(self, state: SessionState, reservation: Reservation) -> tuple[Breach, ...]:
         """Count the attempt, and return the limits that leave no room for this call."""
         if reservation.count_attempt:
-            state.total.attempts += 1
+            self._count_attempt(state, reservation)
         breaches: tuple[Breach, ...] = ()
         for limit in reservation.limits:
-            tally = state.tallies.get(limit.tool, NOTHING) if limit.tool else state.total
+            tally = state.tallies.get(limit.tally, NOTHING) if limit.tally else state.total
             if not limit.plain:
                 breaches += self._find_special_breach(tally, limit, reservation)
                 continue
@@ -463,7 +477,6 @@ class MemoryLedger:
             used = spent if limit.window_s is None else tally.used_within(limit, now)
             full = _is_spent(used, held, reservation.amounts.get(limit.amount), limit.maximum)
         elif limit.metric is ATTEMPTS:
-            self._stamp_attempt(tally, limit, reservation, now)
             used, held = tally.used_within(limit, now), 0
             full = attempts_before(used, reservation) >= limit.maximum
         else:
@@ -471,16 +484,17 @@ class MemoryLedger:
             full = used + held >= limit.maximum
         return (Breach(limit, used, held),) if full else ()
 
-    @staticmethod
-    def _stamp_attempt(tally: Tally, limit: Limit, reservation: Reservation, now: float) -> None:
-        """Remember the attempt, once for all limits with a window on attempts."""
-        windowed = [it for it in reservation.limits if it.metric is ATTEMPTS and not it.plain]
-        if reservation.count_attempt and limit is windowed[0]:
-            windows = windows_of(reservation.limits)
-            tally.stamp(next(it for it in windows if it.counter == limit.counter), now, now)
+    def _count_attempt(self, state: SessionState, reservation: Reservation) -> None:
+        for tool in reservation.tools:
+            state.tally(tool).attempts += 1
+        if longest_window(reservation.limits):
+            now = self._clock()
+            for window in windows_of(reservation.limits):
+                if window.counter == ATTEMPTS:
+                    state.tally(window.tool).stamp(window, now, now)
 
     def _hold(
-        self, state: SessionState, reservation: Reservation, key: str, breaches: tuple[Breach, ...]
+        self, state: SessionState, reservation: Reservation, breaches: tuple[Breach, ...]
     ) -> Grant:
         state.hold(reservation.tools, reservation.amounts)
         now = self._clock()
@@ -489,7 +503,7 @@ class MemoryLedger:
             expires = now + reservation.lease_s
             state.expiring = True
         grant = state.make_grant(reservation, True, breaches)
-        state.leases[key] = Lease(reservation, now, expires, grant)
+        state.leases[reservation.call_id] = Lease(reservation, now, expires, grant)
         return grant
 
     # --- Settling ---------------------------------------------------------------------------------
@@ -500,12 +514,17 @@ class MemoryLedger:
     def _settle(self, settlement: Settlement) -> Counters:
         # A session that was reset while the call ran is new now; the call still counts in it.
         state = self._state(settlement.session_id)
-        self._settle_in(state, settlement.call_id, settlement)
-        for key, parent in self._parents(settlement) if settlement.parents else ():
-            self._settle_in(parent, key, settlement)
+        lease = state.leases.get(settlement.call_id)
+        accounts = settlement.accounts if lease is None else lease.held.accounts
+        self._settle_in(state, settlement)
+        for account in accounts:
+            self._settle_in(self._state(account.key), in_account(settlement, account))
         return state.total.counters()
 
-    def _settle_in(self, state: SessionState, key: str, settlement: Settlement) -> None:
+    def _settle_in(self, state: SessionState, settlement: Settlement) -> None:
+        if self._ttl_s is not None:
+            state.touched = self._clock()
+        key = settlement.call_id
         lease = state.leases.pop(key, None)
         if lease is not None:
             self._end(state, lease, key, settlement.result, settlement.amounts)
@@ -609,11 +628,17 @@ class MemoryLedger:
             if lease is None:
                 return False
             expires = self._clock() + lease_s
-            for key, holder in ((call_id, state), *self._parents(lease.held)):
-                if key in holder.leases:
-                    holder.leases[key].expires = expires
-                    holder.expiring = True
+            self._renew_in(state, call_id, expires)
+            for account in lease.held.accounts:
+                key = name_in_account(session_id, call_id)
+                self._renew_in(self._state(account.key, looks=True), key, expires)
             return True
+
+    @staticmethod
+    def _renew_in(state: SessionState, key: str, expires: float) -> None:
+        if key in state.leases:
+            state.leases[key].expires = expires
+            state.expiring = True
 
     def snapshot(self, session_id: str) -> SessionSnapshot:
         with self._lock:
@@ -630,15 +655,16 @@ class MemoryLedger:
                 for name, (spent, held) in tally.amounts.items()
             }
             for tool, tally in {WHOLE_SESSION: state.total, **state.tallies}.items()
-            if tally.amounts
+            if tally.amounts and not has_mark(tool)
         }
         return SessionSnapshot(session_id, state.total.counters(), state.per_tool(), amounts)
 
     def sessions(self, limit: int = 100) -> list[SessionSnapshot]:
-        """Return the newest sessions, with their counters."""
+        """Return the most recently used sessions, with their counters."""
         with self._lock:
-            newest = list(reversed(self._sessions))[:limit]
-            return [self._snapshot(session_id) for session_id in newest]
+            used = [(it.touched, key) for key, it in self._sessions.items() if not has_mark(key)]
+            newest = nlargest(limit, reversed(used), key=lambda it: it[0])
+            return [self._snapshot(session_id) for _, session_id in newest]
 
     def reset(self, session_id: str) -> None:
         with self._lock:

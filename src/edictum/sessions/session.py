@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 from edictum.core.call import check_session_id
 from edictum.core.limits import (
+    GLOBAL,
     WHOLE_SESSION,
     Counters,
     Grant,
@@ -14,6 +15,7 @@ from edictum.core.limits import (
     SessionSnapshot,
     Settlement,
 )
+from edictum.core.scopes import EVERYONE, scope_key
 from edictum.core.session import SessionReading
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
@@ -35,6 +37,13 @@ class Session(SessionReading):
         self.session_id = session_id
         self._ledger = as_ledger(backend)
         self._own_calls = 0
+
+    @classmethod
+    def of_scope(cls, scope: str, value: object, backend: Ledger | StorageBackend) -> Session:
+        """Return the counters of a scope; its ``session_id`` is a key that no session can have."""
+        found = cls("scope", backend)
+        found.session_id = scope_key(scope, EVERYONE if scope == GLOBAL else value)
+        return found
 
     def snapshot(self) -> SessionSnapshot:
         return _now(self._ledger.snapshot(self.session_id))

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
 from edictum.core.limits import (
+    Account,
     Amount,
     Counters,
     Grant,
@@ -20,12 +21,14 @@ from edictum.core.limits import (
     SessionSnapshot,
     Settlement,
 )
+from edictum.core.scopes import scope_key
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
 from edictum.sessions.ledger import Ledger
 
 TOOL = ("", "t")
-FEATURES = ("windows", "expiry", "amounts", "parents", "repeated_ends")
+ALICE, ACME = scope_key("principal", "alice"), scope_key("org", "acme")
+FEATURES = ("windows", "expiry", "amounts", "parents", "repeated_ends", "one_step")
 Limits = tuple[Limit, ...]
 Result = Literal["success", "failure", "release"]
 _Value = TypeVar("_Value")
@@ -41,6 +44,12 @@ def limit_rate(metric: Metric, maximum: int, window_s: float, **more: Any) -> Li
     return Limit(name=name, metric=metric, maximum=maximum, window_s=window_s, **more)
 
 
+def _accounts(tools: tuple[str, ...], bounds: Limits, more: dict[str, Any]) -> tuple[Account, ...]:
+    """Take ``parents`` and ``accounts`` out of what a test says about a call."""
+    parents = [Account(parent, tools, bounds) for parent in more.pop("parents", ())]
+    return (*parents, *more.pop("accounts", ()))
+
+
 class Book:
     """A ledger as these tests use it: one session unless said otherwise, every answer awaited."""
 
@@ -54,19 +63,21 @@ class Book:
 
     def reserve(self, call: str, bounds: Limits = (), **more: Any) -> Grant:
         sid, tools = more.pop("sid", "s"), more.pop("tools", TOOL)
-        reservation = Reservation(sid, call, tools, bounds, **more)
+        accounts = _accounts(tools, bounds, more)
+        reservation = Reservation(sid, call, tools, bounds, accounts=accounts, **more)
         return self._now(self.ledger.reserve(reservation))
 
     def settle(self, call: str, result: Result, bounds: Limits = (), **more: Any) -> Counters:
         sid, tools = more.pop("sid", "s"), more.pop("tools", TOOL)
-        settlement = Settlement(sid, call, tools, bounds, result, **more)
+        accounts = _accounts(tools, bounds, more)
+        settlement = Settlement(sid, call, tools, bounds, result, accounts=accounts, **more)
         return self._now(self.ledger.settle(settlement))
 
     def run(self, call: str, result: Result = "success", bounds: Limits = (), **more: Any) -> bool:
         """Make a whole call; return False when it was refused."""
         if not self.reserve(call, bounds, **more).granted:
             return False
-        for name in more.keys() - {"sid", "tools", "amounts", "parents"}:
+        for name in more.keys() - {"sid", "tools", "amounts", "parents", "accounts"}:
             del more[name]
         self.settle(call, result, bounds, **more)
         return True
@@ -200,10 +211,11 @@ class LedgerConformance:
         book.run("a", tools=("", "read_file", "read_*"))
         book.run("b", "failure", tools=("", "read_dir", "read_*"))
         book.reserve("c", tools=("", "read_dir", "read_*"))
-        assert {tool: as_tuple(it)[1:] for tool, it in book.snapshot().per_tool.items()} == {
-            "read_file": (1, 1, 0, 0, 0),
-            "read_dir": (1, 0, 1, 1, 1),
-            "read_*": (2, 1, 1, 1, 1),
+        assert not book.reserve("d", limits(max_tool_calls=0), tools=("", "read_dir")).granted
+        assert {tool: as_tuple(it) for tool, it in book.snapshot().per_tool.items()} == {
+            "read_file": (1, 1, 1, 0, 0, 0),
+            "read_dir": (3, 1, 0, 1, 1, 1),
+            "read_*": (3, 2, 1, 1, 1, 1),
         }
 
     def test_sessions_do_not_mix(self) -> None:
@@ -389,13 +401,13 @@ class LedgerConformance:
         held = book.reserve("3", per_tool=True)
         assert held.per_tool is not None
         assert {tool: as_tuple(counters) for tool, counters in held.per_tool.items()} == {
-            "t": (0, 1, 0, 1, 1, 1),
-            "other": (0, 0, 0, 0, 0, 1),
+            "t": (2, 1, 0, 1, 1, 1),
+            "other": (1, 0, 0, 0, 0, 1),
         }
         refused = book.reserve("4", limits(max_tool_calls=1), per_tool=True)
         assert not refused.granted
         assert refused.per_tool is not None
-        assert as_tuple(refused.per_tool["t"]) == (0, 1, 0, 1, 1, 1)
+        assert as_tuple(refused.per_tool["t"]) == (3, 1, 0, 1, 1, 1)
 
     def test_a_grant_tells_nothing_of_the_calls_after_it(self) -> None:
         """Fail if simultaneous calls refuse each other, or a repeated answer differs."""
@@ -406,7 +418,7 @@ class LedgerConformance:
         for grant in (first, again):
             assert grant.per_tool is not None
             assert as_tuple(grant.counters) == (1, 0, 0, 0, 0, 1)
-            assert as_tuple(grant.per_tool["t"]) == (0, 0, 0, 0, 0, 1)
+            assert as_tuple(grant.per_tool["t"]) == (1, 0, 0, 0, 0, 1)
 
     def test_threads_see_each_other_in_one_order(self) -> None:
         """Fail if two calls believe that they are the first, or none does."""
@@ -809,6 +821,160 @@ class LedgerConformance:
         book.settle("1", "success", sid="child", parents=("root",))
         assert book.totals("root") == book.totals("child") == (1, 1, 1, 0, 0, 0)
 
+    # --- Scopes -----------------------------------------------------------------------------------
+
+    def test_a_scope_has_limits_of_its_own(self) -> None:
+        """Fail if a scope is judged by the session's limits, or the session by the scope's."""
+        book, bounds = self.open(), limits(max_tool_calls=2)
+        scopes = (Account(ALICE, TOOL, limits(max_tool_calls=3)), Account(ACME, TOOL, ()))
+        granted = [
+            book.run(call, bounds=bounds, sid=sid, accounts=scopes)
+            for sid, call in (("one", "a"), ("one", "b"), ("one", "c"), ("two", "a"), ("two", "b"))
+        ]
+        assert granted == [True, True, False, True, False]
+        assert book.totals("one") == (3, 2, 2, 0, 0, 0)
+        assert book.totals("two") == (2, 1, 1, 0, 0, 0)
+        assert book.totals(ALICE) == book.totals(ACME) == (5, 3, 3, 0, 0, 0)
+
+    def test_a_refusal_names_the_full_limits_of_all_accounts_in_order(self) -> None:
+        book = self.open()
+        scopes = (
+            Account(ALICE, TOOL, limits(max_successes=0)),
+            Account(ACME, TOOL, limits(max_failures=0, max_attempts=5)),
+        )
+        refused = book.reserve("a", limits(max_tool_calls=0), accounts=scopes)
+        names = [it.limit.name for it in refused.breaches]
+        assert (refused.granted, names) == (
+            False,
+            ["max_tool_calls", "max_successes", "max_failures"],
+        )
+
+    def test_a_full_scope_takes_nothing_elsewhere(self) -> None:
+        for full in (ALICE, ACME):
+            book = self.open()
+            scopes = tuple(
+                Account(key, TOOL, limits(max_tool_calls=int(key != full))) for key in (ALICE, ACME)
+            )
+            assert not book.reserve("a", limits(max_tool_calls=1), accounts=scopes).granted
+            for sid in ("s", ALICE, ACME):
+                assert book.totals(sid) == (1, 0, 0, 0, 0, 0), (full, sid)
+
+    def test_a_full_session_takes_nothing_in_its_scopes(self) -> None:
+        book, scopes = self.open(), (Account(ALICE, TOOL, ()), Account(ACME, TOOL, ()))
+        assert not book.reserve("a", limits(max_tool_calls=0), accounts=scopes).granted
+        assert [book.totals(sid)[5] for sid in ("s", ALICE, ACME)] == [0, 0, 0]
+        assert book.run("b", accounts=scopes)
+
+    def test_a_repeated_call_counts_once_in_its_scopes(self) -> None:
+        book, scopes = self.open(), (Account(ALICE, TOOL, limits(max_tool_calls=1)),)
+        for _ in range(2):
+            assert book.reserve("a", accounts=scopes).granted
+        for _ in range(2):
+            book.settle("a", "failure", accounts=scopes)
+        assert book.totals(ALICE) == (1, 1, 0, 1, 1, 0)
+
+    def test_a_call_ends_in_all_accounts_of_its_reservation(self) -> None:
+        """Fail if slots in a scope are lost when a caller was interrupted and cannot name it."""
+        for result, ended in (("success", (1, 1, 1, 0, 0, 0)), ("release", (1, 0, 0, 0, 0, 0))):
+            book, scopes = self.open(), (Account(ALICE, TOOL, ()), Account(ACME, TOOL, ()))
+            book.reserve("a", accounts=scopes)
+            book.settle("a", result)  # type: ignore[arg-type]  # one of the results
+            assert [book.totals(sid) for sid in ("s", ALICE, ACME)] == [ended] * 3, result
+
+    def test_a_reset_of_a_session_leaves_its_scopes(self) -> None:
+        book, scopes = self.open(), (Account(ALICE, TOOL, limits(max_tool_calls=2)),)
+        assert book.run("a", accounts=scopes)
+        book.reserve("b", accounts=scopes)
+        book.reset()
+        assert (book.totals(), book.totals(ALICE)) == ((0,) * 6, (2, 1, 1, 0, 0, 1))
+        assert not book.reserve("c", accounts=scopes).granted
+        book.settle("b", "failure", accounts=scopes)
+        assert book.totals(ALICE) == (3, 2, 1, 1, 1, 0)
+        book.reset(ALICE)
+        assert book.run("d", accounts=scopes)
+
+    def test_leases_in_scopes_are_renewed_and_expire_with_their_call(self) -> None:
+        """Fail if a crashed worker's slots in a scope are lost, or a living one's given away."""
+        book, scopes = self.open("expiry"), (Account(ALICE, TOOL, limits(max_tool_calls=1)),)
+        book.reserve("a", accounts=scopes, lease_s=self.lease_s)
+        assert book.renew("a", 100)
+        self.outlast_lease()
+        assert not book.reserve("b", sid="other", accounts=scopes).granted
+        assert book.renew("a", self.lease_s / 4)
+        self.advance(self.lease_s / 2)
+        assert book.totals(ALICE) == (2, 0, 0, 0, 0, 0)
+        assert book.run("c", sid="other", accounts=scopes)
+
+    def test_a_scope_has_budgets(self) -> None:
+        book = self.open("amounts")
+        scopes = (Account(ALICE, TOOL, limits(max_cost=1.0)),)
+        book.reserve("a", sid="one", accounts=scopes, amounts={"cost": 700_000})
+        assert not book.reserve("b", accounts=scopes, amounts={"cost": 400_000}).granted
+        book.settle("a", "success", sid="one", accounts=scopes, amounts={"cost": 200_000})
+        assert book.amount(sid=ALICE) == (0.2, 0.0)
+        assert book.reserve("c", accounts=scopes, amounts={"cost": 800_000}).granted
+
+    def test_a_window_of_a_scope_slides(self) -> None:
+        book = self.open("windows")
+        bounds = (limit_rate(Metric.EXECUTIONS, 1, self.lease_s, tool="t"),)
+        scopes = (Account(ALICE, TOOL, bounds),)
+        assert book.run("a", sid="one", accounts=scopes)
+        assert not book.run("b", sid="two", accounts=scopes)
+        self.outlast_lease()
+        assert book.run("c", sid="two", accounts=scopes)
+
+    def test_scopes_are_not_listed_as_sessions(self) -> None:
+        book = self.open()
+        book.run("a", sid="used", accounts=(Account(ALICE, TOOL, ()),))
+        assert book.snapshot(ALICE).totals.executions == 1
+        if hasattr(book.ledger, "sessions"):
+            assert [it.session_id for it in book.sessions()] == ["used"]
+
+    def test_a_look_at_a_scope_changes_nothing(self) -> None:
+        book, scopes = self.open(), (Account(ALICE, TOOL, limits(max_tool_calls=1)),)
+        assert book.look("look", accounts=scopes).granted
+        assert book.run("a", accounts=scopes)
+        assert not book.look("look", sid="other", accounts=scopes).granted
+        assert book.totals(ALICE) == (1, 1, 1, 0, 0, 0)
+        assert book.totals("other") == (0,) * 6
+
+    def test_a_limit_with_a_condition_counts_in_a_tally_of_its_own(self) -> None:
+        """Fail if calls for which the condition does not hold count, or the tally is shown."""
+        book = self.open()
+        bound = Limit(name="interns", metric=Metric.EXECUTIONS, maximum=1, when=lambda _: True)
+        assert book.run_many(3, ()) == [True, True, True]
+        tools = (*TOOL, bound.tally)
+        assert book.run("a", bounds=(bound,), tools=tools)
+        assert not book.run("b", bounds=(bound,), tools=tools)
+        assert book.run("c")
+        assert book.snapshot().per_tool.keys() == {"t"}
+
+    # --- Limits of one tool -----------------------------------------------------------------------
+
+    def test_each_metric_can_be_limited_per_tool(self) -> None:
+        """Fail if one tool's attempts, failures or failures in a row close the session."""
+        cases: dict[str, Result] = {
+            "max_attempts_per_tool": "success",
+            "max_calls_per_tool": "success",
+            "max_successes_per_tool": "success",
+            "max_failures_per_tool": "failure",
+            "max_consecutive_failures_per_tool": "failure",
+        }
+        for name, result in cases.items():
+            book, bounds = self.open(), limits(**{name: {"t": 2}})
+            assert book.run("other", result, tools=("", "other"))
+            granted = book.run_many(3, bounds, result=result)
+            assert granted == [True, True, False], name
+            assert book.run("another", result, tools=("", "other")), name
+
+    def test_attempts_of_a_tool_have_windows(self) -> None:
+        book = self.open("windows")
+        bounds = (limit_rate(Metric.ATTEMPTS, 1, self.lease_s, tool="t"),)
+        assert book.run("a", tools=("", "other"))
+        assert book.run_many(2, bounds) == [True, False]
+        self.outlast_lease()
+        assert book.run_many(2, bounds, prefix="b") == [True, False]
+
     # --- Contention -------------------------------------------------------------------------------
 
     def test_threads_cannot_pass_a_limit_together(self) -> None:
@@ -827,6 +993,23 @@ class LedgerConformance:
         assert book.totals() == (1, 0, 0, 0, 0, 1)
         self._hammer(8, lambda _: book.settle("same", "success"))
         assert book.totals() == (1, 1, 1, 0, 0, 0)
+
+    def test_threads_cannot_pass_the_limit_of_a_scope(self) -> None:
+        """Fail if calls of different sessions race past a scope that they share."""
+        book = self.open()
+        scopes = (
+            Account(ALICE, TOOL, limits(max_tool_calls=20)),
+            Account(ACME, TOOL, limits(max_tool_calls=30)),
+        )
+
+        def work(worker: int) -> int:
+            sid = f"session {worker}"
+            return sum(book.run(str(n), sid=sid, accounts=scopes) for n in range(10))
+
+        granted = sum(self._hammer(8, work))
+        assert granted == 20 or ("one_step" in self.exceptions and granted < 20)
+        for key in (ALICE, ACME):
+            assert book.totals(key) == (80, granted, granted, 0, 0, 0)
 
     @staticmethod
     def _hammer(workers: int, work: Callable[[int], Any]) -> list[Any]:

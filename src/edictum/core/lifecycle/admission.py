@@ -26,12 +26,14 @@ from edictum.core.limits import (
     Breach,
     Counters,
     Grant,
+    Limit,
     Reservation,
     SessionSnapshot,
     make_reservation,
     with_amounts,
 )
 from edictum.core.policy import Plan
+from edictum.core.scopes import Selection, select_limits
 from edictum.core.session import SessionView
 from edictum.core.turn import CallInTurn
 from edictum.core.user_code import ask_hooks, await_answers, call_user_code
@@ -55,6 +57,8 @@ class Admission:
     holds: bool = False  # slots are held, and must be released if the tool does not run
     outcome: ToolOutcome | None = None  # a gate of the turn has ended the call with this
     per_tool: Mapping[str, Counters] | None = None  # of the same moment as ``counters``
+    reservation: Reservation | None = None  # what ``counters`` answer; None on the fast path
+    waivable: tuple[Limit, ...] = ()  # full limits that an approval waives for this call
 
     @property
     def call(self) -> ToolCall:
@@ -109,12 +113,13 @@ def admit(
     decision = plan.passed
     if answers or hooks:
         decision = yield from decide(plan, answers, hooks, config.mode)
-    if decision.effect == "allow":
-        admission = yield from _reserve(run, plan, config, decision)
-    elif decision.effect == "deny":
+    if decision.effect == "deny":
         admission = yield from count_refused(run, plan, config, decision)
-    else:
-        admission = yield from _admit_with_approval(run, plan, config, decision, turn)
+    else:  # no slot is held while a person decides
+        holds = decision.effect == "allow"
+        admission = yield from _reserve(run, plan, config, decision, hold=holds)
+        if admission.decision.effect == "approve":
+            admission = yield from _ask_then_reserve(admission, plan, config, decision, turn)
     return (yield from _record_allowed(admission, config))
 
 
@@ -205,24 +210,28 @@ def reservation_for(
     run: RunTool,
     plan: Plan,
     config: LifecycleConfig,
+    selection: Selection | None = None,
     *,
     count_attempt: bool = True,
     hold: bool = True,
 ) -> Reservation:
     call, charges = run.call, run.charges
+    selection = selection or select_limits(plan, call, charges.parents)
+    enforce = config.context.mode == "enforce"
+    # without its amounts or the value of a scope the call is refused, and its attempt counts
+    is_known = charges.problem is None and not (enforce and selection.enforced)
     return make_reservation(
         call.run_id,
         run.key,
-        plan.tools,
-        plan.limits,
+        selection.tools,
+        selection.limits,
         count_attempt,
-        # without its amounts the call is refused, and its attempt counts
-        hold and charges.problem is None,
-        config.context.mode == "enforce",
+        hold and is_known,
+        enforce,
         config.lease_s,
         call.side_effect is IRREVERSIBLE,
         charges.amounts,
-        charges.parents,
+        selection.accounts,
         bool(plan.session),
     )
 
@@ -263,19 +272,49 @@ def _reserve(
     *,
     count_attempt: bool = True,
     hold: bool = True,
+    waived: tuple[Limit, ...] = (),
 ) -> Admitting:
     """Take the call's slots, all or none, then ask the session contracts with the slots held.
 
-    No other call can slip between the two.
+    No other call can slip between the two. A person has waived the limits in ``waived``.
     """
-    grant = yield reservation_for(run, plan, config, count_attempt=count_attempt, hold=hold)
-    admission = admission_of(run, decision, read_grant(run, grant))
-    if not hold:
-        admission = replace(admission, holds=False)
+    selection = select_limits(plan, run.call, run.charges.parents)
+    if waived:
+        selection = selection.waive(waived)
+    reservation = reservation_for(
+        run, plan, config, selection, count_attempt=count_attempt, hold=hold
+    )
+    grant = read_grant(run, (yield reservation))
+    if waived and isinstance(grant, Grant):
+        grant = _drop_waived_limits(grant, waived)
+    admission = admission_of(run, decision, grant, reservation)
+    if selection.enforced or selection.observed:
+        admission = _with_unusable_limits(admission, selection, config.mode)
     return (yield from _ask_session(admission, plan, config)) if plan.session else admission
 
 
-def admission_of(run: RunTool, decision: Decision, grant: Grant | Failed) -> Admission:
+def _drop_waived_limits(grant: Grant, waived: tuple[Limit, ...]) -> Grant:
+    """Return the grant without the limits that a person has waived."""
+    kept = [it for it in grant.breaches if replace(it.limit, enforce=True) not in waived]
+    return replace(grant, breaches=tuple(kept))
+
+
+def _with_unusable_limits(admission: Admission, selection: Selection, mode: Mode) -> Admission:
+    """Add limits that cannot be applied to the call: as its denial, or as waived objections."""
+    refusals, observed = selection.enforced, selection.observed
+    if mode == "observe":
+        refusals, observed = (), (*refusals, *observed)
+    decision = replace(admission.decision, waived=(*admission.decision.waived, *observed))
+    if refusals and decision.effect != "deny":
+        first = refusals[0]
+        error = any(it.policy_error for it in refusals)
+        decision = decision.deny(first.source, first.name, first.reason, policy_error=error)
+    return replace(admission, decision=decision)
+
+
+def admission_of(
+    run: RunTool, decision: Decision, grant: Grant | Failed, reservation: Reservation
+) -> Admission:
     """Return the admission that follows from a decision and the ledger's answer."""
     if not isinstance(grant, Grant):
         reason = f"The session ledger could not be asked: {explain_failure(grant)}"
@@ -284,10 +323,17 @@ def admission_of(run: RunTool, decision: Decision, grant: Grant | Failed) -> Adm
         # the lease ended before the ledger's answer came
         reason = "The session ledger has refused the call and named no full limit. Try again."
         return Admission(run, decision.fail("ledger", reason), grant.counters)
+    waivable: tuple[Limit, ...] = ()
     if grant.breaches:
-        decision = _with_breaches(decision, grant)
+        decision, waivable = _with_breaches(decision, grant)
     return make_admission(
-        run, decision, grant.counters, holds=grant.granted, per_tool=grant.per_tool
+        run,
+        decision,
+        grant.counters,
+        holds=grant.granted and reservation.hold,
+        per_tool=grant.per_tool,
+        reservation=reservation,
+        waivable=waivable,
     )
 
 
@@ -295,15 +341,41 @@ def _objection(breach: Breach) -> Objection:
     return Objection(breach.limit.source, breach.limit.name, breach.reason)
 
 
-def _with_breaches(decision: Decision, grant: Grant) -> Decision:
-    """Add full limits to the decision: as its denial, or as waived objections."""
+def _with_breaches(decision: Decision, grant: Grant) -> tuple[Decision, tuple[Limit, ...]]:
+    """Add full limits to the decision: as its denial, as a question, or as waived objections.
+
+    Returns the decision, and the limits that a person may waive.
+    """
     enforced = [] if grant.granted else [it for it in grant.breaches if it.limit.enforce]
     waived = tuple(_objection(breach) for breach in grant.breaches if breach not in enforced)
     decision = replace(decision, waived=decision.waived + waived)
-    if not enforced:
-        return decision
-    first = _objection(enforced[0])
-    return decision.deny(first.source, first.name, first.reason)
+    denying = [breach for breach in enforced if breach.limit.effect == "deny"]
+    if denying:
+        first = _objection(denying[0])
+        return decision.deny(first.source, first.name, first.reason), ()
+    if enforced:
+        decision = _ask_about_limits(decision, enforced)
+    return decision, tuple(breach.limit for breach in enforced)
+
+
+def _ask_about_limits(decision: Decision, full: Sequence[Breach]) -> Decision:
+    """Return the decision to ask a person once, on the strictest terms of all that want it."""
+    first, limits = full[0], [breach.limit for breach in full]
+    timeouts, effects = [it.timeout for it in limits], [it.timeout_effect for it in limits]
+    asked = (first.reason, first.limit.source, first.limit.name)
+    if decision.effect == "approve":
+        timeouts, effects = [*timeouts, decision.timeout], [*effects, decision.timeout_effect]
+        both = f"{decision.reason} {first.reason}"
+        asked = (both, decision.source or "", decision.name or "")
+    return replace(
+        decision,
+        effect="approve",
+        reason=asked[0],
+        source=asked[1],
+        name=asked[2],
+        timeout=min(timeouts),
+        timeout_effect="deny" if "deny" in effects else "allow",
+    )
 
 
 def _ask_session(admission: Admission, plan: Plan, config: LifecycleConfig) -> Admitting:
@@ -340,26 +412,29 @@ def _ask_session(admission: Admission, plan: Plan, config: LifecycleConfig) -> A
     return replace(admission, decision=merged)
 
 
-def _admit_with_approval(
-    run: RunTool,
+def _ask_then_reserve(
+    asked: Admission,
     plan: Plan,
     config: LifecycleConfig,
     decision: Decision,
     turn: CallInTurn | None,
 ) -> Admitting:
-    """Look at the limits, ask a person while nothing is held, then reserve.
+    """Ask a person about a call that no limit refuses for good, then take its slots.
 
-    No person is asked for a call that a limit refuses.
+    A yes waives the full limits that it was asked about, and no others. ``decision`` is the one
+    before the limits were looked at: the session is asked again, and objects once.
     """
-    looked = yield from _reserve(run, plan, config, decision, hold=False)
-    if looked.decision.effect == "deny":
-        return looked
-    approved = yield from obtain_approval(looked, config, turn)
+    approved = yield from obtain_approval(asked, config, turn)
     if approved.decision.effect == "deny":
         return approved
-    # From the decision before the look: the session is asked again, and objects once.
     granted = replace(decision, effect="allow", reason=None, source=None, name=None)
-    admission = yield from _reserve(run, plan, config, granted, count_attempt=False)
+    admission = yield from _reserve(
+        asked.run, plan, config, granted, count_attempt=False, waived=asked.waivable
+    )
+    if admission.decision.effect == "approve":  # another limit is full by now: the yes was not its
+        first = admission.decision
+        denied = first.deny(first.source or "", first.name or "", first.reason)
+        admission = admission.deny(denied)
     return replace(admission, recorded=admission.decision.effect == "allow")
 
 

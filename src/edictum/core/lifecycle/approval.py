@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edictum.core._records import record, replace
@@ -43,7 +43,8 @@ def obtain_approval(
     Returns the admission, allowed or denied.
     """
     try:
-        digest = approval_digest(admission.call, config.context.policy_version)
+        names = [limit.name for limit in admission.waivable]
+        digest = approval_digest(admission.call, config.context.policy_version, names)
     except TooDeepError as exc:
         return _deny_unanswered(admission, "could not be asked", Failed(exc))
     known = None if turn is None else turn.approvals.get(digest)
@@ -53,9 +54,11 @@ def obtain_approval(
     return (yield from _apply_answer(admission, config, _check_version(again, config), known))
 
 
-def approval_digest(call: ToolCall, policy_version: str | None) -> str:
-    """Return what an approval is bound to: tool, arguments, principal and policy version."""
-    return digest(call.tool_name, kept(call.args), call.principal, policy_version)
+def approval_digest(call: ToolCall, policy_version: str | None, limits: Sequence[str] = ()) -> str:
+    """Return what an approval is bound to: tool, arguments, principal, policy version, and the
+    limits that it waives.
+    """
+    return digest(call.tool_name, kept(call.args), call.principal, policy_version, *limits)
 
 
 def _ask_person(

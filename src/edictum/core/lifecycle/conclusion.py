@@ -26,6 +26,7 @@ from edictum.core.lifecycle.verdict import (
 )
 from edictum.core.limits import NO_AMOUNTS, Counters, Settlement, make_settlement
 from edictum.core.policy import Plan
+from edictum.core.scopes import parent_accounts
 from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
 from edictum.outcomes import ToolDenied, ToolOutcome, make_denied
@@ -92,11 +93,13 @@ def conclude(
 
 
 def _settlement(admission: Admission, plan: Plan, result: Any) -> Settlement:
-    run, charges = admission.run, admission.run.charges
-    used = NO_AMOUNTS if result == "release" else charges.amounts
-    return make_settlement(
-        run.call.run_id, run.key, plan.tools, plan.limits, result, used, charges.parents
-    )
+    run, asked = admission.run, admission.reservation
+    used = NO_AMOUNTS if result == "release" else run.charges.amounts
+    if asked is None:  # the ledger knows in which accounts the call is held
+        own = (run.call.run_id, run.key, plan.tools, plan.limits)
+        return make_settlement(*own, result, used, parent_accounts(plan, run.charges.parents))
+    own = (asked.session_id, asked.call_id, asked.tools, asked.limits)
+    return make_settlement(*own, result, used, asked.accounts)
 
 
 def _review(

@@ -203,10 +203,11 @@ def _replay(
     if decision.effect == "deny":
         refused = yield from count_refused(run, plan, config, decision)
         return (yield from refuse(refused, plan, config))
-    grant = read_grant(run, (yield reservation_for(run, plan, config, hold=False)))
+    reservation = reservation_for(run, plan, config, hold=False)
+    grant = read_grant(run, (yield reservation))
     if isinstance(grant, Grant):
         grant = _only_attempts(grant)
-    admission = replace(admission_of(run, decision, grant), holds=False)
+    admission = admission_of(run, decision, grant, reservation)
     if admission.decision.effect == "approve":
         admission = yield from obtain_approval(admission, config, turn)
     if admission.decision.effect == "deny":

@@ -1,11 +1,12 @@
 -- What all operations share. Every script is this file followed by its own.
 --
--- KEYS: the session's hash, then those of the sessions above it; all keys share one hash tag, so they live in one cluster slot.
--- ARGV[1]: the operation as JSON.  ARGV[2]: the prefix of all keys, "edictum:{tag}:".
+-- KEYS: the session's hash, then those of the accounts the call counts in. A session and those above it share one hash tag, so they
+-- live in one cluster slot; a scope has a tag of its own, and in a cluster it is not named here.
+-- ARGV[1]: the operation as JSON.  ARGV[2]: the prefix of all keys, "edictum:{tag}:"; an account may have another.
 --
---   h:<sid>  hash   a: attempts, x:<tool> executions, s: successes, f: failures, c: consecutive failures, h: in flight,
+--   h:<sid>  hash   a:<tool> attempts, x:<tool> executions, s: successes, f: failures, c: consecutive failures, h: in flight,
 --                   S:<len>:<tool><name> spent, R:<len>:<tool><name> reserved, q:<client> number of its last reserve,
---                   t when it was last used, u a running number, root (alone): the session is kept under another tag
+--                   t when it was last used, W how far its longest window looks back, u a running number, root (alone): the session is kept under another tag
 --   l:<sid>  zset   call -> when its lease ends            d:<sid>  hash   call -> started, answer, reservation
 --   e:<sid>  hash   call -> how it ended                   o:<sid>  list   the same calls, oldest first
 --   w:<sid>  set    names of the zsets with the moments that windows look at; their members are <running number>:<value>
@@ -20,7 +21,8 @@ local MAX_ENDED = 10000
 local COUNTED = 'expired:counted '
 
 local function text(number) return string.format('%.0f', number) end
-local function key(kind, sid) return prefix .. kind .. ':' .. sid end
+local prefixes = {}
+local function key(kind, sid) return (prefixes[sid] or prefix) .. kind .. ':' .. sid end
 local function number(sid, field) return tonumber(redis.call('HGET', key('h', sid), field) or 0) end
 local function add(sid, field, by) redis.call('HINCRBY', key('h', sid), field, by) end
 local function amount_field(kind, tool, name) return kind .. ':' .. #tool .. ':' .. tool .. name end
@@ -33,11 +35,11 @@ local function counters(sid)
 end
 
 -- The counters of every tool: {tool, attempts, executions, successes, failures, consecutive failures, in flight}.
-local PLACES = {x = 3, s = 4, f = 5, c = 6, h = 7}
+local PLACES = {a = 2, x = 3, s = 4, f = 5, c = 6, h = 7}
 local function tallies(sid)
   local fields, rows, found = redis.call('HGETALL', key('h', sid)), {}, {}
   for i = 1, #fields, 2 do
-    local letter, tool = string.match(fields[i], '^([xsfch]):(.+)$')
+    local letter, tool = string.match(fields[i], '^([axsfch]):(.+)$')
     if letter then
       if not found[tool] then
         found[tool] = {tool, 0, 0, 0, 0, 0, 0}
@@ -49,12 +51,17 @@ local function tallies(sid)
   return rows
 end
 
--- The sessions a call counts in, each with the name the call has there: ids of calls are unique within one session only.
-local function sessions_of(step)
-  local found = {{step.sid, step.call}}
-  for _, parent in ipairs(step.parents) do found[#found + 1] = {parent, step.sid .. '\31' .. step.call} end
+-- The accounts a call counts in, its session first, each with the name the call has there: ids of calls are unique within one session.
+local function places_of(step)
+  local found = {{sid = step.sid, call = step.call, tools = step.tools, limits = step.limits, windows = step.windows}}
+  for _, it in ipairs(step.accounts) do
+    prefixes[it.sid] = it.prefix
+    found[#found + 1] = {sid = it.sid, call = step.name, tools = it.tools, limits = it.limits, windows = it.windows}
+  end
   return found
 end
+
+local function step_of(detail) return cjson.decode(string.match(detail, '^.-\31.-\31(.*)$')) end
 
 local function stamp(sid, window, at, value)
   local name = moments(sid, window[1], window[2])
@@ -143,11 +150,11 @@ local function finish(sid, call, detail, result, used)
   remember(sid, call, result)
 end
 
--- A session is kept for its time to live, and for as long as a call is in flight.
+-- A session is kept for its time to live, for as long as its longest window looks back, and while a call is in flight.
 local function keep(sid)
   if op.ttl == 0 then return end
   local last = redis.call('ZRANGE', key('l', sid), -1, -1, 'WITHSCORES')[2]
-  local ms = op.ttl
+  local ms = math.max(op.ttl, math.ceil(number(sid, 'W') / 1000))
   if last and last ~= 'inf' then ms = math.max(ms, math.ceil((tonumber(last) - now) / 1000)) end
   local names = redis.call('SMEMBERS', key('w', sid))
   for _, kind in ipairs({'h', 'l', 'd', 'e', 'o', 'w'}) do names[#names + 1] = key(kind, sid) end
@@ -160,15 +167,18 @@ local function expire(sid)
   local over = redis.call('ZRANGEBYSCORE', key('l', sid), '-inf', text(now))
   for _, call in ipairs(over) do
     local detail = redis.call('HGET', key('d', sid), call)
-    local step = cjson.decode(string.match(detail, '^.-\31.-\31(.*)$'))
+    local step = step_of(detail)
     finish(sid, call, detail, step.counts and 'failure' or 'release', {})
     remember(sid, call, step.counts and COUNTED .. cjson.encode(step.amounts) or 'expired:released')
   end
   if #over > 0 then keep(sid) end
 end
 
-local function touch(sid)
+local function touch(sid, windows)
   redis.call('HSET', key('h', sid), 't', text(now))
+  local longest = 0
+  for _, window in ipairs(windows) do longest = math.max(longest, window[4]) end
+  if longest > number(sid, 'W') then redis.call('HSET', key('h', sid), 'W', text(longest)) end
   keep(sid)
 end
 

@@ -1,8 +1,9 @@
--- Counters by session and tool ('' is the whole session), budgets, calls in flight, calls that ended, moments for windows.
+-- Counters by account, which is a session or a scope, and tool ('' is the whole account), budgets, calls in flight, calls that ended, moments for windows.
 -- Times are microseconds since the epoch, by the server's clock; amounts are millionths. Half-empty pages keep updates in place.
 CREATE TABLE session (
   sid     text PRIMARY KEY,
-  touched bigint NOT NULL  -- 0: forgotten, the row is only the lock
+  touched bigint NOT NULL,  -- 0: forgotten, the row is only the lock
+  longest bigint NOT NULL DEFAULT 0  -- how far its longest window looks back: it is kept for at least as long
 ) WITH (fillfactor = 50);
 CREATE INDEX session_touched ON session (touched);
 
@@ -46,7 +47,7 @@ CREATE TABLE client (
 
 -- One function per operation, and run_batch, which is all that is called from outside. What each does is said in
 -- edictum/sessions/ledger.py; the shape of the JSON is made in edictum/sessions/_wire.py. They are PL/pgSQL, whose plans are kept
--- for the life of a connection, except for sessions_of, which is inlined into the queries that use it.
+-- for the life of a connection, except for places_of, which is inlined into the queries that use it.
 
 CREATE FUNCTION now_us() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
@@ -69,11 +70,13 @@ BEGIN
           FROM tally WHERE sid = p_sid);
 END $$;
 
--- The sessions a call counts in, each with the name the call has there: ids of calls are unique within one session only.
-CREATE FUNCTION sessions_of(p_step jsonb) RETURNS TABLE (sid text, call text) LANGUAGE sql IMMUTABLE AS $$
-  SELECT p_step->>'sid', p_step->>'call'
+-- The accounts a call counts in, its session first, each with the name the call has there: ids of calls are unique within one session.
+CREATE FUNCTION places_of(p_step jsonb)
+RETURNS TABLE (place bigint, sid text, call text, tools jsonb, limits jsonb, windows jsonb) LANGUAGE sql IMMUTABLE AS $$
+  SELECT 0::bigint, p_step->>'sid', p_step->>'call', p_step->'tools', p_step->'limits', p_step->'windows'
   UNION ALL
-  SELECT parent, (p_step->>'sid') || E'\x1f' || (p_step->>'call') FROM jsonb_array_elements_text(p_step->'parents') AS parent
+  SELECT n, a->>'sid', p_step->>'name', a->'tools', a->'limits', a->'windows'
+  FROM jsonb_array_elements(p_step->'accounts') WITH ORDINALITY AS it(a, n)
 $$;
 
 CREATE FUNCTION add_amounts(p_sid text, p_tools jsonb, p_spent jsonb, p_reserved jsonb, p_sign int) RETURNS void LANGUAGE plpgsql AS $$
@@ -201,33 +204,33 @@ BEGIN
     ELSE used + in_flight >= maximum END;  -- who does not say what it will use may go on while anything is left
 END $$;
 
--- A session above that holds the call still, because only the call's own session was reset, has judged and counted it already: the
--- call is new in the other sessions only.
+-- An account that holds the call still, because only the call's own session was reset, has judged and counted it already: the call is
+-- new in the others only. Limits are numbered through all accounts.
 CREATE FUNCTION reserve(p_step jsonb, p_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-  found_answer jsonb; it record; here text; new_in text[] := '{}'; lim record; judged record; w jsonb;
+  found_answer jsonb; it record; new_in text[] := '{}'; first bigint := 0; lim record; judged record; w jsonb;
   breaches jsonb := '[]'; refused boolean := false; granted boolean; answer jsonb;
   lease_us bigint := (p_step->>'lease')::bigint;
 BEGIN
-  FOR it IN SELECT sid, call FROM sessions_of(p_step) LOOP
-    PERFORM expire(it.sid, p_now);
-    IF NOT EXISTS (SELECT 1 FROM lease l WHERE l.sid = it.sid AND l.call = it.call) THEN
-      new_in := new_in || it.sid;
-    END IF;
-  END LOOP;
+  PERFORM expire(sid, p_now) FROM places_of(p_step);
   SELECT l.answer INTO found_answer FROM lease l WHERE sid = p_step->>'sid' AND call = p_step->>'call';
   IF FOUND THEN
     RETURN found_answer;
   END IF;
-  FOREACH here IN ARRAY new_in LOOP
+  FOR it IN SELECT * FROM places_of(p_step) ORDER BY place LOOP
+    first := first + jsonb_array_length(it.limits);
+    CONTINUE WHEN EXISTS (SELECT 1 FROM lease l WHERE l.sid = it.sid AND l.call = it.call);
+    new_in := new_in || it.sid;
     IF (p_step->>'attempt')::boolean THEN
-      INSERT INTO tally (sid, tool, attempts) VALUES (here, '', 1) ON CONFLICT (sid, tool) DO UPDATE SET attempts = tally.attempts + 1;
-      FOR w IN SELECT * FROM jsonb_array_elements(p_step->'windows') AS x WHERE x->>1 = 'attempts' LOOP
-        PERFORM stamp(here, w, p_now, 1, p_now);
+      INSERT INTO tally (sid, tool, attempts) SELECT it.sid, tool, 1 FROM jsonb_array_elements_text(it.tools) AS tool
+        ON CONFLICT (sid, tool) DO UPDATE SET attempts = tally.attempts + 1;
+      FOR w IN SELECT * FROM jsonb_array_elements(it.windows) AS x WHERE x->>1 = 'attempts' LOOP
+        PERFORM stamp(it.sid, w, p_now, 1, p_now);
       END LOOP;
     END IF;
-    FOR lim IN SELECT value, ordinality - 1 AS number FROM jsonb_array_elements(p_step->'limits') WITH ORDINALITY LOOP
-      SELECT * INTO judged FROM judge(here, lim.value, p_step, p_now);
+    FOR lim IN SELECT value, first - jsonb_array_length(it.limits) + ordinality - 1 AS number
+               FROM jsonb_array_elements(it.limits) WITH ORDINALITY LOOP
+      SELECT * INTO judged FROM judge(it.sid, lim.value, p_step, p_now);
       IF judged.is_full THEN
         breaches := breaches || jsonb_build_array(jsonb_build_array(lim.number, judged.used, judged.in_flight));
         refused := refused OR (lim.value->>4)::boolean;
@@ -236,46 +239,49 @@ BEGIN
   END LOOP;
   granted := NOT (refused AND (p_step->>'enforce')::boolean);
   IF granted AND (p_step->>'hold')::boolean THEN
-    FOREACH here IN ARRAY new_in LOOP
-      INSERT INTO tally (sid, tool, held) SELECT here, tool, 1 FROM jsonb_array_elements_text(p_step->'tools') AS tool
-        ON CONFLICT (sid, tool) DO UPDATE SET held = tally.held + 1;
-      IF p_step->'amounts' <> '{}' THEN
-        PERFORM add_amounts(here, p_step->'tools', '{}', p_step->'amounts', 1);
-      END IF;
-    END LOOP;
+    INSERT INTO tally (sid, tool, held)
+      SELECT sid, tool, 1 FROM places_of(p_step), jsonb_array_elements_text(tools) AS tool WHERE sid = ANY (new_in)
+      ON CONFLICT (sid, tool) DO UPDATE SET held = tally.held + 1;
+    IF p_step->'amounts' <> '{}' THEN
+      PERFORM add_amounts(sid, tools, '{}', p_step->'amounts', 1) FROM places_of(p_step) WHERE sid = ANY (new_in);
+    END IF;
   END IF;
   answer := jsonb_build_object('granted', granted, 'counters', totals(p_step->>'sid'), 'breaches', breaches);
   IF (p_step->>'per_tool')::boolean THEN
     answer := answer || jsonb_build_object('tallies', tallies(p_step->>'sid'));
   END IF;
   IF granted AND (p_step->>'hold')::boolean THEN
-    INSERT INTO lease SELECT sid, call, p_now, CASE WHEN lease_us > 0 THEN p_now + lease_us END, p_step, answer
-      FROM sessions_of(p_step) WHERE sid = ANY (new_in);
+    INSERT INTO lease SELECT sid, call, p_now, CASE WHEN lease_us > 0 THEN p_now + lease_us END,
+        CASE WHEN place = 0 THEN p_step
+             ELSE jsonb_build_object('tools', tools, 'windows', windows, 'amounts', p_step->'amounts', 'counts', p_step->'counts') END,
+        CASE WHEN place = 0 THEN answer ELSE '{}' END
+      FROM places_of(p_step) WHERE sid = ANY (new_in);
   END IF;
   RETURN answer;
 END $$;
 
 -- A call that holds nothing any more was settled before, expired, or ran through a reset.
-CREATE FUNCTION settle_late(p_sid text, p_call text, p_step jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION settle_late(p_sid text, p_call text, p_tools jsonb, p_windows jsonb, p_step jsonb, p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  before ended; w jsonb; more jsonb; tools jsonb := p_step->'tools';
+  before ended; w jsonb; more jsonb;
 BEGIN
   SELECT * INTO before FROM ended WHERE sid = p_sid AND call = p_call;
   IF p_step->>'result' = 'release' OR before.how IN ('success', 'failure', 'release') THEN
     RETURN;
   END IF;
   IF before.how IS DISTINCT FROM 'expired:counted' THEN
-    PERFORM count_call(p_sid, tools, p_step->'windows', p_step->>'result' = 'success', p_now, p_step->'amounts', p_now);
+    PERFORM count_call(p_sid, p_tools, p_windows, p_step->>'result' = 'success', p_now, p_step->'amounts', p_now);
   ELSE
     -- It was counted as failed, with the amounts it had reserved. Now it is known better.
     SELECT coalesce(jsonb_object_agg(name, used::bigint - coalesce((before.counted->>name)::bigint, 0)), '{}') INTO more
       FROM jsonb_each_text(p_step->'amounts') AS stated(name, used);
-    PERFORM add_amounts(p_sid, tools, more, '{}', 0);
+    PERFORM add_amounts(p_sid, p_tools, more, '{}', 0);
     IF p_step->>'result' = 'success' THEN
       UPDATE tally SET failures = failures - 1, successes = successes + 1, consecutive_failures = 0
-        WHERE sid = p_sid AND tool = ANY (ARRAY(SELECT jsonb_array_elements_text(tools)));
+        WHERE sid = p_sid AND tool = ANY (ARRAY(SELECT jsonb_array_elements_text(p_tools)));
     END IF;
-    FOR w IN SELECT * FROM jsonb_array_elements(p_step->'windows') LOOP
+    FOR w IN SELECT * FROM jsonb_array_elements(p_windows) LOOP
       IF w->>1 = 'successes' AND p_step->>'result' = 'success' THEN
         PERFORM stamp(p_sid, w, p_now, 1, p_now);
       ELSIF w->>1 LIKE 'amount:%' AND (more->>substr(w->>1, 8))::bigint > 0 THEN  -- what it used less leaves the window with its start
@@ -288,11 +294,12 @@ END $$;
 
 CREATE FUNCTION settle(p_step jsonb, p_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-  it record;
+  reserved jsonb; it record;
 BEGIN
-  FOR it IN SELECT * FROM sessions_of(p_step) LOOP
+  SELECT step INTO reserved FROM lease WHERE sid = p_step->>'sid' AND call = p_step->>'call';
+  FOR it IN SELECT * FROM places_of(coalesce(reserved, p_step)) LOOP
     IF NOT finish_call(it.sid, it.call, p_step->>'result', p_step->'amounts', p_now) THEN
-      PERFORM settle_late(it.sid, it.call, p_step, p_now);
+      PERFORM settle_late(it.sid, it.call, it.tools, it.windows, p_step, p_now);
     END IF;
   END LOOP;
   RETURN jsonb_build_object('counters', totals(p_step->>'sid'));
@@ -307,7 +314,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN '{"renewed": false}';
   END IF;
-  UPDATE lease SET expires = p_now + (p_step->>'lease')::bigint FROM sessions_of(reserved) AS it
+  UPDATE lease SET expires = p_now + (p_step->>'lease')::bigint FROM places_of(reserved) AS it
     WHERE lease.sid = it.sid AND lease.call = it.call;
   RETURN '{"renewed": true}';
 END $$;
@@ -328,31 +335,34 @@ BEGIN
   DELETE FROM lease WHERE sid = p_sid;
   DELETE FROM ended WHERE sid = p_sid;
   DELETE FROM moment WHERE sid = p_sid;
-  UPDATE session SET touched = 0 WHERE sid = p_sid;
+  UPDATE session SET touched = 0, longest = 0 WHERE sid = p_sid;
   RETURN '{}';
 END $$;
 
 -- Lock every session of a batch, always in the same order, so that two batches cannot wait for each other.
 CREATE FUNCTION lock_sessions(p_ops jsonb, p_ttl bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  it record; last_used bigint;
+  it record; known session;
 BEGIN
   FOR it IN
-    SELECT s.sid, bool_or(op->>'op' IN ('reserve', 'settle')) AS asks,
+    SELECT s.sid, coalesce(max((SELECT max((w->>3)::bigint) FROM jsonb_array_elements(s.windows) AS w)), 0) AS longest,
+           bool_or(op->>'op' IN ('reserve', 'settle')) AS asks,
            bool_or(op->>'op' = 'settle' OR (op->>'op' = 'reserve' AND ((op->>'attempt')::boolean OR (op->>'hold')::boolean))) AS uses
     FROM jsonb_array_elements(p_ops) AS op,
-         LATERAL (SELECT op->>'sid' AS sid UNION ALL SELECT jsonb_array_elements_text(op->'parents')
-                  UNION ALL SELECT above.sid FROM lease, LATERAL sessions_of(lease.step) AS above
-                            WHERE op->>'op' = 'renew' AND lease.sid = op->>'sid' AND lease.call = op->>'call') AS s
+         LATERAL (SELECT op->>'sid' AS sid, op->'windows' AS windows
+                  UNION ALL SELECT a->>'sid', a->'windows' FROM jsonb_array_elements(op->'accounts') AS a
+                  UNION ALL SELECT held.sid, NULL FROM lease, LATERAL places_of(lease.step) AS held
+                            WHERE op->>'op' IN ('renew', 'settle') AND lease.sid = op->>'sid' AND lease.call = op->>'call') AS s
     WHERE s.sid IS NOT NULL GROUP BY s.sid ORDER BY s.sid COLLATE "C"
   LOOP
-    SELECT touched INTO last_used FROM session WHERE sid = it.sid FOR UPDATE;
-    IF it.asks AND p_ttl > 0 AND last_used BETWEEN 1 AND p_now - p_ttl
+    SELECT * INTO known FROM session WHERE sid = it.sid FOR UPDATE;
+    IF it.asks AND p_ttl > 0 AND known.touched BETWEEN 1 AND p_now - greatest(p_ttl, known.longest)
        AND NOT EXISTS (SELECT 1 FROM lease WHERE sid = it.sid AND (expires IS NULL OR expires > p_now)) THEN
       PERFORM forget(it.sid);
     END IF;
     IF it.uses THEN
-      INSERT INTO session VALUES (it.sid, p_now) ON CONFLICT (sid) DO UPDATE SET touched = p_now;
+      INSERT INTO session VALUES (it.sid, p_now, it.longest)
+        ON CONFLICT (sid) DO UPDATE SET touched = p_now, longest = greatest(session.longest, excluded.longest);
     END IF;
   END LOOP;
 END $$;
@@ -367,7 +377,8 @@ BEGIN
     WHEN 'reset' THEN RETURN forget(p_op->>'sid');
     WHEN 'sessions' THEN RETURN (
       SELECT jsonb_agg(snapshot(sid, p_now) ORDER BY touched DESC)
-      FROM (SELECT sid, touched FROM session WHERE touched > 0 ORDER BY touched DESC LIMIT (p_op->>'limit')::int FOR UPDATE SKIP LOCKED) AS newest);
+      FROM (SELECT sid, touched FROM session WHERE touched > 0 AND left(sid, 1) <> E'\x1f'
+            ORDER BY touched DESC LIMIT (p_op->>'limit')::int FOR UPDATE SKIP LOCKED) AS newest);
     WHEN 'ping' THEN RETURN '{}';
   END CASE;
 END $$;
@@ -399,7 +410,7 @@ BEGIN
   DELETE FROM ended WHERE at < at_us - 3600 * 1000000::bigint;
   DELETE FROM client WHERE at < at_us - 86400 * 1000000::bigint;
   FOR it IN SELECT sid FROM session
-            WHERE touched < CASE WHEN p_ttl > 0 THEN at_us - p_ttl ELSE 1 END
+            WHERE touched < CASE WHEN p_ttl > 0 THEN at_us - greatest(p_ttl, longest) ELSE 1 END
               AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.sid = session.sid AND (expires IS NULL OR expires > at_us))
             ORDER BY sid FOR UPDATE SKIP LOCKED LOOP
     PERFORM forget(it.sid);

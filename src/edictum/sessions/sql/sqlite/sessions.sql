@@ -1,7 +1,8 @@
--- Counters by session and tool ('' is the whole session), budgets, calls in flight, calls that ended, moments for windows.
+-- Counters by account, which is a session or a scope, and tool ('' is the whole session), budgets, calls in flight, calls that ended, moments for windows.
 CREATE TABLE session (
   sid     TEXT PRIMARY KEY,
-  touched REAL NOT NULL
+  touched REAL NOT NULL,
+  longest REAL NOT NULL  -- seconds that its longest window looks back: it is kept for at least as long
 ) WITHOUT ROWID;
 CREATE INDEX session_touched ON session (touched);
 
