@@ -29,12 +29,8 @@ from edictum.contracts.sandbox._commands import (
 )
 from edictum.contracts.sandbox._domains import URL_KEYS, DomainBounds, address_operands
 from edictum.contracts.sandbox._expand import Values, assigned_values, texts_of
-from edictum.contracts.sandbox._operands import (
-    PathFinder,
-    attaches_all,
-    find_no_paths,
-    text_operands,
-)
+from edictum.contracts.sandbox._grammars import PathFinder, find_no_paths
+from edictum.contracts.sandbox._operands import attaches_all, text_operands
 from edictum.contracts.sandbox._paths import PathBounds, PathChecker, TooMany
 from edictum.contracts.sandbox._shell import (
     Output,
