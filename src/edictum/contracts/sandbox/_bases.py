@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from edictum.contracts.sandbox._commands import command_words
-from edictum.contracts.sandbox._expand import Values, texts_of
+from edictum.contracts.sandbox._expand import Values, assigned_values, texts_of
 from edictum.contracts.sandbox._shell import Simple, Unreadable, Word
 
 MAX_BASES = 64
@@ -23,39 +23,69 @@ def with_bases(
     commands: Iterable[Simple], start: Sequence[str], values: Values
 ) -> Iterator[tuple[Simple, list[str]]]:
     """Return each command with the directories that it may run in."""
-    possible = certain = list(start)
+    possible, certain = list(start), dict[int, list[str]]()
     for simple in commands:
-        if not simple.depth and simple.before != "&&":
-            certain = possible
-        bases = possible if simple.depth else certain
-        if certain is possible:
+        continues = simple.before == "&&"
+        certain = {
+            depth: bases
+            for depth, bases in certain.items()
+            if depth < simple.depth or (depth == simple.depth and continues)
+        }
+        if simple.depth not in certain:
             _refuse_going_back(simple)
-        yield simple, _move(bases, _option_targets(simple, values), keep=True)
+        bases = certain.get(simple.depth, possible)
+        yield simple, list(dict.fromkeys([*bases, *reach(bases, _option_targets(simple, values))]))
         if targets := _cd_targets(simple, values):
-            possible = _move(possible, targets, keep=True)
-            sure = simple.after == "&&" and not simple.depth
-            certain = _move(bases, targets, keep=False) if sure else possible
+            possible = _limit([*possible, *reach(possible, targets)])
+            certain[simple.depth] = reach(bases, targets)
+            if simple.after != "&&":
+                del certain[simple.depth]
 
 
-def join_home(base: str, target: str) -> str:
-    """Return the target from the base on, with a leading ``~`` expanded."""
-    return os.path.join(base, os.path.expanduser(target))
+def follow_directories(commands: Sequence[Simple], start: Sequence[str]) -> Values:
+    """Return the values of all variables, PWD and OLDPWD being every directory that is reached."""
+    changes = sum(map(_changes_directory, commands))
+    places, values = list(start), assigned_values(commands, start)
+    for _ in range(changes):  # one may lead to the next by way of $PWD
+        reached = [place for _, bases in with_bases(commands, start, values) for place in bases]
+        if set(reached) <= set(places):
+            break
+        places = _limit([*places, *reached])
+        values = assigned_values(commands, places)
+    return values
 
 
-def _move(bases: list[str], targets: list[str], *, keep: bool) -> list[str]:
-    """Return the directories reached from each base by each target."""
-    reached = [os.path.normpath(join_home(base, target)) for base in bases for target in targets]
-    found = list(dict.fromkeys([*bases, *reached] if keep else reached))
+def reach(bases: Iterable[str], targets: Sequence[str]) -> list[str]:
+    """Return the directories reached from each base by each target, a leading ``~`` expanded. One
+    that climbs behind a link leads to two places.
+    """
+    found = []
+    for base in bases:
+        for target in targets:
+            path = os.path.join(base, os.path.expanduser(target))
+            found.append(os.path.normpath(path))
+            if ".." in path:
+                found.append(os.path.realpath(path))
+    return _limit(found)
+
+
+def _limit(bases: Iterable[str]) -> list[str]:
+    found = list(dict.fromkeys(bases))
     if len(found) > MAX_BASES:
         raise Unreadable("it changes the directory too often to follow")
     return found
 
 
+def _changes_directory(simple: Simple) -> bool:
+    words = command_words(simple)
+    return bool(words) and words[0].literal in CHANGING
+
+
 def _cd_targets(simple: Simple, values: Values) -> list[str]:
     """Return where ``cd`` goes; ``cd`` alone goes home, ``cd -`` to what was judged before."""
-    words = command_words(simple)
-    if not words or words[0].literal not in CHANGING:
+    if not _changes_directory(simple):
         return []
+    words = command_words(simple)
     operands = [word for word in words[1:] if not word.source.startswith("-")]
     if operands:
         return texts_of(operands[0], values)
@@ -65,9 +95,8 @@ def _cd_targets(simple: Simple, values: Values) -> list[str]:
 
 def _refuse_going_back(simple: Simple) -> None:
     """Refuse ``cd -``, quoted or not, when the process itself has an earlier directory."""
-    words = command_words(simple)
-    changes = bool(words) and words[0].literal in CHANGING and "OLDPWD" in os.environ
-    if changes and any(word.literal == "-" for word in words[1:]):
+    goes_back = any(word.literal == "-" for word in command_words(simple)[1:])
+    if goes_back and _changes_directory(simple) and "OLDPWD" in os.environ:
         message = "'cd -' may go to where the process has been before"
         raise Unreadable(f"{message}; name the directory, or write 'cd dir && ... && cd -'")
 

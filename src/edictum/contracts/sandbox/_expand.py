@@ -45,11 +45,12 @@ _SUBSCRIPT_SIGN = re.compile(r"\w\[|[\[\]`]|\$\(")
 _PRINTS_DIRECTORY = ("pwd", "pwd -P", "pwd -L", "git rev-parse --show-toplevel")
 
 
-def assigned_values(commands: Iterable[Simple], cwd: str) -> dict[str, tuple[str, ...]]:
+def assigned_values(commands: Iterable[Simple], bases: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return every value that the commands give to a variable, with what a shell always knows."""
     values: dict[str, tuple[str, ...]] = {
         "HOME": (os.path.expanduser("~"),),
-        "PWD": (cwd,),
+        "PWD": tuple(bases),
+        "OLDPWD": (os.environ.get("OLDPWD", ""), *bases),
         "IFS": (" ",),
     }
     every = list(commands)

@@ -1,4 +1,4 @@
-"""Find which words of a program are text and not paths.
+"""Find which words of a program are text, and which are certainly paths.
 
 ``grep /api src`` searches for ``/api`` and ``cut -d/ -f2`` cuts at slashes. Only words that the
 program never opens are left out, and only where its options leave no doubt. In scripts of ``sed``
@@ -8,15 +8,28 @@ address like ``/start/`` is not.
 A cluster such as ``-rne`` is trusted only when every letter before the last is known to take no
 value: ``sort -Tt`` works in the directory ``t``, and the word behind it is a file. Behind the first
 operand, options are trusted only where the program itself accepts them there.
+
+What is certainly a path matters only in a working directory that lies outside (``Naming``). There
+the options are read generously: a word that is taken for a path by mistake is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from edictum.contracts.sandbox._commands import Program
-from edictum.contracts.sandbox._grammars import AWK, GRAMMARS, ONE_LETTER, Grammar, PathFinder
-from edictum.contracts.sandbox._options import GIT_VALUE_OPTIONS, find_option, values_in
+from edictum.contracts.sandbox._grammars import (
+    AWK,
+    FIND_FILES,
+    GRAMMARS,
+    ONE_LETTER,
+    SUBCOMMANDS,
+    WITHOUT_PATHS,
+    Grammar,
+    PathFinder,
+)
+from edictum.contracts.sandbox._options import GIT_VALUE_OPTIONS, Value, find_option, values_in
+from edictum.contracts.sandbox._paths import Naming
 from edictum.contracts.sandbox._shell import names
 
 # Where `git -m` is a message; elsewhere it takes no value.
@@ -64,3 +77,78 @@ def _text_positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
         is_sure = not value.at or texts[value.index].startswith(value.option)
         if value.option in grammar.texts and is_sure:
             yield value.index
+
+
+def namings_of(program: Program, *, is_read: bool) -> dict[int, Naming]:
+    """Return what the operands of a program are, by position; WORD for those that are left out.
+    What it prints may become the words of another program when ``is_read``.
+    """
+    texts = program.texts
+    if program.name in WITHOUT_PATHS:
+        return {} if is_read else dict.fromkeys(range(len(texts)), Naming.TEXT)
+    if program.name in ("find", "bfs"):
+        return dict(enumerate(_find_namings(texts)))
+    grammar = GRAMMARS.get(program.name, Grammar())
+    values = list(values_in(texts, grammar.takes_value))
+    operands = [value.index for value in values if not value.option]
+    found = dict.fromkeys(_leading_names(program.name, operands, texts), Naming.TEXT)
+    if program.name not in GRAMMARS:
+        return found
+    found |= {i: _option_naming(texts[i], grammar) for i in _option_words(texts, values)}
+    found |= {
+        value.index: _value_naming(value, texts, grammar)
+        for value in values
+        if value.option and not value.at
+    }
+    opened = _opened_operands(grammar, operands, texts)
+    return found | {i: Naming.PATH for i in opened if _is_file(program.name, texts[i])}
+
+
+def _leading_names(name: str, operands: Sequence[int], texts: list[str]) -> Iterator[int]:
+    """Return subcommands and targets: ``git status``, ``npm run build``, ``make all``."""
+    for index in operands[: SUBCOMMANDS.get(name, 0)]:
+        if "/" not in texts[index]:
+            yield index
+
+
+def _option_words(texts: list[str], values: list[Value]) -> Iterator[int]:
+    """Return the words that are options, perhaps with a value attached."""
+    whole = {value.index for value in values if not value.at}
+    return (i for i, text in enumerate(texts) if text.startswith("-") and i not in whole)
+
+
+def _option_naming(text: str, grammar: Grammar) -> Naming:
+    if find_option(text, grammar.files, grammar.takes_value - grammar.files):
+        return Naming.PATH
+    return Naming.WORD if "=" in text else Naming.TEXT
+
+
+def _opened_operands(grammar: Grammar, operands: Sequence[int], texts: list[str]) -> Sequence[int]:
+    """Return the operands that a program opens or makes, behind those that are something else."""
+    if any(find_option(text, grammar.unless) is not None for text in texts):
+        return ()
+    given = any(find_option(text, grammar.instead) is not None for text in texts)
+    start = grammar.skip + int(grammar.first and not given)
+    return operands[start : start + grammar.opens]
+
+
+def _value_naming(value: Value, texts: list[str], grammar: Grammar) -> Naming:
+    is_file = value.option in grammar.files and texts[value.index] != "-"
+    return Naming.PATH if is_file else Naming.TEXT
+
+
+def _is_file(name: str, text: str) -> bool:
+    """Return whether an operand is a file here: not ``-``, ``+5`` or one on another machine."""
+    is_remote = name in ("scp", "rsync") and ":" in text
+    return text != "-" and not text.startswith("+") and not is_remote
+
+
+def _find_namings(texts: list[str]) -> Iterator[Naming]:
+    """Return the namings of find: paths up to its expression, then tests with their values."""
+    before, expression = "", False
+    for text in texts:
+        is_test = text.startswith(("-", "(", "!")) and text not in ("-H", "-L", "-P")
+        expression = expression or is_test
+        is_path = before in FIND_FILES or not expression
+        yield Naming.PATH if is_path else Naming.TEXT
+        before = text
