@@ -1,8 +1,9 @@
 """Find the directories from which the relative paths of a command line start.
 
 ``cd sub && cat ../x`` reads ``x`` beside ``sub``. After ``cd`` and ``&&`` the new directory is
-certain until the chain ends; behind ``;``, ``||`` or in a subshell the old one is possible too, and
-a path must then be inside from each of them.
+certain until the chain ends; behind ``;`` or ``||`` the old one is possible too, and a path must
+then be inside from each of them. A line that begins with ``cd`` to a directory by its full name,
+which is there, runs in it from then on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from edictum.contracts.sandbox._commands import command_words
-from edictum.contracts.sandbox._expand import Values, assigned_values, texts_of
+from edictum.contracts.sandbox._expand import Values, assigned_values, may_repeat, texts_of
 from edictum.contracts.sandbox._shell import Simple, Unreadable, Word
 
 MAX_BASES = 64
@@ -20,9 +21,10 @@ DIRECTORY_OPTIONS = frozenset({"-C", "--directory", "--chdir", "--cwd"})
 
 
 def with_bases(
-    commands: Iterable[Simple], start: Sequence[str], values: Values
+    commands: Sequence[Simple], start: Sequence[str], values: Values
 ) -> Iterator[tuple[Simple, list[str]]]:
     """Return each command with the directories that it may run in."""
+    start = _limit([*start, *reach(start, _repeated_targets(commands, values))])
     possible, certain = list(start), dict[int, list[str]]()
     for simple in commands:
         continues = simple.before == "&&"
@@ -31,6 +33,8 @@ def with_bases(
             for depth, bases in certain.items()
             if depth < simple.depth or (depth == simple.depth and continues)
         }
+        if not simple.depth and not simple.before:  # a line of its own, perhaps in a new shell
+            possible = _limit([*start, *possible])
         if simple.depth not in certain:
             _refuse_going_back(simple)
         bases = certain.get(simple.depth, possible)
@@ -40,6 +44,27 @@ def with_bases(
             certain[simple.depth] = reach(bases, targets)
             if simple.after != "&&":
                 del certain[simple.depth]
+            if _surely_changes(simple, targets):
+                possible = reach(start, targets)
+
+
+def _repeated_targets(commands: Sequence[Simple], values: Values) -> list[str]:
+    """Return where ``cd`` goes in a line that may run its commands again from there."""
+    if not may_repeat(commands):
+        return []
+    targets = [target for simple in commands for target in _cd_targets(simple, values)]
+    return [target for target in targets if ".." not in target]  # back to where it was
+
+
+def _surely_changes(simple: Simple, targets: list[str]) -> bool:
+    """Return whether a line begins with this ``cd``, whose target is there."""
+    begins = not simple.before and not simple.depth and not simple.redirects
+    is_plain = [word.literal for word in simple.words] == ["cd", *targets] and len(targets) == 1
+    if not (begins and is_plain and simple.after in (";", "\n", "&&", "||")):
+        return False
+    return (
+        os.path.isabs(targets[0]) and os.path.isdir(targets[0]) and os.access(targets[0], os.X_OK)
+    )
 
 
 def follow_directories(commands: Sequence[Simple], start: Sequence[str]) -> Values:

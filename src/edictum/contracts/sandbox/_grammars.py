@@ -275,9 +275,7 @@ GRAMMARS |= {
     ),
     "sqlite3": _opening(opens=1),
     "shuf": Grammar(valued="-n -i --head-count --input-range", files="-o --output --random-source"),
-    **dict.fromkeys(
-        names("kubectl oc"), Grammar(valued="-n --namespace -o", files="-f --filename")
-    ),
+    **dict.fromkeys(names("kubectl oc"), Grammar(valued="-n --namespace -o -l")),
     **dict.fromkeys(names("make gmake"), Grammar(valued="-j -l", files="-f -C --file --directory")),
 }
 # Programs that open nothing: their words are numbers, names and texts.

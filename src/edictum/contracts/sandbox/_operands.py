@@ -96,7 +96,7 @@ def namings_of(program: Program, *, is_read: bool) -> dict[int, Naming]:
         return found
     found |= {i: _option_naming(texts[i], grammar) for i in _option_words(texts, values)}
     found |= {
-        value.index: _value_naming(value, texts, grammar)
+        value.index: _value_naming(value, texts[value.index], grammar)
         for value in values
         if value.option and not value.at
     }
@@ -118,9 +118,12 @@ def _option_words(texts: list[str], values: list[Value]) -> Iterator[int]:
 
 
 def _option_naming(text: str, grammar: Grammar) -> Naming:
-    if find_option(text, grammar.files, grammar.takes_value - grammar.files):
+    """Return what is attached to an option."""
+    name, sign, _ = text.partition("=")
+    others = grammar.takes_value - grammar.files
+    if name not in others and find_option(text, grammar.files, others):
         return Naming.PATH
-    return Naming.WORD if "=" in text else Naming.TEXT
+    return Naming.WORD if sign and name not in others else Naming.TEXT
 
 
 def _opened_operands(grammar: Grammar, operands: Sequence[int], texts: list[str]) -> Sequence[int]:
@@ -132,9 +135,10 @@ def _opened_operands(grammar: Grammar, operands: Sequence[int], texts: list[str]
     return operands[start : start + grammar.opens]
 
 
-def _value_naming(value: Value, texts: list[str], grammar: Grammar) -> Naming:
-    is_file = value.option in grammar.files and texts[value.index] != "-"
-    return Naming.PATH if is_file else Naming.TEXT
+def _value_naming(value: Value, text: str, grammar: Grammar) -> Naming:
+    if value.option in grammar.files and text != "-":
+        return Naming.PATH
+    return Naming.WORD if "@" in text else Naming.TEXT  # curl -d @file
 
 
 def _is_file(name: str, text: str) -> bool:

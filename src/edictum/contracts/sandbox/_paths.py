@@ -256,7 +256,8 @@ class PathChecker:
             for reading in readings(text):
                 yield from self._check_addresses(reading, bases, shown)
                 for candidate in self._candidates(reading, clusters=clusters, whole=whole):
-                    yield from self.check_path(candidate, bases, shown or candidate, naming)
+                    kind = Naming.WORD if candidate.startswith("-") else naming  # an option
+                    yield from self.check_path(candidate, bases, shown or candidate, kind)
         if expands and _WILDCARD.search(text):
             yield from self._check_wildcards(text, bases)
 
