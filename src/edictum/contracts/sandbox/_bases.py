@@ -24,28 +24,50 @@ def with_bases(
     commands: Sequence[Simple], start: Sequence[str], values: Values
 ) -> Iterator[tuple[Simple, list[str]]]:
     """Return each command with the directories that it may run in."""
-    start = _limit([*start, *reach(start, _repeated_targets(commands, values))])
-    possible, certain = list(start), dict[int, list[str]]()
+    places = _Places(_limit([*start, *reach(start, _repeated_targets(commands, values))]))
     for simple in commands:
-        continues = simple.before == "&&"
-        certain = {
-            depth: bases
-            for depth, bases in certain.items()
-            if depth < simple.depth or (depth == simple.depth and continues)
-        }
+        bases = places.enter(simple)
+        yield simple, _limit([*bases, *reach(bases, _option_targets(simple, values))])
+        places.leave(simple, bases, values)
+
+
+class _Places:
+    """The directories that the next command may run in: those of a chain of ``&&`` at its depth, if
+    they are certain, else all that are possible.
+    """
+
+    def __init__(self, start: list[str]) -> None:
+        self.start = self.possible = self.reached = start
+        self.certain: dict[int, list[str]] = {}
+
+    def enter(self, simple: Simple) -> list[str]:
+        goes_on = simple.depth if simple.before == "&&" else simple.depth - 1
+        self.certain = {depth: at for depth, at in self.certain.items() if depth <= goes_on}
         if not simple.depth and not simple.before:  # a line of its own, perhaps in a new shell
-            possible = _limit([*start, *possible])
-        if simple.depth not in certain:
+            self.possible = self.reached
+        if simple.depth not in self.certain:
             _refuse_going_back(simple)
-        bases = certain.get(simple.depth, possible)
-        yield simple, list(dict.fromkeys([*bases, *reach(bases, _option_targets(simple, values))]))
-        if targets := _cd_targets(simple, values):
-            possible = _limit([*possible, *reach(possible, targets)])
-            certain[simple.depth] = reach(bases, targets)
-            if simple.after != "&&":
-                del certain[simple.depth]
-            if _surely_changes(simple, targets):
-                possible = reach(start, targets)
+        return self.certain.get(simple.depth, self.possible)
+
+    def leave(self, simple: Simple, bases: list[str], values: Values) -> None:
+        targets = _cd_targets(simple, values)
+        if targets:
+            self.reached = _limit([*self.reached, *reach(self.reached, targets)])
+            self.possible = _limit([*self.possible, *reach(self.possible, targets)])
+        if targets and _ends_there(simple):
+            self.certain[simple.depth] = reach(bases, targets)
+        elif targets or _goes_back(simple):
+            self.certain.pop(simple.depth, None)
+        if _goes_back(simple):
+            self.possible = self.reached
+        if _surely_changes(simple, targets):
+            self.possible = reach(self.start, targets)
+
+
+def _ends_there(simple: Simple) -> bool:
+    """Return whether the next command runs only if this ``cd`` has succeeded, in this shell."""
+    is_negated = any(word.source == "!" for word in simple.words)
+    return simple.after == "&&" and simple.before not in ("|", "|&", "||") and not is_negated
 
 
 def _repeated_targets(commands: Sequence[Simple], values: Values) -> list[str]:
@@ -69,7 +91,7 @@ def _surely_changes(simple: Simple, targets: list[str]) -> bool:
 
 def follow_directories(commands: Sequence[Simple], start: Sequence[str]) -> Values:
     """Return the values of all variables, PWD and OLDPWD being every directory that is reached."""
-    changes = sum(map(_changes_directory, commands))
+    changes = sum(bool(_cd_words(simple)) for simple in commands)
     places, values = list(start), assigned_values(commands, start)
     for _ in range(changes):  # one may lead to the next by way of $PWD
         reached = [place for _, bases in with_bases(commands, start, values) for place in bases]
@@ -101,27 +123,35 @@ def _limit(bases: Iterable[str]) -> list[str]:
     return found
 
 
-def _changes_directory(simple: Simple) -> bool:
+def _cd_words(simple: Simple) -> tuple[Word, ...]:
+    """Return ``cd`` and its words, even behind ``command``; none for other programs."""
     words = command_words(simple)
-    return bool(words) and words[0].literal in CHANGING
+    while words and words[0].literal in ("command", "builtin", "-p", "--"):
+        words = words[1:]
+    return words if words and words[0].literal in CHANGING else ()
 
 
 def _cd_targets(simple: Simple, values: Values) -> list[str]:
     """Return where ``cd`` goes; ``cd`` alone goes home, ``cd -`` to what was judged before."""
-    if not _changes_directory(simple):
-        return []
-    words = command_words(simple)
+    words = _cd_words(simple)
     operands = [word for word in words[1:] if not word.source.startswith("-")]
     if operands:
         return texts_of(operands[0], values)
-    goes_back = any(word.source == "-" for word in words[1:])
-    return ["~"] if words[0].literal == "cd" and not goes_back else []
+    return ["~"] if words and words[0].literal == "cd" and not _goes_back(simple) else []
+
+
+def _goes_back(simple: Simple) -> bool:
+    """Return whether a command goes to a directory that the shell remembers."""
+    words = _cd_words(simple)
+    first = next((word.literal for word in command_words(simple)), None)
+    turns = bool(words) and words[0].literal == "pushd"
+    return first == "popd" or turns or any(word.literal == "-" for word in words[1:])
 
 
 def _refuse_going_back(simple: Simple) -> None:
     """Refuse ``cd -``, quoted or not, when the process itself has an earlier directory."""
-    goes_back = any(word.literal == "-" for word in command_words(simple)[1:])
-    if goes_back and _changes_directory(simple) and "OLDPWD" in os.environ:
+    goes_back = any(word.literal == "-" for word in _cd_words(simple)[1:])
+    if goes_back and "OLDPWD" in os.environ:
         message = "'cd -' may go to where the process has been before"
         raise Unreadable(f"{message}; name the directory, or write 'cd dir && ... && cd -'")
 

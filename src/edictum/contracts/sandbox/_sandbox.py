@@ -236,7 +236,7 @@ class Sandbox:
             if not (has_file and item.key in FILE_TEXT_KEYS):
                 yield from _check_item_path(checker, item, bases)
         for simple, places in with_bases(commands, bases, values):
-            if goes_home(simple) and simple is not commands[-1]:  # else nothing runs there
+            if goes_home(simple) and len(commands) > 1:  # alone it does nothing
                 yield from checker.check_path("~", places, "~")
             yield from _check_command_paths(checker, simple, places, values)
 
