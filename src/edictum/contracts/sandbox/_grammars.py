@@ -280,11 +280,11 @@ GRAMMARS |= {
 }
 # Programs that open nothing: their words are numbers, names and texts.
 WITHOUT_PATHS = names(
-    "echo printf sleep usleep true false : seq expr date cal yes pwd basename dirname factor numfmt"
-    " whoami id groups who w users logname hostname uname uptime free nproc arch tty printenv tput"
-    " kill pkill pgrep killall ps jobs wait fg bg disown read export unset set shopt shift exit"
-    " return break continue local declare typeset type which whereis whatis apropos ulimit umask"
-    " clear reset getent locale ping dig nslookup host whois systemctl"
+    "echo printf sleep usleep true false : seq expr date cal yes pwd basename dirname factor"
+    " numfmt whoami id groups who w users logname hostname uname uptime free nproc arch tty"
+    " printenv tput kill pkill pgrep killall ps jobs wait fg bg disown read getopts let export"
+    " unset set shopt shift exit return break continue local declare typeset type which whereis"
+    " whatis apropos ulimit umask clear reset getent locale ping dig nslookup host whois systemctl"
 )
 # How many of a program's first operands are names of its own, and not paths when they look plain.
 SUBCOMMANDS: dict[str, int] = {

@@ -35,6 +35,7 @@ MAX_WILDCARDS = 24
 # Devices from which nothing can be learned and in which nothing is kept.
 HARMLESS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
+_FULL_PATH = "; the working directory lies outside as well, so write the full path"
 _DESCRIPTOR = re.compile(r"/dev/fd/\d+")
 _AROUND = re.compile(r"[\s\0\"'`;|&<>(){}\[\],:=@!#]")
 _PIECE = re.compile(r"[^\s\0\"'`;|&<>(){}\[\],:=@!#]+")
@@ -347,7 +348,8 @@ class PathChecker:
             return
         for base in bases if not path.startswith("/") else ("/",):
             if self._is_judged(base, path, naming) and not self._is_settled(base, path):
-                yield from self._check_resolved_path(os.path.join(base, path), shown)
+                hint = "" if path.startswith("/") or not self._is_outside(base) else _FULL_PATH
+                yield from self._check_resolved_path(os.path.join(base, path), shown, hint)
 
     def _is_judged(self, base: str, path: str, naming: Naming) -> bool:
         """Return whether a name is judged from a base; only ``Naming`` says so when that lies
@@ -380,7 +382,7 @@ class PathChecker:
             self.trusted[base] = physical and not any(self._check_resolved_path(base, base))
         return self.trusted[base]
 
-    def _check_resolved_path(self, path: str, shown: str) -> Iterator[str]:
+    def _check_resolved_path(self, path: str, shown: str, hint: str = "") -> Iterator[str]:
         written, bounds = "/" + os.path.normpath(path).lstrip("/"), self.bounds
         is_harmless = written in HARMLESS or _DESCRIPTOR.fullmatch(written)
         if is_harmless and not _is_inside_any(written, bounds.not_within):
@@ -390,7 +392,8 @@ class PathChecker:
                 if _is_inside(form, root) or _may_match(form, root):
                     yield f"Path {shown!r:.200} is inside the forbidden directory {root}."
             if bounds.within and not _is_inside_any(form, bounds.within):
-                yield f"Path {shown!r:.200} is outside the allowed directories: {bounds.listed}."
+                outside = f"Path {shown!r:.200} is outside the allowed directories: {bounds.listed}"
+                yield f"{outside}{hint}."
 
 
 def _forms(path: str, written: str) -> Iterator[str]:
