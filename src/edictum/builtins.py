@@ -62,10 +62,17 @@ def _sensitive_path(text: str, fragments: tuple[str, ...]) -> str | None:
 
 
 def _sensitive_command(command: str, names: tuple[str, ...]) -> str | None:
-    """Return the first sensitive program of a command line, even when given by its path."""
+    """Return the first sensitive command of a command line: its program, even when given by its
+    path, and the words that follow, options left out.
+    """
     for part in _COMMAND_BREAK.split(command):
-        words = part.split()
-        program = words[0].rsplit("/", 1)[-1].strip("\"'") if words else ""
-        if program in names and not (program == "env" and len(words) > 1 and "=" in words[1]):
-            return program
+        words = [word.strip("\"'") for word in part.split()]
+        words[:1] = [word.rsplit("/", 1)[-1] for word in words[:1]]
+        if words[:1] == ["env"] and "=" in "".join(words[1:2]):
+            continue  # it runs another program
+        plain = [word for word in words if not word.startswith("-")]
+        for name in names:
+            wanted = name.split()
+            if wanted and wanted in (words[: len(wanted)], plain[: len(wanted)]):
+                return name
     return None

@@ -149,6 +149,7 @@ NAMES = st.sampled_from(
         "max_calls_per_tool",
         "within",
         "not_within",
+        "cwd",
         "allows",
         "not_allows",
         "outside",

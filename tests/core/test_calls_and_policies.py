@@ -120,6 +120,19 @@ READS = [
     "find . -name x",
     "echo hi",
     "git branch",
+    "git branch -a",
+    "git branch -vv",
+    "git branch --list",
+    "git branch --list 'feature/*'",
+    "git branch --show-current",
+    "git branch -r --contains abc123",
+    "git branch -avv --sort=-committerdate",
+    "git branch --merged main",
+    "git remote show origin",
+    "git remote get-url origin",
+    "git tag --list 'v*'",
+    "git tag -n3",
+    "git tag --sort=version:refname -l v1.*",
 ]
 CHANGES = [
     "rm x",
@@ -137,6 +150,16 @@ CHANGES = [
     "find . -exec rm {} +",
     "git branch -D main",
     "git branch new",
+    "git branch -v new",
+    "git branch --list -D main",
+    "git branch --list '-D' main",
+    "git branch --list {-D,main}",
+    "git branch -m old new --list",
+    "git remote -v add x y",
+    "git remote show -x origin",
+    "git remote remove x",
+    "git tag -l -d v1",
+    "git tag --list '' -d v1",
     "git remote add x y",
     "git tag v1",
     "date -s x",
@@ -213,6 +236,27 @@ def test_what_is_sensitive_can_be_said() -> None:
         guard.dispatch_sync("Bash", {"command": "whoami"}, lambda command: 1), ToolDenied
     )
     assert isinstance(guard.dispatch_sync("r", {"p": "/x/.env"}, lambda p: 1), ToolExecutionResult)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_denied"),
+    [
+        ("vault read secret/data", True),
+        ("/usr/bin/vault read secret/data", True),
+        ("ls && vault read -field=x secret", True),
+        ("vault -tls-skip-verify read secret", True),
+        ("gcloud auth print-access-token", True),
+        ("vault status", False),
+        ("vault", False),
+        ("read vault", False),
+        ("gcloud auth list", False),
+    ],
+)
+def test_a_sensitive_command_of_several_words(command: str, is_denied: bool) -> None:
+    commands = ["vault read", "gcloud auth print-access-token"]
+    guard = Edictum(contracts=[deny_sensitive_reads(sensitive_commands=commands)])
+    outcome = guard.dispatch_sync("Bash", {"command": command}, lambda command: 1)
+    assert isinstance(outcome, ToolDenied) is is_denied
 
 
 # --- Contracts and policies -----------------------------------------------------------------------

@@ -36,7 +36,7 @@ PAIRS = {
         "find . -exec make {} \\; -exec tar -Icvf/etc/x {} \\;",
         "find . -exec make -Csrc/x {} \\;",
     ),
-    "text that xargs replaces": ("ls | xargs -0I@ sh -c 'cat @'", "ls | xargs -0I@ cat @"),
+    "text that xargs replaces": ("cat x | xargs -0I@ sh -c 'cat @'", "cat x | xargs -0I@ cat @"),
     "assignment behind two dashes": ("env -- A=1 sh -c 'cd; cat x'", "env -- A=1 sh -c 'cat x'"),
 }
 

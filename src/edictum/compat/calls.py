@@ -15,6 +15,23 @@ _READING = (
     "ls,cat,head,tail,wc,find,grep,rg,git status,git log,git diff,git show,git branch,git remote,"
     "git tag,echo,pwd,whoami,date,which,file,stat,du,df,tree"
 )
+_PATTERN = r"""(?:\w[\w./*?@:+~^-]*|'[\w*?][^'\s]*'|"[\w*?][^"\s]*")"""
+
+
+def _unless_listing(flags: str, listing: str) -> str:
+    """Return a regular expression that matches the words of a git command unless they only list:
+    nothing but ``flags``, or with an option of ``listing`` also patterns.
+    """
+    only_flags = rf"(?:\s+(?:{flags}))*\s*\Z"
+    patterns = rf"(?=.*\s(?:{listing})(?:[\s=]|\Z))(?:\s+(?:{flags}|{listing}|{_PATTERN}))*\s*\Z"
+    return rf"\A(?!{only_flags})(?!{patterns})"
+
+
+_SHOWING = r"--(?:sort|format|color|column)=-?\w[\w:%()-]*|--color|--no-color|--column|--no-column"
+_SHOWN_REMOTES = (
+    rf"(?:\s+(?:-v|--verbose))*(?:\s+(?:show|get-url)(?:\s+(?:-n|--all|--push|{_PATTERN}))*)?"
+)
+_FILTERS = "--list|--contains|--no-contains|--merged|--no-merged|--points-at"
 
 
 class BashClassifier:
@@ -25,9 +42,11 @@ class BashClassifier:
     # Options that make a reading command write, run something or open a pager with a shell.
     WRITING_OPTIONS: Mapping[str, str] = {
         "find": r"-(delete|exec|execdir|ok|okdir|fprint|fprint0|fprintf|fls)\b",
-        "git branch": r"\S",
-        "git remote": r"(?<!\S)(?!-v\b|show\b)\S",
-        "git tag": r"(?<!\S)(?!-l\b|--list\b)\S",
+        "git branch": _unless_listing(
+            rf"-[arv]+|--all|--remotes|--verbose|--show-current|{_SHOWING}", _FILTERS
+        ),
+        "git remote": rf"\A(?!{_SHOWN_REMOTES}\s*\Z)",
+        "git tag": _unless_listing(rf"-n\d*|{_SHOWING}", rf"-l|{_FILTERS}"),
         "git diff": r"--(output|ext-diff)\b",
         "git log": r"--output\b",
         "git show": r"--output\b",

@@ -134,6 +134,7 @@ class _Grammar:
         bounds = {
             "within": Field(ListOf(PATH)),
             "not_within": Field(ListOf(PATH)),
+            "cwd": Field(PATH),
             "allows": Field(allows),
             "not_allows": Field(not_allows),
             "outside": Field(self.choice(DENY, APPROVE)),
@@ -142,7 +143,7 @@ class _Grammar:
             {**_COMMON, **_TOOLS, **_MESSAGE_FIELDS, **self.approval(), **bounds},
             one_of=(("tool", "tools"),),
             any_of=(("within", "allows"),),
-            needs={"not_within": "within", "not_allows": "allows"},
+            needs={"not_within": "within", "cwd": "within", "not_allows": "allows"},
             others={self.other.timeout_effect: self.words.timeout_effect},
         )
 

@@ -175,7 +175,7 @@ class _Reader:
             if len(place.value.split()) > 1:
                 message = "a program's name has no spaces, so this allows nothing"
                 self.problems.warn(place, message, "Write the name alone, without arguments.")
-        for key in ("within", "not_within"):
+        for key in ("within", "not_within", "cwd"):
             for place in _texts_under(tree, key):
                 hint = "Write a directory's path."
                 self._try(place, lambda path: PathBounds((path,), (), None), "a directory", hint)
@@ -297,17 +297,18 @@ def _tools_of(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _texts_under(holder: Tree | None, key: str) -> list[Scalar]:
-    """Return the texts of a list under a key."""
+    """Return the text or the texts of a list under a key."""
     found = holder.values.get(key) if isinstance(holder, Map) else None
-    items = found.items if isinstance(found, Seq) else []
+    items = found.items if isinstance(found, Seq) else [found]
     return [item for item in items if isinstance(item, Scalar) and isinstance(item.value, str)]
 
 
-def _bounds_of(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _bounds_of(values: Mapping[str, Any]) -> dict[str, Any]:
     allows, not_allows = values.get("allows", {}), values.get("not_allows", {})
     return {
         "within": values.get("within", ()),
         "not_within": values.get("not_within", ()),
+        "cwd": values.get("cwd"),
         "commands": allows.get("commands", ()),
         "domains": allows.get("domains", ()),
         "not_domains": not_allows.get("domains", ()),

@@ -10,6 +10,7 @@ is ``Unreadable``.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -72,6 +73,11 @@ OPEN_ENDED = (
     | {"trap", "alias"}
 )
 PIPES = ("|", "|&")
+# Programs that print names of files, and what stands for such a name in a script.
+LISTING = frozenset({"find", "bfs", "fd", "fdfind", "ls"})
+FOUND = "\uf8ff"
+REDEFINING = frozenset({"alias", "eval", "source", ".", "enable", "hash", "builtin", "exec"})
+_PRINTED = re.compile(r"[^\\%]*")  # printf and every echo print it as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,12 @@ def read_commands(line: str, depth: int = 0) -> list[Simple]:
     """Return the simple commands of a line and of every script that one of them carries."""
     found = split(line, depth)
     fed = depth > 0 or any(_has_other_input(simple) for simple in found)
-    return [inner for simple in found for inner in with_scripts(simple, fed=fed)]
+    feeders = [None] * len(found) if _redefines(line, found) else [None, *found]
+    return [
+        inner
+        for simple, before in zip(found, feeders, strict=False)
+        for inner in with_scripts(simple, fed=fed, feeder=_feeder(before, simple))
+    ]
 
 
 def _has_other_input(simple: Simple) -> bool:
@@ -106,23 +117,57 @@ def _has_other_input(simple: Simple) -> bool:
     return any(_is_input(redirect) for redirect in simple.redirects)
 
 
-def with_scripts(simple: Simple, *, fed: bool = False) -> Iterator[Simple]:
-    """Return the command and those of its scripts; ``fed``: its input may come from the line."""
+def _redefines(line: str, commands: Iterable[Simple]) -> bool:
+    """Return whether a line may give a program's name another meaning, as functions do."""
+    programs = (program for simple in commands for program in programs_of(simple))
+    return "(" in line or "function" in line or any(each.name in REDEFINING for each in programs)
+
+
+def _feeder(before: Simple | None, simple: Simple) -> Simple | None:
+    """Return the command before this one, if that alone is its input."""
+    if before is None or before.depth != simple.depth or simple.before != "|":
+        return None
+    return before if before.after == "|" else None
+
+
+def with_scripts(
+    simple: Simple, *, fed: bool = False, feeder: Simple | None = None
+) -> Iterator[Simple]:
+    """Return the command and those of its scripts; ``fed``: its input may come from the line, and
+    ``feeder`` is the command that it comes from, if that is certain.
+    """
     yield simple
     programs = programs_of(simple)
     for index, program in enumerate(programs):
-        replaced = frozenset[str]().union(
-            *(replaced_texts(outer.name, outer.operands) for outer in programs[:index])
-        )
-        for script in scripts_of(program, simple, fed=fed):
-            text = _literal_script(script, program)
-            if any(mark in text for mark in replaced):
-                message = f"{program.name} gets a script that is known only when it runs"
-                raise Unreadable(f"{message}; write sh -c '... \"$1\"' _ {{}}")
+        for script in scripts_of(program, simple, fed=fed, feeder=feeder):
+            text = _fill_in(_literal_script(script, program), programs[:index], feeder)
             inner = read_commands(text, simple.depth + SCRIPT_DEPTH)
             if inner and (program.name in FILLING or program.name == "alias"):
                 _refuse_open_end(programs_of(inner[-1]), program.name)
             yield from inner
+
+
+def _fill_in(script: str, outer: Sequence[Program], feeder: Simple | None) -> str:
+    """Return the script with FOUND where a program around it puts the names of files, as in ``find
+    -exec sh -c 'cat {}'``; raise Unreadable when it puts anything else there, or when the script
+    climbs.
+    """
+    for program in outer:
+        marks = [m for m in replaced_texts(program.name, program.operands) if m in script]
+        if marks and (".." in script or not _puts_file_names(program, feeder)):
+            message = f"{program.name} completes a script that is known only when it runs"
+            raise Unreadable(f"{message}; write sh -c '... \"$1\"' _ {{}}")
+        for mark in marks:
+            script = script.replace(mark, FOUND)
+    return script
+
+
+def _puts_file_names(program: Program, feeder: Simple | None) -> bool:
+    """Return whether a program replaces its mark by names of files: those that it finds itself, or
+    that ``find`` and ``ls`` print for it.
+    """
+    listers = programs_of(feeder) if feeder is not None and program.name == "xargs" else [program]
+    return len(listers) == 1 and listers[0].name in LISTING
 
 
 def _literal_script(script: Sequence[Word], program: Program) -> str:
@@ -203,10 +248,12 @@ def inner_commands(program: Program) -> Iterator[tuple[Word, ...]]:
             yield tuple(itertools.takewhile(lambda each: each.literal not in (";", "+"), rest))
 
 
-def scripts_of(program: Program, simple: Simple, *, fed: bool) -> Iterator[Sequence[Word]]:
+def scripts_of(
+    program: Program, simple: Simple, *, fed: bool = False, feeder: Simple | None = None
+) -> Iterator[Sequence[Word]]:
     """Return the texts that a program runs as shell commands, each as the words it is made of."""
     if program.name in SHELLS:
-        yield from _shell_scripts(program, simple, fed=fed)
+        yield from _shell_scripts(program, simple, fed=fed, feeder=feeder)
     if program.name in SCRIPT_OPERANDS:
         script = behind(program.name, program.operands)
         if not script and program.name in FILLING:
@@ -279,8 +326,12 @@ def _may_be_option(word: Word, *, more: bool) -> bool:
     return word.splits or (more and not in_directory)
 
 
-def _shell_scripts(program: Program, simple: Simple, *, fed: bool) -> Iterator[Sequence[Word]]:
-    """Return the script of ``bash -c`` or of a here-document; none when the shell runs a file."""
+def _shell_scripts(
+    program: Program, simple: Simple, *, fed: bool, feeder: Simple | None
+) -> Iterator[Sequence[Word]]:
+    """Return the script of ``bash -c``, of a here-document or of ``echo ... |``; none when the
+    shell runs a file.
+    """
     call = shell_call(program)
     if call.script is not None:
         if not call.script:
@@ -293,8 +344,33 @@ def _shell_scripts(program: Program, simple: Simple, *, fed: bool) -> Iterator[S
     if not call.reads_input:
         return
     _refuse_unknown_file(program, [each.target for each in inputs if each.body is None])
-    if any(redirect.operator == "<&" for redirect in inputs) or (fed and not inputs):
+    printed = _printed_text(feeder) if feeder is not None and not inputs else None
+    if printed is not None:
+        yield printed
+    elif any(redirect.operator == "<&" for redirect in inputs) or (fed and not inputs):
         raise Unreadable(f"{program.name} runs whatever comes out of a pipe")
+
+
+def _printed_text(simple: Simple) -> Sequence[Word] | None:
+    """Return what ``echo words`` prints, or ``cat`` of a here-document; None when that is not
+    certain, as with options, escapes and redirections.
+    """
+    programs = programs_of(simple)
+    words = programs[0].operands if len(programs) == 1 else ()
+    match programs[0].name if programs else "", simple.redirects:
+        case "cat", (Redirect(body=Word() as body, number=""),) if not words:
+            return [body]
+        case "echo" | "printf", () if words and all(map(_is_printed, words)):
+            return words if programs[0].name == "echo" else words[:1]
+    return None
+
+
+def _is_printed(word: Word) -> bool:
+    """Return whether echo and printf print a word as it is written, in every shell."""
+    text = word.literal
+    if text is None or word.expands or text.startswith("-"):
+        return False
+    return bool(_PRINTED.fullmatch(text))
 
 
 def _is_input(redirect: Redirect) -> bool:
@@ -319,6 +395,9 @@ class CommandBounds:
 
     def find_violations(self, commands: Iterable[Simple], values: Values) -> Iterator[str]:
         for simple in commands:
+            if self.allowed and any(FOUND in word.source for word in simple.words):
+                message = "the names of files become part of a script"
+                raise Unreadable(f"{message}; write sh -c '... \"$1\"' _ {{}}")
             for program in programs_of(simple):
                 _refuse_hidden_options(program, values)
                 yield from self._check_program(program.word)
@@ -329,7 +408,7 @@ class CommandBounds:
 
     def _check_program(self, word: Word) -> Iterator[str]:
         name = word.literal
-        if name is None or "{}" in name:
+        if name is None or "{}" in name or FOUND in name:
             command = f"Command '{word.source:.120}'"
             yield f"{command} is known only when it runs, so it cannot be judged."
         elif self.allowed and not self._allows(name):

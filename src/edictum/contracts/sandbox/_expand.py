@@ -32,7 +32,7 @@ _CHANGING = ("#", "%", "/", "[")
 _EVERY_ELEMENT = ("[@]:", "[*]:")
 _LIST_VALUE = re.compile(r"[^/]*/[^:]*:")
 _DEFAULT_OPERATORS = (":-", ":=", ":+", ":?", "-", "=", "+", "?")
-_REPEATING = frozenset({"for", "while", "until", "select", "function", "do", "{"})
+REPEATING = frozenset({"for", "while", "until", "select", "function", "do", "{"})
 # What paths are cut at anyway, so that it does no harm when a shell splits words there as well.
 _HARMLESS_SEPARATORS = frozenset(" \t\n,:;=|&@!#")
 _SEPARATORS = "IFS makes a shell split words in other places; write 'IFS=, read' or leave it out"
@@ -45,16 +45,16 @@ _SUBSCRIPT_SIGN = re.compile(r"\w\[|[\[\]`]|\$\(")
 _PRINTS_DIRECTORY = ("pwd", "pwd -P", "pwd -L", "git rev-parse --show-toplevel")
 
 
-def assigned_values(commands: Iterable[Simple], cwd: str) -> dict[str, tuple[str, ...]]:
+def assigned_values(commands: Iterable[Simple], bases: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return every value that the commands give to a variable, with what a shell always knows."""
     values: dict[str, tuple[str, ...]] = {
         "HOME": (os.path.expanduser("~"),),
-        "PWD": (cwd,),
+        "PWD": tuple(bases),
+        "OLDPWD": (os.environ.get("OLDPWD", ""), *bases),
         "IFS": (" ",),
     }
     every = list(commands)
-    repeats = any(word.source in _REPEATING for simple in every for word in simple.words)
-    for simple in every * (ROUNDS if repeats else 1):
+    for simple in every * (ROUNDS if may_repeat(every) else 1):
         _refuse_hidden_commands(word.literal for word in simple.words)
         is_setter = any(word.source in SETTERS for word in simple.words)
         if is_setter and any(word.literal == "IFS" for word in simple.words):
@@ -67,6 +67,11 @@ def assigned_values(commands: Iterable[Simple], cwd: str) -> dict[str, tuple[str
         if sum(map(len, itertools.chain.from_iterable(values.values()))) > MAX_CHARACTERS:
             raise Unreadable("its variables hold too much text")
     return values
+
+
+def may_repeat(commands: Iterable[Simple]) -> bool:
+    """Return whether a loop or a function may run a command again."""
+    return any(word.source in REPEATING for simple in commands for word in simple.words)
 
 
 def _refuse_hidden_commands(texts: Iterable[str | None]) -> None:

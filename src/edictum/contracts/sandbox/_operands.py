@@ -1,4 +1,4 @@
-"""Find which words of a program are text and not paths.
+"""Find which words of a program are text, and which are certainly paths.
 
 ``grep /api src`` searches for ``/api`` and ``cut -d/ -f2`` cuts at slashes. Only words that the
 program never opens are left out, and only where its options leave no doubt. In scripts of ``sed``
@@ -8,141 +8,29 @@ address like ``/start/`` is not.
 A cluster such as ``-rne`` is trusted only when every letter before the last is known to take no
 value: ``sort -Tt`` works in the directory ``t``, and the word behind it is a file. Behind the first
 operand, options are trusted only where the program itself accepts them there.
+
+What is certainly a path matters only in a working directory that lies outside (``Naming``). There
+the options are read generously: a word that is taken for a path by mistake is refused.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 
 from edictum.contracts.sandbox._commands import Program
-from edictum.contracts.sandbox._options import GIT_VALUE_OPTIONS, Others, find_option, values_in
+from edictum.contracts.sandbox._grammars import (
+    AWK,
+    FIND_FILES,
+    GRAMMARS,
+    ONE_LETTER,
+    SUBCOMMANDS,
+    WITHOUT_PATHS,
+    Grammar,
+    PathFinder,
+)
+from edictum.contracts.sandbox._options import GIT_VALUE_OPTIONS, Value, find_option, values_in
+from edictum.contracts.sandbox._paths import Naming
 from edictum.contracts.sandbox._shell import names
-
-PathFinder = Callable[[str], Iterator[str]]
-_SED_FILE = re.compile(
-    r"(?:^|[\d$;{}\s!])[rRwW]\s*([/~.][^\s;}]*)|[^\w\s][rRwW]\s+([^\s;}]+)"
-    r"|(?:^|[\d$;{}\n])e\s([^\n]*)"
-)
-_SED_ADDRESS_FILE = re.compile(r"^[/\\].*?/[rRwW](/[^\s;}]*)")
-_QUOTED = re.compile(r'"([^"]*)"')
-
-
-def _sed_paths(script: str) -> Iterator[str]:
-    """Return what ``r``, ``w``, ``s///w`` and ``e`` name."""
-    for groups in _SED_FILE.findall(script):
-        yield from (text for text in groups if text)
-    yield from _SED_ADDRESS_FILE.findall(script)
-
-
-def _awk_paths(script: str) -> Iterator[str]:
-    """Return every string, which may name a file or a command; a lone slash splits lines."""
-    return (text for text in _QUOTED.findall(script) if text != "/")
-
-
-def find_no_paths(script: str) -> Iterator[str]:
-    return iter(())
-
-
-class Grammar:
-    """Where a program takes text.
-
-    ``texts`` are options whose value is text. With ``first``, so is the first operand, unless one
-    of the options in ``instead`` is given; ``valued`` options take a value that is not that
-    operand. ``every`` operand can be text. ``paths`` finds the paths in such a text. ``flags`` are
-    the letters that take no value. ``mixed`` programs know options behind operands whatever the
-    environment says.
-    """
-
-    def __init__(
-        self,
-        texts: str = "",
-        *,
-        first: bool = False,
-        valued: str = "",
-        instead: str = "",
-        every: bool = False,
-        paths: PathFinder = find_no_paths,
-        flags: str = "",
-        mixed: bool = False,
-    ) -> None:
-        self.texts, self.valued, self.instead = map(names, (texts, valued, instead))
-        self.first, self.every, self.paths = first, every, paths
-        self.others = Others(frozenset(f"-{letter}" for letter in flags), mixed=mixed)
-
-
-_GREP = Grammar(
-    "-e --regexp",
-    first=True,
-    valued=(
-        "-A -B -C -m -d -D -f --file --include --exclude --exclude-dir --exclude-from --max-count"
-        " --after-context --before-context --context --label --binary-files --directories --devices"
-    ),
-    instead="-e --regexp -f --file",
-    flags="EFGPHILTUVZabchilnoqRrsuvwxyz",
-)
-_AWK = Grammar(
-    "-F --field-separator",
-    first=True,
-    valued="-v",
-    instead="-f --file -e --source -E --exec -i --include",
-    paths=_awk_paths,
-)
-GRAMMARS: dict[str, Grammar] = {
-    "grep": _GREP,
-    "egrep": _GREP,
-    "fgrep": _GREP,
-    "rg": Grammar(
-        "-e --regexp -g --glob -r --replace",
-        first=True,
-        valued="-A -B -C -m -t -T --type --ignore-file --pre",
-        instead="-e --regexp -f --file --files",
-        flags="FHILNPSUVaclhinopqsuvwxz0",
-        mixed=True,
-    ),
-    "sed": Grammar(
-        "-e --expression",
-        first=True,
-        valued="-l",
-        instead="-e --expression -f --file",
-        paths=_sed_paths,
-        flags="nErsuz",
-    ),
-    "awk": _AWK,
-    "gawk": _AWK,
-    "mawk": _AWK,
-    "jq": Grammar(first=True, valued="--indent -L", instead="-f --from-file"),
-    "tr": Grammar(every=True),
-    "expr": Grammar(every=True),
-    "cut": Grammar("-d --delimiter --output-delimiter", flags="nsz"),
-    "sort": Grammar("-t --field-separator", flags="bcCdfghimMnrRsuVz"),
-    "paste": Grammar("-d --delimiters", flags="sz"),
-    "column": Grammar("-s --separator", flags="tx"),
-    "git": Grammar("-m --message", flags="anpqsv", mixed=True),
-    "gh": Grammar("-t --title -b --body --notes", mixed=True),
-    "curl": Grammar(
-        "-H --header -d --data --data-raw --json -A --user-agent -e --referer",
-        flags="012346#BafgGIijJkLlMnNOpqRsSvVZ",
-        mixed=True,
-    ),
-}
-# Where an option's first letter takes all the rest of its word, so that `-Isrc/x` is `src/x` and
-# never `/x`.
-_COMPILER = frozenset("ILDBFUWfilmo")
-ONE_LETTER: dict[str, frozenset[str]] = {
-    **dict.fromkeys(
-        names("cc gcc g++ c++ clang clang++ cpp ld gfortran rustc nasm protoc swiftc"), _COMPILER
-    ),
-    **dict.fromkeys(names("make gmake ninja"), frozenset("CIfoW")),
-    "cmake": frozenset("ABCDGS"),
-    "perl": frozenset("I"),
-    "ruby": frozenset("I"),
-    "git": frozenset("GS"),
-    "mvn": frozenset("D"),
-    "java": frozenset("DX"),
-    "gradle": frozenset("DP"),
-}
-
 
 # Where `git -m` is a message; elsewhere it takes no value.
 GIT_MESSAGES = names("commit tag merge notes stash")
@@ -164,7 +52,7 @@ def _is_opened(name: str, texts: list[str], index: int) -> bool:
     if name == "curl":
         return "@" in texts[index]
     is_separator = texts[index].startswith("-F") or (index > 0 and texts[index - 1] == "-F")
-    return GRAMMARS[name] is _AWK and is_separator and len(texts[index].removeprefix("-F")) > 2
+    return GRAMMARS[name] is AWK and is_separator and len(texts[index].removeprefix("-F")) > 2
 
 
 def _git_command(texts: list[str]) -> int:
@@ -189,3 +77,82 @@ def _text_positions(grammar: Grammar, texts: list[str]) -> Iterator[int]:
         is_sure = not value.at or texts[value.index].startswith(value.option)
         if value.option in grammar.texts and is_sure:
             yield value.index
+
+
+def namings_of(program: Program, *, is_read: bool) -> dict[int, Naming]:
+    """Return what the operands of a program are, by position; WORD for those that are left out.
+    What it prints may become the words of another program when ``is_read``.
+    """
+    texts = program.texts
+    if program.name in WITHOUT_PATHS:
+        return {} if is_read else dict.fromkeys(range(len(texts)), Naming.TEXT)
+    if program.name in ("find", "bfs"):
+        return dict(enumerate(_find_namings(texts)))
+    grammar = GRAMMARS.get(program.name, Grammar())
+    values = list(values_in(texts, grammar.takes_value))
+    operands = [value.index for value in values if not value.option]
+    found = dict.fromkeys(_leading_names(program.name, operands, texts), Naming.TEXT)
+    if program.name not in GRAMMARS:
+        return found
+    found |= {i: _option_naming(texts[i], grammar) for i in _option_words(texts, values)}
+    found |= {
+        value.index: _value_naming(value, texts[value.index], grammar)
+        for value in values
+        if value.option and not value.at
+    }
+    opened = _opened_operands(grammar, operands, texts)
+    return found | {i: Naming.PATH for i in opened if _is_file(program.name, texts[i])}
+
+
+def _leading_names(name: str, operands: Sequence[int], texts: list[str]) -> Iterator[int]:
+    """Return subcommands and targets: ``git status``, ``npm run build``, ``make all``."""
+    for index in operands[: SUBCOMMANDS.get(name, 0)]:
+        if "/" not in texts[index]:
+            yield index
+
+
+def _option_words(texts: list[str], values: list[Value]) -> Iterator[int]:
+    """Return the words that are options, perhaps with a value attached."""
+    whole = {value.index for value in values if not value.at}
+    return (i for i, text in enumerate(texts) if text.startswith("-") and i not in whole)
+
+
+def _option_naming(text: str, grammar: Grammar) -> Naming:
+    """Return what is attached to an option."""
+    name, sign, _ = text.partition("=")
+    others = grammar.takes_value - grammar.files
+    if name not in others and find_option(text, grammar.files, others):
+        return Naming.PATH
+    return Naming.WORD if sign and name not in others else Naming.TEXT
+
+
+def _opened_operands(grammar: Grammar, operands: Sequence[int], texts: list[str]) -> Sequence[int]:
+    """Return the operands that a program opens or makes, behind those that are something else."""
+    if any(find_option(text, grammar.unless) is not None for text in texts):
+        return ()
+    given = any(find_option(text, grammar.instead) is not None for text in texts)
+    start = grammar.skip + int(grammar.first and not given)
+    return operands[start : start + grammar.opens]
+
+
+def _value_naming(value: Value, text: str, grammar: Grammar) -> Naming:
+    if value.option in grammar.files and text != "-":
+        return Naming.PATH
+    return Naming.WORD if "@" in text else Naming.TEXT  # curl -d @file
+
+
+def _is_file(name: str, text: str) -> bool:
+    """Return whether an operand is a file here: not ``-``, ``+5`` or one on another machine."""
+    is_remote = name in ("scp", "rsync") and ":" in text
+    return text != "-" and not text.startswith("+") and not is_remote
+
+
+def _find_namings(texts: list[str]) -> Iterator[Naming]:
+    """Return the namings of find: paths up to its expression, then tests with their values."""
+    before, expression = "", False
+    for text in texts:
+        is_test = text.startswith(("-", "(", "!")) and text not in ("-H", "-L", "-P")
+        expression = expression or is_test
+        is_path = before in FIND_FILES or not expression
+        yield Naming.PATH if is_path else Naming.TEXT
+        before = text

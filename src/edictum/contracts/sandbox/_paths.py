@@ -9,6 +9,9 @@ because some tool may read it that way. All readings must be inside.
 
 A path is inside when both its physical form (links followed, then ``..``) and its written form
 (``..`` removed, then links followed) are.
+
+In a working directory that lies outside, every relative name would be out of bounds, so there it
+matters what a word is: see ``Naming``. In one that lies inside, every word is judged.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, auto
 from fnmatch import fnmatchcase, translate
 from urllib.parse import unquote
 
@@ -31,6 +35,7 @@ MAX_WILDCARDS = 24
 # Devices from which nothing can be learned and in which nothing is kept.
 HARMLESS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
+_FULL_PATH = "; the working directory lies outside as well, so write the full path"
 _DESCRIPTOR = re.compile(r"/dev/fd/\d+")
 _AROUND = re.compile(r"[\s\0\"'`;|&<>(){}\[\],:=@!#]")
 _PIECE = re.compile(r"[^\s\0\"'`;|&<>(){}\[\],:=@!#]+")
@@ -57,6 +62,14 @@ _CUTTING = " \t\"'`;|&<>(){}[],:=@!#"
 _HIDE = {ord(character): 0xE000 + ord(character) for character in _CUTTING}
 _SHOW = {hidden: character for character, hidden in _HIDE.items()}
 _LOOKALIKES = str.maketrans("\uff0f\u2215\u2044\uff0e\u2024\uff5e", "///..~") | {0x2025: ".."}
+
+
+class Naming(Enum):
+    """What a relative name without ``..`` is, when the working directory lies outside."""
+
+    PATH = auto()  # certainly a path: judged
+    WORD = auto()  # perhaps: judged when something of that name is there
+    TEXT = auto()  # certainly none
 
 
 class TooMany(ValueError):
@@ -176,9 +189,9 @@ class PathBounds:
     """The directories that may be named and those that may not."""
 
     def __init__(self, within: Iterable[str], not_within: Iterable[str], cwd: str | None) -> None:
-        self.cwd = cwd
-        for path in (*within, *not_within):
+        for path in (*within, *not_within, *([cwd] if cwd else [])):
             _check_bound(path)
+        self.cwd = os.path.expanduser(os.path.expandvars(cwd)) if cwd else None
         self.within = tuple(dict.fromkeys(self._root(path) for path in within))
         self.not_within = tuple(dict.fromkeys(self._root(path) for path in not_within))
         self.spaced = [root for root in (*self.within, *within) if _AROUND.search(root)]
@@ -223,6 +236,7 @@ class PathChecker:
         self.bounds = bounds
         self.seen: set[tuple[str, str]] = set()
         self.trusted: dict[str, bool] = {}
+        self.outside: dict[str, bool] = {}
         self.listed_entries = 0
 
     def check_text(
@@ -231,18 +245,20 @@ class PathChecker:
         bases: Sequence[str],
         shown: str | None = None,
         *,
+        naming: Naming = Naming.PATH,
         expands: bool = False,
         clusters: bool = True,
         whole: bool = False,
     ) -> Iterator[str]:
         """Judge every path that a text names."""
         if not _PATH_SIGN.search(text):
-            yield from self._check_plain(text, bases, shown)
+            yield from self._check_plain(text, bases, shown, naming)
         else:
             for reading in readings(text):
                 yield from self._check_addresses(reading, bases, shown)
                 for candidate in self._candidates(reading, clusters=clusters, whole=whole):
-                    yield from self.check_path(candidate, bases, shown or candidate)
+                    kind = Naming.WORD if candidate.startswith("-") else naming  # an option
+                    yield from self.check_path(candidate, bases, shown or candidate, kind)
         if expands and _WILDCARD.search(text):
             yield from self._check_wildcards(text, bases)
 
@@ -303,31 +319,51 @@ class PathChecker:
             yield text
         yield from named_paths(text, self.bounds.spaced, clusters=clusters, whole=whole)
 
-    def _check_plain(self, text: str, bases: Sequence[str], shown: str | None) -> Iterator[str]:
+    def _check_plain(
+        self, text: str, bases: Sequence[str], shown: str | None, naming: Naming
+    ) -> Iterator[str]:
         """Judge a text without any sign of a path, which can be the name of a symbolic link."""
         if text and len(text) <= MAX_FILE_NAME and _WHOLE.match(text):
-            yield from self.check_path(text, bases, shown or text)
+            yield from self.check_path(text, bases, shown or text, naming)
 
-    def check_whole(self, text: str, bases: Sequence[str]) -> Iterator[str]:
-        """Judge a text that is one path, because its argument says so."""
+    def check_whole(self, text: str, bases: Sequence[str], naming: Naming) -> Iterator[str]:
+        """Judge a text that is one path as a whole, if it is a path."""
         if not _PATH_SIGN.search(text):
             judge = self.check_path if "\0" in text else self._check_plain
-            yield from judge(text, bases, text)
+            yield from judge(text, bases, text, naming)
             return
         for reading in dict.fromkeys((*readings(text), *readings(expand_variables(text)))):
             local = blank_urls(reading).strip() if "://" in reading else reading
-            yield from self.check_path(local, bases, text)
-            yield from self.check_text(reading, bases, text, whole=True)
+            if local:  # more than an address
+                yield from self.check_path(local, bases, text, naming)
+            yield from self.check_text(reading, bases, text, naming=naming, whole=True)
 
-    def check_path(self, path: str, bases: Sequence[str], shown: str) -> Iterator[str]:
+    def check_path(
+        self, path: str, bases: Sequence[str], shown: str, naming: Naming = Naming.PATH
+    ) -> Iterator[str]:
         """Judge one path from each base."""
         path = os.path.expanduser(path)
         if "\0" in path or (path.startswith("~") and not _VERSION.match(path)):
             yield f"Path {shown!r:.200} cannot be resolved, so it cannot be judged."
             return
         for base in bases if not path.startswith("/") else ("/",):
-            if not self._is_settled(base, path):
-                yield from self._check_resolved_path(os.path.join(base, path), shown)
+            if self._is_judged(base, path, naming) and not self._is_settled(base, path):
+                hint = "" if path.startswith("/") or not self._is_outside(base) else _FULL_PATH
+                yield from self._check_resolved_path(os.path.join(base, path), shown, hint)
+
+    def _is_judged(self, base: str, path: str, naming: Naming) -> bool:
+        """Return whether a name is judged from a base; only ``Naming`` says so when that lies
+        outside and the name neither is absolute nor climbs.
+        """
+        pieces = path.split("/")
+        if naming is Naming.PATH or not pieces[0] or ".." in pieces or not self._is_outside(base):
+            return True
+        return naming is Naming.WORD and os.path.lexists(os.path.join(base, pieces[0]))
+
+    def _is_outside(self, base: str) -> bool:
+        if base not in self.outside:
+            self.outside[base] = any(self._check_resolved_path(base, base))
+        return self.outside[base]
 
     def _is_settled(self, base: str, path: str) -> bool:
         """Return whether a path was judged before or is plainly inside; count it otherwise."""
@@ -346,7 +382,7 @@ class PathChecker:
             self.trusted[base] = physical and not any(self._check_resolved_path(base, base))
         return self.trusted[base]
 
-    def _check_resolved_path(self, path: str, shown: str) -> Iterator[str]:
+    def _check_resolved_path(self, path: str, shown: str, hint: str = "") -> Iterator[str]:
         written, bounds = "/" + os.path.normpath(path).lstrip("/"), self.bounds
         is_harmless = written in HARMLESS or _DESCRIPTOR.fullmatch(written)
         if is_harmless and not _is_inside_any(written, bounds.not_within):
@@ -356,7 +392,8 @@ class PathChecker:
                 if _is_inside(form, root) or _may_match(form, root):
                     yield f"Path {shown!r:.200} is inside the forbidden directory {root}."
             if bounds.within and not _is_inside_any(form, bounds.within):
-                yield f"Path {shown!r:.200} is outside the allowed directories: {bounds.listed}."
+                outside = f"Path {shown!r:.200} is outside the allowed directories: {bounds.listed}"
+                yield f"{outside}{hint}."
 
 
 def _forms(path: str, written: str) -> Iterator[str]:

@@ -19,23 +19,22 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from edictum.contracts.sandbox._bases import goes_home, join_home, with_bases
+from edictum.contracts.sandbox._bases import follow_directories, goes_home, reach, with_bases
 from edictum.contracts.sandbox._commands import (
+    FOUND,
+    PIPES,
     CommandBounds,
     is_case_pattern,
     programs_of,
     read_commands,
+    scripts_of,
     with_scripts,
 )
 from edictum.contracts.sandbox._domains import URL_KEYS, DomainBounds, address_operands
-from edictum.contracts.sandbox._expand import Values, assigned_values, texts_of
-from edictum.contracts.sandbox._operands import (
-    PathFinder,
-    attaches_all,
-    find_no_paths,
-    text_operands,
-)
-from edictum.contracts.sandbox._paths import PathBounds, PathChecker, TooMany
+from edictum.contracts.sandbox._expand import Values, texts_of
+from edictum.contracts.sandbox._grammars import PathFinder, find_no_paths
+from edictum.contracts.sandbox._operands import attaches_all, namings_of, text_operands
+from edictum.contracts.sandbox._paths import Naming, PathBounds, PathChecker, TooMany
 from edictum.contracts.sandbox._shell import (
     Output,
     Plain,
@@ -47,6 +46,7 @@ from edictum.contracts.sandbox._shell import (
     names,
     split,
 )
+from edictum.contracts.sandbox._wrappers import replaced_texts
 from edictum.core.call import SHELL_TOOLS, ToolCall
 from edictum.errors import EdictumConfigError
 
@@ -78,6 +78,7 @@ SHELL_WORDS = names(
 )
 SHELL_NAMES = names("execute run process")
 CWD_KEYS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
+CWD_TYPES = (str, os.PathLike, type(None))
 _PROGRAM_NAME = re.compile(r"[\w.+-]*\w")  # found along PATH, not in the working directory
 _NAME_WORDS = re.compile(r"[\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -173,15 +174,23 @@ class Sandbox:
 
     def _find_violations(self, call: ToolCall) -> Iterator[str]:
         commands, items = self._read_call(call)
-        base = self.paths.base()
-        values = assigned_values(commands, base)
-        asked = (item.text for item in items if item.key in CWD_KEYS)
-        bases = [base, *(os.path.normpath(join_home(base, directory)) for directory in asked)]
+        bases = self._find_bases(call.args, items)
+        values = follow_directories(commands, bases)
         if self.paths.given:
             yield from self._check_paths(commands, items, bases, values)
         yield from self.commands.find_violations(commands, values)
         if self.domains.given:
             yield from self._check_domains(commands, items, values)
+
+    def _find_bases(self, args: Mapping[str, Any], items: list[Item]) -> list[str]:
+        """Return where relative names start: in the directory that the call names, else in the
+        contract's or the process'. One that is named deeper in the arguments is possible as well.
+        """
+        base = [self.paths.base()]
+        named = [value for name, value in args.items() if plain_key(name) in CWD_KEYS]
+        own = [os.fsdecode(each or "") for each in named if isinstance(each, CWD_TYPES)]
+        deeper = [item.text for item in items if item.key in CWD_KEYS and item.text not in own]
+        return [*(reach(base, own) if own else base), *reach(base, deeper)]
 
     def _read_call(self, call: ToolCall) -> tuple[list[Simple], list[Item]]:
         """Return the commands that a call runs, and its other texts."""
@@ -227,6 +236,8 @@ class Sandbox:
             if not (has_file and item.key in FILE_TEXT_KEYS):
                 yield from _check_item_path(checker, item, bases)
         for simple, places in with_bases(commands, bases, values):
+            if goes_home(simple) and len(commands) > 1:  # alone it does nothing
+                yield from checker.check_path("~", places, "~")
             yield from _check_command_paths(checker, simple, places, values)
 
     def _check_domains(
@@ -259,20 +270,20 @@ def _is_command(item: Item, keys: frozenset[str], *, is_shell: bool) -> bool:
 
 
 def _check_item_path(checker: PathChecker, item: Item, bases: list[str]) -> Iterator[str]:
+    naming = Naming.PATH if item.role == "path" else Naming.WORD
     if item.role == "path" and item.problem:
         yield item.problem
     elif item.role == "path" or len(item.text.split(None, 1)) <= 1:
-        yield from checker.check_whole(item.text, bases)
+        yield from checker.check_whole(item.text, bases, naming)
     elif item.role != "prose":
-        yield from checker.check_text(item.text, bases)
+        yield from checker.check_text(item.text, bases, naming=naming)
 
 
 def _check_command_paths(
     checker: PathChecker, simple: Simple, bases: list[str], values: Values
 ) -> Iterator[str]:
-    if goes_home(simple):
-        yield from checker.check_path("~", bases, "~")
     finders = _path_finders(simple)
+    namings = _namings(simple)
     owners = {
         id(word): program.name for program in programs_of(simple) for word in program.operands
     }
@@ -281,12 +292,31 @@ def _check_command_paths(
         expands = word.expands and not is_pattern
         shown = None if word.literal is not None else word.source
         find = finders.get(id(word))
+        naming = namings.get(id(word), Naming.WORD)
         for text in texts_of(word, values):
             clusters = not attaches_all(owners.get(id(word), ""), text)
             for piece in (text,) if find is None else find(text):
                 yield from checker.check_text(
-                    piece, bases, shown, expands=expands, clusters=clusters
+                    piece, bases, shown, naming=naming, expands=expands, clusters=clusters
                 )
+
+
+def _namings(simple: Simple) -> dict[int, Naming]:
+    """Return what the words of a command are, by identity, as far as that is known. The innermost
+    program says it: in ``sudo cat x`` that is ``cat``.
+    """
+    files = (redirect for redirect in simple.redirects if redirect.body is None)
+    found = {id(redirect.target): Naming.PATH for redirect in files}
+    is_read = simple.depth > 0 or simple.after in PIPES
+    replaced = frozenset({FOUND})
+    for program in programs_of(simple):
+        found[id(program.word)] = Naming.PATH if "/" in program.word.source else Naming.TEXT
+        namings = namings_of(program, is_read=is_read)
+        for index, word in enumerate(program.operands):
+            is_filled = any(mark in word.source for mark in replaced)
+            found[id(word)] = Naming.WORD if is_filled else namings.get(index, Naming.WORD)
+        replaced |= replaced_texts(program.name, program.operands)
+    return found
 
 
 def _path_finders(simple: Simple) -> dict[int, PathFinder]:
@@ -297,6 +327,8 @@ def _path_finders(simple: Simple) -> dict[int, PathFinder]:
             found[id(program.operands[index])] = finder
         if _PROGRAM_NAME.fullmatch(program.word.source):
             found[id(program.word)] = find_no_paths
+        scripts = scripts_of(program, simple)  # judged as commands
+        found |= {id(word): find_no_paths for script in scripts for word in script}
     return found
 
 
@@ -342,6 +374,8 @@ def _path_words(simple: Simple) -> Iterator[Word]:
     """Return every word of a command: its own, its redirections, and the text fed to it."""
     yield from simple.words
     for redirect in simple.redirects:
+        if redirect.is_copy:
+            continue
         if redirect.body is None:
             yield redirect.target
         elif not all(program.name in ("cat", "tee") for program in programs_of(simple)):

@@ -36,6 +36,7 @@ _REDIRECT = re.compile(
     r"(?P<number>\d{1,9}|\{\w{1,64}\})?"
     r"(?P<operator><<<|<<-|<<|<>|<&|>>|>&|>\||<|>|(?<!\d)&>>|(?<!\d)&>)"
 )
+_DESCRIPTOR = re.compile(r"\d+-?|-")
 _PROCESS = re.compile(r"[<>]\(")
 _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|()\n]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?\+?=")
@@ -50,6 +51,7 @@ _ANSI = re.compile(
     r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))",
     re.DOTALL,
 )
+_ALONE = re.compile(r"(?:^|[^\\])[ \t\n]\\\Z")
 _BACKTICK_ESCAPE = re.compile(r"\\([$`\\])")
 _BACKTICK_DOUBT = re.compile(r'\\["\n]')
 _ENDS_WORD = frozenset(" \t\n;&|<>()")
@@ -144,6 +146,13 @@ class Redirect:
     target: Word
     body: Word | None = None
     number: str = ""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is ``2>&1`` or ``<&-``, which names no file."""
+        literal = self.target.literal
+        is_descriptor = literal is not None and bool(_DESCRIPTOR.fullmatch(literal))
+        return self.operator in (">&", "<&") and is_descriptor
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,10 +482,14 @@ class _Reader:
             return []
         if following == "\r":
             self.refuse_carriage_return(quoted)
-        if not following:
+        if not following and not self.is_alone(quoted):
             raise Unreadable("it ends in a backslash, which some shells keep and others drop")
-        kept = "\\" if quoted and following not in _ESCAPABLE else ""
+        kept = "\\" if not following or (quoted and following not in _ESCAPABLE) else ""
         return [Plain(kept + following, quoted=True)]
+
+    def is_alone(self, quoted: bool) -> bool:
+        """Return whether the last backslash of the text is a word of its own: it joins nothing."""
+        return not quoted and bool(_ALONE.search(self.text))
 
     def refuse_carriage_return(self, _quoted: bool) -> list[Part]:
         message = "a carriage return is neither a blank nor a line end to a shell"
@@ -521,6 +534,8 @@ class _Reader:
         if found is None or _ANSI_DOUBT.search(found.group(1)):
             raise Unreadable(_ANSI_DIFFERENCE)
         text = decode_escapes(found.group(1))
+        if not text.strip("\0"):
+            text = ""  # what bash makes of $'\\0'; to sh it is a name like any other
         if "\0" in text:
             raise Unreadable(_ANSI_DIFFERENCE)
         self.at = found.end()
