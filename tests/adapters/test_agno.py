@@ -347,7 +347,7 @@ def test_a_call_counts_once_however_often_the_hook_is_wired(how: str) -> None:
         return key
 
     guard = Edictum()
-    adapter = AgnoAdapter(guard)
+    adapter = AgnoAdapter(guard, session_id="both agents")
     hooks = [adapter.as_tool_hook(), adapter.as_tool_hook()]
     play(agent_of([again], [[ScriptedCall("again", {"key": "a"}, "c1")]], tool_hooks=hooks), how)
     assert ran == ["a", "a"]

@@ -361,7 +361,7 @@ def test_a_call_that_waited_for_a_person_is_counted_once(how: str) -> None:
         f"call_allowed {made.name}",
         f"call_executed {made.name}",
     ]
-    assert guard.session(adapter.session_id).executions == 1
+    assert guard.session(f"user/{run.session.id}").executions == 1
 
 
 def test_two_guards_around_one_tool_both_decide() -> None:

@@ -450,7 +450,7 @@ def test_a_call_that_waited_for_a_person_is_counted_once() -> None:
         "call_allowed",
         "call_executed",
     ]
-    session = guard.session(adapter.session_id)
+    session = guard.session("1")  # the thread of the driver
     assert (session.attempts, session.executions, session.failures) == (2, 1, 0)
 
 

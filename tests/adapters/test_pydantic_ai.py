@@ -277,7 +277,7 @@ def test_a_call_that_waited_for_an_approval_is_counted_once() -> None:
         "call_allowed",
         "call_executed",
     ]
-    assert guard.session(adapter.session_id).executions == 1
+    assert guard.session(first.conversation_id).executions == 1
 
 
 def test_a_call_counts_once_however_often_the_capability_is_wired() -> None:
@@ -290,7 +290,7 @@ def test_a_call_counts_once_however_often_the_capability_is_wired() -> None:
         return key
 
     guard, script = Edictum(), [[ScriptedCall("again", {"key": "a"}, "c1")]]
-    adapter = PydanticAIAdapter(guard)
+    adapter = PydanticAIAdapter(guard, session_id="both agents")
     wired = [adapter.as_capability(), adapter.as_capability()]
     asyncio.run(Scripted([again], script, wired).agent.run("go"))
     assert ran == ["a", "a"]

@@ -25,6 +25,7 @@ from edictum.testing._adapter_tools import (
     SECRET,
     ReleasingSink,
     SuiteTools,
+    count_executions,
     get_last_event,
     leak,
     list_actions,
@@ -63,7 +64,7 @@ class RunChecks(AdapterDriver):
         assert closing, f"{flow.name}: the call was never closed"
         wanted = "call_paused" if flow.paused else "call_failed"
         assert set(closing) == {wanted}, f"{flow.name}: {closing}"
-        counted = guard.session(adapter.session_id).executions
+        counted = count_executions(guard)
         wanted_count = 0 if flow.paused else len(closing)
         assert counted == wanted_count, f"{flow.name}: counted {counted} times"
 

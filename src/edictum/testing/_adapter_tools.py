@@ -178,6 +178,12 @@ def get_last_event(guard: Edictum) -> AuditEvent:
     return events[-1]
 
 
+def count_executions(guard: Edictum) -> int:
+    """Return how many calls were counted, in all sessions that are in the audit."""
+    sessions = {event.session_id for event in guard.local_sink.events}
+    return sum(guard.session(session_id).executions for session_id in sessions)
+
+
 def list_open_calls(guard: Edictum) -> list[str]:
     """Return the calls that were allowed and never closed."""
     events = guard.local_sink.events
