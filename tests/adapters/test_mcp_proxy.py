@@ -121,8 +121,8 @@ class WithCallback:
     def __init__(self, adapter: Any, on_warn: Any) -> None:
         self.adapter, self.on_warn = adapter, on_warn
 
-    async def answer(self, request: Any, forward: Any) -> Any:
-        return await self.adapter.answer(request, forward, self.on_warn)
+    async def answer(self, request: Any, forward: Any, client: Any = None) -> Any:
+        return await self.adapter.answer(request, forward, self.on_warn, client)
 
 
 class TestMCPProxy(AdapterConformance):

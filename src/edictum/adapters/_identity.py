@@ -10,21 +10,17 @@ from edictum.core._records import record
 
 @record
 class Identity:
-    """A conversation and a user, as far as a framework itself knows them."""
+    """A conversation and a user as a framework knows them, in its own form; None if it does not."""
 
-    session_id: str | None = None
-    user_id: str | None = None
+    session_id: Any = None
+    user_id: Any = None
 
 
 NO_IDENTITY = Identity()
 
 
-def make_identity(session_id: Any, user_id: Any = None) -> Identity:
-    """Return an identity of ids in a framework's form: numbers and UUIDs are written as text."""
-    return Identity(_as_text(session_id), _as_text(user_id))
-
-
-def _as_text(found: Any) -> str | None:
+def to_id(found: Any) -> str | None:
+    """Return an id as text: numbers and UUIDs are written out, an empty text is not an id."""
     if found is None or found == "":
         return None
     if isinstance(found, (int, UUID)) and not isinstance(found, bool):

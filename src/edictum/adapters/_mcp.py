@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -16,6 +17,11 @@ OWN_META = {
 
 class InputRequired(Exception):
     """A tool asked its client for input; the client will send the same call with the answer."""
+
+
+def name_session(negotiated: str) -> str:
+    """Return the guard's name for a session of MCP: a digest, since its id may be a credential."""
+    return f"mcp-{hashlib.sha256(negotiated.encode()).hexdigest()[:32]}"
 
 
 class WireResult:

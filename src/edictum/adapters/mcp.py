@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
-from edictum.adapters._mcp import InputRequired, WireResult, is_own, make_text
+from edictum.adapters._identity import Identity
+from edictum.adapters._mcp import InputRequired, WireResult, is_own, make_text, name_session
 from edictum.adapters._reply import OnWarn, ToolReply, to_text
+from edictum.core._records import record
 from edictum.core.values import has_same_form, is_same
 from edictum.execution.portal import PORTAL
 
@@ -43,14 +45,31 @@ class ServerError(Exception):
         return {"code": self.code, "message": str(self)}
 
 
+@record
+class MCPClient:
+    """The client of a call. ``session_id`` is one that the server gave it, never its own choice."""
+
+    session_id: str | None = None
+
+
 class MCPAdapter(Adapter):
     """Governs calls on their way to a server: ``await adapter.answer(request, forward)``."""
+
+    context_name: ClassVar = "the MCPClient"
+
+    def identify(self, context: MCPClient) -> Identity:
+        given = context.session_id
+        return Identity(None if given is None else name_session(given))
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (InputRequired,)
 
     async def answer(
-        self, request: MCPMessage, forward: Forward, on_postcondition_warn: OnWarn = None
+        self,
+        request: MCPMessage,
+        forward: Forward,
+        on_postcondition_warn: OnWarn = None,
+        client: MCPClient | None = None,
     ) -> MCPMessage:
         """Answer a ``tools/call`` request. ``forward`` sends one to the server for its answer."""
         params = request.get("params")
@@ -66,6 +85,7 @@ class MCPAdapter(Adapter):
                 call_id=str(request["id"]),
                 flag=call.wire.flag,
                 on_warn=on_postcondition_warn,
+                context=client,
             )
         except InputRequired:
             return call.make_question()
