@@ -29,7 +29,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
 from edictum._callers import CallerOptions, CallerResolver, FromContext, ResolvedCaller
 from edictum.adapters._canary import CANARY, SelfTest, make_canary_guard
-from edictum.adapters._identity import NO_IDENTITY, Identity, to_id
+from edictum.adapters._identity import (
+    NO_IDENTITY,
+    Identity,
+    enclose_calls,
+    find_outer_caller,
+    to_id,
+)
 from edictum.adapters._reply import (
     OnWarn,
     ToolReply,
@@ -96,6 +102,7 @@ class GuardCall:
     options: CallOptions
     flag: FailureFlag | None
     on_warn: OnWarn
+    caller: Identity = NO_IDENTITY  # for calls that the tool makes
     problem: str = ""  # why it is not known who is calling
 
     def check_caller(self) -> None:
@@ -236,7 +243,8 @@ class Adapter(SelfTest):
 
         def run(**checked: Any) -> Any:
             try:
-                return body(checked)
+                with enclose_calls(call.guard, call.caller):
+                    return body(checked)
             except signals as signal:
                 raise Pause(signal) from signal
 
@@ -259,7 +267,8 @@ class Adapter(SelfTest):
 
         async def run(**checked: Any) -> Any:
             try:
-                return await body(checked)
+                with enclose_calls(call.guard, call.caller):
+                    return await body(checked)
             except signals as signal:
                 raise Pause(signal) from signal
 
@@ -362,7 +371,9 @@ class Adapter(SelfTest):
     ) -> GuardCall:
         if name == CANARY:
             return self._describe_canary(name, args, details)
-        return self._fill_in(name, args, details, await self._caller.aresolve(details.get("context")))
+        return self._fill_in(
+            name, args, details, await self._caller.aresolve(details.get("context"))
+        )
 
     def _describe_canary(
         self, name: str, args: Mapping[str, Any], details: CallDetails
@@ -377,25 +388,35 @@ class Adapter(SelfTest):
         """Add who is calling: what was configured, what the framework knows, or our own session."""
         flag, on_warn = details.pop("flag", None), details.pop("on_warn", None)
         session_id, context = self._session_id, details.pop("context", None)
+        identity = NO_IDENTITY
         try:
-            configured = {"session_id", "principal"} <= caller.options.keys()
-            identity = NO_IDENTITY if context is None or configured else self.identify(context)
+            identity = self._find_identity(caller, context)
             self._add_principal(caller, identity)
             session_id = self._choose_session(caller, identity)
         except Exception as exc:
             caller.fail("session_id", exc)
         caller.choose_session(session_id)
         details.update(cast("CallDetails", caller.options))
-        return GuardCall(self.guard, name, args, details, flag, on_warn, caller.problem)
+        known = Identity(session_id, identity.user_id)
+        return GuardCall(self.guard, name, args, details, flag, on_warn, known, caller.problem)
+
+    def _find_identity(self, caller: ResolvedCaller, context: Any) -> Identity:
+        """Return who is calling, as far as it is not configured: for a sub-agent its caller."""
+        if (outer := find_outer_caller(self.guard)) is not None:
+            return outer
+        configured = {"session_id", "principal"} <= caller.options.keys()
+        return NO_IDENTITY if context is None or configured else self.identify(context)
 
     def _add_principal(self, caller: ResolvedCaller, identity: Identity) -> None:
         """Add on whose behalf: the resolver goes first, the framework's user last."""
         if self._principal_resolver is not None:
             caller.options.pop("principal", None)
             caller.options["principal_resolver"] = self._principal_resolver
-        elif "principal" not in caller.options and not self.guard._names_principal:
-            if (user_id := to_id(identity.user_id)) is not None:
-                caller.options["principal"] = Principal(user_id=user_id)
+            return
+        if "principal" in caller.options or self.guard._names_principal:
+            return
+        if (user_id := to_id(identity.user_id)) is not None:
+            caller.options["principal"] = Principal(user_id=user_id)
 
     def _choose_session(self, caller: ResolvedCaller, identity: Identity) -> str:
         turn = TURN.get()

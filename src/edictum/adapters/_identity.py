@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +20,32 @@ class Identity:
 
 
 NO_IDENTITY = Identity()
+
+
+# The call whose tool runs in this context: [its guard, its caller], emptied when it has ended.
+OUTER_CALL: ContextVar[list[Any]] = ContextVar("edictum_outer_call")
+
+
+@contextmanager
+def enclose_calls(guard: Any, caller: Identity) -> Iterator[None]:
+    """Mark calls that are made inside, by agents that a tool runs, as calls of this caller.
+
+    A framework takes the run of a sub-agent for a conversation of its own, often a new one each
+    time. What a tool leaves running after its end is no longer part of the call.
+    """
+    outer = [guard, caller]
+    token = OUTER_CALL.set(outer)
+    try:
+        yield
+    finally:
+        outer.clear()
+        OUTER_CALL.reset(token)
+
+
+def find_outer_caller(guard: Any) -> Identity | None:
+    """Return the caller of the call that this one is made in, if that has the same guard."""
+    outer = OUTER_CALL.get(())
+    return outer[1] if outer and outer[0] is guard else None
 
 
 def to_id(found: Any) -> str | None:

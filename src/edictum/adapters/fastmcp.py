@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
-from edictum.adapters._mcp import InputRequired, WireResult
+from edictum.adapters._mcp import InputRequired, WireResult, name_session
 from edictum.adapters._reply import OnWarn
 from edictum.execution.portal import PORTAL
 
@@ -32,7 +32,7 @@ class FastMCPAdapter(Adapter):
             return Identity(subject, subject)
         request = getattr(context.fastmcp_context, "request_context", None)
         connection = getattr(getattr(request, "session", None), "_connection", None)
-        return Identity(getattr(connection, "session_id", None))
+        return Identity(name_session(getattr(connection, "session_id", None)))
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (InputRequired,)

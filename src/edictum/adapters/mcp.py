@@ -8,9 +8,16 @@ from typing import Any, ClassVar
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
-from edictum.adapters._mcp import InputRequired, WireResult, is_own, make_text, name_session
+from edictum.adapters._mcp import (
+    InputRequired,
+    MCPClient,
+    WireResult,
+    is_own,
+    is_tool_result,
+    make_text,
+    name_session,
+)
 from edictum.adapters._reply import OnWarn, ToolReply, to_text
-from edictum.core._records import record
 from edictum.core.values import has_same_form, is_same
 from edictum.execution.portal import PORTAL
 
@@ -45,21 +52,13 @@ class ServerError(Exception):
         return {"code": self.code, "message": str(self)}
 
 
-@record
-class MCPClient:
-    """The client of a call. ``session_id`` is one that the server gave it, never its own choice."""
-
-    session_id: str | None = None
-
-
 class MCPAdapter(Adapter):
     """Governs calls on their way to a server: ``await adapter.answer(request, forward)``."""
 
     context_name: ClassVar = "the MCPClient"
 
     def identify(self, context: MCPClient) -> Identity:
-        given = context.session_id
-        return Identity(None if given is None else name_session(given))
+        return Identity(name_session(context.session_id))
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (InputRequired,)
@@ -166,19 +165,9 @@ def _read_result(answer: MCPMessage) -> MCPMessage:
         raise ServerError(UNREADABLE_RESULT)
     if result.get("resultType") == "input_required":
         raise InputRequired
-    if not _is_tool_result(result):
+    if not is_tool_result(result):
         raise ServerError(UNREADABLE_RESULT)
     return result
-
-
-def _is_tool_result(result: MCPMessage) -> bool:
-    return (
-        isinstance(result.get("content") or [], list)
-        and isinstance(result.get("_meta") or {}, dict)
-        and isinstance(result.get("isError") or False, bool)
-        and result.get("resultType", "complete") == "complete"
-        and "task" not in result
-    )
 
 
 def _make_message(request: MCPMessage, **said: Any) -> MCPMessage:

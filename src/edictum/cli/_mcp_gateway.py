@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from edictum._optional import import_optional
-from edictum.adapters.mcp import MCPAdapter, MCPClient, MCPMessage
+from edictum.adapters._mcp import MCPClient
+from edictum.adapters.mcp import MCPAdapter, MCPMessage
 from edictum.cli._mcp_http import SESSION_HEADER, make_http_client
 from edictum.cli._mcp_port import list_addresses, listen
 from edictum.cli._mcp_relay import UNWRITABLE, answer_call

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from edictum.adapters.mcp import Forward, MCPAdapter, MCPClient, MCPMessage
+from edictum.adapters._mcp import MCPClient
+from edictum.adapters.mcp import Forward, MCPAdapter, MCPMessage
 from edictum.cli._mcp_wire import (
     INTERNAL_ERROR,
     INVALID_REQUEST,

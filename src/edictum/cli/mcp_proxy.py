@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mode = "in place of the mode that the contracts state"
     add("--mode", choices=["enforce", "observe"], help=mode)
     add("--audit", metavar="FILE", help="where events are written, one JSON object per line")
-    add("--session", metavar="ID", help="the session in which calls are counted, those of all clients")
+    session = "the session in which the calls of all clients are counted"
+    add("--session", metavar="ID", help=session)
 
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
