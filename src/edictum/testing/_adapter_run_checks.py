@@ -113,6 +113,8 @@ class RunChecks(AdapterDriver):
             assert "DENIED" in answer.text, answer
             found = list_actions(guard)
             assert found == ["call_allowed", "call_denied", "call_executed"], found
+            sessions = {event.session_id for event in guard.local_sink.events}
+            assert len(sessions) == 1, "a sub-agent has a session, and so limits, of its own"
 
     def _make_delegate(self, adapter: Any, tools: SuiteTools) -> Callable[..., Any]:
         """Return a tool that has another agent ask for something forbidden."""

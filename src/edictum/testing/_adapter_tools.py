@@ -45,6 +45,21 @@ class SuiteTools:
 
         return name_tool(atool if self.asynchronous else tool, name)
 
+    def make_personal(self, name: str) -> Callable[..., Any]:
+        """Return a tool with arguments in which a model can name another user."""
+
+        def tool(key: str, user_id: str = "", session_id: str = "") -> Any:
+            self.ran.append(key)
+            time.sleep(0.02)
+            return look(key)
+
+        async def atool(key: str, user_id: str = "", session_id: str = "") -> Any:
+            self.ran.append(key)
+            await asyncio.sleep(0.02)
+            return look(key)
+
+        return name_tool(atool if self.asynchronous else tool, name)
+
     def make_endless(self, name: str) -> Callable[..., Any]:
         """Return a tool that ends when released or cancelled, at the latest after MAX_WAIT_S."""
 
