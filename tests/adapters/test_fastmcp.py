@@ -395,5 +395,61 @@ def test_metadata_of_a_tool_is_judged_under_whatever_name(key: str) -> None:
     assert SECRET not in said and "[GONE]" in said
 
 
+# --- Who is calling -------------------------------------------------------------------------------
+
+
+def look(key: str) -> str:
+    return f"value of {key}"
+
+
+def ask_over_http(server: FastMCP[Any], *clients: dict[str, Any], **options: Any) -> None:
+    """Let each client call ``look`` twice, one after the other."""
+
+    async def go() -> None:
+        async with asgi_server(server, **options) as served:
+            for client in [served.client(**about) for about in clients]:
+                async with client:
+                    for key in ("a", "b"):
+                        await client.call_tool("look", {"key": key})
+
+    asyncio.run(go())
+
+
+def sessions(guard: Edictum) -> list[str]:
+    """The session of each call."""
+    events = guard.local_sink.events
+    return [event.session_id for event in events if event.action == "call_executed"]
+
+
+def test_clients_are_told_apart_by_the_session_that_they_negotiated() -> None:
+    guard = Edictum()
+    adapter = FastMCPAdapter(guard)
+    server = server_of([look], [adapter.as_middleware()])
+    ask_over_http(server, {"mode": "legacy"}, {"mode": "legacy"})
+    first, again, second, _ = sessions(guard)
+    assert first == again
+    assert len({first, second, adapter.session_id}) == 3
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_what_a_client_calls_its_session_changes_nothing(mode: str) -> None:
+    """Newer connections have no session, and neither has a server without them."""
+    guard = Edictum()
+    adapter = FastMCPAdapter(guard)
+    server = server_of([look], [adapter.as_middleware()])
+    made_up = [{"mode": mode, "headers": {"mcp-session-id": name}} for name in ("one", "two")]
+    ask_over_http(server, *made_up, stateless_http=mode == "legacy")
+    assert sessions(guard) == [adapter.session_id] * 4
+
+
+def test_the_subject_of_a_token_goes_before_the_session() -> None:
+    guard = Edictum()
+    server = server_of([look], [FastMCPAdapter(guard).as_middleware()])
+    server.auth = TOKENS
+    ask_over_http(server, *({"mode": mode, "auth": "token of bob"} for mode in ("auto", "legacy")))
+    assert sessions(guard) == ["bob"] * 4
+    assert {(event.principal or {})["user_id"] for event in guard.local_sink.events} == {"bob"}
+
+
 class TestExample(ExampleAndPage):
     name = "fastmcp"

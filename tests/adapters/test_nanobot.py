@@ -296,7 +296,7 @@ async def test_sub_agents_are_governed_and_count_in_the_same_session(how: str) -
         ("call_executed", "list_dir", "c2"),
     ]
     assert ("call_denied", "list_dir", "c3") in events
-    assert guard.session(adapter.session_id).executions == 2
+    assert guard.session("cli:direct").executions == 2
 
 
 @pytest.mark.parametrize("how", ["govern", "wrap_registry"])
