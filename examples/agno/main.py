@@ -95,13 +95,13 @@ def main() -> None:
     )
 
     print("self test:", adapter.self_test(agent))
-    agent.run("Read the files.")
+    agent.run("Read the files.", session_id="conversation-1", user_id="ada")
 
     print("the model read:")
     for message in model.seen[-1]:
         if message.role == "tool":
             print(f"  {'error' if message.tool_call_error else 'success':7}  {message.content}")
-    session = guard.session(adapter.session_id)
+    session = guard.session("conversation-1")
     print(
         f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
         " failures"

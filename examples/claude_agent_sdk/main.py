@@ -69,8 +69,7 @@ async def main() -> None:
     print("self test:", adapter.self_test(options))
     async with ClaudeSDKClient(options) as client:
         await client.query("Look up the people.")
-        async for _ in client.receive_response():
-            pass
+        answer = [message async for message in client.receive_response()]
     model.close()
 
     print("the model read:")
@@ -78,7 +77,7 @@ async def main() -> None:
         content = result["content"]
         text = content if isinstance(content, str) else content[0]["text"]
         print(f"  {'error' if result.get('is_error') else 'ok':5}  {text.splitlines()[0]}")
-    session = guard.session(adapter.session_id)
+    session = guard.session(answer[-1].session_id)
     print(
         f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
         " failures"

@@ -111,7 +111,7 @@ async def main() -> None:
     for part in model.seen[-1]:
         if part.function_response:
             print(f"  {part.function_response.response}")
-    counts = guard.session(adapter.session_id)
+    counts = guard.session(f"ada/{session.id}")
     print(
         f"counted: {counts.attempts} attempts, {counts.executions} executions, {counts.failures}"
         " failures"

@@ -85,13 +85,14 @@ def main() -> None:
     agent = create_agent(model, tools=[read_file], middleware=[adapter.as_middleware()])
 
     print("self test:", adapter.self_test(agent))
-    agent.invoke({"messages": [HumanMessage("Read the files.")]})
+    thread = {"configurable": {"thread_id": "conversation-1"}}
+    agent.invoke({"messages": [HumanMessage("Read the files.")]}, thread)
 
     print("the model read:")
     for message in model.seen[-1]:
         if message.type == "tool":
             print(f"  {message.status:7}  {message.content}")
-    session = guard.session(adapter.session_id)
+    session = guard.session("conversation-1")
     print(
         f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
         " failures"

@@ -112,13 +112,13 @@ async def main() -> None:
     adapter.govern(loop)
 
     print("self test:", adapter.self_test(loop))
-    await loop.process_direct("Read the files.")
+    await loop.process_direct("Read the files.", session_key="conversation-1")
 
     print("the model read:")
     for message in model.seen[-1]:
         if message["role"] == "tool":
             print(f"  {message['content'].splitlines()[0]}")
-    session = guard.session(adapter.session_id)
+    session = guard.session("conversation-1")
     print(
         f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
         " failures"

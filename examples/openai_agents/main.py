@@ -72,13 +72,14 @@ def main() -> None:
 
     print("self test:", adapter.self_test(agent))
     print("self test of the guardrails:", adapter.self_test(with_guardrails(adapter)))
-    Runner.run_sync(agent, "Read the files.", run_config=RunConfig(tracing_disabled=True))
+    config = RunConfig(group_id="conversation-1", tracing_disabled=True)
+    Runner.run_sync(agent, "Read the files.", run_config=config)
 
     print("the model read:")
     for item in model.calls[-1].input:
         if item.get("type") == "function_call_output":
             print(f"  {item['output']}")
-    session = guard.session(adapter.session_id)
+    session = guard.session("conversation-1")
     print(
         f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
         " failures"

@@ -66,12 +66,12 @@ def main() -> None:
     )
 
     print("self test:", adapter.self_test(agent))
-    agent.run_sync("Look up the people.")
+    agent.run_sync("Look up the people.", conversation_id="conversation-1")
 
     print("the model read:")
     for part in read:
         print(f"  {part.outcome:7}  {part.model_response_str()}")
-    session = guard.session(adapter.session_id)
+    session = guard.session("conversation-1")
     print(
         f"counted: {session.attempts} attempts, {session.executions} executions, {session.failures}"
         " failures"

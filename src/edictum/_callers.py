@@ -1,7 +1,8 @@
-"""Who is calling: what an adapter or a turn tells the guard of its calls, found anew for each.
+"""Who is calling: session, principal, metadata and amounts of the calls of an adapter or a turn.
 
 Each option is a value, or a function of the context of the run: the framework's own object, or the
-``ToolCallRequest`` of a turn. What cannot be told denies the call.
+``ToolCallRequest`` of a turn. Functions are called for every call. If one fails or returns what the
+guard would not take, the call is denied.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from typing import Any, TypeAlias, TypedDict
 
 from edictum._checks import check_callables, check_principal
 from edictum._options import check_parents, read_fields
-from edictum.core._records import record
 from edictum.core.call import Principal
 from edictum.core.charges import Actual
 from edictum.core.decide import describe
+from edictum.core.decision import USER_ERRORS
 from edictum.core.limits import amounts_in_millionths
 from edictum.core.signatures import check_takes
 from edictum.errors import EdictumConfigError
 from edictum.execution.portal import PORTAL
+from edictum.execution.waiting import call_until
 
 FromContext: TypeAlias = Callable[..., Any]
 
 
 class CallerOptions(TypedDict, total=False):
-    """What is told of all calls of an adapter or a turn. None means not told."""
+    """The options that describe the caller of all calls of an adapter or a turn."""
 
     session_id: str | FromContext | None
     parent_session_id: str | Sequence[str] | FromContext | None
@@ -35,16 +37,39 @@ class CallerOptions(TypedDict, total=False):
     actual_amounts: Actual | None
 
 
-@record
-class Told:
-    """What was found for one call; ``problem`` says what could not be, and the call is denied."""
+class ResolvedCaller:
+    """The caller of one call, as options of the guard. With a ``problem`` the call is denied."""
 
-    options: dict[str, Any]
-    problem: str = ""
+    __slots__ = ("options", "problem")
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self.problem = ""
+
+    def add(self, name: str, value: Any) -> None:
+        """Add what a function returned. None adds nothing, but as a principal means "none"."""
+        if value is not None or name == "principal":
+            check_caller_option(name, value)
+            self.options[name] = value
+
+    def fail(self, name: str, error: BaseException) -> None:
+        """Note that an option could not be determined; the first problem is kept."""
+        why = f"{type(error).__name__}: {describe(error)}"
+        self.problem = self.problem or f"The {name} of this call could not be determined: {why}"
+
+    def choose_session(self, session_id: str) -> None:
+        """Set the session. Parents that name it again are a problem, and are dropped."""
+        self.options["session_id"] = session_id
+        if (parents := self.options.get("parent_session_id")) is not None:
+            try:
+                check_parents(session_id, parents)
+            except Exception as exc:
+                del self.options["parent_session_id"]
+                self.fail("parent_session_id", exc)
 
 
-class Caller:
-    """Finds for each call what it was given for all of them."""
+class CallerResolver:
+    """Holds the options that describe callers, and resolves them for each call."""
 
     def __init__(self, owner: str, given: CallerOptions) -> None:
         self._values: dict[str, Any] = {}
@@ -52,67 +77,71 @@ class Caller:
         # Amounts that depend on the call: on its arguments as hooks leave them.
         self._amounts_of_call: FromContext | None = None
         for name, value in given.items():
-            self._take(owner, name, value)
+            self._add(owner, name, value)
 
-    def _take(self, owner: str, name: str, value: Any) -> None:
+    def _add(self, owner: str, name: str, value: Any) -> None:
+        if value is None:
+            return
         if name == "actual_amounts":
             check_callables(actual_amounts=value)
-        elif callable(value):
-            if name == "amounts" and _takes_call(value):
-                self._amounts_of_call = value
-            else:
-                check_takes(f"{owner}: {name}", value, "context")
-                self._functions[name] = value
+        elif not callable(value):
+            check_caller_option(name, value)
+        elif name == "amounts" and _takes_call(owner, value):
+            self._amounts_of_call = value
             return
-        elif value is not None:
-            check_told(name, value)
-        if value is not None:
-            self._values[name] = value
+        else:
+            check_takes(f"{owner}: {name}", value, "context")
+            self._functions[name] = value
+            return
+        self._values[name] = value
+
+    @property
+    def has_functions(self) -> bool:
+        return bool(self._functions)
 
     def set_principal(self, principal: Principal | None) -> None:
+        """Replace the principal, value or function; None leaves it to the framework and guard."""
         check_principal(principal)
-        self._functions.pop("principal", None)
-        self._values.pop("principal", None)
+        # New dicts: other threads may be reading the old ones.
+        values = {key: value for key, value in self._values.items() if key != "principal"}
         if principal is not None:
-            self._values["principal"] = principal
+            values["principal"] = principal
+        self._functions = {key: it for key, it in self._functions.items() if key != "principal"}
+        self._values = values
 
-    def read(self, context: Any) -> Told:
-        """Return what is told of a call; asynchronous functions are awaited in another thread."""
-        found, problems = self._begin(context), list[str]()
+    def resolve(self, context: Any) -> ResolvedCaller:
+        """Return the caller of a call; asynchronous functions are awaited in another thread."""
+        caller = self._start(context)
         for name, function in self._functions.items():
             try:
                 value = function(context)
-                _keep(found, name, PORTAL.run(value) if isawaitable(value) else value)
-            except Exception as exc:
-                problems.append(_explain(name, exc))
-        return Told(found, " ".join(problems))
+                caller.add(name, PORTAL.run(value) if isawaitable(value) else value)
+            except USER_ERRORS as exc:
+                caller.fail(name, exc)
+        return caller
 
-    async def aread(self, context: Any) -> Told:
-        """Do as ``read`` does, for asynchronous callers."""
-        found, problems = self._begin(context), list[str]()
+    async def aresolve(self, context: Any, timeout_s: float | None = None) -> ResolvedCaller:
+        """Return the caller of a call; with ``timeout_s`` no function is waited for any longer."""
+        caller = self._start(context)
         for name, function in self._functions.items():
             try:
-                value = function(context)
-                _keep(found, name, await value if isawaitable(value) else value)
-            except Exception as exc:
-                problems.append(_explain(name, exc))
-        return Told(found, " ".join(problems))
+                if timeout_s is not None:
+                    value = await call_until(function, (context,), timeout_s)
+                elif isawaitable(value := function(context)):
+                    value = await value
+                caller.add(name, value)
+            except USER_ERRORS as exc:
+                caller.fail(name, exc)
+        return caller
 
-    def _begin(self, context: Any) -> dict[str, Any]:
-        found = dict(self._values)
+    def _start(self, context: Any) -> ResolvedCaller:
+        options = dict(self._values)
         if (amounts := self._amounts_of_call) is not None:
-            found["amounts"] = lambda call: amounts(context, call)
-        return found
+            options["amounts"] = lambda call: amounts(context, call)
+        return ResolvedCaller(options)
 
 
-def _keep(found: dict[str, Any], name: str, value: Any) -> None:
-    """Keep what a function told. None is not told, but for a principal: it means no principal."""
-    if value is not None or name == "principal":
-        check_told(name, value)
-        found[name] = value
-
-
-def check_told(name: str, value: Any) -> None:
+def check_caller_option(name: str, value: Any) -> None:
     """Raise for a value that the guard would not take as this option of a call."""
     if name == "amounts":
         amounts_in_millionths(name, value)
@@ -122,15 +151,11 @@ def check_told(name: str, value: Any) -> None:
         read_fields({name: value})
 
 
-def _takes_call(function: FromContext) -> bool:
-    """Return whether a function wants the call too, beside the context."""
+def _takes_call(owner: str, function: FromContext) -> bool:
+    """Return whether a function of amounts takes the call as well as the context."""
     try:
-        check_takes("amounts", function, "context")
+        check_takes(f"{owner}: amounts", function, "context")
     except EdictumConfigError:
-        check_takes("amounts", function, "context", "call")
+        check_takes(f"{owner}: amounts", function, "context", "call")
         return True
     return False
-
-
-def _explain(name: str, exc: Exception) -> str:
-    return f"The {name} of this call could not be told: {type(exc).__name__}: {describe(exc)}"

@@ -20,8 +20,8 @@ class ScriptedCLI(Transport):
     are the SDK server's.
     """
 
-    def __init__(self, turns: Any, builtin: Any = None) -> None:
-        self.turns, self.builtin = turns, builtin or {}
+    def __init__(self, turns: Any, builtin: Any = None, session_id: str = "s") -> None:
+        self.turns, self.builtin, self.session_id = turns, builtin or {}, session_id
         self.out, self.inp = anyio.create_memory_object_stream[Any](1000)
         self.waiting: dict[str, asyncio.Future[Any]] = {}
         self.hooks: dict[str, Any] = {}
@@ -78,7 +78,7 @@ class ScriptedCLI(Transport):
         for matcher in self.hooks.get(event) or []:
             for callback in matcher["hookCallbackIds"]:
                 asked = {
-                    "session_id": "s",
+                    "session_id": self.session_id,
                     "cwd": "/",
                     "hook_event_name": event,
                     "tool_use_id": call_id,
@@ -173,7 +173,7 @@ class ScriptedCLI(Transport):
             await self.out.send(
                 {
                     "type": "user",
-                    "session_id": "s",
+                    "session_id": self.session_id,
                     "message": {"role": "user", "content": self.read[-len(calls) or None :]},
                 }
             )
@@ -184,6 +184,6 @@ class ScriptedCLI(Transport):
             "duration_api_ms": 1,
             "is_error": False,
             "num_turns": 1,
-            "session_id": "s",
+            "session_id": self.session_id,
         }
         await self.out.send({"type": "result", **ended, "total_cost_usd": 0.0, "result": "done"})

@@ -109,10 +109,24 @@ def _from_slot(adapter: Any, reply: ToolReply) -> ToolReply:
     )
 
 
+def shared_caller(adapter: type[Adapter]) -> type[Adapter]:
+    """The caller of the first call is taken for that of all."""
+
+    class Faulty(adapter):  # type: ignore[misc, valid-type]
+        def _fill_in(self, name: str, args: Any, details: Any, caller: Any) -> Any:
+            self.first = getattr(self, "first", None) or (details.get("context"), caller)
+            context, known = self.first
+            caller.options.update(known.options)
+            return super()._fill_in(name, args, {**details, "context": context}, caller)
+
+    return Faulty
+
+
 USER_ERRORS = [
     (wrong_denial, {"deny", "limit"}),
     (swallowed_exception, {"failure"}),
     (shared_slot, {"parallel", "call id"}),
+    (shared_caller, {"users"}),
 ]
 
 

@@ -15,9 +15,17 @@ from typing import Any, ClassVar
 
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
+from edictum.adapters._identity import Identity
 from edictum.adapters._reply import OnWarn, ToolReply
 from edictum.runtime.ticket import Ticket
-from edictum.testing.adapter import AdapterConformance, ControlFlow, ScriptedCall, ToolAnswer
+from edictum.testing.adapter import (
+    AdapterConformance,
+    ControlFlow,
+    ScriptedCall,
+    ScriptPlayer,
+    ToolAnswer,
+    get_conversation,
+)
 
 
 class Later(Exception):
@@ -25,26 +33,26 @@ class Later(Exception):
 
 
 class Loop:
-    """Plays a script. ``before(id, name, args)`` may answer in the tool's place; ``after(id, value,
-    error)`` may replace the result.
+    """Plays a script for a user. ``before(id, name, args, user)`` may answer in the tool's place;
+    ``after(id, value, error)`` may replace the result.
     """
 
     def __init__(self, tools: Any, script: Any, hooks: Any = None) -> None:
         self.tools = {tool.__name__: tool for tool in tools}
-        self.script, self.hooks = script, hooks
+        self.player, self.hooks = ScriptPlayer(script), hooks
         self.read: list[ToolAnswer] = []
 
-    def run(self) -> None:
-        for turn in self.script:
+    def run(self, user: str = "") -> None:
+        while turn := self.player.next_turn(user):
             with ThreadPoolExecutor(8) as pool:
-                self.read += list(pool.map(self.call, turn))
+                self.read += list(pool.map(lambda call: self.call(call, user), turn))
 
-    async def arun(self) -> None:
-        for turn in self.script:
-            self.read += await asyncio.gather(*map(self.acall, turn))
+    async def arun(self, user: str = "") -> None:
+        while turn := self.player.next_turn(user):
+            self.read += await asyncio.gather(*(self.acall(call, user) for call in turn))
 
-    def call(self, call: ScriptedCall) -> ToolAnswer:
-        said = self.hooks.before(call.id, call.tool, call.args) if self.hooks else None
+    def call(self, call: ScriptedCall, user: str) -> ToolAnswer:
+        said = self.hooks.before(call.id, call.tool, call.args, user) if self.hooks else None
         if said is not None:
             return ToolAnswer(call.id, said, failed=True)
         value, error = None, None
@@ -55,8 +63,9 @@ class Loop:
         value = self.hooks.after(call.id, value, error) if self.hooks else _settled(value, error)
         return ToolAnswer(call.id, _text(value), _failed(value))
 
-    async def acall(self, call: ScriptedCall) -> ToolAnswer:
-        said = await self.hooks.abefore(call.id, call.tool, call.args) if self.hooks else None
+    async def acall(self, call: ScriptedCall, user: str) -> ToolAnswer:
+        hooks = self.hooks
+        said = await hooks.abefore(call.id, call.tool, call.args, user) if hooks else None
         if said is not None:
             return ToolAnswer(call.id, said, failed=True)
         value, error = None, None
@@ -97,6 +106,10 @@ class LoopAdapter(Adapter):
     """What an adapter for a framework of this kind looks like."""
 
     requires: ClassVar = {"pytest": ("1", "1000")}
+    context_name: ClassVar = "the name of the user"
+
+    def identify(self, context: str) -> Identity:
+        return Identity(get_conversation(context), context) if context else Identity()
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (Later,)
@@ -105,13 +118,13 @@ class LoopAdapter(Adapter):
         adapter = self
 
         class Hooks:
-            def before(self, call_id: str, name: str, args: dict[str, Any]) -> str | None:
-                return _refusal(adapter.before(call_id, name, args, call_id=call_id, flag=flag))
+            def before(self, call_id: str, name: str, args: Any, user: str) -> str | None:
+                about: Any = {"call_id": call_id, "flag": flag, "context": user}
+                return _refusal(adapter.before(call_id, name, args, **about))
 
-            async def abefore(self, call_id: str, name: str, args: dict[str, Any]) -> str | None:
-                return _refusal(
-                    await adapter.abefore(call_id, name, args, call_id=call_id, flag=flag)
-                )
+            async def abefore(self, call_id: str, name: str, args: Any, user: str) -> str | None:
+                about: Any = {"call_id": call_id, "flag": flag, "context": user}
+                return _refusal(await adapter.abefore(call_id, name, args, **about))
 
             def after(self, call_id: str, value: Any, error: BaseException | None) -> Any:
                 reply = adapter.after(call_id, value, error, on_warn=on_postcondition_warn)
@@ -158,6 +171,12 @@ class HookLoopConformance(AdapterConformance):
 
     async def arun(self, agent: Loop) -> None:
         await agent.arun()
+
+    def run_as(self, agent: Loop, user: str) -> None:
+        agent.run(user)
+
+    async def arun_as(self, agent: Loop, user: str) -> None:
+        await agent.arun(user)
 
     def replies(self, agent: Loop) -> list[ToolAnswer]:
         return agent.read

@@ -27,7 +27,9 @@ from edictum.testing.adapter import (
     AdapterConformance,
     ControlFlow,
     ScriptedCall,
+    ScriptPlayer,
     ToolAnswer,
+    get_conversation,
     no_forbidden,
     no_secret,
     without_secret,
@@ -41,12 +43,13 @@ class ScriptedModel(Model):
     """Plays a list of turns, and keeps what it was shown."""
 
     id: str = "scripted"
-    script: list[Any] = field(default_factory=list)
+    player: Any = None
     seen: list[Any] = field(default_factory=list)
 
     def _next(self, messages: Any) -> ModelResponse:
         self.seen.append([message.model_copy() for message in messages])
-        calls = self.script[len(self.seen) - 1] if len(self.seen) <= len(self.script) else ()
+        said = [message.content for message in messages if message.role == "user"]
+        calls = self.player.next_turn(str(said[-1:]))
         made = [
             {
                 "id": c.id,
@@ -84,7 +87,10 @@ class ScriptedModel(Model):
 
 def agent_of(tools: Any, script: Any, **options: Any) -> Agent:
     return Agent(
-        model=ScriptedModel(script=list(script)), tools=list(tools), telemetry=False, **options
+        model=ScriptedModel(player=ScriptPlayer(script)),
+        tools=list(tools),
+        telemetry=False,
+        **options,
     )
 
 
@@ -118,6 +124,12 @@ class TestAgno(AdapterConformance):
 
     async def arun(self, agent: Agent) -> None:
         await agent.arun("go")
+
+    def run_as(self, agent: Agent, user: str) -> None:
+        agent.run(user, session_id=get_conversation(user), user_id=user)
+
+    async def arun_as(self, agent: Agent, user: str) -> None:
+        await agent.arun(user, session_id=get_conversation(user), user_id=user)
 
     def stream(self, agent: Agent) -> str:
         async def collect() -> str:
@@ -270,7 +282,7 @@ def test_a_team_and_its_members_are_governed() -> None:
     ]
     team = Team(
         members=[member],
-        model=ScriptedModel(script=script),
+        model=ScriptedModel(player=ScriptPlayer(script)),
         tool_hooks=[adapter.as_tool_hook()],
         telemetry=False,
     )
@@ -347,7 +359,7 @@ def test_a_call_counts_once_however_often_the_hook_is_wired(how: str) -> None:
         return key
 
     guard = Edictum()
-    adapter = AgnoAdapter(guard)
+    adapter = AgnoAdapter(guard, session_id="both agents")
     hooks = [adapter.as_tool_hook(), adapter.as_tool_hook()]
     play(agent_of([again], [[ScriptedCall("again", {"key": "a"}, "c1")]], tool_hooks=hooks), how)
     assert ran == ["a", "a"]

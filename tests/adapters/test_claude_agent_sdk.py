@@ -25,13 +25,15 @@ from claude_scripted import SERVER, ScriptedCLI
 from faults import PlantedFaults
 from pages import ExampleAndPage
 
-from edictum import Edictum, EdictumConfigError, OperationLimits
+from edictum import Edictum, EdictumConfigError, OperationLimits, Principal
 from edictum.adapters import ClaudeAgentSDKAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
     ScriptedCall,
+    ScriptPlayer,
     ToolAnswer,
+    get_conversation,
     no_forbidden,
     no_secret,
     without_secret,
@@ -61,8 +63,13 @@ def as_tool(function: Any) -> SdkMcpTool[Any]:
 
     if isinstance(function, SdkMcpTool):
         return function
+    schema = dict.fromkeys(inspect.signature(function).parameters, str)
     return SdkMcpTool(
-        function.__name__, "A tool.", KEY, handler, annotations=ToolAnnotations(readOnlyHint=True)
+        function.__name__,
+        "A tool.",
+        schema,
+        handler,
+        annotations=ToolAnnotations(readOnlyHint=True),
     )
 
 
@@ -70,14 +77,17 @@ class Agent:
     """An agent, the CLI that plays its script, and its options."""
 
     def __init__(self, tools: Any, script: Any, hooks: Any, builtin: Any = None) -> None:
-        self.cli = ScriptedCLI(
-            [[(call.tool, call.args, call.id) for call in calls] for calls in script], builtin
-        )
+        self.player, self.builtin = ScriptPlayer(script), builtin
         servers: Any = {SERVER: create_sdk_mcp_server(SERVER, tools=tools)}
         self.options = ClaudeAgentOptions(mcp_servers=servers, hooks=hooks)
         self.messages: list[Any] = []
 
-    async def run(self) -> None:
+    async def run(self, user: str = "", session_id: str = "s") -> None:
+        turns = [
+            [(call.tool, call.args, call.id) for call in calls]
+            for calls in iter(lambda: [*self.player.next_turn(user)], [])
+        ]
+        self.cli = ScriptedCLI(turns, self.builtin, session_id)
         async with ClaudeSDKClient(options=self.options, transport=self.cli) as client:
             await client.query("go")
             async for message in client.receive_response():
@@ -112,6 +122,15 @@ class TestClaudeAgentSDK(AdapterConformance):
 
     async def arun(self, agent: Agent) -> None:
         await agent.run()
+
+    def get_user_options(self) -> dict[str, Any]:
+        def find_principal(asked: Any) -> Principal:
+            return Principal(user_id=asked["session_id"].removeprefix(get_conversation("")))
+
+        return {"principal": find_principal}
+
+    async def arun_as(self, agent: Agent, user: str) -> None:
+        await agent.run(user, get_conversation(user))
 
     def stream(self, agent: Agent) -> str:
         asyncio.run(agent.run())

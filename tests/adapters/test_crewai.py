@@ -32,7 +32,7 @@ from crewai.tools import BaseTool, tool
 from crewai.tools.tool_failure import ToolFailure
 from pydantic import PrivateAttr
 
-from edictum import Edictum, EdictumConfigError, OperationLimits
+from edictum import Edictum, EdictumConfigError, OperationLimits, Principal
 from edictum.adapters import CrewAIAdapter
 from edictum.adapters._call_ids import get_call_id
 from edictum.adapters._crewai_hooks import note_crewai_id
@@ -40,7 +40,9 @@ from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
     ScriptedCall,
+    ScriptPlayer,
     ToolAnswer,
+    get_conversation,
     get_last_event,
     list_actions,
     no_forbidden,
@@ -54,13 +56,13 @@ pytestmark = pytest.mark.s3  # needs crewai
 class ScriptedModel(BaseLLM):
     """Plays a list of turns, and keeps what it was shown."""
 
-    _script: list[Any] = PrivateAttr(default_factory=list)
+    _player: Any = PrivateAttr()
     _seen: list[Any] = PrivateAttr(default_factory=list)
     _native: bool = PrivateAttr(default=True)
 
     def __init__(self, script: Any, native: bool = True) -> None:
         super().__init__(model="scripted")
-        self._script, self._native = list(script), native
+        self._player, self._native = ScriptPlayer(script), native
 
     def supports_function_calling(self) -> bool:
         return self._native
@@ -73,9 +75,8 @@ class ScriptedModel(BaseLLM):
 
     def call(self, messages: Any, *args: Any, **options: Any) -> Any:
         self._seen.append(json.loads(json.dumps(messages, default=str)))
-        asked = (
-            self._script[len(self._seen) - 1] if len(self._seen) <= len(self._script) else "done"
-        )
+        said = [message["content"] for message in self._seen[-1] if message["role"] == "user"]
+        asked = self._player.next_turn(str(said[:1])) or "done"
         return (
             asked
             if isinstance(asked, str) and self._native
@@ -126,6 +127,16 @@ class Run:
         self.agent = agent_with(tools, self.model)
         self.task = Task(description="d", expected_output="e", agent=self.agent)
         self.crew = Crew(agents=[self.agent], tasks=[self.task], verbose=False)
+        self.tools, self.wire = tools, list[Any]()  # what governs a crew
+
+    def make_crew(self, user: str) -> Crew:
+        """A crew for one kickoff, with the model and the tools that all crews share."""
+        agent = agent_with(self.tools, self.model)
+        task = Task(description=user, expected_output="e", agent=agent)
+        crew = Crew(name=get_conversation(user), agents=[agent], tasks=[task], verbose=False)
+        for wire in self.wire:
+            wire(crew)
+        return crew
 
 
 def read_as_json(content: str) -> str:
@@ -157,6 +168,7 @@ class TestCrewAI(AdapterConformance):
         made = Run(tools, script)
         if adapter is not None:
             adapter.wrap_tools(made.crew, on_warn)
+            made.wire.append(adapter.wrap_tools)
         return made
 
     def run(self, agent: Run) -> None:
@@ -164,6 +176,18 @@ class TestCrewAI(AdapterConformance):
 
     async def arun(self, agent: Run) -> None:
         await agent.crew.akickoff()
+
+    def get_user_options(self) -> dict[str, Any]:
+        def find_principal(context: Any) -> Principal:
+            return Principal(user_id=context.crew.name.removeprefix(get_conversation("")))
+
+        return {"session_id": lambda context: context.crew.name, "principal": find_principal}
+
+    def run_as(self, agent: Run, user: str) -> None:
+        agent.make_crew(user).kickoff()
+
+    async def arun_as(self, agent: Run, user: str) -> None:
+        await agent.make_crew(user).akickoff()
 
     def stream(self, agent: Run) -> str:
         agent.crew.stream = True

@@ -17,7 +17,9 @@ import mcp_types
 from fastmcp import Client, Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server import create_proxy
+from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from fastmcp.tools.base import ToolResult
+from fastmcp.utilities.tests import asgi_server
 from faults import PlantedFaults
 from mcp_types import TextContent
 from pages import ExampleAndPage
@@ -30,6 +32,7 @@ from edictum.testing.adapter import (
     AdapterConformance,
     ControlFlow,
     ScriptedCall,
+    ScriptPlayer,
     ToolAnswer,
     no_forbidden,
     no_secret,
@@ -45,14 +48,17 @@ class Agent:
     """A server, a script of calls for it, and what a model would read of the answers."""
 
     def __init__(self, server: FastMCP[Any], script: Any) -> None:
-        self.server, self.script = server, script
+        self.server, self.player = server, ScriptPlayer(script)
         self.read: list[tuple[str, Any]] = []
 
     async def run(self) -> None:
         async with Client(self.server) as client:
-            send_under_our_ids(client)
-            for calls in self.script:
-                self.read += await asyncio.gather(*(self.ask(client, call) for call in calls))
+            await self.play(client)
+
+    async def play(self, client: Any, user: str = "") -> None:
+        send_under_our_ids(client)
+        while calls := self.player.next_turn(user):
+            self.read += await asyncio.gather(*(self.ask(client, call) for call in calls))
 
     async def ask(self, client: Any, call: ScriptedCall) -> tuple[str, Any]:
         REQUEST_ID.set(call.id)
@@ -85,6 +91,11 @@ def server_of(tools: Any, middleware: Any = ()) -> FastMCP[Any]:
     return server
 
 
+TOKENS = StaticTokenVerifier(
+    {f"token of {user}": {"client_id": "app", "sub": user} for user in ("alice", "bob")}
+)
+
+
 class TestFastMCP(AdapterConformance):
     framework, distribution = "FastMCP", "fastmcp"
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
@@ -108,6 +119,18 @@ class TestFastMCP(AdapterConformance):
 
     async def arun(self, agent: Agent) -> None:
         await agent.run()
+
+    async def arun_as(self, agent: Agent, user: str) -> None:
+        """Connect over HTTP, with a token that the server verifies."""
+        agent.server.auth = TOKENS
+        async with (
+            asgi_server(agent.server) as server,
+            server.client(auth=f"token of {user}") as client,
+        ):
+            await agent.play(client, user)
+
+    def get_session_of(self, user: str) -> str:
+        return user  # the subject of the token
 
     def replies(self, agent: Agent) -> list[ToolAnswer]:
         assert all(isinstance(result, mcp_types.CallToolResult) for _, result in agent.read), (
@@ -370,6 +393,62 @@ def test_metadata_of_a_tool_is_judged_under_whatever_name(key: str) -> None:
     guard = Edictum(contracts=[no_secret("redact", redact=without_secret)])
     said = str(ask(server_of([look], [FastMCPAdapter(guard).as_middleware()]), "look"))
     assert SECRET not in said and "[GONE]" in said
+
+
+# --- Who is calling -------------------------------------------------------------------------------
+
+
+def look(key: str) -> str:
+    return f"value of {key}"
+
+
+def ask_over_http(server: FastMCP[Any], *clients: dict[str, Any], **options: Any) -> None:
+    """Let each client call ``look`` twice, one after the other."""
+
+    async def go() -> None:
+        async with asgi_server(server, **options) as served:
+            for client in [served.client(**about) for about in clients]:
+                async with client:
+                    for key in ("a", "b"):
+                        await client.call_tool("look", {"key": key})
+
+    asyncio.run(go())
+
+
+def sessions(guard: Edictum) -> list[str]:
+    """The session of each call."""
+    events = guard.local_sink.events
+    return [event.session_id for event in events if event.action == "call_executed"]
+
+
+def test_clients_are_told_apart_by_the_session_that_they_negotiated() -> None:
+    guard = Edictum()
+    adapter = FastMCPAdapter(guard)
+    server = server_of([look], [adapter.as_middleware()])
+    ask_over_http(server, {"mode": "legacy"}, {"mode": "legacy"})
+    first, again, second, _ = sessions(guard)
+    assert first == again
+    assert len({first, second, adapter.session_id}) == 3
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_what_a_client_calls_its_session_changes_nothing(mode: str) -> None:
+    """Newer connections have no session, and neither has a server without them."""
+    guard = Edictum()
+    adapter = FastMCPAdapter(guard)
+    server = server_of([look], [adapter.as_middleware()])
+    made_up = [{"mode": mode, "headers": {"mcp-session-id": name}} for name in ("one", "two")]
+    ask_over_http(server, *made_up, stateless_http=mode == "legacy")
+    assert sessions(guard) == [adapter.session_id] * 4
+
+
+def test_the_subject_of_a_token_goes_before_the_session() -> None:
+    guard = Edictum()
+    server = server_of([look], [FastMCPAdapter(guard).as_middleware()])
+    server.auth = TOKENS
+    ask_over_http(server, *({"mode": mode, "auth": "token of bob"} for mode in ("auto", "legacy")))
+    assert sessions(guard) == ["bob"] * 4
+    assert {(event.principal or {})["user_id"] for event in guard.local_sink.events} == {"bob"}
 
 
 class TestExample(ExampleAndPage):

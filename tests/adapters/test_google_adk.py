@@ -26,7 +26,9 @@ from edictum.testing.adapter import (
     AdapterConformance,
     ControlFlow,
     ScriptedCall,
+    ScriptPlayer,
     ToolAnswer,
+    get_conversation,
     no_forbidden,
     no_secret,
     without_secret,
@@ -42,12 +44,13 @@ class ScriptedModel(BaseLlm):
     """Plays a list of turns, and keeps what it was shown."""
 
     model: str = "scripted"
-    script: list[Any] = []
+    player: Any
     seen: list[Any] = []
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
         self.seen.append([part for content in llm_request.contents for part in content.parts or ()])
-        calls = self.script[len(self.seen) - 1] if len(self.seen) <= len(self.script) else ()
+        said = [part.text for part in self.seen[-1] if part.text]
+        calls = self.player.next_turn(str([text for text in said if text != "done"][-1:]))
         parts = [
             types.Part(function_call=types.FunctionCall(name=call.tool, args=call.args, id=call.id))
             for call in calls
@@ -59,7 +62,10 @@ class ScriptedModel(BaseLlm):
 
 def agent_of(tools: Any, script: Any, name: str = "agent", **options: Any) -> LlmAgent:
     return LlmAgent(
-        name=name, model=ScriptedModel(script=list(script), seen=[]), tools=list(tools), **options
+        name=name,
+        model=ScriptedModel(player=ScriptPlayer(script), seen=[]),
+        tools=list(tools),
+        **options,
     )
 
 
@@ -97,6 +103,21 @@ class Run:
             "run_config": self.config,
         }
 
+    async def play_as(self, user: str) -> None:
+        await self.open_session(user)
+        async for event in self.runner.run_async(**self.start_as(user)):
+            self.events.append(event)
+
+    async def open_session(self, user: str) -> None:
+        about = {"app_name": "app", "user_id": user, "session_id": get_conversation(user)}
+        if await self.runner.session_service.get_session(**about) is None:
+            await self.runner.session_service.create_session(**about)
+
+    def start_as(self, user: str) -> dict[str, Any]:
+        message = types.Content(role="user", parts=[types.Part(text=user)])
+        about = {"user_id": user, "session_id": get_conversation(user)}
+        return {**about, "new_message": message, "run_config": self.config}
+
 
 class TestGoogleADK(AdapterConformance):
     framework, distribution = "Google ADK", "google-adk"
@@ -117,6 +138,16 @@ class TestGoogleADK(AdapterConformance):
 
     async def arun(self, agent: Run) -> None:
         await agent.play()
+
+    def run_as(self, agent: Run, user: str) -> None:
+        asyncio.run(agent.open_session(user))
+        agent.events += list(agent.runner.run(**agent.start_as(user)))
+
+    async def arun_as(self, agent: Run, user: str) -> None:
+        await agent.play_as(user)
+
+    def get_session_of(self, user: str) -> str:
+        return f"{user}/{get_conversation(user)}"
 
     def stream(self, agent: Run) -> str:
         agent.config = agent.config.model_copy(update={"streaming_mode": "sse"})
@@ -361,7 +392,7 @@ def test_a_call_that_waited_for_a_person_is_counted_once(how: str) -> None:
         f"call_allowed {made.name}",
         f"call_executed {made.name}",
     ]
-    assert guard.session(adapter.session_id).executions == 1
+    assert guard.session(f"user/{run.session.id}").executions == 1
 
 
 def test_two_guards_around_one_tool_both_decide() -> None:

@@ -20,14 +20,16 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 from pages import ExampleAndPage
 
-from edictum import Edictum, EdictumConfigError, OperationLimits
+from edictum import Edictum, EdictumConfigError, OperationLimits, Principal
 from edictum.adapters import LangChainAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
     ControlFlow,
     ScriptedCall,
+    ScriptPlayer,
     ToolAnswer,
+    get_conversation,
     no_forbidden,
     no_secret,
     without_secret,
@@ -39,7 +41,7 @@ pytestmark = pytest.mark.s1  # needs langchain
 class ScriptedModel(BaseChatModel):
     """Plays a list of turns, and keeps what it was shown."""
 
-    script: list[Any] = []
+    player: Any
     seen: list[Any] = []
 
     @property
@@ -53,11 +55,9 @@ class ScriptedModel(BaseChatModel):
         self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any
     ) -> ChatResult:
         self.seen.append(list(messages))
-        message = (
-            self.script[len(self.seen) - 1]
-            if len(self.seen) <= len(self.script)
-            else AIMessage("done")
-        )
+        said = next(message.text for message in reversed(messages) if message.type == "human")
+        calls = self.player.next_turn(said)
+        message = turn(calls) if calls else AIMessage("done")
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
@@ -84,7 +84,7 @@ class Agent:
     """A LangChain agent, its model, and what the last run gave."""
 
     def __init__(self, tools: Any, script: Any, middleware: Any) -> None:
-        self.model = ScriptedModel(script=[turn(calls) for calls in script], seen=[])
+        self.model = ScriptedModel(player=ScriptPlayer(script), seen=[])
         self.graph = create_agent(
             self.model,
             [as_tool(item) for item in tools],
@@ -94,6 +94,11 @@ class Agent:
         self.config = {"configurable": {"thread_id": "1"}}
         self.start = {"messages": [HumanMessage("go")]}
         self.state: Any = None
+
+
+def start_as(user: str) -> Any:
+    config = {"configurable": {"thread_id": get_conversation(user), "user": user}}
+    return {"messages": [HumanMessage(user)]}, config
 
 
 class TestLangChain(AdapterConformance):
@@ -110,6 +115,18 @@ class TestLangChain(AdapterConformance):
 
     async def arun(self, agent: Agent) -> None:
         agent.state = await agent.graph.ainvoke(agent.start, agent.config)
+
+    def get_user_options(self) -> dict[str, Any]:
+        def find_principal(request: Any) -> Principal:
+            return Principal(user_id=request.runtime.config["configurable"]["user"])
+
+        return {"principal": find_principal}
+
+    def run_as(self, agent: Agent, user: str) -> None:
+        agent.graph.invoke(*start_as(user))
+
+    async def arun_as(self, agent: Agent, user: str) -> None:
+        await agent.graph.ainvoke(*start_as(user))
 
     def stream(self, agent: Agent) -> str:
         async def collect() -> str:
@@ -450,7 +467,7 @@ def test_a_call_that_waited_for_a_person_is_counted_once() -> None:
         "call_allowed",
         "call_executed",
     ]
-    session = guard.session(adapter.session_id)
+    session = guard.session("1")  # the thread of the driver
     assert (session.attempts, session.executions, session.failures) == (2, 1, 0)
 
 

@@ -26,9 +26,10 @@ from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 from mcp_processes import BARE, CALLS, NO_RULES, ODD, RULES, gateway_url, plain, proxy, upstream_url
 from mcp_types import jsonrpc_message_adapter
-from test_fastmcp import Agent, send_under_our_ids, server_of, text_of
+from test_fastmcp import Agent, server_of, text_of
 
-from edictum import Edictum
+from edictum import Edictum, Principal
+from edictum.adapters._mcp import MCPClient, name_session
 from edictum.adapters.mcp import MCPAdapter
 from edictum.cli._mcp_relay import Relay
 from edictum.testing.adapter import (
@@ -36,6 +37,7 @@ from edictum.testing.adapter import (
     AdapterConformance,
     ControlFlow,
     ToolAnswer,
+    get_conversation,
     no_forbidden,
     no_secret,
     without_secret,
@@ -104,9 +106,12 @@ class Behind(Agent):
 
     async def run(self) -> None:
         async with FastClient(self.transport) as client:
-            send_under_our_ids(client)
-            for calls in self.script:
-                self.read += await asyncio.gather(*(self.ask(client, call) for call in calls))
+            await self.play(client)
+
+    async def run_as(self, user: str) -> None:
+        adapter = WithClient(self.transport.adapter, MCPClient(get_conversation(user)))
+        async with FastClient(ThroughRelay(self.server, adapter)) as client:
+            await self.play(client, user)
 
     async def canary(self, request: Any) -> Any:
         async with FastClient(self.transport) as client:
@@ -121,8 +126,18 @@ class WithCallback:
     def __init__(self, adapter: Any, on_warn: Any) -> None:
         self.adapter, self.on_warn = adapter, on_warn
 
-    async def answer(self, request: Any, forward: Any) -> Any:
-        return await self.adapter.answer(request, forward, self.on_warn)
+    async def answer(self, request: Any, forward: Any, client: Any = None) -> Any:
+        return await self.adapter.answer(request, forward, self.on_warn, client)
+
+
+class WithClient:
+    """Adds what the gateway knows of the client of a call; the relay has one client only."""
+
+    def __init__(self, adapter: Any, client: MCPClient) -> None:
+        self.adapter, self.client = adapter, client
+
+    async def answer(self, request: Any, forward: Any, client: Any = None) -> Any:
+        return await self.adapter.answer(request, forward, client=self.client)
 
 
 class TestMCPProxy(AdapterConformance):
@@ -146,6 +161,18 @@ class TestMCPProxy(AdapterConformance):
 
     async def arun(self, agent: Behind) -> None:
         await agent.run()
+
+    def get_user_options(self) -> dict[str, Any]:
+        def find_principal(client: MCPClient) -> Principal:
+            return Principal(user_id=str(client.session_id).removeprefix(get_conversation("")))
+
+        return {"principal": find_principal}
+
+    async def arun_as(self, agent: Behind, user: str) -> None:
+        await agent.run_as(user)
+
+    def get_session_of(self, user: str) -> str:
+        return str(name_session(get_conversation(user)))
 
     def replies(self, agent: Behind) -> list[ToolAnswer]:
         assert all(isinstance(result, mcp_types.CallToolResult) for _, result in agent.read), (

@@ -28,13 +28,15 @@ from nanobot.providers.base import LLMProvider, LLMResponse, ToolCallRequest
 from pages import ExampleAndPage
 from tiktoken.registry import ENCODINGS
 
-from edictum import Edictum, EdictumConfigError, OperationLimits
+from edictum import Edictum, EdictumConfigError, OperationLimits, Principal
 from edictum.adapters import NanobotAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
     ScriptedCall,
+    ScriptPlayer,
     ToolAnswer,
+    get_conversation,
     get_last_event,
     list_actions,
     no_forbidden,
@@ -78,7 +80,7 @@ class ScriptedModel(LLMProvider):
 
     def __init__(self, script: Any) -> None:
         super().__init__(provider_name="scripted")
-        self.script, self.seen = list(script), []  # type: ignore[var-annotated]
+        self.player, self.seen = ScriptPlayer(script), list[Any]()
 
     def get_default_model(self) -> str:
         return "scripted"
@@ -87,7 +89,8 @@ class ScriptedModel(LLMProvider):
         self, messages: Any, tools: Any = None, model: Any = None, **options: Any
     ) -> LLMResponse:
         self.seen.append([message for message in messages if message.get("role") == "tool"])
-        asked = self.script[len(self.seen) - 1] if len(self.seen) <= len(self.script) else []
+        said = [message["content"] for message in messages if message.get("role") == "user"]
+        asked = self.player.next_turn(str(said[-1:]))
         calls = [
             ToolCallRequest(id=call.id, name=call.tool, arguments=dict(call.args)) for call in asked
         ]
@@ -102,15 +105,22 @@ class FunctionTool(Tool):
     """A tool made of one of the suite's functions."""
 
     description = "A tool."
-    parameters = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
+    parameters: dict[str, Any] = {}
     name = ""
     read_only = True
 
     def __init__(self, function: Any) -> None:
         self.function = function
+        self.parameters = {
+            "type": "object",
+            "properties": {
+                name: {"type": "string"} for name in inspect.signature(function).parameters
+            },
+            "required": ["key"],
+        }
 
-    async def execute(self, key: str) -> Any:
-        value = self.function(key=key)
+    async def execute(self, **args: Any) -> Any:
+        value = self.function(**args)
         return await value if inspect.isawaitable(value) else value
 
 
@@ -163,6 +173,13 @@ class TestNanobot(AdapterConformance):
 
     async def arun(self, agent: Run) -> None:
         await agent.loop.process_direct("go")
+
+    def get_user_options(self) -> dict[str, Any]:
+        return {"principal": lambda context: Principal(user_id=context.sender_id)}
+
+    async def arun_as(self, agent: Run, user: str) -> None:
+        about = {"session_key": get_conversation(user), "sender_id": user}
+        await agent.loop.process_direct(user, **about)
 
     def stream(self, agent: Run) -> str:
         async def collect() -> str:
@@ -279,7 +296,7 @@ async def test_sub_agents_are_governed_and_count_in_the_same_session(how: str) -
         ("call_executed", "list_dir", "c2"),
     ]
     assert ("call_denied", "list_dir", "c3") in events
-    assert guard.session(adapter.session_id).executions == 2
+    assert guard.session("cli:direct").executions == 2
 
 
 @pytest.mark.parametrize("how", ["govern", "wrap_registry"])

@@ -25,6 +25,7 @@ from agents import (
 )
 from agents.extensions.handoff_filters import remove_all_tools
 from agents.mcp import MCPServer
+from agents.models.interface import Model
 from agents.testing import ScriptedModel, assistant_message, function_call
 from faults import PlantedFaults
 from mcp.types import CallToolResult, TextContent
@@ -32,7 +33,7 @@ from mcp.types import Tool as MCPTool
 from pages import ExampleAndPage
 from pydantic import BaseModel
 
-from edictum import Edictum, EdictumConfigError, OperationLimits
+from edictum import Edictum, EdictumConfigError, OperationLimits, Principal
 from edictum.adapters import OpenAIAgentsAdapter
 from edictum.testing.adapter import (
     SECRET,
@@ -40,6 +41,7 @@ from edictum.testing.adapter import (
     ControlFlow,
     ScriptedCall,
     ToolAnswer,
+    get_conversation,
     no_forbidden,
     no_secret,
     without_secret,
@@ -51,11 +53,32 @@ QUIET = RunConfig(tracing_disabled=True)
 
 
 def turn(calls: Any) -> list[Any]:
-    return [function_call(call.tool, call.args, call_id=call.id) for call in calls]
+    made = [function_call(call.tool, call.args, call_id=call.id) for call in calls]
+    return made or [assistant_message("done")]
 
 
 def model(*turns: Any) -> ScriptedModel:
     return ScriptedModel([*(turn(calls) for calls in turns), [assistant_message("done")]])
+
+
+class ModelOfUsers(Model):
+    """Plays the script of the user who speaks."""
+
+    def __init__(self, scripts: Any) -> None:
+        self.models = {user: model(*script) for user, script in scripts.items()}
+
+    def find(self, said: Any) -> ScriptedModel:
+        return next(model for user, model in self.models.items() if user in str(said[0]))
+
+    async def get_response(self, *args: Any, **options: Any) -> Any:
+        return await self.find(options["input"]).get_response(*args, **options)
+
+    def stream_response(self, *args: Any, **options: Any) -> Any:
+        return self.find(options["input"]).stream_response(*args, **options)
+
+
+def model_of(script: Any) -> Any:
+    return ModelOfUsers(script) if isinstance(script, dict) else model(*script)
 
 
 def as_tool(function: Any, **options: Any) -> Any:
@@ -92,6 +115,10 @@ class Params(BaseModel):
     key: str
 
 
+def config_of(user: str) -> RunConfig:
+    return RunConfig(group_id=get_conversation(user), tracing_disabled=True)
+
+
 class TestOpenAIAgents(AdapterConformance):
     framework, distribution = "OpenAI Agents", "openai-agents"
     nested = ("async",)  # the SDK has no synchronous run inside of a running loop
@@ -100,7 +127,8 @@ class TestOpenAIAgents(AdapterConformance):
         return OpenAIAgentsAdapter(guard, **options)
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Run:
-        agent = Agent(name="agent", model=model(*script), tools=[as_tool(tool) for tool in tools])
+        made = [as_tool(tool) for tool in tools]
+        agent = Agent(name="agent", model=model_of(script), tools=made)
         return Run(agent if adapter is None else adapter.govern(agent, on_warn))
 
     def run(self, agent: Run) -> None:
@@ -108,6 +136,15 @@ class TestOpenAIAgents(AdapterConformance):
 
     async def arun(self, agent: Run) -> None:
         agent.result = await Runner.run(agent.agent, "go", run_config=QUIET)
+
+    def get_user_options(self) -> dict[str, Any]:
+        return {"principal": lambda ctx: Principal(user_id=ctx.context)}
+
+    def run_as(self, agent: Run, user: str) -> None:
+        Runner.run_sync(agent.agent, user, context=user, run_config=config_of(user))
+
+    async def arun_as(self, agent: Run, user: str) -> None:
+        await Runner.run(agent.agent, user, context=user, run_config=config_of(user))
 
     def stream(self, agent: Run) -> str:
         async def collect() -> str:
@@ -161,7 +198,7 @@ class TestGuardrails(TestOpenAIAgents):
         made = [as_tool(tool) for tool in tools]
         for tool in made:
             tool.tool_input_guardrails, tool.tool_output_guardrails = [before], [after]
-        return Run(Agent(name="agent", model=model(*script), tools=made))
+        return Run(Agent(name="agent", model=model_of(script), tools=made))
 
 
 class TestFaults(PlantedFaults):

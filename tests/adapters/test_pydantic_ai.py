@@ -28,14 +28,16 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
-from edictum import Edictum, OperationLimits
+from edictum import Edictum, OperationLimits, Principal
 from edictum.adapters import PydanticAIAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
     ControlFlow,
     ScriptedCall,
+    ScriptPlayer,
     ToolAnswer,
+    get_conversation,
     no_secret,
     without_secret,
 )
@@ -48,7 +50,7 @@ class Scripted:
 
     def __init__(self, tools: Any, script: Any, capabilities: Any) -> None:
         self.seen: list[Any] = []
-        self.script = script
+        self.player = ScriptPlayer(script)
         self.output: Any = None
         model = FunctionModel(self.answer, stream_function=self.stream)
         self.agent: Agent[None, Any] = Agent(
@@ -60,7 +62,9 @@ class Scripted:
 
     def turn(self, messages: Any) -> Any:
         self.seen.append(list(messages))
-        return self.script[len(self.seen) - 1] if len(self.seen) <= len(self.script) else ()
+        parts = [part for message in messages for part in message.parts]
+        said = [part.content for part in parts if part.part_kind == "user-prompt"]
+        return self.player.next_turn(str(said[-1:]))
 
     def answer(self, messages: Any, info: Any) -> ModelResponse:
         calls = self.turn(messages)
@@ -86,17 +90,27 @@ class TestPydanticAI(AdapterConformance):
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Scripted:
         return Scripted(tools, script, [] if adapter is None else [adapter.as_capability(on_warn)])
 
-    def run(self, agent: Scripted) -> None:
+    def run(self, agent: Scripted, said: str = "go", **options: Any) -> None:
         loop = asyncio.new_event_loop()  # run_sync uses the thread's loop
         asyncio.set_event_loop(loop)
         try:
-            agent.output = agent.agent.run_sync("go").output
+            agent.output = agent.agent.run_sync(said, **options).output
         finally:
             asyncio.set_event_loop(None)
             loop.close()
 
     async def arun(self, agent: Scripted) -> None:
         agent.output = (await agent.agent.run("go")).output
+
+    def get_user_options(self) -> dict[str, Any]:
+        return {"principal": lambda ctx: Principal(user_id=ctx.deps)}
+
+    def run_as(self, agent: Scripted, user: str) -> None:
+        self.run(agent, user, conversation_id=get_conversation(user), deps=user)
+
+    async def arun_as(self, agent: Scripted, user: str) -> None:
+        conversation: Any = {"conversation_id": get_conversation(user), "deps": user}
+        await agent.agent.run(user, **conversation)
 
     def stream(self, agent: Scripted) -> str:
         async def collect() -> str:
@@ -277,7 +291,7 @@ def test_a_call_that_waited_for_an_approval_is_counted_once() -> None:
         "call_allowed",
         "call_executed",
     ]
-    assert guard.session(adapter.session_id).executions == 1
+    assert guard.session(first.conversation_id).executions == 1
 
 
 def test_a_call_counts_once_however_often_the_capability_is_wired() -> None:
@@ -290,7 +304,7 @@ def test_a_call_counts_once_however_often_the_capability_is_wired() -> None:
         return key
 
     guard, script = Edictum(), [[ScriptedCall("again", {"key": "a"}, "c1")]]
-    adapter = PydanticAIAdapter(guard)
+    adapter = PydanticAIAdapter(guard, session_id="both agents")
     wired = [adapter.as_capability(), adapter.as_capability()]
     asyncio.run(Scripted([again], script, wired).agent.run("go"))
     assert ran == ["a", "a"]

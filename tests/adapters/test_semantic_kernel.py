@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
 import pytest
@@ -27,13 +28,15 @@ from semantic_kernel.filters import FilterTypes
 from semantic_kernel.functions import FunctionResult, KernelArguments, KernelPlugin, kernel_function
 from semantic_kernel.functions.kernel_function_metadata import KernelFunctionMetadata
 
-from edictum import Edictum, EdictumConfigError
+from edictum import Edictum, EdictumConfigError, Principal
 from edictum.adapters import SemanticKernelAdapter
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
     ScriptedCall,
+    ScriptPlayer,
     ToolAnswer,
+    get_conversation,
     get_last_event,
     list_actions,
     no_forbidden,
@@ -48,7 +51,7 @@ class ScriptedModel(ChatCompletionClientBase):
     """Plays a list of turns, and keeps what it was shown."""
 
     SUPPORTS_FUNCTION_CALLING: ClassVar[bool] = True
-    script: list[Any] = []
+    player: Any
     seen: list[Any] = []
 
     def get_prompt_execution_settings_class(self) -> Any:
@@ -69,7 +72,8 @@ class ScriptedModel(ChatCompletionClientBase):
                 if isinstance(item, FunctionResultContent)
             ]
         )
-        asked = self.script[len(self.seen) - 1] if len(self.seen) <= len(self.script) else []
+        said = [str(message) for message in history.messages if message.role == "user"]
+        asked = self.player.next_turn(str(said[-1:]))
         return [
             FunctionCallContent(
                 id=call.id, index=number, name=f"p-{call.tool}", arguments=json.dumps(call.args)
@@ -103,7 +107,7 @@ class Run:
 
     def __init__(self, tools: Any, script: Any) -> None:
         self.model = ScriptedModel(
-            ai_model_id="scripted", service_id="s", script=list(script), seen=[]
+            ai_model_id="scripted", service_id="s", player=ScriptPlayer(script), seen=[]
         )
         self.kernel = Kernel()
         self.kernel.add_service(self.model)
@@ -114,6 +118,10 @@ class Run:
         )
         self.history = ChatHistory()
         self.history.add_user_message("go")
+
+
+# Who speaks in this context: arguments of the kernel would not do, a model can replace them.
+SPEAKER: ContextVar[str] = ContextVar("speaker")
 
 
 class TestSemanticKernel(AdapterConformance):
@@ -139,6 +147,21 @@ class TestSemanticKernel(AdapterConformance):
     async def arun(self, agent: Run) -> None:
         await agent.model.get_chat_message_content(
             agent.history, agent.settings, kernel=agent.kernel
+        )
+
+    def get_user_options(self) -> dict[str, Any]:
+        return {
+            "session_id": lambda _: get_conversation(SPEAKER.get()),
+            "principal": lambda _: Principal(user_id=SPEAKER.get()),
+        }
+
+    async def arun_as(self, agent: Run, user: str) -> None:
+        SPEAKER.set(user)
+        history = ChatHistory()
+        history.add_user_message(user)
+        arguments = KernelArguments(user_id=user, session_id=get_conversation(user))
+        await agent.model.get_chat_message_content(
+            history, agent.settings, kernel=agent.kernel, arguments=arguments
         )
 
     def stream(self, agent: Run) -> str:

@@ -11,8 +11,9 @@ table under the framework's call id. Either way it gets a ``ToolReply`` to trans
    text is redacted in the exception itself, so that its type stays.
 3. Exceptions by which a framework steers (``control_flow``) are not failures. The call is closed as
    paused and gives its slots back, and the same exception object is re-raised.
-4. Who is calling is found for each call: what the adapter was given, then what the framework itself
-   knows (``identify``), then a session of the adapter's own. What cannot be told denies the call.
+4. Who is calling is determined for each call: what the adapter was given, then what the framework
+   itself knows (``identify``), then a session of the adapter's own. If that fails, the call is
+   denied.
 """
 
 from __future__ import annotations
@@ -26,10 +27,15 @@ from importlib import import_module
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
-from edictum._callers import Caller, CallerOptions, FromContext, Told
-from edictum._options import check_parents
+from edictum._callers import CallerOptions, CallerResolver, FromContext, ResolvedCaller
 from edictum.adapters._canary import CANARY, SelfTest, make_canary_guard
-from edictum.adapters._identity import NO_IDENTITY, Identity
+from edictum.adapters._identity import (
+    NO_IDENTITY,
+    Identity,
+    enclose_calls,
+    find_outer_caller,
+    to_id,
+)
 from edictum.adapters._reply import (
     OnWarn,
     ToolReply,
@@ -45,7 +51,6 @@ from edictum.core._records import record
 from edictum.core.call import Principal, check_session_id
 from edictum.core.charges import Actual
 from edictum.core.config import FailureFlag
-from edictum.core.decide import describe
 from edictum.core.effects import Pause
 from edictum.core.turn import TurnPort
 from edictum.core.values import is_same
@@ -89,7 +94,7 @@ class AdapterOptions(CallerOptions, total=False):
 
 @record
 class GuardCall:
-    """One call as the guard is told of it."""
+    """One call as it is handed to the guard."""
 
     guard: Edictum
     name: str
@@ -97,6 +102,7 @@ class GuardCall:
     options: CallOptions
     flag: FailureFlag | None
     on_warn: OnWarn
+    caller: Identity = NO_IDENTITY  # for calls that the tool makes
     problem: str = ""  # why it is not known who is calling
 
     def check_caller(self) -> None:
@@ -105,7 +111,7 @@ class GuardCall:
 
 
 class UnknownCaller(Exception):
-    """It could not be told who is calling."""
+    """It could not be determined who is calling."""
 
 
 class Adapter(SelfTest):
@@ -115,9 +121,10 @@ class Adapter(SelfTest):
     requires: ClassVar[Mapping[str, tuple[str, str]]] = {}
     # Whether the hook before a tool can rewrite its arguments. If not, a rewritten call is denied.
     hands_on_args: ClassVar[bool] = False
-    # What the context is that functions get, and by what else a run can say which session it is.
+    # The context that functions get, and another way for a run to name its session: both are said
+    # when all calls share one session.
     context_name: ClassVar[str] = "the context of a run"
-    says_session: ClassVar[str] = ""
+    session_hint: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -136,7 +143,7 @@ class Adapter(SelfTest):
                 f"{type(self).__name__}: {guard!r} is not a guard.", hint="Pass an Edictum object."
             )
         self.guard = guard
-        self._caller = Caller(
+        self._caller = CallerResolver(
             type(self).__name__,
             {
                 "session_id": session_id or None,
@@ -149,7 +156,7 @@ class Adapter(SelfTest):
         )
         own = session_id if isinstance(session_id, str) else ""
         self._session_id = own or guard.new_session_id()
-        self._principal_resolver, self._said_shared = principal_resolver, False
+        self._principal_resolver, self._has_warned = principal_resolver, False
         self._tickets = TicketTable()
         self._canary_text = f"canary {self._session_id}"
         self._canary = make_canary_guard(self._canary_text)
@@ -158,18 +165,21 @@ class Adapter(SelfTest):
 
     @property
     def session_id(self) -> str:
-        """Return the session of calls for which nothing else says one."""
+        """Return the session of calls that neither the options nor the framework give one."""
         return self._session_id
 
     def set_principal(self, principal: Principal | None) -> None:
-        """Set on whose behalf calls are made from now on; None leaves it to the guard."""
+        """Set on whose behalf calls are made from now on, whatever ``principal=`` was.
+
+        None leaves it to the guard, or else to the framework.
+        """
         self._caller.set_principal(principal)
 
     def identify(self, context: Any) -> Identity:
-        """Return what the framework knows of who is calling, from its object for this run.
+        """Return what the framework knows of who is calling, from its own context of the run.
 
-        Only what lasts for a conversation, and that neither a model nor an unknown client can
-        choose: an id of one run or request would begin a new session with every call.
+        Only ids that last for a conversation, and that neither a model nor an anonymous client can
+        choose. With the id of a run or a request, every call would begin a new session.
         """
         return NO_IDENTITY
 
@@ -233,7 +243,8 @@ class Adapter(SelfTest):
 
         def run(**checked: Any) -> Any:
             try:
-                return body(checked)
+                with enclose_calls(call.guard, call.caller):
+                    return body(checked)
             except signals as signal:
                 raise Pause(signal) from signal
 
@@ -256,7 +267,8 @@ class Adapter(SelfTest):
 
         async def run(**checked: Any) -> Any:
             try:
-                return await body(checked)
+                with enclose_calls(call.guard, call.caller):
+                    return await body(checked)
             except signals as signal:
                 raise Pause(signal) from signal
 
@@ -352,14 +364,16 @@ class Adapter(SelfTest):
     def _describe(self, name: str, args: Mapping[str, Any], details: CallDetails) -> GuardCall:
         if name == CANARY:
             return self._describe_canary(name, args, details)
-        return self._fill_in(name, args, details, self._caller.read(details.get("context")))
+        return self._fill_in(name, args, details, self._caller.resolve(details.get("context")))
 
     async def _adescribe(
         self, name: str, args: Mapping[str, Any], details: CallDetails
     ) -> GuardCall:
         if name == CANARY:
             return self._describe_canary(name, args, details)
-        return self._fill_in(name, args, details, await self._caller.aread(details.get("context")))
+        return self._fill_in(
+            name, args, details, await self._caller.aresolve(details.get("context"))
+        )
 
     def _describe_canary(
         self, name: str, args: Mapping[str, Any], details: CallDetails
@@ -369,48 +383,63 @@ class Adapter(SelfTest):
         return GuardCall(self._canary, name, args, options, details.get("flag"), None)
 
     def _fill_in(
-        self, name: str, args: Mapping[str, Any], details: CallDetails, told: Told
+        self, name: str, args: Mapping[str, Any], details: CallDetails, caller: ResolvedCaller
     ) -> GuardCall:
         """Add who is calling: what was configured, what the framework knows, or our own session."""
         flag, on_warn = details.pop("flag", None), details.pop("on_warn", None)
-        context, identity, problem = details.pop("context", None), NO_IDENTITY, told.problem
-        details.update(cast("CallDetails", told.options))
+        session_id, context = self._session_id, details.pop("context", None)
+        identity = NO_IDENTITY
         try:
-            identity = NO_IDENTITY if context is None else self.identify(context)
-            details["session_id"] = session_id = self._choose_session(told, identity)
-            if (parents := details.get("parent_session_id")) is not None:
-                check_parents(session_id, parents)
+            identity = self._find_identity(caller, context)
+            self._add_principal(caller, identity)
+            session_id = self._choose_session(caller, identity)
         except Exception as exc:
-            problem = problem or f"It could not be told who is calling: {describe(exc)}"
-            details["session_id"], details["parent_session_id"] = self._session_id, None
-        # the resolver goes before the principal, both before the guard's own
+            caller.fail("session_id", exc)
+        caller.choose_session(session_id)
+        details.update(cast("CallDetails", caller.options))
+        known = Identity(session_id, identity.user_id)
+        return GuardCall(self.guard, name, args, details, flag, on_warn, known, caller.problem)
+
+    def _find_identity(self, caller: ResolvedCaller, context: Any) -> Identity:
+        """Return who is calling, as far as it is not configured: for a sub-agent its caller."""
+        if (outer := find_outer_caller(self.guard)) is not None:
+            return outer
+        configured = {"session_id", "principal"} <= caller.options.keys()
+        return NO_IDENTITY if context is None or configured else self.identify(context)
+
+    def _add_principal(self, caller: ResolvedCaller, identity: Identity) -> None:
+        """Add on whose behalf: the resolver goes first, the framework's user last."""
         if self._principal_resolver is not None:
-            details.pop("principal", None)
-            details["principal_resolver"] = self._principal_resolver
-        elif "principal" not in details and identity.user_id and not self.guard._names_principal:
-            details["principal"] = Principal(user_id=identity.user_id)
-        return GuardCall(self.guard, name, args, details, flag, on_warn, problem)
+            caller.options.pop("principal", None)
+            caller.options["principal_resolver"] = self._principal_resolver
+            return
+        if "principal" in caller.options or self.guard._names_principal:
+            return
+        if (user_id := to_id(identity.user_id)) is not None:
+            caller.options["principal"] = Principal(user_id=user_id)
 
-    def _choose_session(self, told: Told, identity: Identity) -> str:
+    def _choose_session(self, caller: ResolvedCaller, identity: Identity) -> str:
         turn = TURN.get()
-        chosen = (turn is not None and turn.session_id) or told.options.get("session_id")
-        if not chosen and identity.session_id is not None:
-            check_session_id(identity.session_id)
-            chosen = identity.session_id
-        if not chosen:
-            self._say_shared()
-        return chosen or self._session_id
+        chosen = (turn is not None and turn.session_id) or caller.options.get("session_id")
+        if chosen:
+            return cast("str", chosen)
+        found = to_id(identity.session_id)
+        if found is None:
+            self._warn_shared_session()
+            return self._session_id
+        check_session_id(found)
+        return found
 
-    def _say_shared(self) -> None:
+    def _warn_shared_session(self) -> None:
         """Say once that calls are not told apart: a limit for each user is one for all."""
-        if not self._said_shared:
-            self._said_shared = True
+        if not self._has_warned:
+            self._has_warned = True
             logger.warning(
                 "%s: all calls share one session, %r, and so its limits. %sPass session_id=, a"
                 " value or a function of %s.",
                 type(self).__name__,
                 self._session_id,
-                self.says_session,
+                self.session_hint,
                 self.context_name,
             )
 
@@ -457,7 +486,6 @@ def _make_denying_turn(call: GuardCall, exc: Exception) -> TurnPort:
 
     if isinstance(exc, UnknownCaller):
         return make_turn_without_caller(str(exc))
-
     reason = find_input_error(call.name, call.args)
     if reason is None:
         raise exc

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from uuid import UUID
 
@@ -10,21 +13,43 @@ from edictum.core._records import record
 
 @record
 class Identity:
-    """A conversation and a user, as far as a framework itself knows them."""
+    """A conversation and a user as a framework knows them, in its own form; None if it does not."""
 
-    session_id: str | None = None
-    user_id: str | None = None
+    session_id: Any = None
+    user_id: Any = None
 
 
 NO_IDENTITY = Identity()
 
 
-def make_identity(session_id: Any, user_id: Any = None) -> Identity:
-    """Return an identity of ids in a framework's form: numbers and UUIDs are written as text."""
-    return Identity(_as_text(session_id), _as_text(user_id))
+# The call whose tool runs in this context: [its guard, its caller], emptied when it has ended.
+OUTER_CALL: ContextVar[list[Any]] = ContextVar("edictum_outer_call")
 
 
-def _as_text(found: Any) -> str | None:
+@contextmanager
+def enclose_calls(guard: Any, caller: Identity) -> Iterator[None]:
+    """Mark calls that are made inside, by agents that a tool runs, as calls of this caller.
+
+    A framework takes the run of a sub-agent for a conversation of its own, often a new one each
+    time. What a tool leaves running after its end is no longer part of the call.
+    """
+    outer = [guard, caller]
+    token = OUTER_CALL.set(outer)
+    try:
+        yield
+    finally:
+        outer.clear()
+        OUTER_CALL.reset(token)
+
+
+def find_outer_caller(guard: Any) -> Identity | None:
+    """Return the caller of the call that this one is made in, if that has the same guard."""
+    outer = OUTER_CALL.get(())
+    return outer[1] if outer and outer[0] is guard else None
+
+
+def to_id(found: Any) -> str | None:
+    """Return an id as text: numbers and UUIDs are written out, an empty text is not an id."""
     if found is None or found == "":
         return None
     if isinstance(found, (int, UUID)) and not isinstance(found, bool):

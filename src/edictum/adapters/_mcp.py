@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
 from edictum.adapters._reply import ToolReply, to_text
+from edictum.core._records import record
 
 KNOWN_KEYS = {"content", "structuredContent", "isError", "resultType", "_meta"}
 # What the protocol says about the connection; a tool has no part in it.
@@ -16,6 +18,20 @@ OWN_META = {
 
 class InputRequired(Exception):
     """A tool asked its client for input; the client will send the same call with the answer."""
+
+
+@record
+class MCPClient:
+    """The client of a call. ``session_id`` is one that the server gave it, never its own choice."""
+
+    session_id: str | None = None
+
+
+def name_session(negotiated: str | None) -> str | None:
+    """Return the guard's name for a session of MCP: a digest, since its id may be a credential."""
+    if negotiated is None:
+        return None
+    return f"mcp-{hashlib.sha256(negotiated.encode()).hexdigest()[:32]}"
 
 
 class WireResult:
@@ -76,6 +92,17 @@ class WireResult:
         if self._is_wrapped:
             return {"result": value}
         return value if isinstance(value, dict) else None
+
+
+def is_tool_result(result: dict[str, Any]) -> bool:
+    """Return whether what a server answered has the form of a tool's result."""
+    return (
+        isinstance(result.get("content") or [], list)
+        and isinstance(result.get("_meta") or {}, dict)
+        and isinstance(result.get("isError") or False, bool)
+        and result.get("resultType", "complete") == "complete"
+        and "task" not in result
+    )
 
 
 def is_own(key: str, value: Any) -> bool:

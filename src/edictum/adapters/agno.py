@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from edictum.adapters._agno_call import AgnoExchange, Pieces
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
-from edictum.adapters._identity import Identity, make_identity
+from edictum.adapters._identity import Identity
 from edictum.adapters._reply import OnWarn, ToolReply
 from edictum.execution.portal import PORTAL
 
@@ -29,7 +29,7 @@ class AgnoAdapter(Adapter):
     context_name: ClassVar = "Agno's RunContext"
 
     def identify(self, context: Any) -> Identity:
-        return make_identity(context.session_id, context.user_id)
+        return Identity(context.session_id, context.user_id)
 
     def with_redacted_text(self, error: BaseException, text: str) -> BaseException:
         for name in CARRIED:

@@ -18,7 +18,7 @@ from edictum.adapters._claude_calls import (
     make_hook_output,
 )
 from edictum.adapters._claude_canary import ask_claude_hooks
-from edictum.adapters._identity import Identity, make_identity
+from edictum.adapters._identity import Identity
 from edictum.adapters._mcp import WireResult
 from edictum.adapters._reply import OnWarn, ToolReply, deny_broken_gate, to_text
 from edictum.core.values import is_same
@@ -46,7 +46,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         self._open = OpenCalls()
 
     def identify(self, context: Mapping[str, Any]) -> Identity:
-        return make_identity(context.get("session_id"))
+        return Identity(context.get("session_id"))
 
     def to_sdk_hooks(
         self, on_postcondition_warn: OnWarn = None, timeout: float | None = None

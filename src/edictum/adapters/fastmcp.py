@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
-from edictum.adapters._identity import Identity, make_identity
-from edictum.adapters._mcp import InputRequired, WireResult
+from edictum.adapters._identity import Identity
+from edictum.adapters._mcp import InputRequired, WireResult, name_session
 from edictum.adapters._reply import OnWarn
 from edictum.execution.portal import PORTAL
 
@@ -29,10 +29,10 @@ class FastMCPAdapter(Adapter):
         """
         token = self.load("fastmcp.server.dependencies").get_access_token()
         if token is not None and (subject := token.subject or token.claims.get("sub")):
-            return make_identity(subject, subject)
+            return Identity(subject, subject)
         request = getattr(context.fastmcp_context, "request_context", None)
         connection = getattr(getattr(request, "session", None), "_connection", None)
-        return make_identity(getattr(connection, "session_id", None))
+        return Identity(name_session(getattr(connection, "session_id", None)))
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (InputRequired,)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from edictum.adapters._base import Adapter, AsyncBody
 from edictum.adapters._google_adk_canary import ask_adk_agents
-from edictum.adapters._identity import Identity, make_identity
+from edictum.adapters._identity import Identity
 from edictum.adapters._reply import OnWarn
 
 MARKS_ATTRIBUTE = "_edictum"  # on the context of a call: who governs the run of which tool
@@ -34,7 +34,7 @@ class GoogleADKAdapter(Adapter):
     def identify(self, context: Any) -> Identity:
         """Return session and user. ADK's session ids are only unique for one user."""
         user, session = context.user_id, context.session.id
-        return make_identity("/".join(quote(part, safe="@") for part in (user, session)), user)
+        return Identity("/".join(quote(part, safe="@") for part in (user, session)), user)
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return InputRequested, self.load("google.adk.workflow._errors").NodeInterruptedError

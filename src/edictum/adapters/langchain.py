@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
-from edictum.adapters._identity import Identity, make_identity
+from edictum.adapters._identity import Identity
 from edictum.adapters._langchain_call import LangChainExchange
 from edictum.adapters._reply import OnWarn
 from edictum.execution.portal import PORTAL
@@ -19,11 +19,11 @@ class LangChainAdapter(Adapter):
     requires: ClassVar = {"langchain": ("1.3", "2"), "langgraph": ("1.2", "2")}
 
     context_name: ClassVar = "LangChain's ToolCallRequest"
-    says_session: ClassVar = "Run the agent with a thread_id. "
+    session_hint: ClassVar = "Run the agent with a thread_id. "
 
     def identify(self, context: Any) -> Identity:
         config = getattr(context.runtime, "config", None) or {}
-        return make_identity((config.get("configurable") or {}).get("thread_id"))
+        return Identity((config.get("configurable") or {}).get("thread_id"))
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (self.load("langgraph.errors").GraphBubbleUp,)

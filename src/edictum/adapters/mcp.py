@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
-from edictum.adapters._mcp import InputRequired, WireResult, is_own, make_text
+from edictum.adapters._identity import Identity
+from edictum.adapters._mcp import (
+    InputRequired,
+    MCPClient,
+    WireResult,
+    is_own,
+    is_tool_result,
+    make_text,
+    name_session,
+)
 from edictum.adapters._reply import OnWarn, ToolReply, to_text
 from edictum.core.values import has_same_form, is_same
 from edictum.execution.portal import PORTAL
@@ -46,11 +55,20 @@ class ServerError(Exception):
 class MCPAdapter(Adapter):
     """Governs calls on their way to a server: ``await adapter.answer(request, forward)``."""
 
+    context_name: ClassVar = "the MCPClient"
+
+    def identify(self, context: MCPClient) -> Identity:
+        return Identity(name_session(context.session_id))
+
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (InputRequired,)
 
     async def answer(
-        self, request: MCPMessage, forward: Forward, on_postcondition_warn: OnWarn = None
+        self,
+        request: MCPMessage,
+        forward: Forward,
+        on_postcondition_warn: OnWarn = None,
+        client: MCPClient | None = None,
     ) -> MCPMessage:
         """Answer a ``tools/call`` request. ``forward`` sends one to the server for its answer."""
         params = request.get("params")
@@ -66,6 +84,7 @@ class MCPAdapter(Adapter):
                 call_id=str(request["id"]),
                 flag=call.wire.flag,
                 on_warn=on_postcondition_warn,
+                context=client,
             )
         except InputRequired:
             return call.make_question()
@@ -146,19 +165,9 @@ def _read_result(answer: MCPMessage) -> MCPMessage:
         raise ServerError(UNREADABLE_RESULT)
     if result.get("resultType") == "input_required":
         raise InputRequired
-    if not _is_tool_result(result):
+    if not is_tool_result(result):
         raise ServerError(UNREADABLE_RESULT)
     return result
-
-
-def _is_tool_result(result: MCPMessage) -> bool:
-    return (
-        isinstance(result.get("content") or [], list)
-        and isinstance(result.get("_meta") or {}, dict)
-        and isinstance(result.get("isError") or False, bool)
-        and result.get("resultType", "complete") == "complete"
-        and "task" not in result
-    )
 
 
 def _make_message(request: MCPMessage, **said: Any) -> MCPMessage:

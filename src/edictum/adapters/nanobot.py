@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from edictum.adapters._base import Adapter
 from edictum.adapters._call_ids import forget_call_id, get_call_id, note_call_id
 from edictum.adapters._canary import CANARY
-from edictum.adapters._identity import Identity, make_identity
+from edictum.adapters._identity import Identity
 from edictum.adapters._reply import OnWarn, to_text
 from edictum.core.call import Principal
 from edictum.execution.portal import PORTAL
@@ -28,7 +28,7 @@ class NanobotAdapter(Adapter):
     context_name: ClassVar = "nanobot's RequestContext"
 
     def identify(self, context: Any) -> Identity:
-        return make_identity(context.session_key)
+        return Identity(context.session_key)
 
     def govern(self, target: Any, on_postcondition_warn: OnWarn = None) -> Any:
         """Govern all that an ``AgentLoop`` or a ``Nanobot`` runs: turns, sub-agents, dreams."""

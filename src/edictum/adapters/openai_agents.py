@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from edictum.adapters._base import Adapter
-from edictum.adapters._identity import Identity, make_identity
+from edictum.adapters._identity import Identity
 from edictum.adapters._openai_canary import ask_openai_agent
 from edictum.adapters._openai_handoffs import get_governors, govern_handoff
 from edictum.adapters._reply import OnWarn, logger
@@ -30,13 +30,13 @@ class OpenAIAgentsAdapter(Adapter):
     requires: ClassVar = {"openai-agents": ("0.24", "0.25")}
 
     context_name: ClassVar = "the SDK's ToolContext"
-    says_session: ClassVar = "Run the agent with RunConfig(group_id=...). "
+    session_hint: ClassVar = "Run the agent with RunConfig(group_id=...). "
 
     def identify(self, context: Any) -> Identity:
         """Return the group of the run; a run inside of another one has that one's trace."""
         found = getattr(getattr(context, "run_config", None), "group_id", None)
         trace = None if found else self.load("agents.tracing").get_current_trace()
-        return make_identity(found or getattr(trace, "group_id", None))
+        return Identity(found or getattr(trace, "group_id", None))
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (NestedApproval,)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
-from edictum.adapters._identity import Identity, make_identity
+from edictum.adapters._identity import Identity
 from edictum.adapters._reply import OnWarn, ToolReply
 from edictum.execution.portal import PORTAL
 
@@ -25,7 +25,7 @@ class PydanticAIAdapter(Adapter):
     context_name: ClassVar = "Pydantic AI's RunContext"
 
     def identify(self, context: Any) -> Identity:
-        return make_identity(context.conversation_id)  # never run_id: each run has another
+        return Identity(context.conversation_id)  # never run_id: each run has another
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         """Return what defers a call. By ModelRetry and ToolFailed a tool says that it failed."""

@@ -14,8 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from edictum._optional import import_optional
+from edictum.adapters._mcp import MCPClient
 from edictum.adapters.mcp import MCPAdapter, MCPMessage
-from edictum.cli._mcp_http import make_http_client
+from edictum.cli._mcp_http import SESSION_HEADER, make_http_client
 from edictum.cli._mcp_port import list_addresses, listen
 from edictum.cli._mcp_relay import UNWRITABLE, answer_call
 from edictum.cli._mcp_wire import (
@@ -49,6 +50,7 @@ BAD_CALL = b"Calls of tools are JSON, have an id, and are sent one by one."
 OWN_PATH = re.compile(rb"/(?![/\\])")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 STREAM_REST_S = 1.0  # how long a stream may go on after its answer
+MAX_SESSIONS = 100_000  # of clients, that are remembered
 
 
 class Gateway:
@@ -65,6 +67,7 @@ class Gateway:
         self._adapter, self._client = adapter, make_http_client(headers)
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._stream_rest_s = stream_rest_s
+        self._sessions = NegotiatedSessions()
         self._ending: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -103,6 +106,8 @@ class Gateway:
                 error = make_error_response(message_id, f"The server cannot be reached ({kind}).")
                 await response.respond(502, JSON_TYPE, json.dumps(error).encode())
                 return
+            if _is_initialize(parsed):
+                self._sessions.add(scope, got.headers)
             await response.start(got.status_code, self._keep_headers(got.headers))
             if get_media_type(got) == EVENTS_TYPE:
                 # only the answers to this request: others were not judged
@@ -141,7 +146,8 @@ class Gateway:
         def report(done: asyncio.Task[MCPMessage]) -> None:
             news.put_nowait(("answer", None if done.cancelled() else done.result()))
 
-        call = asyncio.create_task(answer_call(self._adapter, request, forward))
+        client = MCPClient(self._sessions.find(scope))
+        call = asyncio.create_task(answer_call(self._adapter, request, forward, client))
         call.add_done_callback(report)
         watching = asyncio.create_task(_cancel_at_disconnect(receive, call))
         try:
@@ -173,6 +179,38 @@ class Gateway:
             if key == "location" and _get_origin(value) == _get_origin(self._origin):
                 return urlunsplit(("", "", *urlsplit(value)[2:])) or "/"
         return value
+
+
+class NegotiatedSessions:
+    """The session ids that the server has given to clients; what a client made up is not one."""
+
+    def __init__(self, most: int = MAX_SESSIONS) -> None:
+        self._known: dict[str, None] = {}  # in the order of their last use
+        self._most = most
+
+    def add(self, scope: Any, answered: Mapping[str, str]) -> None:
+        """Remember the id in the server's answer, unless it only repeats the client's."""
+        if (given := answered.get(SESSION_HEADER)) and not _get_session_headers(scope):
+            self._known[given] = None
+            if len(self._known) > self._most:
+                del self._known[next(iter(self._known))]
+
+    def find(self, scope: Any) -> str | None:
+        """Return the id that a request bears, if it is known and the only one."""
+        borne = _get_session_headers(scope)
+        if len(borne) != 1 or borne[0] not in self._known:
+            return None
+        self._known[borne[0]] = self._known.pop(borne[0])
+        return borne[0]
+
+
+def _get_session_headers(scope: Any) -> list[str]:
+    name = SESSION_HEADER.encode()
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+def _is_initialize(parsed: Any) -> bool:
+    return isinstance(parsed, dict) and parsed.get("method") == "initialize"
 
 
 class Response:

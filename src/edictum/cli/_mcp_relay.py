@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from edictum.adapters._mcp import MCPClient
 from edictum.adapters.mcp import Forward, MCPAdapter, MCPMessage
 from edictum.cli._mcp_wire import (
     INTERNAL_ERROR,
@@ -34,10 +35,12 @@ UNWRITABLE = "The server's answer cannot be passed on."
 CLOSING_TIMEOUT_S = 5.0  # how long calls may take to end once the server is gone
 
 
-async def answer_call(adapter: MCPAdapter, request: MCPMessage, forward: Forward) -> MCPMessage:
+async def answer_call(
+    adapter: MCPAdapter, request: MCPMessage, forward: Forward, client: MCPClient | None = None
+) -> MCPMessage:
     """Return the answer to a call; there is always one."""
     try:
-        return await adapter.answer(request, forward)
+        return await adapter.answer(request, forward, client=client)
     except Exception as exc:
         logger.error("a call could not be answered: %s", type(exc).__name__)
         reason = "The answer to this call could not be made."

@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mode = "in place of the mode that the contracts state"
     add("--mode", choices=["enforce", "observe"], help=mode)
     add("--audit", metavar="FILE", help="where events are written, one JSON object per line")
-    add("--session", metavar="ID", help="the session in which calls are counted")
+    session = "the session in which the calls of all clients are counted"
+    add("--session", metavar="ID", help=session)
 
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
@@ -59,13 +60,21 @@ def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
     _check(options, url)
     port = parse_address(options.http) if options.http is not None else None
     headers = dict(_parse_header(text) for text in options.header)
-    adapter = MCPAdapter(_make_guard(options), session_id=options.session)
+    adapter = _make_adapter(options)
     adapter.self_test()
     if url is None:
         return asyncio.run(serve_process(adapter, rest, out))
     if port is None:
         return asyncio.run(serve_url(adapter, url, headers, out))
     return asyncio.run(serve_port(adapter, url, headers, *port))
+
+
+def _make_adapter(options: argparse.Namespace) -> MCPAdapter:
+    """Return the adapter. Over stdio there is one client, so one session."""
+    guard, session_id = _make_guard(options), options.session
+    if session_id is None and options.http is None:
+        session_id = guard.new_session_id()
+    return MCPAdapter(guard, session_id=session_id)
 
 
 def _check(options: argparse.Namespace, url: str | None) -> None:

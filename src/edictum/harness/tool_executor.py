@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from edictum._callers import Caller, CallerOptions, Told
-from edictum._options import check_parents
-from edictum.core.decide import describe
+from edictum._callers import CallerOptions, CallerResolver, ResolvedCaller
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumConfigError
+from edictum.execution.portal import PORTAL
 from edictum.guard import Edictum
 from edictum.harness._argument_checks import check_arguments, check_tools
 from edictum.harness._schemas import compile_schema
@@ -50,7 +49,7 @@ class BoundedToolExecutor:
         execution: Any = None,
         **caller: Unpack[CallerOptions],
     ) -> None:
-        """Accept what ``CallerOptions`` lists, too: values, or functions of a ToolCallRequest."""
+        """Accept ``CallerOptions`` too: each a value, or a function of the ToolCallRequest."""
         self.tools: ToolRegistry = check_tools(tools)
         check_arguments(
             guard=guard, artifact_store=artifact_store, tool_timeout_cap_s=tool_timeout_cap_s
@@ -64,7 +63,7 @@ class BoundedToolExecutor:
         self._validator = validator
         self._on_duplicate = on_duplicate
         self._cap_s = tool_timeout_cap_s
-        self._caller = Caller("BoundedToolExecutor", caller)
+        self._caller = CallerResolver("BoundedToolExecutor", caller)
         for spec in self.tools:  # before a turn begins: in a turn the tool may have run by then
             try:
                 get_argument_schema(spec)
@@ -98,7 +97,12 @@ class BoundedToolExecutor:
         ``tool_timeout_cap_s``, ``web_mode``.
         """
         turn = self.turn(state, **options)
-        about = self._describe(call, turn, self._caller.read(call))
+        caller = (
+            PORTAL.run(self._resolve_caller(call, turn))
+            if self._caller.has_functions
+            else self._caller.resolve(call)
+        )
+        about = self._describe(call, turn, caller)
         return self.guard.dispatch_sync(call.name, call.arguments, turn=turn, **about)
 
     async def aexecute(
@@ -106,19 +110,18 @@ class BoundedToolExecutor:
     ) -> ToolOutcome:
         """Run one call as ``execute`` does, for asynchronous callers."""
         turn = self.turn(state, **options)
-        about = self._describe(call, turn, await self._caller.aread(call))
+        about = self._describe(call, turn, await self._resolve_caller(call, turn))
         return await self.guard.dispatch(call.name, call.arguments, turn=turn, **about)
 
-    def _describe(self, call: ToolCallRequest, turn: Turn, told: Told) -> dict[str, Any]:
-        """Return the options of a call. What cannot be told of it denies it in the turn."""
-        about, turn.caller_problem = {"call_id": call.id, **told.options}, told.problem
-        if turn.session_id:
-            about["session_id"] = turn.session_id
-        if (parents := about.get("parent_session_id")) is not None:
-            session_id = about.get("session_id") or self.guard.session_id
-            try:
-                check_parents(session_id, parents)
-            except Exception as exc:
-                turn.caller_problem = turn.caller_problem or describe(exc)
-                del about["parent_session_id"]
-        return about
+    async def _resolve_caller(self, call: ToolCallRequest, turn: Turn) -> ResolvedCaller:
+        """Return who is calling; user-supplied functions get the time of a tool, and no more."""
+        return await self._caller.aresolve(call, turn.budget.per_tool_remaining_s(turn.cap_s))
+
+    def _describe(
+        self, call: ToolCallRequest, turn: Turn, caller: ResolvedCaller
+    ) -> dict[str, Any]:
+        """Return the options of a call. If its caller is not known, the turn denies it."""
+        known = turn.session_id or caller.options.get("session_id") or self.guard.session_id
+        caller.choose_session(known)
+        turn.caller_problem = caller.problem
+        return {"call_id": call.id, **caller.options}

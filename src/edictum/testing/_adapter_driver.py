@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -27,8 +28,29 @@ class ScriptedCall:
     id: str
 
 
-# The model's turns; after the last one it answers with a text.
+# The model's turns. After the last one, and for an empty one, it answers with a text.
 ModelScript = Sequence[Sequence[ScriptedCall]]
+
+
+class ScriptPlayer:
+    """Gives a scripted model its turns, of one script or of that of the user who speaks.
+
+    A ``script`` for several users is a mapping of their names to scripts. Who speaks is read from
+    what was said last; each user's script goes on from run to run.
+    """
+
+    def __init__(self, script: ModelScript | Mapping[str, ModelScript]) -> None:
+        self._scripts = script if isinstance(script, Mapping) else {"": script}
+        self._asked: Counter[str] = Counter()
+
+    def next_turn(self, said: str = "") -> Sequence[ScriptedCall]:
+        """Return the calls of the next turn; none when the script is over."""
+        user = next(name for name in self._scripts if name in said)
+        turns, number = self._scripts[user], self._asked[user]
+        self._asked[user] += 1
+        return turns[number] if number < len(turns) else ()
+
+
 Tool = Callable[..., Any]
 Tools = Sequence[Tool]
 
@@ -112,8 +134,11 @@ class AdapterDriver:
         """Return the adapter; options are session_id, principal, principal_resolver."""
         raise NotImplementedError
 
-    def build(self, adapter: Any, tools: Tools, script: ModelScript, on_warn: Any = None) -> Any:
-        """Return a fresh agent that plays the script; without ``adapter`` it is not governed."""
+    def build(self, adapter: Any, tools: Tools, script: Any, on_warn: Any = None) -> Any:
+        """Return a fresh agent that plays the script; without ``adapter`` it is not governed.
+
+        ``script`` is a ModelScript, or a mapping of users to scripts: see ``ScriptPlayer``.
+        """
         raise NotImplementedError
 
     def run(self, agent: Any) -> None:
@@ -122,6 +147,25 @@ class AdapterDriver:
 
     async def arun(self, agent: Any) -> None:
         raise NotImplementedError
+
+    def get_user_options(self) -> dict[str, Any]:
+        """Return what the adapter needs to tell users apart where its framework does not."""
+        return {}
+
+    async def arun_as(self, agent: Any, user: str) -> None:
+        """Run the agent for a user, in the user's conversation and beside runs of other users.
+
+        What the model reads as said by the user contains the user's name.
+        """
+        raise NotImplementedError
+
+    def run_as(self, agent: Any, user: str) -> None:
+        """Do as ``arun_as`` does, from synchronous code."""
+        asyncio.run(self.arun_as(agent, user))
+
+    def get_session_of(self, user: str) -> str:
+        """Return the session in which the calls of a user must be counted."""
+        return get_conversation(user)
 
     def replies(self, agent: Any) -> list[ToolAnswer]:
         """Return every answer to a tool call in the model's last input."""
@@ -191,6 +235,11 @@ class AdapterDriver:
         """Play a script of one call and return its answer."""
         script = make_script(tool.__name__, key)
         return self.ask(self.make_adapter(guard, **options), [tool], script, on_warn)[0]
+
+
+def get_conversation(user: str) -> str:
+    """Return the id under which a driver runs the conversation of a user."""
+    return f"conversation-{user}"
 
 
 def make_script(tool: str, *keys: str) -> list[list[ScriptedCall]]:

@@ -25,6 +25,7 @@ from edictum.testing._adapter_tools import (
     SECRET,
     ReleasingSink,
     SuiteTools,
+    count_executions,
     get_last_event,
     leak,
     list_actions,
@@ -63,7 +64,7 @@ class RunChecks(AdapterDriver):
         assert closing, f"{flow.name}: the call was never closed"
         wanted = "call_paused" if flow.paused else "call_failed"
         assert set(closing) == {wanted}, f"{flow.name}: {closing}"
-        counted = guard.session(adapter.session_id).executions
+        counted = count_executions(guard)
         wanted_count = 0 if flow.paused else len(closing)
         assert counted == wanted_count, f"{flow.name}: counted {counted} times"
 
@@ -112,6 +113,8 @@ class RunChecks(AdapterDriver):
             assert "DENIED" in answer.text, answer
             found = list_actions(guard)
             assert found == ["call_allowed", "call_denied", "call_executed"], found
+            sessions = {event.session_id for event in guard.local_sink.events}
+            assert len(sessions) == 1, "a sub-agent has a session, and so limits, of its own"
 
     def _make_delegate(self, adapter: Any, tools: SuiteTools) -> Callable[..., Any]:
         """Return a tool that has another agent ask for something forbidden."""

@@ -45,6 +45,21 @@ class SuiteTools:
 
         return name_tool(atool if self.asynchronous else tool, name)
 
+    def make_personal(self, name: str) -> Callable[..., Any]:
+        """Return a tool with arguments in which a model can name another user."""
+
+        def tool(key: str, user_id: str = "", session_id: str = "") -> Any:
+            self.ran.append(key)
+            time.sleep(0.02)
+            return look(key)
+
+        async def atool(key: str, user_id: str = "", session_id: str = "") -> Any:
+            self.ran.append(key)
+            await asyncio.sleep(0.02)
+            return look(key)
+
+        return name_tool(atool if self.asynchronous else tool, name)
+
     def make_endless(self, name: str) -> Callable[..., Any]:
         """Return a tool that ends when released or cancelled, at the latest after MAX_WAIT_S."""
 
@@ -176,6 +191,12 @@ def get_last_event(guard: Edictum) -> AuditEvent:
     events = guard.local_sink.events
     assert events, "nothing was recorded: the call did not pass through the guard"
     return events[-1]
+
+
+def count_executions(guard: Edictum) -> int:
+    """Return how many calls were counted, in all sessions that are in the audit."""
+    sessions = {event.session_id for event in guard.local_sink.events}
+    return sum(guard.session(session_id).executions for session_id in sessions)
 
 
 def list_open_calls(guard: Edictum) -> list[str]:

@@ -21,7 +21,9 @@ from edictum.testing._adapter_driver import AdapterDriver
 from edictum.testing._adapter_driver import ControlFlow as ControlFlow
 from edictum.testing._adapter_driver import ModelScript as ModelScript
 from edictum.testing._adapter_driver import ScriptedCall as ScriptedCall
+from edictum.testing._adapter_driver import ScriptPlayer as ScriptPlayer
 from edictum.testing._adapter_driver import ToolAnswer as ToolAnswer
+from edictum.testing._adapter_driver import get_conversation as get_conversation
 from edictum.testing._adapter_result_checks import ResultChecks
 from edictum.testing._adapter_run_checks import RunChecks
 from edictum.testing._adapter_tools import SECRET as SECRET
@@ -32,13 +34,14 @@ from edictum.testing._adapter_tools import list_actions as list_actions
 from edictum.testing._adapter_tools import no_forbidden as no_forbidden
 from edictum.testing._adapter_tools import no_secret as no_secret
 from edictum.testing._adapter_tools import without_secret as without_secret
+from edictum.testing._adapter_user_checks import UserChecks
 
 # The first names of these classes, for drivers that third parties have written.
 Call, Answer, Script = ScriptedCall, ToolAnswer, ModelScript
 ESSENTIAL = frozenset({"deny", "redact", "failure", "limit", "call id"})
 
 
-class AdapterConformance(ResultChecks, RunChecks):
+class AdapterConformance(ResultChecks, RunChecks, UserChecks):
     """Subclass it in a test module with the methods of a driver, and run it as tests."""
 
     def test_nothing_essential_is_declared_away(self) -> None:
@@ -57,7 +60,7 @@ class AdapterConformance(ResultChecks, RunChecks):
 def _list_tests() -> list[tuple[str, Callable[[Any], None]]]:
     return [
         (name, test)
-        for part in (ResultChecks, RunChecks, AdapterConformance)
+        for part in (ResultChecks, RunChecks, UserChecks, AdapterConformance)
         for name, test in vars(part).items()
         if name.startswith("test_")
     ]
