@@ -65,7 +65,7 @@ from edictum.core.call import Principal, ToolCall, new_call, snapshot
 from edictum.core.charges import NO_CHARGES
 from edictum.core.config import LATE_ANSWER_S, FailureFlag, Flow, LifecycleConfig
 from edictum.core.contract import Contract, Mode, check_mode
-from edictum.core.effects import RunTool, run_tool
+from edictum.core.effects import Engine, RunIn, RunTool, run_tool
 from edictum.core.events import Context
 from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import lifecycle
@@ -676,6 +676,11 @@ class Edictum:
     @property
     def backend(self) -> Ledger:
         return self._state.wiring.ledger
+
+    @property
+    def execution(self) -> RunIn | Engine:
+        """Where tools run that do not say it themselves."""
+        return self._state.wiring.run_in
 
     @property
     def principal(self) -> Principal | None:

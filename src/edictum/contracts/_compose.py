@@ -16,7 +16,7 @@ from edictum.contracts._report import CompositionOverride, CompositionReport, Sh
 from edictum.core._records import replace
 from edictum.core.policy import AMOUNT_KEYS
 
-Tools: TypeAlias = Mapping[str, Mapping[str, Any]]
+_Tools: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:
@@ -74,7 +74,7 @@ def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundl
     )
 
 
-def _merge_tools(below: Tools, above: Tools) -> Tools:
+def _merge_tools(below: _Tools, above: _Tools) -> _Tools:
     """Return the entries of both; one of ``above`` keeps the amounts that only ``below`` states."""
     tools = {**below, **above}
     for name in below.keys() & above.keys():

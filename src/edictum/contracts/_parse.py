@@ -178,9 +178,9 @@ class _Reader:
         places = {"cost": keys["max_cost"]} if "max_cost" in keys else {}
         amounts = limits.values.get("max_amounts") if isinstance(limits, Map) else None
         places |= amounts.keys if isinstance(amounts, Map) else {}
-        return {name: self._warn_unstated(name, place) for name, place in places.items()}
+        return {name: self._make_budget_warning(name, place) for name, place in places.items()}
 
-    def _warn_unstated(self, name: str, place: Place) -> BundleProblem:
+    def _make_budget_warning(self, name: str, place: Place) -> BundleProblem:
         message = f"no tool in this bundle states the amount '{name}'"
         hint = (
             "Calls must state it with amounts=, or a tool under 'tools:', for example 'amounts:"
