@@ -178,8 +178,8 @@ def _reasons(judged: Judged, answers: list[Answer], mode: Mode) -> list[str]:
     denied = [hook for hook in decision.hooks if hook.decision.result is HookResult.DENY]
     hooks = [hook.decision.reason or "" for hook in denied if mode == "enforce"]
     reasons = [*hooks, *_objections(answers), *judged.full]
-    if decision.effect == "deny" and not reasons:  # the gate itself has failed
-        reasons.append(decision.reason or "")
+    if decision.effect == "deny" and (not reasons or decision.source == "amounts"):
+        reasons.append(decision.reason or "")  # the gate itself has failed
     return reasons
 
 
