@@ -173,7 +173,7 @@ def test_an_amount_that_only_the_result_tells_has_no_estimate_to_count() -> None
     """The note says so."""
     guard = stating(actual={"cost": "result.cost"})
     known = guard.dispatch_sync("t", {}, lambda: {"cost": 0.25})
-    unknown = guard.dispatch_sync("t", {}, lambda: {})
+    unknown = guard.dispatch_sync("t", {}, dict)
     assert (known.notes, spent(guard, "cost")) == ((), 0.25)
     assert "so nothing was counted: result.cost is missing" in unknown.notes[0]
 
