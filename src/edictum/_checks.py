@@ -115,7 +115,12 @@ def read_tools(tools: Any) -> dict[str, ToolEntry]:
             f"tools is {type(tools).__name__}.",
             hint='Pass a dict such as {"read_file": {"side_effect": "read"}}.',
         )
-    return {name: tool_entry(name, settings) for name, settings in tools.items()}
+    from edictum.contracts._amounts import read_selectors  # here: `import edictum` pays for it
+
+    return {
+        name: tool_entry(name, read_selectors(f"tools[{name!r}]", settings))
+        for name, settings in tools.items()
+    }
 
 
 def read_sinks(audit_sink: Any) -> tuple[AuditSink, ...]:

@@ -18,7 +18,7 @@ from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import Limit, OperationLimits, tighten_by_bundle
-from edictum.core.policy import Policy, ToolEntry
+from edictum.core.policy import Policy, ToolEntry, inherit_amounts
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import EdictumConfigError
 from edictum.sessions._urls import open as open_ledger
@@ -163,11 +163,15 @@ def parse_layers(layers: Sequence[Layer], language: Language) -> tuple[Bundle, C
     if problems:
         raise BundleError(problems)
     bundle, report = compose(bundles)
-    for warning in report.warnings[:MAX_LOGGED]:
-        logger.warning("%s", warning)
-    if len(report.warnings) > MAX_LOGGED:
-        logger.warning("... and %d more warnings", len(report.warnings) - MAX_LOGGED)
+    _log_warnings(report.warnings)
     return bundle, report
+
+
+def _log_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings[:MAX_LOGGED]:
+        logger.warning("%s", warning)
+    if len(warnings) > MAX_LOGGED:
+        logger.warning("... and %d more warnings", len(warnings) - MAX_LOGGED)
 
 
 def build_policy(
@@ -182,7 +186,7 @@ def build_policy(
         hooks=base.hooks,
         limits=tighten_by_bundle(base.limits, compiled.session_limits),
         session_limits=(*base.scoped_limits, *compiled.session_limits),
-        tools={**compiled.tools, **base.tools},
+        tools=_merge_tools(compiled.tools, base.tools),
         success_rules=compiled.success_rules,
         version=bundle.version,
         unlisted=compiled.unlisted,
@@ -190,6 +194,26 @@ def build_policy(
         # With a bundle that observes, default limits observe; limits given in Python enforce.
         enforce_limits=compiled.mode == "enforce" or base.limits is not None,
     )
+
+
+def _merge_tools(
+    bundle: Mapping[str, ToolEntry], python: Mapping[str, ToolEntry]
+) -> dict[str, ToolEntry]:
+    """Return all entries; Python's win, and keep the amounts that only the bundle states."""
+    kept = {name: inherit_amounts(python[name], bundle[name]) for name in python if name in bundle}
+    return {**bundle, **python, **kept}
+
+
+def warn_about_amounts(base: Base, bundle: Bundle, report: CompositionReport) -> None:
+    """Report and log limits on amounts that no tool states, and amounts that no limit reads."""
+    from edictum.contracts._amounts import find_unmatched_amounts
+
+    stated = [name for it in base.tools.values() for name in (*it.amounts, *it.actual)]
+    read = base.limits.budgets() if base.limits is not None else ()
+    found = find_unmatched_amounts(bundle, stated, read)
+    warnings = [str(problem) for problem in found]
+    _log_warnings(warnings)
+    report.warnings.extend(warnings)
 
 
 def open_sinks(bundle: Bundle) -> list[Any] | None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from edictum._checks import check_callables, check_principal, to_tuple
+from edictum.core._records import replace
 from edictum.core.call import Principal, ToolCall, check_session_id
-from edictum.core.charges import Charges, estimate_charges
+from edictum.core.charges import Charges
 from edictum.core.freeze import EMPTY, freeze_args
-from edictum.core.limits import NO_AMOUNTS, amounts_in_millionths
+from edictum.core.limits import amounts_in_millionths
+from edictum.core.policy import Plan
 from edictum.errors import EdictumInputError
 from edictum.execution.engines import is_run_in
+
+logger = logging.getLogger("edictum")
 
 CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
 RUN_OPTIONS = frozenset({"timeout_s", "run_in"})
@@ -20,6 +25,8 @@ SESSION_OPTIONS = frozenset({"session_id", "parent_session_id", "amounts"})
 BATCH_KEYS = ("output", "environment", "session_id", "metadata", "parent_session_id", "amounts")
 EVALUATE_OPTIONS = frozenset({"principal", *BATCH_KEYS[1:]})
 NO_FIELDS: Mapping[str, Any] = EMPTY
+KNOWN_AMOUNTS = "known amounts"  # in the memo of a plan
+MAX_KNOWN_AMOUNTS = 100  # a function may take names from what a model sent
 
 
 def read_fields(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,16 +129,58 @@ KNOWN_OPTIONS = (
 )
 
 
-def read_charges(call: ToolCall, options: Mapping[str, Any]) -> Charges:
-    """Return the parents and amounts that a call states."""
+def read_charges(call: ToolCall, options: Mapping[str, Any], tool: Charges) -> Charges:
+    """Return the parents and amounts that a call states, beside the amounts of its tool."""
     actual, amounts = options.get("actual_amounts"), options.get("amounts")
     given = options.get("parent_session_id")
     if actual is not None:
         check_callables(actual_amounts=actual)
     parents = () if given is None else check_parents(call.run_id, given)
-    if callable(amounts):
-        return estimate_charges(Charges(parents, NO_AMOUNTS, actual, amounts), call)
-    return Charges(parents, amounts_in_millionths("amounts", amounts or {}), actual)
+    estimate = amounts if callable(amounts) else None
+    stated = {} if estimate else amounts_in_millionths("amounts", amounts or {})
+    return Charges(
+        parents, {**tool.amounts, **stated}, actual, estimate, tool.sources, tool.measures
+    )
+
+
+def warn_about_unread_amounts(plan: Plan, charges: Charges) -> Charges:
+    """Log the amounts that no limit reads, where there are limits on others: once for each tool.
+
+    Return charges whose ``estimate`` is watched in the same way.
+    """
+    known = plan.memo.get(KNOWN_AMOUNTS)
+    if known is None:
+        known = {limit.amount: True for limit in plan.limits if limit.amount is not None}
+        plan.memo[KNOWN_AMOUNTS] = known
+    if not known:
+        return charges
+    for stated in (charges.amounts, charges.sources, charges.measures):
+        _log_unread(plan.tool, known, stated)
+    estimate = charges.estimate
+    if estimate is None:
+        return charges
+
+    def watch(call: ToolCall) -> Mapping[str, float]:
+        stated = estimate(call)
+        if isinstance(stated, Mapping):
+            _log_unread(plan.tool, known, stated)
+        return stated
+
+    return replace(charges, estimate=watch)
+
+
+def _log_unread(tool: str, known: dict[str, bool], stated: Mapping[str, Any]) -> None:
+    """Log names that are not ``known``, and make them so: True for those that a limit reads."""
+    for name in stated:
+        if name not in known and len(known) < MAX_KNOWN_AMOUNTS:
+            read = ", ".join(sorted(each for each, is_read in known.items() if is_read))
+            known[name] = False
+            logger.warning(
+                "A call of %r states the amount %r, which no limit reads; the limits read: %s.",
+                tool,
+                name,
+                read,
+            )
 
 
 def check_parents(session_id: str, given: Any) -> tuple[str, ...]:

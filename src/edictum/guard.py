@@ -41,6 +41,7 @@ from edictum._factories import (
     read_files,
     take_language,
     to_layers,
+    warn_about_amounts,
 )
 from edictum._merging import merge_policies
 from edictum._options import (
@@ -53,6 +54,7 @@ from edictum._options import (
     read_fields,
     read_run,
     read_stated,
+    warn_about_unread_amounts,
 )
 from edictum._watching import Watch
 from edictum.approval.port import ApprovalBackend
@@ -65,7 +67,7 @@ from edictum.core.call import Principal, ToolCall, new_call, snapshot
 from edictum.core.charges import NO_CHARGES
 from edictum.core.config import LATE_ANSWER_S, FailureFlag, Flow, LifecycleConfig
 from edictum.core.contract import Contract, Mode, check_mode
-from edictum.core.effects import RunTool, run_tool
+from edictum.core.effects import Engine, RunIn, RunTool, run_tool
 from edictum.core.events import Context
 from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import lifecycle
@@ -307,15 +309,16 @@ class Edictum:
         if options.get("backend") is None:
             options["backend"] = open_session_store(bundle)
         guard = cls(**options, mode=language.mode or "enforce")
-        guard._adopt(bundle, language)
+        guard._adopt(bundle, language, report)
         return guard, report
 
-    def _adopt(self, bundle: Bundle, language: Language) -> None:
+    def _adopt(self, bundle: Bundle, language: Language, report: CompositionReport) -> None:
         """Put a bundle in force, beside what the guard was given in Python."""
         with self._lock:
             state = self._state
             policy = build_policy(state.base, bundle, language, state.config.context.redaction)
             self._state = _make_state(policy, state.wiring, state.config, state.base, language)
+        warn_about_amounts(state.base, bundle, report)
 
     async def reload(self, *layers: str | bytes | os.PathLike[str]) -> CompositionReport:
         """Replace the bundle in force: YAML as text or bytes, or Path objects; several are layers.
@@ -336,7 +339,7 @@ class Edictum:
                 hint="Reload those guards, and merge them again with from_multiple().",
             )
         bundle, report = parse_layers(to_layers(layers, language.max_bytes), language)
-        self._adopt(bundle, language)
+        self._adopt(bundle, language, report)
         return report
 
     def watch(
@@ -559,9 +562,11 @@ class Edictum:
         )
         for name, value in fields.items():
             object.__setattr__(call, name, value)  # before the call is seen anywhere
-        charges = NO_CHARGES
+        charges = entry.charges
         if options and not CHARGE_OPTIONS.isdisjoint(options):
-            charges = read_charges(call, options)
+            charges = read_charges(call, options, charges)
+        if charges is not NO_CHARGES:
+            charges = warn_about_unread_amounts(plan, charges)
         return run_tool(call, key, pending.fn, timeout_s, run_in, "principal" in options, charges)
 
     # --- Looking without calling ------------------------------------------------------------------
@@ -686,6 +691,11 @@ class Edictum:
     @property
     def backend(self) -> Ledger:
         return self._state.wiring.ledger
+
+    @property
+    def execution(self) -> RunIn | Engine:
+        """Where tools run that do not say it themselves."""
+        return self._state.wiring.run_in
 
     @property
     def principal(self) -> Principal | None:

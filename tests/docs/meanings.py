@@ -18,7 +18,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "tools": (
             "what is known about tools, by name or glob (of several globs, the one that spells out"
             " most of the name): a dict of dicts with `side_effect`, `idempotent`, `timeout_s`,"
-            " `run_in`, `retry_on_timeout`, `retry_on_failure`, `verify`"
+            " `run_in`, `retry_on_timeout`, `retry_on_failure`, `verify`,"
+            " `amounts`, `actual`"
         ),
         "success_check": (
             "`function(tool_name, result) -> bool`: whether a call that returned has succeeded;"
@@ -217,6 +218,11 @@ MEANINGS: dict[str, dict[str, str]] = {
         "coerce": 'whether `"2"` may become `2`; None: unless it is irreversible',
         "verify": "the tool that tells whether a lost call of this one took effect",
         "token_parameter": "the parameter that receives the `DeadlineToken`; `@tool` finds it",
+        "amounts": (
+            "what a call uses, by name: a number, a selector (`args.amount`), or a function of the"
+            " call"
+        ),
+        "actual": "what its result says it used: a selector (`result.cost`), or a function of it",
         "typed": "how arguments become what the hints name; `@tool` works it out",
         "open_world": "whether it reaches beyond this system, as in MCP",
         "metadata": 'anything; `{"web": True}` marks a tool of the web',

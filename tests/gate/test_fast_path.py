@@ -175,6 +175,12 @@ LIMITS = st.builds(
     max_successes_per_tool=st.sampled_from([{}, {}, {"t": 1}, {"t*": 2}]),
     max_amounts=st.sampled_from([{}, {"cost": 2}]),
 )
+TOOLS: list[dict[str, Any]] = [
+    {"t": {"amounts": {"cost": 1}}},
+    {"t": {"amounts": {"cost": "args.x", "pages": 1}}},
+    {"*": {"amounts": {"cost": raising(ValueError)}}},
+    {"t": {"amounts": {"cost": 1}, "actual": {"cost": "result.cost"}}},
+]
 OPTIONS = st.fixed_dictionaries(
     {},
     optional={
@@ -185,6 +191,7 @@ OPTIONS = st.fixed_dictionaries(
         "on_allow": st.sampled_from([returning(None), raising(ValueError)]),
         "on_deny": st.just(returning(None)),
         "approval": st.booleans(),
+        "tools": st.sampled_from(TOOLS),
         "ttl_s": st.sampled_from([1e-9, 60.0]),
         "clock_fails_at": st.frozensets(st.integers(0, 12), max_size=3),
     },

@@ -46,6 +46,7 @@ from edictum.adapters._reply import (
     tell_findings,
     tell_findings_async,
 )
+from edictum.adapters._run_in import RUNS_HERE, check_execution, explain_run_in, find_run_in
 from edictum.adapters._versions import check_version
 from edictum.core._records import record
 from edictum.core.call import Principal, check_session_id
@@ -105,13 +106,17 @@ class GuardCall:
     caller: Identity = NO_IDENTITY  # for calls that the tool makes
     problem: str = ""  # why it is not known who is calling
 
-    def check_caller(self) -> None:
+    def check(self, owner: str) -> None:
+        """Raise CannotBeMade if it is not known who is calling, or if the tool runs elsewhere."""
         if self.problem:
-            raise UnknownCaller(self.problem)
+            raise CannotBeMade(self.problem)
+        where = find_run_in(self.guard, self.name, TURN.get())
+        if where not in RUNS_HERE:
+            raise CannotBeMade(explain_run_in(owner, where, self.name))
 
 
-class UnknownCaller(Exception):
-    """It could not be determined who is calling."""
+class CannotBeMade(Exception):
+    """The call cannot be made, and is denied; the text says why."""
 
 
 class Adapter(SelfTest):
@@ -142,6 +147,7 @@ class Adapter(SelfTest):
             raise EdictumConfigError(
                 f"{type(self).__name__}: {guard!r} is not a guard.", hint="Pass an Edictum object."
             )
+        check_execution(type(self).__name__, guard)
         self.guard = guard
         self._caller = CallerResolver(
             type(self).__name__,
@@ -249,7 +255,7 @@ class Adapter(SelfTest):
                 raise Pause(signal) from signal
 
         try:
-            call.check_caller()
+            call.check(type(self).__name__)
             outcome = call.guard.dispatch_sync(
                 name, args, run, flag=call.flag, turn=TURN.get(), **call.options
             )
@@ -273,7 +279,7 @@ class Adapter(SelfTest):
                 raise Pause(signal) from signal
 
         try:
-            call.check_caller()
+            call.check(type(self).__name__)
             outcome = await call.guard.dispatch(
                 name, args, run, flag=call.flag, turn=TURN.get(), **call.options
             )
@@ -291,7 +297,7 @@ class Adapter(SelfTest):
         """Open the call. Return a denial, or a ticket whose ``args`` the tool must be run with."""
         call = self._describe(name, args, details)
         try:
-            call.check_caller()
+            call.check(type(self).__name__)
             ticket = call.guard.begin_sync(name, args, flag=call.flag, **call.options)
             if ticket.allowed and ticket.rewritten and not self.hands_on_args:
                 ticket.decline_sync(FIXED_ARGS)
@@ -305,7 +311,7 @@ class Adapter(SelfTest):
         """Do as ``before`` does, for an asynchronous framework."""
         call = await self._adescribe(name, args, details)
         try:
-            call.check_caller()
+            call.check(type(self).__name__)
             ticket = await call.guard.begin(name, args, flag=call.flag, **call.options)
             if ticket.allowed and ticket.rewritten and not self.hands_on_args:
                 await ticket.decline(FIXED_ARGS)
@@ -484,7 +490,7 @@ def _make_denying_turn(call: GuardCall, exc: Exception) -> TurnPort:
     """Return a turn that says what is wrong with the call; if nothing is, raise what went wrong."""
     from edictum.adapters._unreadable import DenyingTurn, find_input_error, make_turn_without_caller
 
-    if isinstance(exc, UnknownCaller):
+    if isinstance(exc, CannotBeMade):
         return make_turn_without_caller(str(exc))
     reason = find_input_error(call.name, call.args)
     if reason is None:

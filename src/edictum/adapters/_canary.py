@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+from edictum.adapters._run_in import check_tool_table
 from edictum.core.contract import Verdict, precondition
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
@@ -25,14 +26,17 @@ def make_canary_guard(reason: str) -> Edictum:
 class SelfTest:
     """The part of an adapter that finds out whether it is wired."""
 
+    guard: Edictum
     _canary_text: str  # the reason for which the canary is denied
 
     def self_test(self, target: Any = None) -> Literal["governed"]:
         """Send a call that must be denied through the framework, and see that it is.
 
         ``target`` is what was wired (the agent, the tool node, ...); without one, the adapter wires
-        the smallest thing that can call a tool. Raises EdictumConfigError if it is not denied.
+        the smallest thing that can call a tool. Raises EdictumConfigError if it is not denied, and
+        for a policy that wants a tool to run where the framework cannot run it.
         """
+        check_tool_table(type(self).__name__, self.guard)
         ran: list[bool] = []
 
         def canary() -> str:

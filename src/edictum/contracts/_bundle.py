@@ -8,15 +8,27 @@ from typing import Any, Literal
 
 from edictum.contracts._expressions import Expression
 from edictum.contracts._problems import BundleProblem, Place
+from edictum.contracts._selectors import Selector
 from edictum.core.contract import ContractEffect, Kind, Mode
 
 Unlisted = Literal["allow", "deny", "approve"]
+
+
+@dataclass(frozen=True, slots=True)
+class AmountSpec:
+    """An amount that a tool states; ``unread`` is the warning for when no limit reads it."""
+
+    value: float | Selector
+    unread: BundleProblem = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractSpec:
     """One contract: pre and post have ``when``, session ``scope``, ``limits`` and perhaps ``when``,
     sandbox ``bounds``.
+
+    ``budgets`` are the amounts that its limits read, each with the warning for when no tool states
+    it.
     """
 
     id: str
@@ -33,6 +45,7 @@ class ContractSpec:
     when: Expression | None = None
     scope: str = "session"
     limits: Mapping[str, Any] = field(default_factory=dict)
+    budgets: Mapping[str, BundleProblem] = field(default_factory=dict, compare=False)
     bounds: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     place: Place = field(default=Place(1, 1), compare=False)

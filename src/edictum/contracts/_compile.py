@@ -10,6 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from edictum.contracts._amounts import make_source
 from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec, Unlisted
 from edictum.contracts._explain import explain, reason_for
 from edictum.contracts._expressions import Expression, evaluate, leaves
@@ -18,12 +19,13 @@ from edictum.contracts._load import pause_collection
 from edictum.contracts._messages import RenderMessage, compile_message, unescape_braces
 from edictum.contracts._redact import redaction_for
 from edictum.contracts._scopes import compile_scope
-from edictum.contracts._selectors import CustomSelectors, Subject
+from edictum.contracts._selectors import CustomSelectors, Selector, Subject
 from edictum.core.call import ToolCall
+from edictum.core.charges import AmountSource
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
 from edictum.core.decide import describe
 from edictum.core.limits import Limit
-from edictum.core.policy import SuccessRule, ToolEntry, tool_entry
+from edictum.core.policy import AMOUNT_KEYS, SuccessRule, ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.scopes import ScopedLimits
 from edictum.explanation import ConditionNode
@@ -64,7 +66,7 @@ def compile_bundle(bundle: Bundle, language: Language, redaction: RedactionPolic
                 limit for spec in session for limit in compiler.compile_limits(spec)
             ),
             success_rules=tuple(map(compiler.compile_success_rule, bundle.success)),
-            tools={name: tool_entry(name, settings) for name, settings in bundle.tools.items()},
+            tools={name: compiler.compile_tool(name, it) for name, it in bundle.tools.items()},
             unlisted=compiler.compile_unlisted_rule(bundle.unlisted_tools),
             mode=mode,
         )
@@ -210,6 +212,18 @@ class _Compiler:
             return None
         condition = Condition(when, self.custom, self.redaction)
         return lambda call: condition.holds(call, None, None)
+
+    def compile_tool(self, name: str, settings: Mapping[str, Any]) -> ToolEntry:
+        compiled = {
+            key: {amount: self._compile_amount(spec.value) for amount, spec in value.items()}
+            if key in AMOUNT_KEYS
+            else value
+            for key, value in settings.items()
+        }
+        return tool_entry(name, compiled)
+
+    def _compile_amount(self, value: float | Selector) -> float | AmountSource:
+        return make_source(value, self.custom) if isinstance(value, Selector) else value
 
     def compile_success_rule(self, spec: SuccessSpec) -> SuccessRule:
         condition = Condition(spec.failure_when, self.custom, self.redaction)

@@ -8,11 +8,15 @@ are added as candidates that only observe.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
 from edictum.contracts._report import CompositionOverride, CompositionReport, ShadowContract
 from edictum.core._records import replace
+from edictum.core.policy import AMOUNT_KEYS
+
+_Tools: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:
@@ -64,10 +68,23 @@ def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundl
         unlisted_tools=above.unlisted_tools or below.unlisted_tools,
         contracts=tuple(contracts.values()),
         success=_merge_success(below, above),
-        tools={**below.tools, **above.tools},
+        tools=_merge_tools(below.tools, above.tools),
         session={**below.session, **above.session},
         observability=above.observability or below.observability,
     )
+
+
+def _merge_tools(below: _Tools, above: _Tools) -> _Tools:
+    """Return the entries of both; one of ``above`` keeps the amounts that only ``below`` states."""
+    tools = {**below, **above}
+    for name in below.keys() & above.keys():
+        amounts = {
+            key: {**below[name].get(key, {}), **above[name].get(key, {})}
+            for key in AMOUNT_KEYS
+            if key in below[name]
+        }
+        tools[name] = {**above[name], **amounts}
+    return tools
 
 
 def _merge_success(below: Bundle, above: Bundle) -> tuple[SuccessSpec, ...]:
@@ -90,6 +107,12 @@ def _add_candidates(below: Bundle, layer: Bundle, report: CompositionReport) -> 
         candidates.append(
             replace(contract, id=f"{contract.id}:candidate", mode="observe", shadow=True)
         )
-    return replace(
-        below, contracts=(*below.contracts, *candidates), tools={**layer.tools, **below.tools}
-    )
+    # What a candidate's tools state would be counted by limits that are enforced.
+    tools = {
+        name: {key: value for key, value in entry.items() if key not in AMOUNT_KEYS}
+        for name, entry in layer.tools.items()
+    }
+    if tools != layer.tools:
+        reason = "its limits see the amounts that the layers it is tried beside state"
+        report.warnings.append(f"{layer.source}: amounts of a candidate are not counted: {reason}.")
+    return replace(below, contracts=(*below.contracts, *candidates), tools={**tools, **below.tools})

@@ -19,6 +19,7 @@ from edictum.contracts._shapes import (
     ListOf,
     MapOf,
     Number,
+    NumberOrSelector,
     Record,
     Shape,
     String,
@@ -57,6 +58,7 @@ MESSAGE = String(max_length=MESSAGE_MAX_CHARS)
 MODE = words("enforce", "observe")
 WHOLE = Number(whole=True, at_least=1, at_most=MOST)
 AMOUNT = Number(above=0, at_most=MAX_AMOUNT)
+STATED_AMOUNT = NumberOrSelector(Number(at_least=0, at_most=MAX_AMOUNT))
 WHEN = Definition(read_shape, "expression")
 
 
@@ -177,6 +179,8 @@ TOOL_ENTRY = Record(
         "retry_on_timeout": Field(Boolean()),
         "retry_on_failure": Field(Boolean()),
         "verify": Field(TOOL_NAME),
+        "amounts": Field(MapOf(STATED_AMOUNT)),
+        "actual": Field(MapOf(STATED_AMOUNT)),
     },
     any_of=(TOOL_KEYS,),
 )

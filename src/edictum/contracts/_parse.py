@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from edictum.contracts import _grammar as grammar
-from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
+from edictum.contracts._amounts import parse_amount
+from edictum.contracts._bundle import AmountSpec, Bundle, ContractSpec, SuccessSpec
 from edictum.contracts._contradiction import contradictions
 from edictum.contracts._expressions import All, Expression, Leaf, Meaning, leaves
 from edictum.contracts._language import Language
 from edictum.contracts._load import load_bundle, pause_collection, to_bytes
 from edictum.contracts._messages import check_message
-from edictum.contracts._problems import Place, Problems, join_words
+from edictum.contracts._problems import BundleProblem, Place, Problems, join_words
 from edictum.contracts._reach import Guesses, Names, Reach
 from edictum.contracts._regex import PatternBudget
 from edictum.contracts._scopes import parse_scope
@@ -24,6 +25,7 @@ from edictum.contracts._tree import Map, Scalar, Seq, Tree
 from edictum.contracts._vocabulary import VOCABULARIES
 from edictum.core.contract import Kind
 from edictum.core.limits import SESSION_SCOPE, TOOL_FIELDS
+from edictum.core.policy import AMOUNT_KEYS
 
 
 def parse(content: bytes | str, name: str, language: Language) -> Bundle:
@@ -74,7 +76,7 @@ class _Reader:
             unlisted_tools=defaults.get("unlisted_tools"),
             contracts=tuple(self._read_contracts(values.get(self.words.contracts, ()))),
             success=tuple(self._read_success(values.get("success", ()))),
-            tools=values.get("tools", {}),
+            tools=self._read_tools(values.get("tools", {})),
             session=values.get("session", {}),
             observability=values.get("observability", {}),
             observe_alongside=values.get("observe_alongside", False),
@@ -132,6 +134,7 @@ class _Reader:
             when=when,
             scope=values.get("scope", SESSION_SCOPE),
             limits=values.get("limits", {}),
+            budgets=self._read_budgets(tree.values.get("limits")),
             bounds=_bounds_of(values) if kind is Kind.SANDBOX else {},
             source=self.source,
             place=tree.values["id"],
@@ -144,6 +147,50 @@ class _Reader:
             return tree, values, values.get("outside", "deny")
         then = values.get("then", {})
         return tree.values.get("then"), then, then.get(self.words.effect)
+
+    # --- Amounts ----------------------------------------------------------------------------------
+
+    def _read_tools(self, tools: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return the tool table with the selectors of its amounts looked up."""
+        return {
+            tool: {
+                key: self._read_amounts(key, value) if key in AMOUNT_KEYS else value
+                for key, value in settings.items()
+            }
+            for tool, settings in tools.items()
+        }
+
+    def _read_amounts(self, key: str, amounts: Mapping[str, Scalar]) -> dict[str, AmountSpec]:
+        read: dict[str, AmountSpec] = {}
+        for name, place in amounts.items():
+            try:
+                value = place.value
+                if isinstance(value, str):
+                    value = parse_amount(value, key, self.language.selectors)
+                message = f"no limit in this bundle reads the amount '{name}'"
+                hint = (
+                    "It is only counted; to bound it, add it to a session contract's max_amounts."
+                )
+                read[name] = AmountSpec(value, self.problems.make_warning(place, message, hint))
+            except SelectorError as exc:
+                self.problems.add(place, str(exc), exc.hint)
+        return read
+
+    def _read_budgets(self, limits: Tree | None) -> dict[str, BundleProblem]:
+        """Return the amounts that limits read, with the warning for when no tool states them."""
+        keys = limits.keys if isinstance(limits, Map) else {}
+        places = {"cost": keys["max_cost"]} if "max_cost" in keys else {}
+        amounts = limits.values.get("max_amounts") if isinstance(limits, Map) else None
+        places |= amounts.keys if isinstance(amounts, Map) else {}
+        return {name: self._make_budget_warning(name, place) for name, place in places.items()}
+
+    def _make_budget_warning(self, name: str, place: Place) -> BundleProblem:
+        message = f"no tool in this bundle states the amount '{name}'"
+        hint = (
+            "Calls must state it with amounts=, or a tool under 'tools:', for example 'amounts:"
+            f" {{{name}: args.{name}}}'."
+        )
+        return self.problems.make_warning(place, message, hint)
 
     # --- Checks -----------------------------------------------------------------------------------
 

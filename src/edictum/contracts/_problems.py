@@ -116,10 +116,15 @@ class Problems:
         self.found: list[BundleProblem] = []
 
     def add(self, place: Place, message: str, hint: str = "", level: Level = "meaning") -> None:
+        self.found.append(self._make(place, message, hint, level))
+
+    def _make(self, place: Place, message: str, hint: str, level: Level) -> BundleProblem:
         message, hint = shorten(message, MAX_PROBLEM_TEXT), shorten(hint, MAX_PROBLEM_TEXT)
-        self.found.append(
-            BundleProblem(self.source, place.line, place.column, message, hint, level)
-        )
+        return BundleProblem(self.source, place.line, place.column, message, hint, level)
+
+    def make_warning(self, place: Place, message: str, hint: str) -> BundleProblem:
+        """Return a warning that is given only when all layers are known."""
+        return self._make(place, message, hint, "warning")
 
     def shape(self, place: Place, message: str, hint: str = "") -> None:
         self.add(place, message, hint, "shape")

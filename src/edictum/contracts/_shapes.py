@@ -166,6 +166,21 @@ class Number:
 
 
 @dataclass(frozen=True)
+class NumberOrSelector:
+    """A number, or the selector of one: returns the tree, since a selector is looked up later."""
+
+    number: Number
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        is_text = isinstance(tree, Scalar) and isinstance(tree.value, str)
+        value = (String() if is_text else self.number).read(tree, problems)
+        return WRONG if value is WRONG else tree
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [self.number.schema(), String().schema()]}
+
+
+@dataclass(frozen=True)
 class Anything:
     """Any value but nothing: a key without a value is a mistake."""
 

@@ -11,16 +11,20 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
-from edictum.core._records import record
+from edictum.core._records import record, replace
 from edictum.core.call import SideEffect, ToolCall, check_tool_name
+from edictum.core.charges import NO_CHARGES, AmountSource, Charges, charges_of_tool
 from edictum.core.contract import Contract, Kind, Mode
 from edictum.core.decide import ask_each, make_after_asker, make_asker
 from edictum.core.decision import Decision
 from edictum.core.effects import RunIn
+from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import (
+    MAX_AMOUNT,
     Limit,
     OperationLimits,
     compile_together,
@@ -28,6 +32,7 @@ from edictum.core.limits import (
     tools_for,
     width_of,
 )
+from edictum.core.signatures import check_takes
 from edictum.errors import EdictumConfigError
 
 MAX_CACHED_PLANS = 1024
@@ -40,7 +45,9 @@ class ToolEntry:
 
     ``run_in`` None: where the guard runs tools. ``retry_on_timeout`` None: unless it may have had
     an effect and cannot be repeated. ``verify`` names the tool that tells whether a call of this
-    one took effect. ``describes`` False: the entry says nothing about the tool's effect.
+    one took effect. ``amounts`` are what a call uses and ``actual`` what its result says it used,
+    by name: numbers, or an ``AmountSource``. ``describes`` False: the entry says nothing about the
+    tool's effect.
     """
 
     side_effect: SideEffect = SideEffect.IRREVERSIBLE
@@ -50,7 +57,14 @@ class ToolEntry:
     retry_on_timeout: bool | None = None
     retry_on_failure: bool = True
     verify: str | None = None
+    amounts: Mapping[str, Any] = field(default=EMPTY, hash=False)
+    actual: Mapping[str, Any] = field(default=EMPTY, hash=False)
     describes: bool = field(default=True, repr=False, compare=False)
+    # Derived: what each call of the tool states.
+    charges: Charges = field(init=False, repr=False, compare=False, default=NO_CHARGES)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "charges", charges_of_tool(self.amounts, self.actual))
 
 
 UNKNOWN_TOOL = ToolEntry()
@@ -229,11 +243,15 @@ class Policy:
         return tool in self.tools or bool(self._tools.matching(tool))
 
     def entry(self, tool: str) -> ToolEntry:
-        """Return the tool's own entry, else that of the most specific glob, else the worst case."""
-        if tool in self.tools:
-            return self.tools[tool]
-        names: list[str] = self._tools.matching(tool)
-        return self.tools[max(names, key=_count_literals)] if names else UNKNOWN_TOOL
+        """Return the tool's own entry, else that of the most specific glob, else the worst case.
+
+        Amounts that it does not name are those of the globs that match, the more specific first.
+        """
+        globs = [name for name in self._tools.matching(tool) if name != tool]
+        globs.sort(key=_count_literals, reverse=True)
+        names = [tool, *globs] if tool in self.tools else globs
+        entries = [self.tools[name] for name in names]
+        return reduce(inherit_amounts, entries) if entries else UNKNOWN_TOOL
 
 
 def _count_literals(glob: str) -> int:
@@ -241,7 +259,7 @@ def _count_literals(glob: str) -> int:
     return len(re.sub(r"\[[^]]*\]|[*?]", "", glob))
 
 
-TOOL_KEYS = tuple(name for name in ToolEntry.__slots__ if name != "describes")
+TOOL_KEYS = tuple(it for it in ToolEntry.__slots__ if it not in ("describes", "charges"))
 RUN_IN: tuple[RunIn, ...] = ("inline", "thread", "process")  # from the least to the most apart
 
 
@@ -260,6 +278,9 @@ def tool_entry(name: str, settings: Any) -> ToolEntry:
         _check_setting(name, key, values.get(key))
     if "side_effect" in values:
         values["side_effect"] = SideEffect(values["side_effect"])
+    for key in AMOUNT_KEYS:
+        if key in values:
+            values[key] = _read_amounts(f"tools[{name!r}]: {key}", values[key], AMOUNT_KEYS[key])
     return ToolEntry(**values, describes="side_effect" in values or "idempotent" in values)
 
 
@@ -270,6 +291,19 @@ def _check_setting(name: str, key: str, value: Any) -> None:
     is_valid, hint = SETTING_RULES[key]
     if value is not None and not is_valid(value):
         raise EdictumConfigError(f"tools[{name!r}]: {key} is {value!r}.", hint=hint)
+
+
+AMOUNT_KEYS = {"amounts": "call", "actual": "result"}  # what their functions get
+
+
+def _read_amounts(where: str, amounts: Mapping[str, Any], argument: str) -> dict[str, Any]:
+    """Return amounts with a source for each function."""
+    read = dict(amounts)
+    for name, value in amounts.items():
+        if callable(value):
+            check_takes(f"{where}[{name!r}]", value, argument)
+            read[name] = AmountSource("what its function returned", value)
+    return read
 
 
 def _one_of(*choices: Any) -> tuple[Callable[[Any], bool], str]:
@@ -287,6 +321,24 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
 
+def _are_amounts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        _is_name(name) and (callable(it) or isinstance(it, AmountSource) or _is_amount(it))
+        for name, it in value.items()
+    )
+
+
+def _is_amount(value: Any) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 <= value <= MAX_AMOUNT
+
+
+_AMOUNTS_HINT = (
+    "Use a dict of names and numbers of 0 or more, selectors (args.amount, or result.cost under"
+    " actual), or functions of the {}."
+)
+
+
 SETTING_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "side_effect": _one_of(*(effect.value for effect in SideEffect)),
     "idempotent": _one_of(True, False),
@@ -295,7 +347,19 @@ SETTING_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "retry_on_timeout": _one_of(True, False),
     "retry_on_failure": _one_of(True, False),
     "verify": (_is_name, "Use the name of a tool."),
+    **{key: (_are_amounts, _AMOUNTS_HINT.format(it)) for key, it in AMOUNT_KEYS.items()},
 }
+
+
+def inherit_amounts(entry: ToolEntry, below: ToolEntry) -> ToolEntry:
+    """Return an entry with the amounts of another one that it does not state itself."""
+    if not below.amounts and not below.actual:
+        return entry
+    return replace(
+        entry,
+        amounts={**below.amounts, **entry.amounts},
+        actual={**below.actual, **entry.actual},
+    )
 
 
 def _merge_flags(flags: tuple[bool | None, ...]) -> bool | None:
@@ -307,7 +371,8 @@ def _merge_flags(flags: tuple[bool | None, ...]) -> bool | None:
 def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
     """Return the more careful of two descriptions of one tool.
 
-    An entry that says nothing about the tool's effect does not count for it.
+    An entry that says nothing about the tool's effect does not count for it. An amount that both
+    state is the first one's.
     """
     severity = list(SideEffect)
     timeouts = [entry.timeout_s for entry in (first, second) if entry.timeout_s is not None]
@@ -320,5 +385,7 @@ def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
         retry_on_timeout=_merge_flags((first.retry_on_timeout, second.retry_on_timeout)),
         retry_on_failure=first.retry_on_failure and second.retry_on_failure,
         verify=first.verify or second.verify,
+        amounts={**second.amounts, **first.amounts},
+        actual={**second.actual, **first.actual},
         describes=first.describes or second.describes,
     )

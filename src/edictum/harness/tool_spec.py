@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Any, Literal, get_args
 
 from edictum.core.call import SideEffect, check_tool_name
-from edictum.core.policy import ToolEntry
+from edictum.core.policy import UNKNOWN_TOOL, ToolEntry, tool_entry
 from edictum.core.values import canonical, normalize
 from edictum.errors import EdictumConfigError
 from edictum.harness._functions import is_generator
@@ -58,6 +58,10 @@ class ToolSpec:
     left behind; "process" is killed; "inline" is for functions that surely return at once: they are
     called directly, and no deadline can stop them. With a ``timeout_s``, their own or the policy's,
     they run in a thread instead.
+
+    ``amounts`` are what a call uses, by name: numbers, selectors (``"args.amount"``) or functions
+    of the call. ``actual`` are what its result says it used: selectors (``"result.cost"``) or
+    functions of the result.
     """
 
     name: str
@@ -85,6 +89,8 @@ class ToolSpec:
     coerce: bool | None = None  # None: unless it is irreversible
     verify: str | None = None  # the tool that finds out whether a lost call took effect
     token_parameter: str | None = None
+    amounts: Mapping[str, Any] = field(default_factory=dict)
+    actual: Mapping[str, Any] = field(default_factory=dict)
     typed: TypedFunction | None = field(default=None, repr=False)  # set by @tool
     open_world: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -128,6 +134,7 @@ class ToolSpec:
     def entry(self) -> ToolEntry:
         """Return the tool as a guard's policy describes it."""
         isolation = self.isolation
+        stated = _read_amounts(self)
         return ToolEntry(
             side_effect=self.side_effect,
             idempotent=self.idempotent,
@@ -136,6 +143,8 @@ class ToolSpec:
             retry_on_timeout=self.retry_on_timeout,
             retry_on_failure=self.retry_on_failure,
             verify=self.verify,
+            amounts=stated.amounts,
+            actual=stated.actual,
         )
 
     def identity_of(self, arguments: Any) -> Any:
@@ -296,6 +305,17 @@ def _check_settings(spec: ToolSpec) -> None:
         message = f"tool {spec.name!r}: its function is a generator. Calling it runs nothing of it."
         raise EdictumConfigError(message, hint="Return a list instead of yielding: 'return [...]'.")
     _check_identity(spec)
+    _read_amounts(spec)
+
+
+def _read_amounts(spec: ToolSpec) -> ToolEntry:
+    """Return an entry with the amounts that a tool states; raise for what cannot be an amount."""
+    if not spec.amounts and not spec.actual:
+        return UNKNOWN_TOOL
+    from edictum.contracts._amounts import read_selectors  # here: few tools need it
+
+    given = {"amounts": spec.amounts, "actual": spec.actual}
+    return tool_entry(spec.name, read_selectors(f"tool {spec.name!r}", given))
 
 
 def _wrong_setting(spec: ToolSpec, name: str, hint: str) -> EdictumConfigError:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from edictum.core.charges import NO_CHARGES, Charges
+from edictum.core.charges import NO_CHARGES
 from edictum.core.config import FailureFlag, LifecycleConfig
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Ran, RunTool
 from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED
 from edictum.core.freeze import is_large
 from edictum.core.lifecycle import lifecycle
-from edictum.core.lifecycle.admission import Admission, Admitting, admit
+from edictum.core.lifecycle.admission import Admission, Admitting, admit, with_estimate
 from edictum.core.lifecycle.conclusion import NOT_REVIEWED, NOT_WRITTEN
 from edictum.core.lifecycle.verdict import (
     closing_fields,
@@ -71,15 +71,18 @@ class FastPath:
         if self._resolves and not run.identified:
             return None
         charges = run.charges
-        if charges is not NO_CHARGES and not _are_plain(charges):
+        if charges is not NO_CHARGES and (charges.parents or charges.is_measured):
             return None
         call, driver, counted, started = run.call, None, (0, 0), False
         if is_large(call.args):  # what the fast path records is kept as it is
             return None
         try:
+            if charges is not NO_CHARGES:
+                run = with_estimate(run)
+                charges = run.charges
             answers = plan.ask_before(call)
             reserved = None
-            if not answers:
+            if not answers and not charges.problem:
                 reserved = self._ledger.try_reserve(call.run_id, run.key, template, charges.amounts)
             if reserved is None:
                 admitting = admit(run, plan, self._config, None, answers)
@@ -183,11 +186,6 @@ def _prepare(plan: Plan) -> Any:
         template = reservation_template(plan.tools, plan.limits)
     plan.memo[MEMO] = template or NEVER
     return plan.memo[MEMO]
-
-
-def _are_plain(charges: Charges) -> bool:
-    """Whether charges are amounts of the call's own session, known before it runs."""
-    return not charges.parents and charges.actual is None and charges.problem is None
 
 
 def _admitted(admission: Admission) -> Admitting:

@@ -62,6 +62,10 @@ PORT_FAILURES: dict[str, str] = {
     "contract, hook or selector": (
         "The call is denied (`policy_error`); in observe mode the denial is only reported."
     ),
+    "amounts of a call": (
+        "The call is denied (`policy_error`); in observe mode, or where all limits that read them"
+        " observe, it is only reported."
+    ),
     "success check": "The call counts as failed (`policy_error`); the result stays in the audit.",
     "postcondition": "It counts as an objection: warn warns, redact and deny suppress the output.",
     "artifact store": (

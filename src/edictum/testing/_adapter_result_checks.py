@@ -10,6 +10,7 @@ from edictum.approval.memory import InMemoryApprovalBackend
 from edictum.core.contract import Verdict, precondition
 from edictum.core.hooks import HookDecision, HookRegistration
 from edictum.core.limits import OperationLimits
+from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
 from edictum.success import default_success_check
 from edictum.testing._adapter_driver import (
@@ -35,6 +36,7 @@ from edictum.testing._adapter_tools import (
     no_forbidden,
     no_secret,
     parse_structure,
+    refund,
 )
 from edictum.testing.fakes import FailingSink
 
@@ -46,6 +48,14 @@ RESULTS_TO_JUDGE: dict[str, Any] = {
     "good text": "error: small letters",
     "nothing": None,
 }
+
+
+HALVED = ("40", "40.0", "40.00", "40.000", "40.0000")
+
+
+@precondition("*", id="ask-first", effect="approve")
+def ask_first(call: Any) -> Verdict:
+    return Verdict.fail("A person must look at this.")
 
 
 class ResultChecks(AdapterDriver):
@@ -185,6 +195,44 @@ class ResultChecks(AdapterDriver):
         assert sum("DENIED" in answer.text for answer in answers) == 4, answers
         assert list_actions(guard).count("call_executed") == 2, list_actions(guard)
 
+    @point("limit")
+    def test_a_budget_refuses_a_refund_before_a_person_is_asked(self, tools: SuiteTools) -> None:
+        """Fail if what a tool states does not reach the ledger with its calls."""
+        backend = InMemoryApprovalBackend(True)
+        guard = self._make_budget_guard(contracts=[ask_first], approval_backend=backend)
+        script, made = make_script("refund", "40", "40.0", "40.00"), tools.make("refund", refund)
+        answers = self.ask(self.make_adapter(guard, session_id="s"), [made], script)
+        assert tools.ran == ["40", "40.0"], f"these bodies ran: {tools.ran}"
+        denied = ["DENIED" in answer.text for answer in answers]
+        assert denied == [False, False, True], answers
+        assert len(backend.requests) == 2, f"asked {len(backend.requests)} times"
+        assert guard.session("s").snapshot().amounts[""]["refunded"].spent == 80
+
+    @point("limit")
+    def test_parallel_refunds_stay_within_a_budget(self, tools: SuiteTools) -> None:
+        guard = self._make_budget_guard()
+        made = tools.make("refund", refund, delay=lambda _: 0.05)
+        script = make_parallel_script("refund", *(f"40.{'0' * number}" for number in range(1, 6)))
+        answers = self.ask(self.make_adapter(guard), [made], script)
+        assert len(tools.ran) == 2, f"{len(tools.ran)} bodies ran"
+        assert sum("DENIED" in answer.text for answer in answers) == 3, answers
+
+    @point("limit")
+    def test_what_a_result_says_settles_the_budget(self, tools: SuiteTools) -> None:
+        """Fail if the guard is not shown what the tool returned."""
+        guard = self._make_budget_guard(actual={"refunded": "result.refunded"})
+        made, script = tools.make("refund", refund), make_script("refund", *HALVED)
+        answers = self.ask(self.make_adapter(guard, session_id="s"), [made], script)
+        assert tools.ran == list(HALVED[:4]), f"these bodies ran: {tools.ran}"
+        assert "DENIED" in answers[4].text, answers
+        assert guard.session("s").snapshot().amounts[""]["refunded"].spent == 80
+
+    def _make_budget_guard(self, actual: Any = None, **options: Any) -> Edictum:
+        """Return a guard with a budget of 100, of which each refund states its key."""
+        entry = {"amounts": {"refunded": lambda call: float(call.args["key"])}, "actual": actual}
+        bounds = OperationLimits(max_amounts={"refunded": 100})
+        return Edictum(limits=bounds, tools={self.guard_name.format("refund"): entry}, **options)
+
     @point("parallel")
     def test_parallel_calls_are_not_mixed_up(self, tools: SuiteTools) -> None:
         """Fail if the adapter keeps the current call in one place that all calls share."""
@@ -202,10 +250,6 @@ class ResultChecks(AdapterDriver):
 
     @point("approval")
     def test_a_person_decides_about_a_call_that_needs_approval(self, tools: SuiteTools) -> None:
-        @precondition("*", id="ask-first", effect="approve")
-        def ask_first(call: Any) -> Verdict:
-            return Verdict.fail("A person must look at this.")
-
         for approved in (True, False):
             backend = InMemoryApprovalBackend()
             guard = Edictum(contracts=[ask_first], approval_backend=backend)
@@ -253,6 +297,27 @@ class ResultChecks(AdapterDriver):
         guard = Edictum(audit_sink=FailingSink(on=("call_allowed",)))
         self.call_once(guard, tools.make("look", look))
         assert tools.ran == []
+
+    @point("fails closed")
+    def test_a_tool_that_must_run_elsewhere_is_denied(self, tools: SuiteTools) -> None:
+        """Fail if the tool runs here all the same, or if the denial ends the run."""
+        guard = Edictum(tools={self.guard_name.format("look"): {"run_in": "process"}})
+        answer = self.call_once(guard, tools.make("look", look), session_id="s")
+        assert tools.ran == [], "the tool ran here"
+        assert "run_in: process" in answer.text, answer
+        assert list_actions(guard) == ["call_denied"], list_actions(guard)
+        assert guard.session("s").attempts == 1
+
+    @point("fails closed")
+    def test_wiring_says_that_tools_cannot_run_elsewhere(self) -> None:
+        adapter = self.make_adapter(Edictum(tools={"look": {"run_in": "process"}}))
+        for wire in (adapter.self_test, lambda: self.make_adapter(Edictum(execution="process"))):
+            said = "nothing"
+            try:
+                wire()
+            except EdictumConfigError as error:
+                said = str(error)
+            assert "the framework runs its tools itself" in said, said
 
     @point("fails closed")
     def test_a_guard_that_breaks_refuses_the_call(self, tools: SuiteTools) -> None:

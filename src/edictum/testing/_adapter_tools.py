@@ -113,6 +113,11 @@ def leak_dict(key: str) -> Any:
     return {"name": key, "deep": [{"number": SECRET}], "count": 3}
 
 
+def refund(key: str) -> Any:
+    """Refund half of what was asked for."""
+    return {"name": key, "refunded": float(key) / 2}
+
+
 def fall(key: str) -> Any:
     raise ValueError(f"no luck with {key}")
 

@@ -78,11 +78,10 @@ class Admission:
 
     def measure(self, ran: Ran) -> Admission:
         """Return this admission with what the call has used, as far as it came to its end."""
-        actual = self.run.charges.actual
-        if actual is None or ran.error is not None or ran.deadline_s is not None:
+        charges = self.run.charges
+        if not charges.is_measured or ran.error is not None or ran.deadline_s is not None:
             return self
-        charges = measure_charges(self.run.charges, actual, ran.value)
-        return replace(self, run=replace(self.run, charges=charges))
+        return replace(self, run=replace(self.run, charges=measure_charges(charges, ran.value)))
 
 
 make_admission = maker(Admission)
@@ -109,10 +108,14 @@ def admit(
             if isinstance(prepared, Admission):
                 return (yield from _record_allowed(prepared, config))
             run, hooks = prepared
+        if run.charges is not NO_CHARGES:
+            run = with_estimate(run)
         answers = plan.ask_before(run.call)
     decision = plan.passed
     if answers or hooks:
         decision = yield from decide(plan, answers, hooks, config.mode)
+    if run.charges.problem:
+        decision = _object_to_amounts(decision, run, plan, config)
     if decision.effect == "deny":
         admission = yield from count_refused(run, plan, config, decision)
     else:  # no slot is held while a person decides
@@ -176,15 +179,8 @@ def _run_hooks(
         passed = yield from _pass_later_gates(run, plan, config, turn, hooks, rewritten)
         if type(passed) is not RunTool:
             return Admission(run, NO_DECISION, outcome=passed)  # type: ignore[arg-type]  # outcome
-        rewritten, run = rewritten or passed.call is not call, passed
-    if rewritten:
-        run = replace(run, charges=estimate_charges(run.charges, run.call))
-    problem = run.charges.problem
-    if problem is None or not rewritten:
-        return run, hooks
-    reason = f"The rewritten call cannot be made: {explain_failure(problem)}"
-    decision = Decision(hooks=tuple(hooks)).fail("hook", reason, "rewritten")
-    return (yield from count_refused(run, plan, config, decision))
+        run = passed
+    return run, hooks
 
 
 def _pass_later_gates(
@@ -203,6 +199,29 @@ def _pass_later_gates(
     return (yield from pass_gates(run, plan, config, turn, gates, hooks))
 
 
+def with_estimate(run: RunTool) -> RunTool:
+    """Return the run with the amounts that depend on its call as it will be made."""
+    charges = estimate_charges(run.charges, run.call)
+    return run if charges is run.charges else replace(run, charges=charges)
+
+
+def _object_to_amounts(
+    decision: Decision, run: RunTool, plan: Plan, config: LifecycleConfig
+) -> Decision:
+    """Refuse a call whose amounts are not all known.
+
+    It is only reported where nothing would be enforced: the guard observes, or all limits that read
+    these amounts do.
+    """
+    charges = run.charges
+    limits = [limit for limit in plan.limits if limit.amount in charges.unknown]
+    observed = bool(limits) and not any(limit.enforce for limit in limits)
+    if observed or config.mode == "observe":
+        objection = Objection("amounts", "amounts", charges.problem)
+        return replace(decision, waived=(*decision.waived, objection))
+    return decision if decision.effect == "deny" else decision.fail("amounts", charges.problem)
+
+
 # --- The ledger ----------------------------------------------------------------------------------
 
 
@@ -218,8 +237,8 @@ def reservation_for(
     call, charges = run.call, run.charges
     selection = selection or select_limits(plan, call, charges.parents)
     enforce = config.context.mode == "enforce"
-    # without its amounts or the value of a scope the call is refused, and its attempt counts
-    is_known = charges.problem is None and not (enforce and selection.enforced)
+    # without the value of a scope the call is refused, and its attempt counts
+    is_known = not (enforce and selection.enforced)
     return make_reservation(
         call.run_id,
         run.key,
@@ -237,14 +256,9 @@ def reservation_for(
 
 
 def read_grant(run: RunTool, answer: Any) -> Any:
-    """Return the ledger's answer to a reservation with the amounts that the call stated.
-
-    It is Failed when these are not known.
-    """
-    charges = run.charges
-    if charges is NO_CHARGES or not isinstance(answer, Grant):
-        return answer
-    return charges.problem or with_amounts(answer, charges.amounts)
+    """Return the ledger's answer to a reservation with the amounts that the call stated."""
+    amounts = run.charges.amounts
+    return with_amounts(answer, amounts) if amounts and isinstance(answer, Grant) else answer
 
 
 def count_refused(

@@ -45,6 +45,7 @@ DENIAL_REASONS = {
     "operation_limit": "limit",
     "attempt_limit": "limit",
     "yaml_session": "limit",
+    "amounts": "policy_error",
     "ledger": "policy_error",
     "audit": "policy_error",
     "approval_backend": "policy_error",
