@@ -11,13 +11,17 @@ from edictum.core.call import Principal, ToolCall, check_session_id
 from edictum.core.charges import Charges, estimate_charges
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.limits import NO_AMOUNTS, amounts_in_millionths
+from edictum.core.parameters import ReadLater
 from edictum.errors import EdictumInputError
 from edictum.execution.engines import is_run_in
 
 CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
 RUN_OPTIONS = frozenset({"timeout_s", "run_in"})
 SESSION_OPTIONS = frozenset({"session_id", "parent_session_id", "amounts"})
-BATCH_KEYS = ("output", "environment", "session_id", "metadata", "parent_session_id", "amounts")
+BATCH_KEYS = (
+    *("output", "environment", "session_id", "metadata", "parent_session_id", "amounts"),
+    "parameters",
+)
 EVALUATE_OPTIONS = frozenset({"principal", *BATCH_KEYS[1:]})
 NO_FIELDS: Mapping[str, Any] = EMPTY
 
@@ -93,6 +97,16 @@ def _metadata(name: str, value: Any) -> Mapping[str, Any]:
         ) from exc
 
 
+def _parameters(name: str, value: Any) -> Any:
+    is_described = isinstance(getattr(value, "parameters", None), Mapping)
+    if isinstance(value, (Mapping, ReadLater)) or callable(value) or is_described:
+        return value
+    raise EdictumInputError(
+        f"parameters is {value!r:.80}.",
+        hint="Pass the tool's function, a ToolSpec, a pydantic model or a JSON Schema.",
+    )
+
+
 def _seconds(name: str, value: Any) -> float:
     if not isinstance(value, datetime):
         raise EdictumInputError(
@@ -116,6 +130,7 @@ FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "metadata": ("metadata", _metadata),
     "timestamp": ("started_at", _seconds),
     "call_index": ("call_index", _index),
+    "parameters": ("parameters", _parameters),
 }
 KNOWN_OPTIONS = (
     frozenset({"principal", "principal_resolver", *FIELD_OPTIONS}) | CHARGE_OPTIONS | RUN_OPTIONS

@@ -69,6 +69,7 @@ from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.turn import lifecycle_in_turn
 from edictum.core.limits import OperationLimits
+from edictum.core.parameters import refer_to
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.turn import OpenedCall, TurnPort
@@ -147,6 +148,7 @@ class PendingCall:
     fn: Callable[..., Any] | None
     failure_flag: FailureFlag | None
     options: CallOptions
+    parameters: Any = None  # what tells them, if the function does not
 
 
 pending_call = maker(PendingCall)
@@ -506,7 +508,8 @@ class Edictum:
         opened = turn.open(pending.tool_name, pending.args, pending.fn, state.policy)
         plan, flag = opened.plan, pending.failure_flag
         flag = opened.failure_flag if flag is error_key else flag
-        pending = PendingCall(plan.tool, opened.args, opened.body, flag, pending.options)
+        options, parameters = pending.options, opened.parameters
+        pending = PendingCall(plan.tool, opened.args, opened.body, flag, options, parameters)
         session_id = opened.session_id or self._session_id
         try:
             run = self._make_run(state, plan, pending, session_id)
@@ -549,6 +552,7 @@ class Edictum:
             environment=wiring.environment,
             started_at=clock.now(),
             principal=wiring.principal,
+            parameters=pending.parameters or refer_to(pending.fn),
         )
         for name, value in fields.items():
             object.__setattr__(call, name, value)  # before the call is seen anywhere

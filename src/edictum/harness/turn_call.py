@@ -211,6 +211,7 @@ class TurnCall:
         self._spec = known.spec  # None for an unknown tool, which the validation gate refuses
         self.session_id = turn.state.session_id
         self.plan = known.plan
+        self.parameters = known.parameters
         self.tool_name = known.plan.tool
         self.failure_flag = known.judge
         is_own = function is None or function is known.function or function is known.tool
