@@ -11,6 +11,7 @@ from edictum.contracts._problems import BundleProblem, Place
 from edictum.core.contract import ContractEffect, Kind, Mode
 
 Unlisted = Literal["allow", "deny", "approve"]
+MissingArgs = Literal["allow", "deny"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class ContractSpec:
     timeout: int = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
     when: Expression | None = None
+    missing_args: MissingArgs | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
@@ -53,6 +55,7 @@ class Bundle:
     source: str
     mode: Mode | None = None
     unlisted_tools: Unlisted | None = None
+    missing_args: MissingArgs | None = None
     contracts: tuple[ContractSpec, ...] = ()
     success: tuple[SuccessSpec, ...] = ()
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -92,7 +92,6 @@ class _Field:
         self.has_default = default is not MISSING or factory in _FACTORIES
         self.default = factory() if factory in _FACTORIES else default
 
-
     def describe(self, inside: tuple[Any, ...]) -> Schema:
         schema = describe_type(self.hint, inside)
         return {**schema, "default": self.default} if self.has_default else schema

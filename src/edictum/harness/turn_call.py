@@ -211,11 +211,11 @@ class TurnCall:
         self._spec = known.spec  # None for an unknown tool, which the validation gate refuses
         self.session_id = turn.state.session_id
         self.plan = known.plan
-        self.parameters = known.parameters
         self.tool_name = known.plan.tool
         self.failure_flag = known.judge
         is_own = function is None or function is known.function or function is known.tool
         self.body = known.body if is_own else function
+        self.parameters = known.parameters if is_own else None
         read = arguments if type(arguments) is dict else parse_arguments(arguments)
         if isinstance(read, Malformed):
             self._malformed = read.details
