@@ -26,6 +26,7 @@ from edictum._checks import (
 )
 from edictum._dry_run import DryRun
 from edictum._factories import (
+    MAX_LOGGED,
     Base,
     BundleOptions,
     GuardOptions,
@@ -58,6 +59,7 @@ from edictum.audit.memory import CollectingAuditSink
 from edictum.audit.sinks import AuditSink
 from edictum.contracts._language import Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
+from edictum.contracts._tool_check import ToolFindings, check_tool, check_tools
 from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, ToolCall, new_call, snapshot
 from edictum.core.charges import NO_CHARGES
@@ -227,6 +229,7 @@ class Edictum:
     ) -> None:
         self._lock = threading.Lock()
         self._watches: list[Watch] = []
+        self._logged: set[str] = set()  # warnings about tools
         self._session_id = wiring.clock.new_id()
         self._next_index = itertools.count().__next__
         config = replace(config, version_in_force=self._version_in_force)
@@ -610,6 +613,31 @@ class Edictum:
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
         """Evaluate dicts of "tool", "args" and the keywords of ``evaluate``."""
         return [self.evaluate(**batch_item(number, call)) for number, call in enumerate(calls)]
+
+    def check_tools(self, tools: Any) -> list[str]:
+        """Check the contracts of the bundle against the tools of an agent.
+
+        ``tools`` are functions and ToolSpecs, or a dict of names to functions, ToolSpecs, pydantic
+        models or JSON Schemas. Raises EdictumConfigError for a contract that names one of them and
+        reads an argument that it does not have, or compares it with what it cannot be. Returns
+        warnings about what may be meant: tools that are not there, globs, unknown defaults.
+        """
+        findings = check_tools(self._state.policy, tools)
+        self._log_once(findings.logged)
+        findings.raise_errors()
+        return findings.warnings
+
+    def _check_tool(self, name: str, parameters: Any) -> ToolFindings:
+        """Check the contracts against one tool, and log what is found, once."""
+        findings = check_tool(self._state.policy, name, parameters)
+        self._log_once(findings.logged)
+        return findings
+
+    def _log_once(self, warnings: Sequence[str]) -> None:
+        for warning in warnings:
+            if warning not in self._logged and len(self._logged) < MAX_LOGGED:
+                self._logged.add(warning)
+                logger.warning("%s", warning)
 
     # --- Configuration ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from edictum.contracts._bundle import Bundle, ContractSpec, MissingArgs, Success
 from edictum.contracts._explain import explain, reason_for
 from edictum.contracts._expressions import (
     Expression,
+    Leaf,
     evaluate,
     leaves,
     with_strict_arguments,
@@ -99,6 +100,9 @@ class Condition:
         return lambda call, result, session: evaluate(
             self.expression, Subject(call, result, session), self.custom
         )
+
+    def list_leaves(self) -> list[Leaf]:
+        return list(leaves(self.expression))
 
     def explain(self, call: ToolCall, result: Any, session: Any) -> ConditionNode:
         return explain(self.expression, Subject(call, result, session), self.custom, self.redaction)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, assert_never
 
+from edictum.contracts._literals import warn_about_literal
 from edictum.contracts._operators import OPERATORS, REGEX_OPERATORS, Mismatch, Operator
 from edictum.contracts._problems import Place, Problems, join_words, suggest
 from edictum.contracts._regex import (
@@ -292,6 +293,8 @@ class Meaning:
         # Every item is checked, so that all problems are reported.
         if check and not all([check(scalar) for scalar in scalars]):  # noqa: C419 - see above
             return WRONG
+        for scalar in () if check else scalars:
+            warn_about_literal(scalar, operator.name, self.selectors, self.problems)
         return operator.prepare(raw.value)
 
     def _check_pattern(self, place: Scalar) -> bool:
