@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property
 from importlib import import_module
@@ -49,7 +49,7 @@ from edictum.core.decide import describe
 from edictum.core.effects import Pause
 from edictum.core.turn import TurnPort
 from edictum.core.values import is_same
-from edictum.errors import EdictumConfigError
+from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.guard import Edictum
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.ticket import Ticket, TicketTable
@@ -76,6 +76,7 @@ AROUND: ContextVar[tuple[tuple[Any, Any, Mapping[str, Any]], ...]] = ContextVar(
     "edictum_around", default=()
 )
 NUMBERS = count(1)
+MAX_CHECKED_TOOLS = 1_000  # a model can invent any number of names
 Body = Callable[[dict[str, Any]], Any]
 AsyncBody = Callable[[dict[str, Any]], Awaitable[Any]]
 
@@ -151,6 +152,7 @@ class Adapter(SelfTest):
         self._session_id = own or guard.new_session_id()
         self._principal_resolver, self._said_shared = principal_resolver, False
         self._tickets = TicketTable()
+        self._checked: set[str] = set()  # tools against which contracts were checked
         self._canary_text = f"canary {self._session_id}"
         self._canary = make_canary_guard(self._canary_text)
         # for frameworks that tell what is wired apart by its name
@@ -389,6 +391,7 @@ class Adapter(SelfTest):
             details["principal_resolver"] = self._principal_resolver
         elif "principal" not in details and identity.user_id and not self.guard._names_principal:
             details["principal"] = Principal(user_id=identity.user_id)
+        self._check_tool(name, details.get("parameters"))
         return GuardCall(self.guard, name, args, details, flag, on_warn, problem)
 
     def _choose_session(self, told: Told, identity: Identity) -> str:
@@ -400,6 +403,24 @@ class Adapter(SelfTest):
         if not chosen:
             self._say_shared()
         return chosen or self._session_id
+
+    def check_tools(self, tools: Mapping[str, Any]) -> None:
+        """Raise for contracts that are wrong about these tools, as ``guard.check_tools`` does.
+
+        ``tools`` are their parameters by name, in any form that the guard takes.
+        """
+        for name, parameters in tools.items():
+            self.guard._check_tool(name, parameters).raise_errors()
+        self._checked.update(tools)
+
+    def _check_tool(self, name: str, parameters: Any) -> None:
+        """Check the contracts against a tool that is first seen at a call; errors are logged."""
+        if name in self._checked or len(self._checked) >= MAX_CHECKED_TOOLS:
+            return
+        self._checked.add(name)
+        with suppress(EdictumInputError):  # a model's name for a tool that there cannot be
+            for error in self.guard._check_tool(name, parameters).errors:
+                logger.error("%s", error)
 
     def _say_shared(self) -> None:
         """Say once that calls are not told apart: a limit for each user is one for all."""
