@@ -27,6 +27,7 @@ from pages import ExampleAndPage
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import ClaudeAgentSDKAdapter
+from edictum.core.type_schemas import describe_parameters
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
@@ -61,9 +62,8 @@ def as_tool(function: Any) -> SdkMcpTool[Any]:
 
     if isinstance(function, SdkMcpTool):
         return function
-    return SdkMcpTool(
-        function.__name__, "A tool.", KEY, handler, annotations=ToolAnnotations(readOnlyHint=True)
-    )
+    schema, hints = dict(describe_parameters(function)), ToolAnnotations(readOnlyHint=True)
+    return SdkMcpTool(function.__name__, "A tool.", schema, handler, annotations=hints)
 
 
 class Agent:

@@ -30,6 +30,7 @@ from tiktoken.registry import ENCODINGS
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import NanobotAdapter
+from edictum.core.type_schemas import describe_parameters
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
@@ -102,22 +103,23 @@ class FunctionTool(Tool):
     """A tool made of one of the suite's functions."""
 
     description = "A tool."
-    parameters = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
+    parameters: Any = None
     name = ""
     read_only = True
 
     def __init__(self, function: Any) -> None:
         self.function = function
 
-    async def execute(self, key: str) -> Any:
-        value = self.function(key=key)
+    async def execute(self, **args: Any) -> Any:
+        value = self.function(**args)
         return await value if inspect.isawaitable(value) else value
 
 
 def as_tool(function: Any) -> Tool:
     if isinstance(function, Tool):
         return function
-    return type(function.__name__, (FunctionTool,), {"name": function.__name__})(function)
+    about = {"name": function.__name__, "parameters": describe_parameters(function)}
+    return type(function.__name__, (FunctionTool,), about)(function)
 
 
 def registry_of(tools: Any) -> ToolRegistry:

@@ -11,7 +11,8 @@ class DefaultChecks(AdapterDriver):
     @point("defaults")
     def test_a_contract_is_not_bypassed_by_leaving_an_argument_out(self, tools: SuiteTools) -> None:
         """Fail if the adapter does not tell the guard the parameters of the tool."""
-        guard, asked = Edictum(contracts=[not_too_much]), ({}, {"amount": 500.0}, {"amount": 5.0})
+        guard = Edictum(contracts=[not_too_much])
+        asked: tuple[dict[str, float], ...] = ({}, {"amount": 500.0}, {"amount": 5.0})
         script = [
             [ScriptedCall("pay", {"key": f"key_{number}", **args}, f"call_{number}")]
             for number, args in enumerate(asked)
