@@ -13,6 +13,7 @@ from edictum.core.call import Principal, ToolCall, check_session_id
 from edictum.core.charges import Charges
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.limits import amounts_in_millionths
+from edictum.core.parameters import ReadLater
 from edictum.core.policy import Plan
 from edictum.errors import EdictumInputError
 from edictum.execution.engines import is_run_in
@@ -22,7 +23,10 @@ logger = logging.getLogger("edictum")
 CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
 RUN_OPTIONS = frozenset({"timeout_s", "run_in"})
 SESSION_OPTIONS = frozenset({"session_id", "parent_session_id", "amounts"})
-BATCH_KEYS = ("output", "environment", "session_id", "metadata", "parent_session_id", "amounts")
+BATCH_KEYS = (
+    *("output", "environment", "session_id", "metadata", "parent_session_id", "amounts"),
+    "parameters",
+)
 EVALUATE_OPTIONS = frozenset({"principal", *BATCH_KEYS[1:]})
 NO_FIELDS: Mapping[str, Any] = EMPTY
 KNOWN_AMOUNTS = "known amounts"  # in the memo of a plan
@@ -100,6 +104,16 @@ def _metadata(name: str, value: Any) -> Mapping[str, Any]:
         ) from exc
 
 
+def _parameters(name: str, value: Any) -> Any:
+    is_described = isinstance(getattr(value, "parameters", None), Mapping)
+    if isinstance(value, (Mapping, ReadLater)) or callable(value) or is_described:
+        return value
+    raise EdictumInputError(
+        f"parameters is {value!r:.80}.",
+        hint="Pass the tool's function, a ToolSpec, a pydantic model or a JSON Schema.",
+    )
+
+
 def _seconds(name: str, value: Any) -> float:
     if not isinstance(value, datetime):
         raise EdictumInputError(
@@ -123,6 +137,7 @@ FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "metadata": ("metadata", _metadata),
     "timestamp": ("started_at", _seconds),
     "call_index": ("call_index", _index),
+    "parameters": ("parameters", _parameters),
 }
 KNOWN_OPTIONS = (
     frozenset({"principal", "principal_resolver", *FIELD_OPTIONS}) | CHARGE_OPTIONS | RUN_OPTIONS

@@ -28,7 +28,7 @@ def deny_sensitive_reads(
     commands = tuple(sensitive_commands or SENSITIVE_COMMANDS)
 
     def check(call: ToolCall) -> Verdict:
-        for text in _texts(call.args):
+        for text in _texts(call.effective_args):
             if path := _sensitive_path(text, paths):
                 denied = f"Access to sensitive path denied: {path}."
                 return Verdict.fail(f"{denied} This file may contain secrets or credentials.")

@@ -26,6 +26,7 @@ class EvaluateOptions(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
     principal: Principal | None
     amounts: Amounts | None
+    parameters: Any
 
 
 class CallOptions(EvaluateOptions, total=False):

@@ -28,6 +28,7 @@ from edictum._checks import (
 )
 from edictum._dry_run import DryRun
 from edictum._factories import (
+    MAX_LOGGED,
     Base,
     BundleOptions,
     GuardOptions,
@@ -62,6 +63,7 @@ from edictum.audit.memory import DEFAULT_EVENTS, CollectingAuditSink
 from edictum.audit.sinks import AuditSink
 from edictum.contracts._language import Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
+from edictum.contracts._tool_check import ToolFindings, check_tool, check_tools
 from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, ToolCall, new_call, snapshot
 from edictum.core.charges import NO_CHARGES
@@ -73,6 +75,7 @@ from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.turn import lifecycle_in_turn
 from edictum.core.limits import OperationLimits, tightest
+from edictum.core.parameters import refer_to
 from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.turn import OpenedCall, TurnPort
@@ -152,6 +155,7 @@ class PendingCall:
     fn: Callable[..., Any] | None
     failure_flag: FailureFlag | None
     options: CallOptions
+    parameters: Any = None  # what tells them, if the function does not
 
 
 pending_call = maker(PendingCall)
@@ -233,6 +237,7 @@ class Edictum:
     ) -> None:
         self._lock = threading.Lock()
         self._watches: list[Watch] = []
+        self._logged: set[str] = set()  # warnings about tools
         self._session_id = wiring.clock.new_id()
         self._next_index = itertools.count().__next__
         config = replace(config, version_in_force=self._version_in_force)
@@ -516,7 +521,8 @@ class Edictum:
         opened = turn.open(pending.tool_name, pending.args, pending.fn, state.policy)
         plan, flag = opened.plan, pending.failure_flag
         flag = opened.failure_flag if flag is error_key else flag
-        pending = PendingCall(plan.tool, opened.args, opened.body, flag, pending.options)
+        options, parameters = pending.options, opened.parameters
+        pending = PendingCall(plan.tool, opened.args, opened.body, flag, options, parameters)
         session_id = opened.session_id or self._session_id
         try:
             run = self._make_run(state, plan, pending, session_id)
@@ -559,6 +565,7 @@ class Edictum:
             environment=wiring.environment,
             started_at=clock.now(),
             principal=wiring.principal,
+            parameters=pending.parameters or refer_to(pending.fn),
         )
         for name, value in fields.items():
             object.__setattr__(call, name, value)  # before the call is seen anywhere
@@ -618,6 +625,31 @@ class Edictum:
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
         """Evaluate dicts of "tool", "args" and the keywords of ``evaluate``."""
         return [self.evaluate(**batch_item(number, call)) for number, call in enumerate(calls)]
+
+    def check_tools(self, tools: Any) -> list[str]:
+        """Check the contracts of the bundle against the tools of an agent.
+
+        ``tools`` are functions and ToolSpecs, or a dict of names to functions, ToolSpecs, pydantic
+        models or JSON Schemas. Raises EdictumConfigError for a contract that names one of them and
+        reads an argument that it does not have, or compares it with what it cannot be. Returns
+        warnings about what may be meant: tools that are not there, globs, unknown defaults.
+        """
+        findings = check_tools(self._state.policy, tools)
+        self._log_once(findings.logged)
+        findings.raise_errors()
+        return findings.warnings
+
+    def _check_tool(self, name: str, parameters: Any) -> ToolFindings:
+        """Check the contracts against one tool, and log what is found, once."""
+        findings = check_tool(self._state.policy, name, parameters)
+        self._log_once(findings.logged)
+        return findings
+
+    def _log_once(self, warnings: Sequence[str]) -> None:
+        for warning in warnings:
+            if warning not in self._logged and len(self._logged) < MAX_LOGGED:
+                self._logged.add(warning)
+                logger.warning("%s", warning)
 
     # --- Configuration ----------------------------------------------------------------------------
 

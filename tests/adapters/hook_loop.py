@@ -155,6 +155,7 @@ class HookLoopConformance(AdapterConformance):
         "timeout": "the loop runs the tool, and offers no way to stop it",
         "turn": "the loop runs the tool, and cannot stop it at a deadline",
         "streaming": "the loop does not stream",
+        "defaults": "the hooks of the loop are told a tool's name, and not its parameters",
     }
 
     def get_results(self, point: str) -> dict[str, str]:

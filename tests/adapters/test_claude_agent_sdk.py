@@ -27,6 +27,7 @@ from pages import ExampleAndPage
 
 from edictum import Edictum, EdictumConfigError, OperationLimits, Principal
 from edictum.adapters import ClaudeAgentSDKAdapter
+from edictum.core.type_schemas import describe_parameters
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
@@ -63,14 +64,8 @@ def as_tool(function: Any) -> SdkMcpTool[Any]:
 
     if isinstance(function, SdkMcpTool):
         return function
-    schema = dict.fromkeys(inspect.signature(function).parameters, str)
-    return SdkMcpTool(
-        function.__name__,
-        "A tool.",
-        schema,
-        handler,
-        annotations=ToolAnnotations(readOnlyHint=True),
-    )
+    schema, hints = dict(describe_parameters(function)), ToolAnnotations(readOnlyHint=True)
+    return SdkMcpTool(function.__name__, "A tool.", schema, handler, annotations=hints)
 
 
 class Agent:

@@ -147,7 +147,11 @@ class TestMCPProxy(AdapterConformance):
     cannot = {
         "streaming": (
             "a tool's result is one message; progress and log messages before it pass as they are"
-        )
+        ),
+        "defaults": (
+            "the proxy passes the server's list of tools on unread; `missing_args: deny` refuses"
+            " calls that leave out what a contract reads"
+        ),
     }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:

@@ -30,6 +30,7 @@ from tiktoken.registry import ENCODINGS
 
 from edictum import Edictum, EdictumConfigError, OperationLimits, Principal
 from edictum.adapters import NanobotAdapter
+from edictum.core.type_schemas import describe_parameters
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
@@ -105,7 +106,7 @@ class FunctionTool(Tool):
     """A tool made of one of the suite's functions."""
 
     description = "A tool."
-    parameters: dict[str, Any] = {}
+    parameters: Any = None
     name = ""
     read_only = True
 
@@ -127,7 +128,8 @@ class FunctionTool(Tool):
 def as_tool(function: Any) -> Tool:
     if isinstance(function, Tool):
         return function
-    return type(function.__name__, (FunctionTool,), {"name": function.__name__})(function)
+    about = {"name": function.__name__, "parameters": describe_parameters(function)}
+    return type(function.__name__, (FunctionTool,), about)(function)
 
 
 def registry_of(tools: Any) -> ToolRegistry:

@@ -8,6 +8,7 @@ from typing import Any
 
 from edictum.adapters._reply import OnWarn, ToolReply, to_text
 from edictum.core._records import record
+from edictum.core.parameters import ReadLater
 from edictum.core.values import is_same
 
 TEXT_EVENTS = ("RunContent", "TeamRunContent", "WorkflowCompleted")
@@ -62,7 +63,13 @@ class AgnoExchange:
             "flag": _find_mcp_error,
             "on_warn": on_warn,
             "context": context,
+            "parameters": ReadLater(self._read_parameters),
         }
+
+    def _read_parameters(self) -> Any:
+        """Return what tells the tool's defaults: its function, or else its schema."""
+        function = getattr(self.made_by, "function", None)
+        return tuple(getattr(function, name, None) for name in ("entrypoint", "parameters"))
 
     def run(self, checked: dict[str, Any]) -> Any:
         """Run the tool; Agno takes the arguments of its FunctionCall, whatever a hook passes on."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property
 from importlib import import_module
@@ -55,7 +55,7 @@ from edictum.core.config import FailureFlag
 from edictum.core.effects import Pause
 from edictum.core.turn import TurnPort
 from edictum.core.values import is_same
-from edictum.errors import EdictumConfigError
+from edictum.errors import EdictumConfigError, EdictumInputError
 from edictum.guard import Edictum
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.ticket import Ticket, TicketTable
@@ -82,6 +82,7 @@ AROUND: ContextVar[tuple[tuple[Any, Any, Mapping[str, Any]], ...]] = ContextVar(
     "edictum_around", default=()
 )
 NUMBERS = count(1)
+MAX_CHECKED_TOOLS = 1_000  # a model can invent any number of names
 Body = Callable[[dict[str, Any]], Any]
 AsyncBody = Callable[[dict[str, Any]], Awaitable[Any]]
 
@@ -164,6 +165,7 @@ class Adapter(SelfTest):
         self._session_id = own or guard.new_session_id()
         self._principal_resolver, self._has_warned = principal_resolver, False
         self._tickets = TicketTable()
+        self._checked: set[str] = set()  # tools against which contracts were checked
         self._canary_text = f"canary {self._session_id}"
         self._canary = make_canary_guard(self._canary_text)
         # for frameworks that tell what is wired apart by its name
@@ -404,6 +406,7 @@ class Adapter(SelfTest):
         caller.choose_session(session_id)
         details.update(cast("CallDetails", caller.options))
         known = Identity(session_id, identity.user_id)
+        self._check_tool(name, details.get("parameters"))
         return GuardCall(self.guard, name, args, details, flag, on_warn, known, caller.problem)
 
     def _find_identity(self, caller: ResolvedCaller, context: Any) -> Identity:
@@ -435,6 +438,24 @@ class Adapter(SelfTest):
             return self._session_id
         check_session_id(found)
         return found
+
+    def check_tools(self, tools: Mapping[str, Any]) -> None:
+        """Raise for contracts that are wrong about these tools, as ``guard.check_tools`` does.
+
+        ``tools`` are their parameters by name, in any form that the guard takes.
+        """
+        for name, parameters in tools.items():
+            self.guard._check_tool(name, parameters).raise_errors()
+        self._checked.update(tools)
+
+    def _check_tool(self, name: str, parameters: Any) -> None:
+        """Check the contracts against a tool that is first seen at a call; errors are logged."""
+        if name in self._checked or len(self._checked) >= MAX_CHECKED_TOOLS:
+            return
+        self._checked.add(name)
+        with suppress(EdictumInputError):  # a model's name for a tool that there cannot be
+            for error in self.guard._check_tool(name, parameters).errors:
+                logger.error("%s", error)
 
     def _warn_shared_session(self) -> None:
         """Say once that calls are not told apart: a limit for each user is one for all."""

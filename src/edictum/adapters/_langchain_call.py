@@ -14,8 +14,18 @@ from edictum.adapters._langchain_parts import (
     to_judge,
 )
 from edictum.adapters._reply import OnWarn, ToolReply, to_text
+from edictum.core.parameters import ReadLater
 
 _UNSET = object()
+
+
+def read_parameters(tool: Any) -> Any:
+    """Return what tells a tool's defaults: its model, or else its function and a JSON Schema."""
+    schema = getattr(tool, "args_schema", None)
+    if isinstance(schema, type):
+        return schema
+    known = (getattr(tool, name, None) for name in ("func", "coroutine", "_run"))
+    return next((each for each in known if each is not None), None), schema
 
 
 class LangChainExchange:
@@ -29,7 +39,8 @@ class LangChainExchange:
         self._message: Any = None
         self.name, self.args, self.id = (request.tool_call[key] for key in ("name", "args", "id"))
         about = {"call_id": self.id, "flag": self._flag, "on_warn": on_warn}
-        self.details: dict[str, Any] = {**about, "context": request}
+        parameters = ReadLater(lambda: read_parameters(request.tool))
+        self.details: dict[str, Any] = {**about, "context": request, "parameters": parameters}
 
     def make_request(self, args: dict[str, Any]) -> Any:
         """Return the request with the checked arguments and a watched copy of the tool."""

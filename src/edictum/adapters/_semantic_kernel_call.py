@@ -30,6 +30,15 @@ class KernelCall:
         asked = context.arguments if "arguments" in names else names
         self.args = {name: value for name, value in context.arguments.items() if name in asked}
 
+    def read_parameters(self) -> Any:
+        """Return what tells the function's defaults: its method, or what the kernel knows."""
+        function = self._context.function
+        known = {
+            it.name: {**(it.schema_data or {}), **_default_of(it)} for it in function.parameters
+        }
+        required = [it.name for it in function.parameters if it.is_required]
+        return getattr(function, "method", None), {"properties": known, "required": required}
+
     async def run(self, args: dict[str, Any], next: Any) -> Any:
         context = self._context
         function, unset = context.function, context.function_result
@@ -81,6 +90,11 @@ class KernelCall:
         function = self._context.function.metadata
         result = self._result_class(function=function, value=value, metadata=metadata)
         self._context.function_result = result
+
+
+def _default_of(parameter: Any) -> dict[str, Any]:
+    found = parameter.default_value
+    return {} if found is None else {"default": found}
 
 
 def _move_to_thread(function: Any) -> Any:

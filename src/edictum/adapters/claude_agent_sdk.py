@@ -44,6 +44,7 @@ class ClaudeAgentSDKAdapter(Adapter):
     def __init__(self, *args: Any, **options: Unpack[AdapterOptions]) -> None:
         super().__init__(*args, **options)
         self._open = OpenCalls()
+        self._schemas: dict[str, Any] = {}  # of the tools of this process, by name
 
     def identify(self, context: Mapping[str, Any]) -> Identity:
         return Identity(context.get("session_id"))
@@ -91,7 +92,9 @@ class ClaudeAgentSDKAdapter(Adapter):
         try:
             key, name, args = asked["tool_use_id"], asked["tool_name"], asked["tool_input"]
             call = ClaudeCall(asked)
-            ticket = await self.abefore(key, name, args, call_id=key, flag=call.flag, context=asked)
+            details: dict[str, Any] = {"call_id": key, "flag": call.flag, "context": asked}
+            details["parameters"] = self._schemas.get(name.rsplit("__", 1)[-1])
+            ticket = await self.abefore(key, name, args, **details)
         except Exception as exc:
             # without on_failure="block", the CLI would take an exception for consent
             ticket = self.reply(deny_broken_gate(str(asked.get("tool_name")), exc))
@@ -129,6 +132,10 @@ class ClaudeAgentSDKAdapter(Adapter):
 
     def wrap_tools(self, tools: Sequence[Any], on_postcondition_warn: OnWarn = None) -> list[Any]:
         """Return tools for ``create_sdk_mcp_server``, with the texts of failures redacted."""
+        for tool in tools:
+            schema = tool.input_schema
+            is_schema = isinstance(schema, type) or schema.get("type") == "object"
+            self._schemas[tool.name] = schema if is_schema else None
         return [replace(tool, handler=self._wrap(tool, on_postcondition_warn)) for tool in tools]
 
     def _wrap(self, tool: Any, on_warn: OnWarn) -> Callable[..., Any]:

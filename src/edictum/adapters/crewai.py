@@ -24,6 +24,7 @@ from edictum.adapters._crewai_hooks import (
     govern_next,
 )
 from edictum.adapters._reply import OnWarn, ToolReply
+from edictum.core.parameters import ReadLater
 
 # CrewAI runs parallel calls in threads; each tool must be wrapped once.
 WRAPPING_TOOL = threading.RLock()
@@ -91,7 +92,9 @@ class CrewAIAdapter(Adapter):
         def describe(args: Iterable[Any], named: dict[str, Any]) -> dict[str, Any]:
             asked = {**dict(zip(fields, args, strict=False)), **named}
             about = {"flag": self._find_failure, "on_warn": on_warn, "call_id": get_call_id(name)}
-            return {"name": name, "args": asked, "context": get_call_context(name), **about}
+            context, parameters = get_call_context(name), (tool.args_schema, function)
+            found = {"context": context, "parameters": ReadLater(lambda: parameters)}
+            return {"name": name, "args": asked, **found, **about}
 
         def run(*args: Any, **named: Any) -> Any:
             def body(checked: dict[str, Any]) -> Any:

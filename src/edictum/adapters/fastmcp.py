@@ -75,7 +75,7 @@ class FastMCPAdapter(Adapter):
             is_result = isinstance(returned, tools.ToolResult)
             return wire.take(_to_wire(returned)) if is_result else returned
 
-        call_id = _find_call_id(context)
+        call_id, parameters = _find_call_id(context), await self._find_parameters(context)
         try:
             reply = await self.acall(
                 asked.name,
@@ -85,6 +85,7 @@ class FastMCPAdapter(Adapter):
                 flag=wire.flag,
                 on_warn=on_warn,
                 context=context,
+                parameters=parameters,
             )
         except InputRequired:
             return returned
@@ -92,6 +93,17 @@ class FastMCPAdapter(Adapter):
             return returned  # an extension of FastMCP answered in a form of its own
         answer = wire.answer(reply)
         return returned if answer is wire.result else await self._make_result(context, answer)
+
+    async def _find_parameters(self, context: Any) -> Any:
+        """Return the schema of a tool for which there are contracts; a look may cost a request."""
+        try:
+            plan = self.guard.policy.plan(context.message.name)
+            if not (plan.before or plan.after or plan.session):
+                return None
+            tool = await context.fastmcp_context.fastmcp.get_tool(context.message.name)
+            return tool.parameters
+        except Exception:
+            return None
 
     async def _make_result(self, context: Any, answer: dict[str, Any]) -> Any:
         """Return a new result: a copy of the tool's would keep the raw one inside."""

@@ -16,6 +16,7 @@ from edictum.adapters._base import Adapter, AsyncBody
 from edictum.adapters._google_adk_canary import ask_adk_agents
 from edictum.adapters._identity import Identity
 from edictum.adapters._reply import OnWarn
+from edictum.core.parameters import ReadLater
 
 MARKS_ATTRIBUTE = "_edictum"  # on the context of a call: who governs the run of which tool
 
@@ -94,6 +95,7 @@ class GoogleADKAdapter(Adapter):
                 flag=_find_failure,
                 on_warn=on_warn,
                 context=context,
+                parameters=ReadLater(lambda: _read_parameters(tool)),
             )
         except InputRequested as waiting:
             return waiting.args[0]
@@ -129,6 +131,12 @@ def _make_class_with_marks(kind: Any) -> Any:
 
 def _put_around(adapter: Any, tool: Any, context: Any, inner: AsyncBody, on_warn: Any) -> AsyncBody:
     return lambda args: adapter._run(tool, args, context, inner, on_warn)
+
+
+def _read_parameters(tool: Any) -> Any:
+    """Return what tells a tool's defaults: the function behind it, or the schema of MCP."""
+    schema = getattr(getattr(tool, "_mcp_tool", None), "inputSchema", None)
+    return getattr(tool, "func", None), schema
 
 
 def _find_failure(value: Any) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
-from edictum.adapters._langchain_call import LangChainExchange
+from edictum.adapters._langchain_call import LangChainExchange, read_parameters
 from edictum.adapters._reply import OnWarn
 from edictum.execution.portal import PORTAL
 
@@ -49,6 +49,8 @@ class LangChainAdapter(Adapter):
         self, tools: Sequence[Any], on_postcondition_warn: OnWarn = None, **options: Any
     ) -> Any:
         """Return a LangGraph ``ToolNode`` that is governed in all runs."""
+        known = (tool for tool in tools if hasattr(tool, "args_schema"))
+        self.check_tools({tool.name: read_parameters(tool) for tool in known})
         return self.load("langgraph.prebuilt").ToolNode(
             tools,
             wrap_tool_call=self.as_tool_wrapper(on_postcondition_warn),

@@ -17,6 +17,7 @@ from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
 from edictum.adapters._reply import OnWarn, to_text
 from edictum.core.call import Principal
+from edictum.core.parameters import ReadLater
 from edictum.execution.portal import PORTAL
 
 
@@ -101,6 +102,7 @@ class NanobotAdapter(Adapter):
                 flag=_find_error,
                 on_warn=on_warn,
                 context=get_context(),
+                parameters=ReadLater(lambda: (tool.execute, tool.parameters)),
             )
             value = reply.get()
             return error(to_text(value)) if reply.failed and _find_error(value) is None else value

@@ -45,6 +45,8 @@ class OpenAIAgentsAdapter(Adapter):
         """Govern this agent itself, its tools and handoffs, and the agents behind them."""
         if self in get_governors(agent):
             return agent
+        known = (tool for tool in agent.tools if hasattr(tool, "params_json_schema"))
+        self.check_tools({tool.name: tool.params_json_schema for tool in known})
         adapter = self
         kind: Any = type(agent)
 
@@ -120,12 +122,14 @@ class OpenAIAgentsAdapter(Adapter):
             )
         elif hasattr(made.on_invoke_tool, "_invoke_tool_impl"):
             inner = made.on_invoke_tool._invoke_tool_impl
-            made.on_invoke_tool._invoke_tool_impl = self._wrap_invoke(inner, on_warn)
+            made.on_invoke_tool._invoke_tool_impl = self._wrap_invoke(inner, tool, on_warn)
         else:
             plain.timeout_seconds = None  # the SDK's timeout stays outside
             invoke = self.load("agents.tool").invoke_function_tool
             made.on_invoke_tool = self._wrap_invoke(
-                lambda ctx, text: invoke(function_tool=plain, context=ctx, arguments=text), on_warn
+                lambda ctx, text: invoke(function_tool=plain, context=ctx, arguments=text),
+                tool,
+                on_warn,
             )
         if getattr(tool, "_agent_instance", None) is not None:
             self.govern(tool._agent_instance, on_warn)
@@ -133,7 +137,7 @@ class OpenAIAgentsAdapter(Adapter):
         return made
 
     def _wrap_invoke(
-        self, inner: Callable[[Any, str], Any], on_warn: OnWarn
+        self, inner: Callable[[Any, str], Any], tool: Any, on_warn: OnWarn
     ) -> Callable[[Any, str], Any]:
         state = self.load("agents.agent_tool_state")
         invalid = self.load("agents").ModelBehaviorError
@@ -164,6 +168,7 @@ class OpenAIAgentsAdapter(Adapter):
                     flag=lambda _: errors[0] if errors else None,
                     on_warn=on_warn,
                     context=ctx,
+                    parameters=tool.params_json_schema,
                 )
             except NestedApproval as waiting:
                 return waiting.args[0]

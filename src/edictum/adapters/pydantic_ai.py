@@ -54,12 +54,14 @@ class PydanticAIAdapter(Adapter):
             async def wrap_tool_execute(
                 self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
             ) -> Any:
-                return await adapter._govern(ctx, call, args, handler, on_postcondition_warn)
+                details = {"on_warn": on_postcondition_warn, "context": ctx}
+                details["parameters"] = tool_def.parameters_json_schema
+                return await adapter._govern(call, args, handler, details)
 
         return EdictumCapability()
 
     async def _govern(
-        self, context: Any, call: Any, args: dict[str, Any], handler: Any, on_warn: OnWarn
+        self, call: Any, args: dict[str, Any], handler: Any, details: dict[str, Any]
     ) -> Any:
         if self.is_around(call, args):
             return await handler(args)
@@ -76,14 +78,8 @@ class PydanticAIAdapter(Adapter):
             shown = _to_judge(returned)
             return shown
 
-        reply = await self.acall(
-            call.tool_name,
-            args,
-            body,
-            call_id=call.tool_call_id,
-            on_warn=on_warn,
-            context=context,
-        )
+        details["call_id"] = call.tool_call_id
+        reply = await self.acall(call.tool_name, args, body, **details)
         if reply.text is not None and reply.failed:
             raise self._exceptions.ToolFailed(reply.text)
         return _answer(returned, reply, shown)

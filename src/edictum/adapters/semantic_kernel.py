@@ -13,6 +13,7 @@ from edictum.adapters._base import Adapter, AdapterOptions
 from edictum.adapters._canary import CANARY
 from edictum.adapters._reply import OnWarn
 from edictum.adapters._semantic_kernel_call import KernelCall, note_exceptions
+from edictum.core.parameters import ReadLater
 from edictum.execution.portal import PORTAL
 
 
@@ -53,6 +54,7 @@ class SemanticKernelAdapter(Adapter):
                 flag=call.flag,
                 on_warn=on_postcondition_warn,
                 context=context,
+                parameters=ReadLater(call.read_parameters),
             )
             call.answer(reply)
             if reply.denied and self._terminate_on_deny:

@@ -12,6 +12,7 @@ from edictum.contracts._selectors import Selector
 from edictum.core.contract import ContractEffect, Kind, Mode
 
 Unlisted = Literal["allow", "deny", "approve"]
+MissingArgs = Literal["allow", "deny"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class ContractSpec:
     timeout_effect: Literal["deny", "allow"] = "deny"
     when: Expression | None = None
     scope: str = "session"
+    missing_args: MissingArgs | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, BundleProblem] = field(default_factory=dict, compare=False)
     bounds: Mapping[str, Any] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class Bundle:
     source: str
     mode: Mode | None = None
     unlisted_tools: Unlisted | None = None
+    missing_args: MissingArgs | None = None
     contracts: tuple[ContractSpec, ...] = ()
     success: tuple[SuccessSpec, ...] = ()
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -11,15 +11,28 @@ from types import ModuleType
 from typing import Any
 
 from edictum.contracts._amounts import make_source
-from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec, Unlisted
+from edictum.contracts._bundle import Bundle, ContractSpec, MissingArgs, SuccessSpec, Unlisted
 from edictum.contracts._explain import explain, reason_for
-from edictum.contracts._expressions import Expression, evaluate, leaves
+from edictum.contracts._expressions import (
+    Expression,
+    Leaf,
+    evaluate,
+    leaves,
+    with_strict_arguments,
+)
 from edictum.contracts._language import Language
 from edictum.contracts._load import pause_collection
 from edictum.contracts._messages import RenderMessage, compile_message, unescape_braces
 from edictum.contracts._redact import redaction_for
 from edictum.contracts._scopes import compile_scope
-from edictum.contracts._selectors import CustomSelectors, Selector, Subject
+from edictum.contracts._selectors import (
+    CustomSelectors,
+    Selector,
+    Subject,
+    UnknownArgument,
+    find_unknown_argument,
+    refuse_unknown_argument,
+)
 from edictum.core.call import ToolCall
 from edictum.core.charges import AmountSource
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
@@ -55,7 +68,8 @@ class Compiled:
 def compile_bundle(bundle: Bundle, language: Language, redaction: RedactionPolicy) -> Compiled:
     """Return the contracts, limits, tool entries and success rules of a bundle."""
     mode: Mode = language.mode or bundle.mode or "enforce"
-    compiler = _Compiler(language.selectors, redaction, mode)
+    missing_args = bundle.missing_args or "allow"
+    compiler = _Compiler(language.selectors, redaction, mode, missing_args)
     specs = [spec for spec in bundle.contracts if spec.enabled]
     contracts = [spec for spec in specs if spec.kind is not Kind.SESSION]
     session = [spec for spec in specs if spec.kind is Kind.SESSION]
@@ -92,6 +106,9 @@ class Condition:
             self.expression, Subject(call, result, session), self.custom
         )
 
+    def list_leaves(self) -> list[Leaf]:
+        return list(leaves(self.expression))
+
     def explain(self, call: ToolCall, result: Any, session: Any) -> ConditionNode:
         return explain(self.expression, Subject(call, result, session), self.custom, self.redaction)
 
@@ -119,7 +136,9 @@ class ConditionCheck(Condition):
         """Return the verdict of a condition that holds; one that cannot be judged counts as met."""
         if error is None:
             return Verdict(False, self.message(subject))
-        return Verdict.fail(self.message(subject), policy_error=True, error_detail=describe(error))
+        detail = describe(error)
+        text = detail if isinstance(error, UnknownArgument) else self.message(subject)
+        return Verdict.fail(text, policy_error=True, error_detail=detail)
 
 
 class SessionConditionCheck(ConditionCheck):
@@ -131,12 +150,16 @@ class SessionConditionCheck(ConditionCheck):
 
 @dataclass(eq=False)
 class SandboxCheck:
-    """The check of a sandbox contract."""
+    """The check of a sandbox contract, which judges all arguments."""
 
     find_violation: Callable[[ToolCall], str | None]
     message: RenderMessage
+    is_strict: bool = False
 
     def __call__(self, call: ToolCall) -> Verdict:
+        if self.is_strict and (unknown := find_unknown_argument(call)) is not None:
+            text = refuse_unknown_argument(call, unknown)
+            return Verdict.fail(text, policy_error=True, error_detail=text)
         violation = self.find_violation(call)
         if violation is None:
             return PASS
@@ -144,10 +167,17 @@ class SandboxCheck:
 
 
 class _Compiler:
-    def __init__(self, custom: CustomSelectors, redaction: RedactionPolicy, mode: Mode) -> None:
+    def __init__(
+        self,
+        custom: CustomSelectors,
+        redaction: RedactionPolicy,
+        mode: Mode,
+        missing_args: MissingArgs,
+    ) -> None:
         self.custom = custom
         self.redaction = redaction
         self.mode = mode
+        self.missing_args = missing_args
         fused = (Kind.PRE, Kind.POST) if FAST_PATH is not None else ()
         self.fusers = {kind: FAST_PATH.Fuser() for kind in fused if FAST_PATH is not None}
 
@@ -172,16 +202,19 @@ class _Compiler:
 
     def _compile_check(self, spec: ContractSpec) -> tuple[Callable[..., Verdict], Kind]:
         message = compile_message(spec.message, self.custom, self.redaction)
+        is_strict = (spec.missing_args or self.missing_args) == "deny"
         if spec.kind is Kind.SANDBOX:
             # The shell reader is large, and only bundles with a sandbox need it.
             from edictum.contracts.sandbox import Sandbox
 
-            return SandboxCheck(Sandbox(**spec.bounds).violation, message), Kind.SANDBOX
+            judge = Sandbox(**spec.bounds).violation
+            return SandboxCheck(judge, message, is_strict), Kind.SANDBOX
         assert spec.when is not None
         reads_session = any(leaf.selector.root == "session" for leaf in leaves(spec.when))
         check = SessionConditionCheck if reads_session else ConditionCheck
         kind = Kind.SESSION if reads_session else spec.kind
-        return check(spec.when, self.custom, self.redaction, message), kind
+        when = with_strict_arguments(spec.when) if is_strict else spec.when
+        return check(when, self.custom, self.redaction, message), kind
 
     def _compile_redaction(self, spec: ContractSpec) -> Callable[..., Any] | None:
         if spec.kind is not Kind.POST or spec.effect != "redact" or spec.when is None:

@@ -66,6 +66,7 @@ def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundl
         below,
         mode=above.mode or below.mode,
         unlisted_tools=above.unlisted_tools or below.unlisted_tools,
+        missing_args=above.missing_args or below.missing_args,
         contracts=tuple(contracts.values()),
         success=_merge_success(below, above),
         tools=_merge_tools(below.tools, above.tools),

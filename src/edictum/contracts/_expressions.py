@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, assert_never
 
+from edictum.contracts._literals import warn_about_literal
 from edictum.contracts._operators import OPERATORS, REGEX_OPERATORS, Mismatch, Operator
 from edictum.contracts._problems import Place, Problems, join_words, suggest
 from edictum.contracts._regex import (
@@ -101,6 +102,22 @@ def evaluate(
             return all(evaluate(item, subject, custom, judge) for item in expression.items)
         case AnyOf():
             return any(evaluate(item, subject, custom, judge) for item in expression.items)
+        case _:
+            assert_never(expression)
+
+
+def with_strict_arguments(expression: Expression) -> Expression:
+    """Return the condition, which then raises for arguments whose value cannot be known."""
+    match expression:
+        case Leaf(selector):
+            strict = selector.root == "args" and not selector.as_sent
+            return replace(expression, selector=replace(selector, strict=strict))
+        case Not(item):
+            return Not(with_strict_arguments(item))
+        case All(items):
+            return All(tuple(map(with_strict_arguments, items)))
+        case AnyOf(items):
+            return AnyOf(tuple(map(with_strict_arguments, items)))
         case _:
             assert_never(expression)
 
@@ -245,6 +262,8 @@ class Meaning:
         prepared = self._prepare(operator, raw)
         if selector is None or prepared is WRONG:
             return None
+        if operator.name == "exists" and selector.root == "args":
+            selector = replace(selector, as_sent=True)
         anonymous = operator.negative and selector.root == "principal"
         if_missing = anonymous or operator.missing(raw.value)
         return Leaf(selector, operator, raw.value, prepared, if_missing, raw.selector)
@@ -274,6 +293,8 @@ class Meaning:
         # Every item is checked, so that all problems are reported.
         if check and not all([check(scalar) for scalar in scalars]):  # noqa: C419 - see above
             return WRONG
+        for scalar in () if check else scalars:
+            warn_about_literal(scalar, operator.name, self.selectors, self.problems)
         return operator.prepare(raw.value)
 
     def _check_pattern(self, place: Scalar) -> bool:

@@ -22,6 +22,7 @@ from edictum.contracts._selectors import (
     CustomSelectors,
     Selector,
     Subject,
+    find_argument,
     resolver,
     walk,
 )
@@ -106,7 +107,12 @@ class _Writer:
 
     def __init__(self, custom: CustomSelectors, expressions: Sequence[Expression]) -> None:
         self._custom = custom
-        self.names: dict[str, Any] = {"UNSET": _UNSET, "Subject": Subject, "walk": walk}
+        self.names: dict[str, Any] = {
+            "UNSET": _UNSET,
+            "Subject": Subject,
+            "walk": walk,
+            "find_argument": find_argument,
+        }
         self._eager: dict[Selector, str] = {}
         self._lazy: dict[Selector, str] = {}
         self._prelude: list[str] = []
@@ -159,10 +165,15 @@ class _Writer:
         """Return the variable of a value that can be fetched first: cheaply, without raising."""
         if selector in self._eager:
             return self._eager[selector]
-        if selector.wild or selector.root in self._custom or selector.root not in _EAGER:
+        if selector.wild or selector.strict or selector.root not in _EAGER:
+            return None
+        if selector.root in self._custom:
             return None
         name = self._eager[selector] = f"v{len(self._eager)}"
         self._prelude.append(f"{name} = {_EAGER[selector.root](selector.path)}")
+        if selector.root == "args" and not selector.as_sent:
+            default = f"find_argument(call, {self.add_constant(selector, 's')})"
+            self._prelude.append(f"if {name} is None: {name} = {default}")
         return name
 
     def _write_test(self, leaf: Leaf, name: str) -> str:

@@ -76,7 +76,11 @@ class _Grammar:
         return Choice(mine, {w: word_for[meant] for w, meant in others.items() if w not in mine})
 
     def document(self) -> Record:
-        defaults = {"mode": Field(MODE), "unlisted_tools": Field(self.choice(ALLOW, DENY, APPROVE))}
+        defaults = {
+            "mode": Field(MODE),
+            "unlisted_tools": Field(self.choice(ALLOW, DENY, APPROVE)),
+            **self.missing_args(),
+        }
         metadata = {"name": Field(NAME, required=True), "description": Field(String())}
         contracts = self.words.contracts
         return Record(
@@ -113,6 +117,10 @@ class _Grammar:
             },
         )
 
+    def missing_args(self) -> dict[str, Field]:
+        """Return the key that says what of arguments that are left out and have no known value."""
+        return {"missing_args": Field(self.choice(ALLOW, DENY))}
+
     def approval(self) -> dict[str, Field]:
         """Return the keys that say how long to wait for a person, and what then."""
         return {"timeout": Field(WHOLE), self.words.timeout_effect: Field(self.choice(DENY, ALLOW))}
@@ -127,8 +135,8 @@ class _Grammar:
         return Field(Record(fields, others=others), required=True)
 
     def conditional(self, then: Field) -> Record:
-        fields = {**_COMMON, **_TOOLS, "when": Field(WHEN, required=True), "then": then}
-        return Record(fields, one_of=(("tool", "tools"),))
+        when = {"when": Field(WHEN, required=True), **self.missing_args(), "then": then}
+        return Record({**_COMMON, **_TOOLS, **when}, one_of=(("tool", "tools"),))
 
     def sandbox(self) -> Record:
         allows = Record({"commands": _TEXTS, "domains": _TEXTS}, any_of=(("commands", "domains"),))
@@ -142,7 +150,14 @@ class _Grammar:
             "outside": Field(self.choice(DENY, APPROVE)),
         }
         return Record(
-            {**_COMMON, **_TOOLS, **_MESSAGE_FIELDS, **self.approval(), **bounds},
+            {
+                **_COMMON,
+                **_TOOLS,
+                **_MESSAGE_FIELDS,
+                **self.approval(),
+                **bounds,
+                **self.missing_args(),
+            },
             one_of=(("tool", "tools"),),
             any_of=(("within", "allows"),),
             needs={"not_within": "within", "cwd": "within", "not_allows": "allows"},

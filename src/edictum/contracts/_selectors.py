@@ -7,6 +7,7 @@ list: a condition holds when it holds for one.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 from edictum.contracts._problems import join_words, suggest
 from edictum.core.call import Principal, ToolCall
+from edictum.core.parameters import declare, fill_argument
 from edictum.core.values import MAX_VALUE_DEPTH, to_json
 from edictum.errors import EdictumConfigError
 
@@ -30,6 +32,10 @@ _SEGMENT = re.compile(
 _ROOT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _LISTS = (list, tuple, set, frozenset)
 
+logger = logging.getLogger("edictum")
+MAX_WARNED = 1_000  # tools and arguments that are warned about in a process
+_WARNED: set[tuple[str, str]] = set()
+
 CustomSelectors = Mapping[str, Callable[[ToolCall], Any]]
 Steps = tuple[str, ...]
 
@@ -42,17 +48,27 @@ class SelectorError(ValueError):
         self.hint = hint
 
 
+class UnknownArgument(ValueError):
+    """An argument was left out, its default is not known, and the contract is strict."""
+
+
 class SelectorMismatch(TypeError):
     """The value is not what the selector expects, such as ``[*]`` on what is not a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """``text`` as it was written, its root, and the steps behind the root."""
+    """``text`` as it was written, its root, and the steps behind the root.
+
+    An argument that was left out is its default. ``as_sent``: it is missing. ``strict``: if its
+    default is not known, UnknownArgument is raised.
+    """
 
     text: str
     root: str
     path: Steps = ()
+    as_sent: bool = False
+    strict: bool = False
 
     @property
     def wild(self) -> bool:
@@ -345,6 +361,8 @@ Resolver = Callable[[Subject], Any]
 def resolver(selector: Selector, custom: CustomSelectors) -> Resolver:
     """Return a function from the subject to the value; with ``[*]``, to the list of values."""
     path = selector.path
+    if selector.root == "args":
+        return lambda subject: find_argument(subject.call, selector)
     if selector.root in custom:
         function = custom[selector.root]
         return lambda subject: _find(_call_custom(function, subject.call), path, step)
@@ -359,6 +377,64 @@ def _call_custom(function: Callable[[ToolCall], Any], call: ToolCall) -> Any:
         message = f"a custom selector returns a dict, and this one returned {type(value).__name__}"
         raise SelectorMismatch(message)
     return value
+
+
+def find_argument(call: ToolCall, selector: Selector) -> Any:
+    """Return an argument that was sent, or its default if that is known; see ``resolver``."""
+    path = selector.path
+    found = _find(call.args, path, step)
+    if selector.as_sent or not _lacks_something(found, selector):
+        return found
+    filled = fill_argument(call.args, path[0], call.parameters)
+    found = _find(filled, path, step)
+    if _lacks_something(found, selector):
+        _tell_unknown(call, selector, filled)
+    return found
+
+
+def _lacks_something(found: Any, selector: Selector) -> bool:
+    return found is None or (selector.wild and any(item is None for item in found))
+
+
+def _tell_unknown(call: ToolCall, selector: Selector, filled: Mapping[str, Any]) -> None:
+    """Raise for a strict selector if what is missing has an unknown default; else warn once."""
+    about = (call.tool_name, selector.text)
+    if not selector.strict and (call.parameters is None or about in _WARNED):
+        return
+    if not declare(call.parameters).is_unknown(filled, selector.path):
+        return
+    if selector.strict:
+        raise UnknownArgument(refuse_unknown_argument(call, selector.text))
+    if len(_WARNED) < MAX_WARNED:
+        _WARNED.add(about)
+        logger.warning(
+            "%s: a contract reads %s, which a call left out, and its default is not known. State"
+            " the default in the tool's signature or schema, or refuse such calls with"
+            " 'missing_args: deny'.",
+            *about,
+        )
+
+
+def find_unknown_argument(call: ToolCall) -> str | None:
+    """Return an argument that may have been left out and has no known default; None without one."""
+    declared = declare(call.parameters)
+    filled = declared.fill(call.args)
+    names = (name for name in declared.names() if declared.is_unknown(filled, (name,)))
+    found = next(names, None)
+    if found is None and not declared.is_closed():
+        return "args"
+    return None if found is None else f"args.{found}"
+
+
+def refuse_unknown_argument(call: ToolCall, what: str) -> str:
+    """Say that a call is refused because an argument that it left out cannot be judged."""
+    if what == "args":
+        problem = f"The parameters of {call.tool_name} are not known"
+        return f"{problem}, so what was not sent cannot be judged."
+    return (
+        f"{what} was not sent, and its default is not known. Call {call.tool_name} again and state"
+        " it."
+    )
 
 
 def _find(value: Any, path: Steps, into: Callable[[Any, str], Any]) -> Any:
@@ -382,7 +458,6 @@ def _session(path: Steps) -> Resolver:
 _RESOLVERS: dict[str, Callable[[Steps], Resolver]] = {
     "environment": lambda _path: lambda subject: subject.call.environment,
     "tool": lambda _path: lambda subject: subject.call.tool_name,
-    "args": lambda path: lambda subject: _find(subject.call.args, path, step),
     "metadata": lambda path: lambda subject: _find(subject.call.metadata, path, step),
     "env": lambda path: lambda _subject: environment_variable(path[0]),
     "result": lambda path: lambda subject: _find(subject.result, path, result_step),

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from edictum.core._records import frozen_maker
 from edictum.core.freeze import EMPTY, FlatDict, FrozenDict, freeze_args, snapshot_dict
+from edictum.core.parameters import fill_args, fill_argument
 from edictum.core.values import SCALARS
 from edictum.errors import EdictumInputError
 
@@ -52,7 +53,11 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call that an agent asks for. Contracts, hooks and callbacks receive this."""
+    """One call that an agent asks for. Contracts, hooks and callbacks receive this.
+
+    ``args`` are what was sent. ``parameters`` tell the defaults of the rest: the tool's function, a
+    JSON Schema, a pydantic model; they are no part of what the call is, and are not recorded.
+    """
 
     tool_name: str
     args: Mapping[str, Any] = EMPTY
@@ -68,6 +73,7 @@ class ToolCall:
     tool_use_id: str | None = None
     principal: Principal | None = None
     metadata: Mapping[str, Any] = EMPTY
+    parameters: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_tool_name(self.tool_name)
@@ -83,18 +89,33 @@ class ToolCall:
         return datetime.fromtimestamp(self.started_at, UTC)
 
     @property
+    def effective_args(self) -> Mapping[str, Any]:
+        """The arguments as the tool will see them: those sent, and the defaults of the others.
+
+        Only defaults that are plain data are known; see "Arguments that are left out" in the
+        language reference. Made anew at each access.
+        """
+        return fill_args(self.args, self.parameters)
+
+    def _argument(self, name: str) -> Any:
+        """Return an argument that was sent, or its default; None without either."""
+        if name in self.args:
+            return self.args[name]
+        return fill_argument(self.args, name, self.parameters).get(name)
+
+    @property
     def bash_command(self) -> str | None:
         """The command line of a shell tool, else None."""
         if self.tool_name.lower() not in SHELL_TOOLS:
             return None
-        command = self.args.get("command", "")
+        command = "" if (found := self._argument("command")) is None else found
         return command if isinstance(command, str) else str(command)
 
     @property
     def file_path(self) -> str | None:
         """The file a call names under one of the usual keys, else None."""
         for key in PATH_KEYS:
-            value = self.args.get(key)
+            value = self._argument(key)
             if value is not None:
                 return value if isinstance(value, str) else str(value)
         return None

@@ -195,6 +195,11 @@ class OpenedCall(CallInTurn, Protocol):
     def args(self) -> Mapping[str, Any]: ...
 
     @property
+    def parameters(self) -> Any:
+        """What tells the tool's parameters and their defaults; None leaves it to the body."""
+        ...
+
+    @property
     def session_id(self) -> str: ...
 
     @property

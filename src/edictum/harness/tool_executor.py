@@ -71,6 +71,7 @@ class BoundedToolExecutor:
                     compile_schema(spec.returns)
             except EdictumConfigError as exc:
                 raise EdictumConfigError(f"tool {spec.name!r}: {exc}") from exc
+        self.guard.check_tools(self.tools)
 
     def turn(
         self,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pkgutil import resolve_name
 from typing import Any, overload
 
 from edictum.core._records import record, replace
+from edictum.core.parameters import ReadLater, declare
 from edictum.core.policy import UNKNOWN_TOOL, Plan, Policy, ToolEntry, merge_entries
 from edictum.errors import EdictumConfigError
 from edictum.harness._functions import find_token_parameter, get_description, get_name
@@ -95,6 +96,7 @@ class KnownTool:
     body: Callable[..., Any] | None  # takes JSON
     function: Callable[..., Any] | None  # as the host may hand it over; it stands for the body
     tool: ToolSpec | None  # as it was registered
+    parameters: Any = None  # what tells the defaults that are not filled in
 
 
 def resolve_tool(spec: ToolSpec, policy: Policy) -> KnownTool:
@@ -115,6 +117,7 @@ def resolve_tool(spec: ToolSpec, policy: Policy) -> KnownTool:
         spec.body,
         spec.function,
         registered,
+        ReadLater(cache(lambda: declare((spec.function, spec.parameters)))),
     )
 
 

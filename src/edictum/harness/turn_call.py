@@ -215,6 +215,7 @@ class TurnCall:
         self.failure_flag = known.judge
         is_own = function is None or function is known.function or function is known.tool
         self.body = known.body if is_own else function
+        self.parameters = known.parameters if is_own else None
         read = arguments if type(arguments) is dict else parse_arguments(arguments)
         if isinstance(read, Malformed):
             self._malformed = read.details

@@ -60,6 +60,19 @@ class SuiteTools:
 
         return name_tool(atool if self.asynchronous else tool, name)
 
+    def make_paying(self, name: str) -> Callable[..., Any]:
+        """Return a tool with an argument that a model may leave out."""
+
+        def tool(key: str, amount: float = 500.0) -> Any:
+            self.ran.append(key)
+            return f"paid {amount}"
+
+        async def atool(key: str, amount: float = 500.0) -> Any:
+            self.ran.append(key)
+            return f"paid {amount}"
+
+        return name_tool(atool if self.asynchronous else tool, name)
+
     def make_endless(self, name: str) -> Callable[..., Any]:
         """Return a tool that ends when released or cancelled, at the latest after MAX_WAIT_S."""
 
@@ -129,6 +142,14 @@ def fall(key: str) -> Any:
 def no_forbidden(call: Any) -> Verdict:
     if call.args.get("key") == "forbidden":
         return Verdict.fail("The key is forbidden.")
+    return Verdict.pass_()
+
+
+@precondition("*", id="not-too-much")
+def not_too_much(call: Any) -> Verdict:
+    amount = call.effective_args.get("amount")
+    if amount is not None and amount > 100:
+        return Verdict.fail(f"{amount:g} is too much.")
     return Verdict.pass_()
 
 

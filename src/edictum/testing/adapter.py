@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import SkipTest
 
+from edictum.testing._adapter_default_checks import DefaultChecks
 from edictum.testing._adapter_driver import RESULTS as RESULTS
 from edictum.testing._adapter_driver import AdapterDriver
 from edictum.testing._adapter_driver import ControlFlow as ControlFlow
@@ -41,7 +42,7 @@ Call, Answer, Script = ScriptedCall, ToolAnswer, ModelScript
 ESSENTIAL = frozenset({"deny", "redact", "failure", "limit", "call id"})
 
 
-class AdapterConformance(ResultChecks, RunChecks, UserChecks):
+class AdapterConformance(ResultChecks, RunChecks, UserChecks, DefaultChecks):
     """Subclass it in a test module with the methods of a driver, and run it as tests."""
 
     def test_nothing_essential_is_declared_away(self) -> None:
@@ -60,7 +61,7 @@ class AdapterConformance(ResultChecks, RunChecks, UserChecks):
 def _list_tests() -> list[tuple[str, Callable[[Any], None]]]:
     return [
         (name, test)
-        for part in (ResultChecks, RunChecks, UserChecks, AdapterConformance)
+        for part in (ResultChecks, RunChecks, UserChecks, DefaultChecks, AdapterConformance)
         for name, test in vars(part).items()
         if name.startswith("test_")
     ]

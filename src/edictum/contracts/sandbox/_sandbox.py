@@ -173,8 +173,9 @@ class Sandbox:
             return f"The call cannot be judged: {type(error).__name__}."
 
     def _find_violations(self, call: ToolCall) -> Iterator[str]:
-        commands, items = self._read_call(call)
-        bases = self._find_bases(call.args, items)
+        args = call.effective_args
+        commands, items = self._read_call(call.tool_name, args)
+        bases = self._find_bases(args, items)
         values = follow_directories(commands, bases)
         if self.paths.given:
             yield from self._check_paths(commands, items, bases, values)
@@ -192,13 +193,15 @@ class Sandbox:
         deeper = [item.text for item in items if item.key in CWD_KEYS and item.text not in own]
         return [*(reach(base, own) if own else base), *reach(base, deeper)]
 
-    def _read_call(self, call: ToolCall) -> tuple[list[Simple], list[Item]]:
+    def _read_call(
+        self, tool_name: str, args: Mapping[str, Any]
+    ) -> tuple[list[Simple], list[Item]]:
         """Return the commands that a call runs, and its other texts."""
         commands: list[Simple] = []
         items: list[Item] = []
-        keys = self._command_keys(call)
-        is_shell = keys.isdisjoint(map(plain_key, call.args)) and self._is_shell(call.tool_name)
-        for name, value in call.args.items():
+        keys = self._command_keys(args)
+        is_shell = keys.isdisjoint(map(plain_key, args)) and self._is_shell(tool_name)
+        for name, value in args.items():
             key = plain_key(name)
             if is_argument_list(key, value):
                 commands += with_scripts(Simple(tuple(map(literal_word, value))))
@@ -211,14 +214,14 @@ class Sandbox:
         if is_shell and not commands:
             for item in items:
                 commands += read_commands(item.text) if item.role == "prose" else ()
-        return [*commands, *_complete_command(commands, call.args)], items
+        return [*commands, *_complete_command(commands, args)], items
 
-    def _command_keys(self, call: ToolCall) -> frozenset[str]:
+    def _command_keys(self, args: Mapping[str, Any]) -> frozenset[str]:
         """Return the keys whose texts are commands."""
         if not self.commands.allowed:
             return COMMAND_KEYS
         known = COMMAND_KEYS | SCRIPT_KEYS
-        return known | SHELL_KEYS if known.isdisjoint(map(plain_key, call.args)) else known
+        return known | SHELL_KEYS if known.isdisjoint(map(plain_key, args)) else known
 
     def _is_shell(self, tool_name: str) -> bool:
         """Return whether a tool runs its texts: as its name suggests, if programs are listed."""
