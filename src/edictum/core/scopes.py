@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import iscoroutine
 from typing import Any, Literal
 
 from edictum.core._records import record, replace
@@ -149,6 +150,8 @@ def parent_accounts(plan: Plan, parents: tuple[str, ...]) -> tuple[Account, ...]
 def _holds(limit: Limit, call: ToolCall) -> bool:
     assert limit.when is not None
     held = limit.when(call)
+    if iscoroutine(held):
+        held.close()
     if not isinstance(held, bool):
         raise TypeError(f"its condition returned {type(held).__name__}, not True or False")
     return held
