@@ -108,7 +108,7 @@ def test_a_missing_scope_key_denies_and_counts_the_attempt(
     guard = guard_of(rule(f"scope: {scope}, limits: {{max_tool_calls: 3}}"))
     outcome = guard.dispatch_sync("refund", {}, lambda: 1, session_id="s", principal=principal)
     assert isinstance(outcome, ToolDenied)
-    assert outcome.details.endswith(f"it counts per {scope}, and the call has no {missing}")
+    assert outcome.details.endswith(f"The scope '{scope}' has no value: {missing} is missing")
     assert (outcome.reason, outcome.decision_name, outcome.policy_error) == ("limit", "rule", False)
     counters = guard.session("s").snapshot().totals
     assert (counters.attempts, counters.executions, counters.in_flight) == (1, 0, 0)
@@ -126,7 +126,7 @@ def test_a_value_that_cannot_be_a_key_denies() -> None:
     guard = guard_of(rule("scope: args.account, limits: {max_tool_calls: 3}"))
     said = call(guard, args={"account": ["a", "b"]})
     assert said.endswith(
-        "it counts per args.account, and args.account is FrozenList, not text or a number"
+        "The scope 'args.account' has no value: args.account is FrozenList, not text or a number"
     )
 
 
