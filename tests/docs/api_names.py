@@ -83,6 +83,7 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:Edictum.reload", whole=True),
         Name("edictum:Edictum.watch", whole=True),
         Brief("edictum:Edictum.session"),
+        Brief("edictum:Edictum.scope"),
         Brief("edictum:Edictum.new_session_id"),
         Brief("edictum:Edictum.set_principal"),
         Brief("edictum:Edictum.close"),
@@ -119,6 +120,7 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
     ),
     "limits": (
         Name("edictum:OperationLimits"),
+        Name("edictum:ScopedLimits"),
         Name("edictum:Session", f"{COUNTERS} snapshot reset", given=False),
         Name("edictum.sessions:open", whole=True),
         Name("edictum.sessions:Ledger", "reserve settle renew snapshot reset", given=False),

@@ -13,7 +13,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "hooks": "functions before and after tools: `HookRegistration`",
         "limits": (
             "how much one session may use; None: `OperationLimits()`, that is 500 attempts and 200"
-            " calls"
+            " calls. A list may hold `ScopedLimits` as well"
         ),
         "tools": (
             "what is known about tools, by name or glob (of several globs, the one that spells out"
@@ -242,6 +242,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "max_failures": "calls that run and fail",
         "max_consecutive_failures": "failures since the last success",
         "max_successes_per_tool": "calls that run and succeed, for each tool or glob",
+        "max_attempts_per_tool": "calls that are asked for, for each tool or glob",
+        "max_failures_per_tool": "calls that run and fail, for each tool or glob",
+        "max_consecutive_failures_per_tool": "failures since the last success of each tool or glob",
         "max_cost": "of what calls cost in all: short for `cost` in `max_amounts`",
         "max_amounts": "of anything that calls use up, by its name",
     },
@@ -355,4 +358,21 @@ MEANINGS: dict[str, dict[str, str]] = {
     "BashClassifier has": {
         "classify": "`read`, or `irreversible`.",
     },
+}
+_BOUNDS = dict(MEANINGS["OperationLimits"])
+_FIRST = {name: _BOUNDS.pop(name) for name in ("max_attempts", "max_tool_calls")}
+MEANINGS["ScopedLimits"] = {
+    **_BOUNDS,
+    **_FIRST,  # with another default than in OperationLimits, so behind its others
+    "id": "the name of these limits in reasons and in the audit",
+    "scope": (
+        "whose calls count together: `session`, `principal`, `org`, `global`, or a selector"
+        " such as `args.account_id`"
+    ),
+    "per_s": "how many seconds the limits look back; None: for as long as counters are kept",
+    "when": "`function(call) -> bool`: only calls for which it is true are judged and counted",
+    "effect": "what a full limit does: refuse the call, or ask a person to waive it",
+    "message": "the reason of a refusal; None: one that names the numbers",
+    "timeout": "how many seconds to wait for the person",
+    "timeout_effect": "what happens when the person does not answer in time",
 }

@@ -235,17 +235,22 @@ class Model:
         limits: tuple[Limit, ...] = LIMITS,
         lease_s: int | None = None,
         counts: bool = False,
+        scopes: tuple[str, ...] = (),
+        scope_limits: tuple[Limit, ...] = (),
     ) -> tuple[Model, bool]:
+        """``scopes`` are accounts with limits of their own; parents have the session's."""
         if call in dict(self.count(sid).held):
             return self, True
         # a session above that holds it still, because only its own was reset, has counted it
         name = f"{sid}/{call}"
-        names = {sid: call, **{it: name for it in parents if name not in dict(self.count(it).held)}}
+        others = [it for it in (*parents, *scopes) if name not in dict(self.count(it).held)]
+        names = {sid: call, **dict.fromkeys(others, name)}
         tried = {
             it: self.count(it).attempted(self.now) if attempt else self.count(it) for it in names
         }
         granted = not enforce or not any(
-            count.is_full(limits, cost, attempt, hold, self.now) for count in tried.values()
+            count.is_full(scope_limits if it in scopes else limits, cost, attempt, hold, self.now)
+            for it, count in tried.items()
         )
         if granted and hold:
             held = Held(

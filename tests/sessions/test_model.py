@@ -20,7 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from model import LEASE_S, LIMITS, WINDOWED, Model
 from timed import TimedBook, open_timed
 
-from edictum.core.limits import Amount, Limit
+from edictum.core.limits import Account, Amount, Limit
+from edictum.core.scopes import scope_key
 from edictum.testing.ledger import Book, as_tuple
 
 # The call id of a parent's lease is an inner matter of the ledger; the model only needs it to be
@@ -31,6 +32,13 @@ TREE: list[tuple[str, tuple[str, ...]]] = [
     ("child", ("root",)),
     ("grandchild", ("child", "root")),
 ]
+# Scopes of each session, the widest last. They have the other kind of limits than the session.
+SCOPES: dict[str, tuple[str, ...]] = {
+    "root": ("acme",),
+    "child": ("alice", "acme"),
+    "grandchild": ("alice",),
+}
+ACCOUNTS = ("root", "child", "grandchild", "alice", "acme")
 RESULTS = ["success", "failure", "release"]
 PRICES = [None, 0, 100_000, 300_000]
 CALLS, SESSIONS, COSTS, LEASES = (
@@ -56,6 +64,7 @@ def book(timed: TimedBook) -> Book:
 
 def machine(timed: TimedBook, limits: tuple[Limit, ...]) -> type[RuleBasedStateMachine]:
     book = timed.book
+    scope_limits = WINDOWED if limits is LIMITS else LIMITS
 
     class LedgerMachine(RuleBasedStateMachine):
         def __init__(self) -> None:
@@ -65,6 +74,15 @@ def machine(timed: TimedBook, limits: tuple[Limit, ...]) -> type[RuleBasedStateM
 
         def _id(self, *sessions: str) -> tuple[str, ...]:
             return tuple(self.prefix + session for session in sessions)
+
+        def _key(self, account: str) -> str:
+            is_scope = account in ("alice", "acme")
+            return (
+                scope_key("principal", self._id(account)[0]) if is_scope else self._id(account)[0]
+            )
+
+        def _scopes(self, sid: str) -> tuple[Account, ...]:
+            return tuple(Account(self._key(it), ("", "t"), scope_limits) for it in SCOPES[sid])
 
         @rule(
             where=SESSIONS,
@@ -94,6 +112,7 @@ def machine(timed: TimedBook, limits: tuple[Limit, ...]) -> type[RuleBasedStateM
                 limits,
                 sid=self._id(sid)[0],
                 parents=self._id(*parents),
+                accounts=self._scopes(sid),
                 count_attempt=attempt,
                 hold=hold > 0,
                 enforce=enforce > 0,
@@ -112,6 +131,8 @@ def machine(timed: TimedBook, limits: tuple[Limit, ...]) -> type[RuleBasedStateM
                 limits=limits,
                 lease_s=lease_s,
                 counts=counts,
+                scopes=SCOPES[sid],
+                scope_limits=scope_limits,
             )
             assert said.granted is granted
 
@@ -125,16 +146,17 @@ def machine(timed: TimedBook, limits: tuple[Limit, ...]) -> type[RuleBasedStateM
                 limits,
                 sid=self._id(sid)[0],
                 parents=self._id(*parents),
+                accounts=self._scopes(sid),
                 amounts=amounts,
             )
-            self.model = self.model.settle(sid, call, parents, result, cost)
+            self.model = self.model.settle(sid, call, (*parents, *SCOPES[sid]), result, cost)
             assert as_tuple(said) == self.model.count(sid).counters()
 
         @rule(where=SESSIONS, call=CALLS)
         def renew(self, where: Any, call: str) -> None:
             sid, parents = where
             said = book.renew(call, LEASE_S, sid=self._id(sid)[0])
-            self.model, renewed = self.model.renew(sid, call, parents, LEASE_S)
+            self.model, renewed = self.model.renew(sid, call, (*parents, *SCOPES[sid]), LEASE_S)
             assert said is renewed
 
         @rule(seconds=st.sampled_from(STEPS_S))
@@ -142,9 +164,9 @@ def machine(timed: TimedBook, limits: tuple[Limit, ...]) -> type[RuleBasedStateM
             timed.advance(self.prefix, seconds)
             self.model = self.model.advance(seconds)
 
-        @rule(sid=st.sampled_from(["root", "child", "grandchild"]))
+        @rule(sid=st.sampled_from(ACCOUNTS))
         def reset(self, sid: str) -> None:
-            book.reset(self._id(sid)[0])
+            book.reset(self._key(sid))
             self.model = self.model.reset(sid)
 
         @invariant()
@@ -152,8 +174,8 @@ def machine(timed: TimedBook, limits: tuple[Limit, ...]) -> type[RuleBasedStateM
             """Reading a session also ends its leases that have run out, so none is left when the
             next rule is followed.
             """
-            for sid in ("root", "child", "grandchild"):
-                count, snapshot = self.model.count(sid), book.snapshot(self._id(sid)[0])
+            for sid in ACCOUNTS:
+                count, snapshot = self.model.count(sid), book.snapshot(self._key(sid))
                 assert as_tuple(snapshot.totals) == count.counters(), sid
                 cost = snapshot.amounts.get("", {}).get("cost", Amount())
                 assert (cost.spent, cost.reserved) == (

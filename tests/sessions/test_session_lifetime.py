@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from store_helpers import unique
 
-from edictum.core.limits import Metric
+from edictum import Edictum, OperationLimits, ToolDenied
+from edictum.core.limits import Account, Metric
+from edictum.core.scopes import scope_key
 from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryLedger
 from edictum.sessions._remote_ledger import RemoteLedger
@@ -125,3 +127,135 @@ def test_sessions_are_listed_with_their_counters(url: str, opened: Any) -> None:
     listed = PORTAL.run(ledger.sessions(limit=3)) if url != "memory:" else ledger.sessions(limit=3)
     assert [snapshot.session_id for snapshot in listed] == names[::-1]
     assert [snapshot.totals.executions for snapshot in listed] == [1, 1, 1]
+
+
+# --- The default, and what outlives it ------------------------------------------------------------
+
+DAY_S = 86_400
+WEEK_S = 7 * DAY_S
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def open_both(directory: Path, clock: Clock, **options: Any) -> list[Any]:
+    """The ledgers that take a clock."""
+    sqlite = SqliteStore(directory / f"{time.time_ns()}.db", clock=clock, **options)
+    return [MemoryLedger(clock=clock, **options), RemoteLedger(sqlite)]
+
+
+def test_a_session_lives_for_a_day_by_default(tmp_path: Path) -> None:
+    clock = Clock()
+    for ledger in open_both(tmp_path, clock):
+        book, bounds = Book(ledger), limits(max_tool_calls=1)
+        assert book.run("a", bounds=bounds)
+        clock.now += DAY_S - 1
+        assert not book.run("b", bounds=bounds)
+        clock.now += DAY_S + 1
+        assert book.run("c", bounds=bounds)
+
+
+def test_a_session_lives_for_good_without_a_lifetime(tmp_path: Path) -> None:
+    clock = Clock()
+    for ledger in open_both(tmp_path, clock, ttl_s=None):
+        book, bounds = Book(ledger), limits(max_tool_calls=1)
+        assert book.run("a", bounds=bounds)
+        clock.now += 1_000 * DAY_S
+        assert not book.run("b", bounds=bounds)
+
+
+def test_a_window_of_a_week_keeps_its_account_for_a_week(tmp_path: Path) -> None:
+    """Fail if "10 per person and week" starts again after a day without calls."""
+    clock, key = Clock(), scope_key("principal", "alice")
+    for ledger in open_both(tmp_path, clock):
+        book = Book(ledger)
+        weekly = (limit_rate(Metric.EXECUTIONS, 1, WEEK_S),)
+        scopes = (Account(key, ("", "t"), weekly),)
+        assert book.run("a", bounds=weekly, accounts=scopes)
+        clock.now += 3 * DAY_S
+        book.run("b", sid="another")  # a time to look for old ones
+        assert len(book.reserve("c", weekly, accounts=scopes).breaches) == 2
+        clock.now += WEEK_S + 1
+        assert book.run("d", bounds=weekly, accounts=scopes)
+
+
+def test_a_window_keeps_its_account_in_every_store(url: str, opened: Any) -> None:
+    book, used = Book(opened(url, ttl_s=TTL_S)), unique("rated")
+    rate = (limit_rate(Metric.EXECUTIONS, 1, 60),)
+    assert book.run("a", bounds=rate, sid=used)
+    time.sleep(TTL_S * 1.5)
+    assert not book.run("b", bounds=rate, sid=used)
+
+
+def test_the_default_of_a_server_is_a_day(valkey_url: str, postgres_url: str, opened: Any) -> None:
+    import asyncpg
+    import redis
+
+    name = unique("default")
+    for url in (valkey_url, postgres_url):
+        assert Book(opened(url)).run("a", sid=name)
+    with redis.Redis.from_url(valkey_url) as client:
+        left_ms = client.pttl(f"edictum:{{{name}}}:h:{name}")
+        assert DAY_S - 60 < left_ms / 1_000 <= DAY_S
+    older = "UPDATE edictum.session SET touched = touched - $1 WHERE sid = $2"
+    db = PORTAL.run(asyncpg.connect(postgres_url))
+    for seconds, executions in ((DAY_S - 60, 2), (DAY_S + 60, 1)):
+        PORTAL.run(db.execute(older, seconds * 1_000_000, name))
+        book = Book(opened(postgres_url))
+        assert book.run("b", sid=name)
+        assert book.totals(name)[1] == executions
+    PORTAL.run(db.close())
+
+
+def test_a_url_switches_the_lifetime_off(valkey_url: str, opened: Any) -> None:
+    import redis
+
+    for number, (url, options) in enumerate(
+        ((f"{valkey_url}?ttl=none", {}), (f"{valkey_url}?ttl=5", {"ttl_s": None}))
+    ):
+        name = unique(f"for good {number}")
+        assert Book(opened(url, **options)).run("a", sid=name)
+        with redis.Redis.from_url(valkey_url) as client:
+            assert client.pttl(f"edictum:{{{name}}}:h:{name}") == -1
+
+
+def test_a_bundle_switches_the_lifetime_off() -> None:
+    head = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: b}\n"
+    lifetimes = {"none": None, "2h": 7_200.0}
+    for ttl, seconds in lifetimes.items():
+        bundle = f"{head}defaults: {{mode: enforce}}\nsession: {{ttl: {ttl}}}\n"
+        ledger: Any = Edictum.from_yaml_string(bundle).backend
+        assert ledger._ttl_s == seconds
+
+
+def test_memory_does_not_grow_with_sessions_that_are_over() -> None:
+    clock = Clock()
+    ledger = MemoryLedger(clock=clock, ttl_s=10)
+    book = Book(ledger)
+    for number in range(5_000):
+        clock.now += 0.1
+        book.run("a", sid=f"session {number}")
+    assert len(ledger.sessions(limit=10_000)) < 300  # a hundred are young
+
+
+def test_sessions_that_are_reset_and_used_again_do_not_add_up() -> None:
+    ledger = MemoryLedger()
+    book = Book(ledger)
+    for _ in range(1_000):
+        book.run("a")
+        book.reset()
+    assert len(ledger._to_sweep) < 10
+
+
+def test_a_long_call_keeps_its_session_alive_on_the_fast_path() -> None:
+    """Fail if a session is forgotten right after a call that took longer than its lifetime."""
+    ledger = MemoryLedger(ttl_s=1.2)
+    guard = Edictum(limits=OperationLimits(max_tool_calls=2), backend=ledger)
+    for body in (lambda: 1, lambda: time.sleep(1.5)):
+        guard.run_sync("work", {}, body, session_id="s")
+    assert isinstance(guard.dispatch_sync("work", {}, lambda: 1, session_id="s"), ToolDenied)

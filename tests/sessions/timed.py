@@ -78,7 +78,7 @@ def older_in_redis(url: str) -> Iterator[Callable[[str, float], None]]:
 
         def advance(prefix: str, seconds: float) -> None:
             by = round(seconds * MILLION)
-            for name in client.scan_iter(match=f"edictum:{{{prefix}*", count=1_000):
+            for name in client.scan_iter(match=f"edictum:{{*{prefix}*", count=1_000):
                 kind = name.split("}:", 1)[1][0]
                 if kind in "lm":
                     client.zadd(
@@ -108,7 +108,7 @@ def older_in_postgres(url: str, schema: str = "edictum") -> Iterator[Callable[[s
             "lease SET started = started - $1, expires = expires - $1",
             "moment SET at = at - $1",
         ):
-            PORTAL.run(db.execute(f"UPDATE {change} WHERE sid LIKE $2", by, f"{prefix}%"))
+            PORTAL.run(db.execute(f"UPDATE {change} WHERE sid LIKE $2", by, f"%{prefix}%"))
 
     yield advance
     PORTAL.run(db.close())

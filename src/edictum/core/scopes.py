@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import iscoroutine
 from typing import Any, Literal
 
 from edictum.core._records import record, replace
@@ -37,10 +38,6 @@ MAX_CACHED_SELECTIONS = 1_000
 _ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-class ScopeError(EdictumInputError):
-    """The call has no usable value for a scope."""
-
-
 def scope_key(scope: str, value: object) -> str:
     """Return the key of the account that a scope has for a value.
 
@@ -55,7 +52,8 @@ def scope_key(scope: str, value: object) -> str:
 
 def _value_as_text(scope: str, value: object) -> str:
     if value is None or value == "":
-        raise ScopeError(f"it counts per {scope}, and the call has no {_field_for(scope)}")
+        problem = f"The scope {scope!r} has no value: {_field_for(scope)} is missing"
+        raise EdictumInputError(problem)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bool):
@@ -64,9 +62,9 @@ def _value_as_text(scope: str, value: object) -> str:
         return str(int(value))
     if isinstance(value, (int, float)):
         return str(value)
-    kind = type(value).__name__
-    raise ScopeError(
-        f"it counts per {scope}, and {_field_for(scope)} is {kind}, not text or a number"
+    kind, found = type(value).__name__, _field_for(scope)
+    raise EdictumInputError(
+        f"The scope {scope!r} has no value: {found} is {kind}, not text or a number"
     )
 
 
@@ -79,7 +77,7 @@ def _field_for(scope: str) -> str:
 def account_key(limit: Limit, call: ToolCall) -> str:
     """Return the key of the account in which a limit counts a call, "" for its session.
 
-    Raises ScopeError when the call does not say it.
+    Raises EdictumInputError when the call does not say it.
     """
     if limit.scope == SESSION_SCOPE:
         return ""
@@ -149,6 +147,8 @@ def parent_accounts(plan: Plan, parents: tuple[str, ...]) -> tuple[Account, ...]
 def _holds(limit: Limit, call: ToolCall) -> bool:
     assert limit.when is not None
     held = limit.when(call)
+    if iscoroutine(held):
+        held.close()
     if not isinstance(held, bool):
         raise TypeError(f"its condition returned {type(held).__name__}, not True or False")
     return held
@@ -156,8 +156,8 @@ def _holds(limit: Limit, call: ToolCall) -> bool:
 
 def _objection_to(limit: Limit, error: BaseException) -> Objection:
     """Return why a call is refused to which a limit cannot be applied."""
-    reason = f"The limit '{limit.name}' cannot be applied: {describe(error)}"
-    return Objection(limit.source, limit.name, reason, not isinstance(error, ScopeError))
+    reason = f"The limit '{limit.name}' cannot be applied. {describe(error)}"
+    return Objection(limit.source, limit.name, reason, not isinstance(error, EdictumInputError))
 
 
 def _tallies_and_limits(

@@ -37,6 +37,9 @@ from edictum.success import error_key
 
 MEMO: Final = "fast path"
 NEVER: Final = "never"  # every call of the tool takes the lifecycle
+LONG_S: Final = (
+    1.0  # a call that took longer is settled by ``settle``, which keeps its session alive
+)
 
 
 def make_fast_path(config: LifecycleConfig, handlers: EffectHandlers) -> FastPath | None:
@@ -120,7 +123,7 @@ class FastPath:
         ran: Ran | Running,
     ) -> ToolOutcome | None:
         """Commit and record how a call ended. None: it is still to be concluded."""
-        if isinstance(ran, Running) or ran.cancelled:
+        if isinstance(ran, Running) or ran.cancelled or ran.elapsed_s > LONG_S:
             return None
         if plan.after or plan.hooks_after or plan.success_rules:
             return None
