@@ -253,6 +253,7 @@ def test_what_is_sensitive_can_be_said() -> None:
     ],
 )
 def test_a_sensitive_command_of_several_words(command: str, is_denied: bool) -> None:
+    """All of its words are compared, and options between them are left out."""
     commands = ["vault read", "gcloud auth print-access-token"]
     guard = Edictum(contracts=[deny_sensitive_reads(sensitive_commands=commands)])
     outcome = guard.dispatch_sync("Bash", {"command": command}, lambda command: 1)

@@ -21,7 +21,7 @@ INSIDE, IN_CONTRACT, IN_CALL = "inside", "outside, cwd in the contract", "outsid
 UNKNOWN = "outside, no cwd"
 # Measured: all, 0.17 % (`eval` and `| sh` of unknown text, `$VARIABLE` as a program, odd wrappers),
 # and 7.1 % from outside without a cwd: relative names that a program opens or makes there.
-REFUSED_AT_LEAST = 1.0
+REFUSED_AT_LEAST = 0.99
 NEEDLESSLY_REFUSED_AT_MOST = 0.01
 REFUSED_WITHOUT_CWD_AT_MOST = 0.09
 

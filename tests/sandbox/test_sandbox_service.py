@@ -127,7 +127,7 @@ cat -n WORK/readme.txt
 head -n 5 WORK/readme.txt
 tail -n 20 -f WORK/app.log
 wc -l WORK/readme.txt
-grep -rn TODO WORK
+grep -rn main WORK
 grep -c error WORK/app.log
 grep -E '^[a-z]+' WORK/src/a.py
 sed -n '1,5p' WORK/readme.txt
@@ -230,8 +230,8 @@ head -5 readme.txt
 ls src
 ls -la src/
 ls *.txt
-grep -rn TODO .
-grep -rn TODO src | head -3
+grep -rn main .
+grep -rn main src | head -3
 grep -l main src/*.py
 find . -name '*.py'
 find src -type f | wc -l

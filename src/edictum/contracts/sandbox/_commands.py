@@ -361,16 +361,16 @@ def _printed_text(simple: Simple) -> Sequence[Word] | None:
         case "cat", (Redirect(body=Word() as body, number=""),) if not words:
             return [body]
         case "echo" | "printf", () if words and all(map(_is_printed, words)):
-            return words if programs[0].name == "echo" else words[:1]
+            is_option = (words[0].literal or "").startswith("-")
+            printed = words if programs[0].name == "echo" else words[:1]
+            return None if is_option else printed
     return None
 
 
 def _is_printed(word: Word) -> bool:
     """Return whether echo and printf print a word as it is written, in every shell."""
     text = word.literal
-    if text is None or word.expands or text.startswith("-"):
-        return False
-    return bool(_PRINTED.fullmatch(text))
+    return text is not None and not word.expands and bool(_PRINTED.fullmatch(text))
 
 
 def _is_input(redirect: Redirect) -> bool:
