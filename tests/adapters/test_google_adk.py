@@ -275,6 +275,8 @@ def test_a_plugin_governs_the_other_agents_of_a_runner(how: str) -> None:
     played(agent, GoogleADKAdapter(guard).as_plugin())
     assert ("c2", {"error": "DENIED: The key is forbidden."}) in answers(other.model)
     assert "call_denied look" in list_actions(guard)
+    sessions = {event.session_id for event in guard.local_sink.events}
+    assert len(sessions) == 1, "ADK makes a session for each use of an agent as a tool"
 
 
 @pytest.mark.parametrize(

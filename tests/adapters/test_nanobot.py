@@ -20,7 +20,7 @@ from loguru import logger
 from nanobot import Nanobot
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.tools.base import Tool, ToolResult
-from nanobot.agent.tools.context import current_request_context
+from nanobot.agent.tools.context import RequestContext
 from nanobot.agent.tools.registry import ToolRegistry
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.queue import MessageBus
@@ -392,13 +392,10 @@ async def test_the_sender_of_a_message_is_the_principal() -> None:
         "user",
         {"channel": "telegram", "channel_id": "42"},
     )
+    of_subagent = NanobotAdapter.principal_from_message(RequestContext("telegram", "42"))
+    assert (of_subagent.user_id, of_subagent.claims["channel"]) == (None, "telegram")
     guard = Edictum()
-    adapter = NanobotAdapter(
-        guard,
-        principal_resolver=lambda *_: NanobotAdapter.principal_from_message(
-            current_request_context()
-        ),
-    )
+    adapter = NanobotAdapter(guard, principal=NanobotAdapter.principal_from_message)
     run = wired(
         "govern", adapter, registry_of([Lookup()]), [[ScriptedCall("lookup", {"key": "a"}, "c1")]]
     )

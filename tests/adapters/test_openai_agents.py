@@ -22,6 +22,8 @@ from agents import (
     WebSearchTool,
     function_tool,
     handoff,
+    set_trace_processors,
+    trace,
 )
 from agents.extensions.handoff_filters import remove_all_tools
 from agents.mcp import MCPServer
@@ -601,6 +603,22 @@ def test_a_tool_that_two_threads_use_first_is_governed_once() -> None:
 def lookup_once(key: str) -> str:
     """Look something up."""
     return key
+
+
+def test_the_group_of_a_trace_is_the_session_if_the_run_has_none() -> None:
+    set_trace_processors([])  # nothing is sent
+    guard = Edictum()
+    adapter = OpenAIAgentsAdapter(guard)
+    for number, group in enumerate(("conversation-1", None)):
+        agent = Agent(
+            name="agent",
+            model=model([ScriptedCall("look", {"key": "a"}, f"c{number}")]),
+            tools=[look],
+        )
+        with trace("test", group_id=group):
+            asyncio.run(Runner.run(adapter.govern(agent), "go"))
+    sessions = [event.session_id for event in guard.local_sink.events]
+    assert sessions == ["conversation-1"] * 2 + [adapter.session_id] * 2
 
 
 class TestExample(ExampleAndPage):

@@ -173,6 +173,13 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
             given=False,
         ),
         Name("edictum.harness:BoundedToolExecutor", "execute aexecute turn", whole=True),
+        Options(
+            "CallerOptions",
+            "Options of callers",
+            "Who is calling, in a turn and in an adapter. A function gets the `ToolCallRequest` of"
+            " the turn or the framework's own context, may be asynchronous, and is called for every"
+            " call; if it fails, the call is denied.",
+        ),
         Name("edictum.harness:TurnState", "late_completions close_writes add_tokens"),
         Name("edictum.harness:Turn"),
         Name("edictum.harness:ToolCallRequest"),

@@ -143,7 +143,10 @@ MEANINGS: dict[str, dict[str, str]] = {
             " them"
         ),
         "budget": "time, steps and calls; None: the state's, or `TurnBudget.create()`",
-        "session_id": "where calls are counted; without it in the guard's own session",
+        "session_id": (
+            "where calls are counted, or a function of the `ToolCallRequest`; without it in the"
+            " guard's own session"
+        ),
         "state": "for a turn whose state you want to keep",
         "artifact_store": (
             "where large outputs go; the model then also gets the tool `read_artifact`"
@@ -152,7 +155,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "parallel_enabled": "False: one call after the other",
         "web_mode": '`"off"`: tools with `metadata={"web": True}` are refused',
         "on_outcome": "told of every call and its outcome",
-        "**executor_options": "those of `BoundedToolExecutor`",
+        "**executor_options": (
+            "those of `BoundedToolExecutor`, among them [who is calling](#options-of-callers)"
+        ),
     },
     "TurnResult": {
         "text": "the model's last answer",
@@ -185,6 +190,24 @@ MEANINGS: dict[str, dict[str, str]] = {
         ),
         "tool_timeout_cap_s": "the longest that one call may take",
         "execution": "where tools run; only without a guard, which has its own",
+        "**caller": "who is calling: values, or functions of the `ToolCallRequest`",
+    },
+    "CallerOptions": {
+        "session_id": (
+            "where calls are counted; without it, or if the function returns None: the session of"
+            " the framework's conversation"
+        ),
+        "parent_session_id": "sessions in which they count as well",
+        "principal": (
+            "on whose behalf; without it the guard's, or the framework's user. A function that"
+            " returns None means: no principal"
+        ),
+        "metadata": "anything that contracts may ask about, besides the arguments",
+        "amounts": (
+            "what each call is expected to use; a function may take the call as well:"
+            " `function(context, call)`"
+        ),
+        "actual_amounts": "a function of the result that tells what it has used",
     },
     "ToolSpec": {
         "name": "as the model knows it",
@@ -250,9 +273,18 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "LangChainAdapter": {
         "guard": "what judges the calls",
-        "session_id": "where they are counted; None: a session of the adapter's own",
-        "principal": "on whose behalf; None: the guard's",
-        "principal_resolver": "in place of the guard's",
+        "session_id": (
+            "where they are counted, or a function of the framework's context; None: the session"
+            " of its conversation, or else one of the adapter's own"
+        ),
+        "principal": (
+            "on whose behalf, or a function; None: the guard's, or else the framework's user"
+        ),
+        "principal_resolver": "`function(tool_name, args)`, in place of the guard's",
+        "parent_session_id": "sessions in which they count as well, or a function",
+        "metadata": "anything that contracts may ask about, or a function",
+        "amounts": "what each call is expected to use, or a function",
+        "actual_amounts": "a function of the result that tells what it has used",
     },
     "Ticket has": {
         "denied": "The denial, or None.",

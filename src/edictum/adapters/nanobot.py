@@ -61,7 +61,7 @@ class NanobotAdapter(Adapter):
     def principal_from_message(message: Any) -> Principal:
         """Return who sent a message; the context of a request, which tools see, will do too."""
         claims = {"channel": message.channel, "channel_id": message.chat_id}
-        sender = f"{message.channel}:{message.sender_id}"
+        sender = f"{message.channel}:{message.sender_id}" if message.sender_id else None
         return Principal(user_id=sender, role="user", claims=claims)
 
     def _governs(self, thing: Any) -> bool:
