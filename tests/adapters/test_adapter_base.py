@@ -218,6 +218,14 @@ def test_an_adapter_knows_the_call_that_it_is_around_by_its_object_and_arguments
         assert not adapter.is_around(None, {}), "a framework that does not say which call it is"
 
 
+def test_amounts_of_the_adapter_win_over_those_of_the_tool() -> None:
+    guard = Edictum(tools={"refund": {"amounts": {"refunded": "args.amount", "calls": 1}}})
+    adapter = LoopAdapter(guard, session_id="s", amounts={"refunded": 7})
+    adapter.call("refund", {"amount": 40}, lambda args: "done")
+    found = guard.session("s").snapshot().amounts[""]
+    assert {name: it.spent for name, it in found.items()} == {"refunded": 7, "calls": 1}
+
+
 # --- Where tools run ------------------------------------------------------------------------------
 
 
