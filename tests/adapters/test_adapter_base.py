@@ -15,6 +15,7 @@ from edictum import Edictum, EdictumConfigError, Principal, Verdict, preconditio
 from edictum.adapters._base import Adapter
 from edictum.adapters._reply import ToolReply
 from edictum.adapters._versions import check_version, release_numbers
+from edictum.harness import ToolSpec, Turn
 from edictum.runtime.ticket import Ticket
 from edictum.testing.adapter import ScriptedCall, leak, no_secret
 
@@ -215,3 +216,79 @@ def test_an_adapter_knows_the_call_that_it_is_around_by_its_object_and_arguments
     assert not adapter.is_around(call, {"key": 1}), "it is over"
     with adapter.around(None, {}):
         assert not adapter.is_around(None, {}), "a framework that does not say which call it is"
+
+
+def test_amounts_of_the_adapter_win_over_those_of_the_tool() -> None:
+    guard = Edictum(tools={"refund": {"amounts": {"refunded": "args.amount", "calls": 1}}})
+    adapter = LoopAdapter(guard, session_id="s", amounts={"refunded": 7})
+    adapter.call("refund", {"amount": 40}, lambda args: "done")
+    found = guard.session("s").snapshot().amounts[""]
+    assert {name: it.spent for name, it in found.items()} == {"refunded": 7, "calls": 1}
+
+
+# --- Where tools run ------------------------------------------------------------------------------
+
+
+class Engine:
+    """Stands for a Celery engine: it must never get anything to run."""
+
+    async def run(self, effect: Any) -> Any:
+        raise AssertionError("the engine was asked")
+
+    run_sync = run
+
+
+ELSEWHERE = (
+    "LoopAdapter: {} cannot be kept, because the framework runs its tools itself. Leave it out, and"
+    " inside of the tool call guard.run(..., run_in=...) under another name, or run the tool with"
+    " run_turn."
+)
+
+
+@pytest.mark.parametrize("kind", ["call", "acall", "before", "abefore"])
+def test_a_tool_that_must_run_elsewhere_is_denied_in_both_kinds_of_framework(kind: str) -> None:
+    guard = Edictum(tools={"parse": {"run_in": "process"}})
+    adapter, ran = LoopAdapter(guard, session_id="s"), list[Any]()
+    if kind in ("call", "acall"):
+        reply = getattr(adapter, kind)("parse", {}, ran.append)
+    else:
+        reply = getattr(adapter, kind)("c1", "parse", {})
+    reply = asyncio.run(reply) if kind.startswith("a") else reply
+    assert isinstance(reply, ToolReply)
+    assert reply.text == "DENIED: " + ELSEWHERE.format("run_in: process of 'parse'")
+    assert ran == []
+    assert [str(event.action) for event in guard.local_sink.events] == ["call_denied"]
+    assert (guard.session("s").attempts, guard.session("s").in_flight) == (1, 0)
+    with pytest.raises(EdictumConfigError, match="run_in: process of 'parse' cannot be kept"):
+        adapter.self_test()
+
+
+@pytest.mark.parametrize(("execution", "shown"), [("process", "'process'"), (Engine(), "'Engine'")])
+def test_a_guard_that_runs_all_tools_elsewhere_is_refused(execution: Any, shown: str) -> None:
+    with pytest.raises(EdictumConfigError) as caught:
+        LoopAdapter(Edictum(execution=execution))
+    assert str(caught.value) == ELSEWHERE.format(f"execution={shown} of the guard")
+
+
+def test_of_a_guard_that_runs_tools_elsewhere_those_that_run_here_can_be_called() -> None:
+    adapter = LoopAdapter(Edictum(execution=Engine(), tools={"look": {"run_in": "inline"}}))
+    assert adapter.call("look", {}, lambda args: "seen").get() == "seen"
+    assert adapter.call("parse", {}, lambda args: "seen").denied
+
+
+def test_a_spec_of_the_turn_that_must_run_elsewhere_denies_the_call() -> None:
+    adapter = LoopAdapter(Edictum())
+    spec = ToolSpec(name="parse", function=len, isolation="process")
+    with adapter.in_turn(Turn(tools=[spec])):
+        reply = adapter.call("parse", {}, lambda args: "seen")
+    assert "run_in: process of 'parse'" in (reply.text or "")
+
+
+def test_a_reload_is_heeded() -> None:
+    """An adapter that was wired before the policy changed denies what it cannot keep."""
+    head = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: x}\n"
+    guard = Edictum.from_yaml_string(head + "tools: {parse: {run_in: thread}}\n")
+    adapter = LoopAdapter(guard)
+    assert adapter.call("parse", {}, lambda args: "seen").get() == "seen"
+    asyncio.run(guard.reload(head + "tools: {parse: {run_in: process}}\n"))
+    assert adapter.call("parse", {}, lambda args: "seen").denied

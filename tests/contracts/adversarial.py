@@ -259,6 +259,14 @@ DOCUMENTS: dict[str, Document] = {
     "limits/tools": limits(
         lambda size: f"max_calls_per_tool: {{{many(lambda n: f't{n}: 3,', size)}}}"
     ),
+    "tools/amounts": lambda size: (
+        f"{HEAD}tools: {{t: {{amounts: {{{many(lambda n: f'a{n}: args.b{n},', size)}}}}}}}\n"
+    ),
+    "tools/amounts-and-limits": lambda size: (
+        f"{HEAD}tools: {{t: {{actual: {{{many(lambda n: f'a{n}: 1,', size // 2)}}}}}}}\n"
+        "contracts: [{id: c, type: session, limits: {max_amounts:"
+        f" {{{many(lambda n: f'b{n}: 1,', size // 2)}}}}}, then: {{effect: deny, message: m}}}}]\n"
+    ),
     "limits/amounts": limits(lambda size: f"max_amounts: {{{many(lambda n: f't{n}: 3,', size)}}}"),
     "limits/duration": limits(lambda size: f"max_failures: 1, per: '{'1' * size}s'"),
     "sandbox/directories": sandbox(lambda size: f"within: [{many(lambda n: f'/a/b{n},', size)}]"),

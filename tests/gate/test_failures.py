@@ -251,6 +251,25 @@ def test_a_resolver_that_breaks_denies_in_a_dry_run_too() -> None:
     assert (result.verdict, result.policy_error) == ("deny", True)
 
 
+@proves("amounts of a call")
+@pytest.mark.parametrize(
+    "amount",
+    [broken, lambda call: None, lambda call: "5", lambda call: -1, "args.missing"],
+    ids=["raises", "none", "text", "negative", "missing"],
+)
+def test_amounts_that_cannot_be_told_deny_unless_the_guard_observes(amount: Any) -> None:
+    """The attempt counts and the event says why; in observe mode it is only reported."""
+    tools = {"t": {"amounts": {"cost": amount}}}
+    guard = Edictum(tools=tools)
+    outcome = refused(guard, "amounts")
+    assert (outcome.reason, outcome.policy_error) == ("policy_error", True)
+    assert outcome.details.startswith("The amount 'cost' of the call is not known: ")
+    assert (guard.local_sink.last().action, guard.session().attempts) == ("call_denied", 1)
+    observing = Edictum(tools=tools, mode="observe")
+    assert observing.run_sync("t", {}, ran) == "ran"
+    assert observing.local_sink.events[0].action == "call_would_deny"
+
+
 @proves("callback (`on_allow`, `on_deny`, after-hook)")
 @pytest.mark.parametrize("callback", [broken, broken_later], ids=["raises", "raises later"])
 def test_a_callback_that_breaks_changes_nothing_and_is_logged(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from edictum.contracts._bundle import AmountSpec, Bundle
 
 NEVER_NUMBERS = ("environment", "tool", "session")
+MAX_GUESSED_PAIRS = 1_000  # with more to compare, no name is suggested for another
 
 
 def parse_amount(text: str, key: str, custom: Mapping[str, Any] | None = None) -> Selector:
@@ -114,8 +115,11 @@ def find_unmatched_amounts(
     unread: dict[str, AmountSpec] = {
         name: spec for amounts in tools for name, spec in amounts.items() if name not in all_read
     }
+    pairs = len(unstated) * len(all_stated) + len(unread) * len(all_read)
+    if pairs > MAX_GUESSED_PAIRS:
+        all_stated, all_read = set(), set()
     return [
-        *(_with_guess(problem, name, unread) for name, problem in unstated.items()),
+        *(_with_guess(problem, name, all_stated) for name, problem in unstated.items()),
         *(_with_guess(spec.unread, name, all_read) for name, spec in unread.items()),
     ]
 

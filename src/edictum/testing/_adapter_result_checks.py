@@ -196,7 +196,7 @@ class ResultChecks(AdapterDriver):
         assert list_actions(guard).count("call_executed") == 2, list_actions(guard)
 
     @point("limit")
-    def test_a_budget_refuses_a_refund_before_a_person_is_asked(self, tools: SuiteTools) -> None:
+    def test_no_person_is_asked_about_a_refund_beyond_the_budget(self, tools: SuiteTools) -> None:
         """Fail if what a tool states does not reach the ledger with its calls."""
         backend = InMemoryApprovalBackend(True)
         guard = self._make_budget_guard(contracts=[ask_first], approval_backend=backend)
@@ -299,7 +299,7 @@ class ResultChecks(AdapterDriver):
         assert tools.ran == []
 
     @point("fails closed")
-    def test_a_tool_that_must_run_elsewhere_is_denied(self, tools: SuiteTools) -> None:
+    def test_a_tool_that_must_run_elsewhere_does_not_run_here(self, tools: SuiteTools) -> None:
         """Fail if the tool runs here all the same, or if the denial ends the run."""
         guard = Edictum(tools={self.guard_name.format("look"): {"run_in": "process"}})
         answer = self.call_once(guard, tools.make("look", look), session_id="s")
