@@ -75,6 +75,7 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:Edictum.evaluate", whole=True),
         Name("edictum:EvaluationResult"),
         Brief("edictum:Edictum.evaluate_batch"),
+        Name("edictum:Edictum.check_tools", whole=True),
         Brief("edictum:Edictum.explain"),
         Brief("edictum:ContractResult"),
         Brief("edictum:Explanation"),
@@ -105,7 +106,7 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:Contract"),
     ),
     "shown": (
-        Name("edictum:ToolCall", "session_id timestamp bash_command file_path"),
+        Name("edictum:ToolCall", "effective_args session_id timestamp bash_command file_path"),
         Name("edictum.core.session:SessionView", COUNTERS, given=False),
         Name("edictum:Principal"),
         Name("edictum:SideEffect"),
