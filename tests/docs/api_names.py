@@ -75,10 +75,10 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:Edictum.evaluate", whole=True),
         Name("edictum:EvaluationResult"),
         Brief("edictum:Edictum.evaluate_batch"),
-        Name("edictum:Edictum.check_tools", whole=True),
         Brief("edictum:Edictum.explain"),
         Brief("edictum:ContractResult"),
         Brief("edictum:Explanation"),
+        Name("edictum:Edictum.check_tools", whole=True),
     ),
     "living": (
         Name("edictum:Edictum.reload", whole=True),
