@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from edictum.contracts._problems import join_words, suggest
 from edictum.core.call import Principal, ToolCall
-from edictum.core.parameters import declare, fill_argument
+from edictum.core.parameters import declare, fill_argument, is_default_unknown
 from edictum.core.values import MAX_VALUE_DEPTH, to_json
 from edictum.errors import EdictumConfigError
 
@@ -402,7 +402,7 @@ def _report_missing_default(call: ToolCall, selector: Selector, filled: Mapping[
         call.parameters is None or (call.tool_name, selector.text) in _WARNED
     ):
         return
-    if not declare(call.parameters).is_unknown(filled, selector.path):
+    if not is_default_unknown(filled, selector.path, call.parameters):
         return
     if selector.strict:
         raise UnknownArgument(refuse_unknown_argument(call, selector.text))
