@@ -63,7 +63,7 @@ from edictum.audit.memory import DEFAULT_EVENTS, CollectingAuditSink
 from edictum.audit.sinks import AuditSink
 from edictum.contracts._language import Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
-from edictum.contracts._tool_check import ToolFindings, check_tool, check_tools
+from edictum.contracts._tool_check import ToolFindings, check_contracts, check_tool
 from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, ToolCall, new_call, snapshot
 from edictum.core.charges import NO_CHARGES
@@ -634,7 +634,7 @@ class Edictum:
         reads an argument that it does not have, or compares it with what it cannot be. Returns
         warnings about what may be meant: tools that are not there, globs, unknown defaults.
         """
-        findings = check_tools(self._state.policy, tools)
+        findings = check_contracts(self._state.policy, tools)
         self._log_once(findings.logged)
         findings.raise_errors()
         return findings.warnings

@@ -292,3 +292,50 @@ def test_a_reload_is_heeded() -> None:
     assert adapter.call("parse", {}, lambda args: "seen").get() == "seen"
     asyncio.run(guard.reload(head + "tools: {parse: {run_in: process}}\n"))
     assert adapter.call("parse", {}, lambda args: "seen").denied
+
+
+MISSPELT = """\
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: misspelt}
+contracts:
+  - id: big
+    type: pre
+    tool: refund
+    when: {args.amuont: {gt: 100}}
+    then: {effect: deny, message: "Too much."}
+"""
+
+
+def refund(order_id: str, amount: float = 500.0) -> str:
+    return f"refunded {amount}"
+
+
+def test_a_contract_that_is_wrong_about_a_tool_is_refused_when_the_tool_is_wired() -> None:
+    adapter = Adapter(Edictum.from_yaml_string(MISSPELT))
+    with pytest.raises(EdictumConfigError, match=r"Did you mean 'args\.amount'\?"):
+        adapter.check_tools({"refund": refund})
+    adapter.check_tools({"other": refund})
+
+
+def test_a_contract_that_is_wrong_about_a_tool_is_logged_at_its_first_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    adapter = Adapter(Edictum.from_yaml_string(MISSPELT), session_id="s")
+    for _ in range(2):
+        reply = adapter.call("refund", {"order_id": "A1"}, lambda _: "ok", parameters=refund)
+        assert reply.get() == "ok"
+    adapter.call("a/b", {}, lambda _: "ok", parameters=refund)
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert errors == [
+        "contract 'big': 'args.amuont' is not an argument of 'refund'. Did you mean 'args.amount'?"
+        " Known: args.order_id, args.amount."
+    ]
+
+
+def test_a_call_between_two_hooks_is_judged_by_its_defaults() -> None:
+    right = MISSPELT.replace("amuont", "amount")
+    adapter = Adapter(Edictum.from_yaml_string(right), session_id="s")
+    opened = adapter.before("c1", "refund", {"order_id": "A1"}, parameters=refund)
+    assert isinstance(opened, ToolReply)
+    assert opened.text == "DENIED: Too much."

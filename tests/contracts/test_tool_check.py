@@ -35,6 +35,7 @@ def refund(
     items: list[Order] | None = None,
     count: int = 1,
     anything: Any = None,
+    shade: Literal["dark", "light"] | None = None,
 ) -> str:
     return "refunded"
 
@@ -50,7 +51,7 @@ def guard_with(when: str, tools: str = "refund", more: str = "") -> Edictum:
 
 KNOWN = (
     "Known: args.order_id, args.amount, args.note, args.colour, args.size, args.urgent, args.order,"
-    " args.items, args.count, args.anything."
+    " args.items, args.count, args.anything, args.shade."
 )
 
 
@@ -91,6 +92,10 @@ KNOWN = (
         (
             "{args.size: {in: [xl, xxl]}}",
             "args.size of 'refund' can never be 'xl' or 'xxl': it is one of 's', 'm'.",
+        ),
+        (
+            "{args.shade: {equals: 5}}",
+            "args.shade of 'refund' can never be 5: it is one of 'dark', 'light'.",
         ),
         (
             "{args.note: {equals: 5}}",
@@ -169,6 +174,17 @@ def test_an_open_schema_is_warned_about_when_the_name_looks_misspelt() -> None:
     closed = {**schema, "additionalProperties": False}
     with pytest.raises(EdictumConfigError, match=r"args\.amuont"):
         guard_with("{args.amuont: {gt: 100}}").check_tools({"refund": closed})
+
+
+def test_types_of_a_schema_are_read() -> None:
+    schema = {"properties": {"a": {"type": ["string", "null"]}, "b": {"const": 5}}}
+    guard = guard_with("{any: [{args.a: {gt: 1}}, {args.b: {equals: 6}}]}")
+    with pytest.raises(EdictumConfigError) as caught:
+        guard.check_tools({"refund": {**schema, "required": ["a", "b"]}})
+    assert str(caught.value).splitlines()[0] == (
+        "contract 'big': 'gt' judges a number, and args.a of 'refund' is text."
+    )
+    assert "args.b of 'refund' can never be 6: it is one of 5." in str(caught.value)
 
 
 UNKNOWN = (

@@ -78,6 +78,7 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Brief("edictum:Edictum.explain"),
         Brief("edictum:ContractResult"),
         Brief("edictum:Explanation"),
+        Name("edictum:Edictum.check_tools", whole=True),
     ),
     "living": (
         Name("edictum:Edictum.reload", whole=True),
@@ -106,7 +107,7 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:Contract"),
     ),
     "shown": (
-        Name("edictum:ToolCall", "session_id timestamp bash_command file_path"),
+        Name("edictum:ToolCall", "effective_args session_id timestamp bash_command file_path"),
         Name("edictum.core.session:SessionView", COUNTERS, given=False),
         Name("edictum:Principal"),
         Name("edictum:SideEffect"),

@@ -82,6 +82,10 @@ MEANINGS: dict[str, dict[str, str]] = {
             'what the call is expected to use, such as `{"cost": 0.12}`, or a function of the call'
             " that tells it"
         ),
+        "parameters": (
+            "what tells the defaults of arguments that are left out, if the function does not: a"
+            " function, a ToolSpec, a pydantic model or a JSON Schema"
+        ),
         "call_id": "the framework's own id of the call; in every event of it",
         "parent_call_id": "the call that caused this one; for the audit",
         "tool_use_id": "another id of the host, for contracts and hooks",

@@ -138,3 +138,36 @@ def test_a_guard_by_itself_does_not_look_into_the_function() -> None:
     guard.run_sync("pay", {"to": "a"}, lambda to, amount=1000: ran.append(amount))
     assert ran == [1000]
     assert guard.local_sink.events[-1].tool_args == {"to": "a"}
+
+
+async def test_a_default_that_only_the_schema_tells_is_judged() -> None:
+    """A tool of MCP: its function takes whatever was sent, and its schema tells the defaults."""
+    ran: list[Any] = []
+    schema = {"type": "object", "properties": {"amount": {"type": "integer", "default": 1000}}}
+    spec = ToolSpec(name="pay", parameters=schema, function=lambda **args: ran.append(args))
+
+    @precondition("pay")
+    def small(call: Any) -> Verdict:
+        found = call.effective_args["amount"]
+        return Verdict.fail("too much") if found > 50 else Verdict.pass_()
+
+    bench = Bench(spec, guard=new_guard(contracts=[small]))
+    assert isinstance(await bench.call("pay", {}), ToolDenied)
+    assert ran == []
+    await bench.call("pay", {"amount": 5})
+    assert ran == [{"amount": 5}]
+
+
+async def test_a_default_that_is_left_to_the_function_is_judged() -> None:
+    @tool(side_effect="write")
+    def paint(colour: Colour = Colour.RED) -> str:
+        raise AssertionError("it ran")
+
+    @precondition("paint")
+    def not_red(call: Any) -> Verdict:
+        red = call.effective_args["colour"] == "red"
+        return Verdict.fail("not red") if red else Verdict.pass_()
+
+    outcome = await Bench(paint, guard=new_guard(contracts=[not_red])).call("paint", {})
+    assert isinstance(outcome, ToolDenied)
+    assert outcome.details == "not red"

@@ -63,13 +63,8 @@ class AgnoExchange:
             "flag": _find_mcp_error,
             "on_warn": on_warn,
             "context": context,
-            "parameters": ReadLater(self._read_parameters),
+            "parameters": _find_parameters(getattr(self.made_by, "function", None)),
         }
-
-    def _read_parameters(self) -> Any:
-        """Return what tells the tool's defaults: its function, or else its schema."""
-        function = getattr(self.made_by, "function", None)
-        return tuple(getattr(function, name, None) for name in ("entrypoint", "parameters"))
 
     def run(self, checked: dict[str, Any]) -> Any:
         """Run the tool; Agno takes the arguments of its FunctionCall, whatever a hook passes on."""
@@ -98,6 +93,12 @@ class AgnoExchange:
         if returned.metadata is not None and has_parts:
             parts = value
         return returned.model_copy(update=parts)
+
+
+def _find_parameters(function: Any) -> ReadLater:
+    """Return what tells a tool's defaults: its function, or else its schema."""
+    names = ("entrypoint", "parameters")
+    return ReadLater(lambda: tuple(getattr(function, name, None) for name in names))
 
 
 def _get_closure_value(function: Any, name: str) -> Any:

@@ -55,7 +55,7 @@ from edictum.core.config import FailureFlag
 from edictum.core.effects import Pause
 from edictum.core.turn import TurnPort
 from edictum.core.values import is_same
-from edictum.errors import EdictumConfigError, EdictumInputError
+from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.ticket import Ticket, TicketTable
@@ -453,7 +453,7 @@ class Adapter(SelfTest):
         if name in self._checked or len(self._checked) >= MAX_CHECKED_TOOLS:
             return
         self._checked.add(name)
-        with suppress(EdictumInputError):  # a model's name for a tool that there cannot be
+        with suppress(Exception):  # a model's name for a tool that there cannot be, an odd schema
             for error in self.guard._check_tool(name, parameters).errors:
                 logger.error("%s", error)
 

@@ -39,7 +39,8 @@ class LangChainExchange:
         self._message: Any = None
         self.name, self.args, self.id = (request.tool_call[key] for key in ("name", "args", "id"))
         about = {"call_id": self.id, "flag": self._flag, "on_warn": on_warn}
-        parameters = ReadLater(lambda: read_parameters(request.tool))
+        tool = request.tool  # and not the request: the audit keeps what tells the parameters
+        parameters = ReadLater(lambda: read_parameters(tool))
         self.details: dict[str, Any] = {**about, "context": request, "parameters": parameters}
 
     def make_request(self, args: dict[str, Any]) -> Any:

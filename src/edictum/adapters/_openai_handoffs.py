@@ -61,3 +61,9 @@ def _is_denied(data: Any) -> bool:
     """Return whether a handoff was denied: a filter might hide the reason from its owner."""
     last = data.new_items[-1] if data.new_items else None
     return getattr(getattr(last, "target_agent", None), "denial", None) is not None
+
+
+def list_parameters(tools: list[Any]) -> dict[str, Any]:
+    """Return the schemas of function tools by name; other tools are not called by the SDK."""
+    known = (tool for tool in tools if hasattr(tool, "params_json_schema"))
+    return {tool.name: tool.params_json_schema for tool in known}

@@ -30,15 +30,6 @@ class KernelCall:
         asked = context.arguments if "arguments" in names else names
         self.args = {name: value for name, value in context.arguments.items() if name in asked}
 
-    def read_parameters(self) -> Any:
-        """Return what tells the function's defaults: its method, or what the kernel knows."""
-        function = self._context.function
-        known = {
-            it.name: {**(it.schema_data or {}), **_default_of(it)} for it in function.parameters
-        }
-        required = [it.name for it in function.parameters if it.is_required]
-        return getattr(function, "method", None), {"properties": known, "required": required}
-
     async def run(self, args: dict[str, Any], next: Any) -> Any:
         context = self._context
         function, unset = context.function, context.function_result
@@ -90,6 +81,13 @@ class KernelCall:
         function = self._context.function.metadata
         result = self._result_class(function=function, value=value, metadata=metadata)
         self._context.function_result = result
+
+
+def read_parameters(function: Any) -> Any:
+    """Return what tells a function's defaults: its method, or what the kernel knows of it."""
+    known = {it.name: {**(it.schema_data or {}), **_default_of(it)} for it in function.parameters}
+    required = [it.name for it in function.parameters if it.is_required]
+    return getattr(function, "method", None), {"properties": known, "required": required}
 
 
 def _default_of(parameter: Any) -> dict[str, Any]:

@@ -94,16 +94,10 @@ class NanobotAdapter(Adapter):
         async def execute(**params: Any) -> Any:
             call_id = get_call_id(tool.name)
             forget_call_id()  # what the tool itself calls is another call
-            reply = await self.acall(
-                tool.name,
-                params,
-                lambda args: tool.execute(**args),
-                call_id=call_id,
-                flag=_find_error,
-                on_warn=on_warn,
-                context=get_context(),
-                parameters=ReadLater(lambda: (tool.execute, tool.parameters)),
-            )
+            about: Any = {"call_id": call_id, "flag": _find_error, "on_warn": on_warn}
+            about["parameters"] = ReadLater(lambda: (tool.execute, tool.parameters))
+            about["context"] = get_context()
+            reply = await self.acall(tool.name, params, lambda args: tool.execute(**args), **about)
             value = reply.get()
             return error(to_text(value)) if reply.failed and _find_error(value) is None else value
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from edictum.adapters._base import Adapter
 from edictum.adapters._identity import Identity
 from edictum.adapters._openai_canary import ask_openai_agent
-from edictum.adapters._openai_handoffs import get_governors, govern_handoff
+from edictum.adapters._openai_handoffs import get_governors, govern_handoff, list_parameters
 from edictum.adapters._reply import OnWarn, logger
 from edictum.adapters._wire import MCP_ERRORS, note_mcp_errors, parse_json_args
 from edictum.core.values import dumps, is_same
@@ -45,8 +45,7 @@ class OpenAIAgentsAdapter(Adapter):
         """Govern this agent itself, its tools and handoffs, and the agents behind them."""
         if self in get_governors(agent):
             return agent
-        known = (tool for tool in agent.tools if hasattr(tool, "params_json_schema"))
-        self.check_tools({tool.name: tool.params_json_schema for tool in known})
+        self.check_tools(list_parameters(agent.tools))
         adapter = self
         kind: Any = type(agent)
 
@@ -126,11 +125,11 @@ class OpenAIAgentsAdapter(Adapter):
         else:
             plain.timeout_seconds = None  # the SDK's timeout stays outside
             invoke = self.load("agents.tool").invoke_function_tool
-            made.on_invoke_tool = self._wrap_invoke(
-                lambda ctx, text: invoke(function_tool=plain, context=ctx, arguments=text),
-                tool,
-                on_warn,
-            )
+
+            def run_plain(ctx: Any, text: str) -> Any:
+                return invoke(function_tool=plain, context=ctx, arguments=text)
+
+            made.on_invoke_tool = self._wrap_invoke(run_plain, tool, on_warn)
         if getattr(tool, "_agent_instance", None) is not None:
             self.govern(tool._agent_instance, on_warn)
         made.governors = (self, *get_governors(tool))
@@ -147,6 +146,9 @@ class OpenAIAgentsAdapter(Adapter):
         async def invoke(ctx: Any, text: str) -> Any:
             args, errors = parse_json_args(text), list[str]()
             asked = {"arguments": text} if args is None else args
+            about: Any = {"call_id": ctx.tool_call_id, "on_warn": on_warn, "context": ctx}
+            about["flag"] = lambda _: errors[0] if errors else None
+            about["parameters"] = tool.params_json_schema
 
             async def body(checked: dict[str, Any]) -> Any:
                 if args is None:  # rules saw no arguments, but a lenient tool might find some
@@ -160,16 +162,7 @@ class OpenAIAgentsAdapter(Adapter):
                 return value
 
             try:
-                reply = await self.acall(
-                    ctx.tool_name,
-                    asked,
-                    body,
-                    call_id=ctx.tool_call_id,
-                    flag=lambda _: errors[0] if errors else None,
-                    on_warn=on_warn,
-                    context=ctx,
-                    parameters=tool.params_json_schema,
-                )
+                reply = await self.acall(ctx.tool_name, asked, body, **about)
             except NestedApproval as waiting:
                 return waiting.args[0]
             setattr(ctx, handled_mark, reply.text is not None)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from edictum.contracts._problems import join_words, suggest
 from edictum.core.call import Principal, ToolCall
-from edictum.core.parameters import declare, fill_argument
+from edictum.core.parameters import declare, fill_argument, is_default_unknown
 from edictum.core.values import MAX_VALUE_DEPTH, to_json
 from edictum.errors import EdictumConfigError
 
@@ -388,7 +388,7 @@ def find_argument(call: ToolCall, selector: Selector) -> Any:
     filled = fill_argument(call.args, path[0], call.parameters)
     found = _find(filled, path, step)
     if _lacks_something(found, selector):
-        _tell_unknown(call, selector, filled)
+        _report_missing_default(call, selector, filled)
     return found
 
 
@@ -396,23 +396,33 @@ def _lacks_something(found: Any, selector: Selector) -> bool:
     return found is None or (selector.wild and any(item is None for item in found))
 
 
-def _tell_unknown(call: ToolCall, selector: Selector, filled: Mapping[str, Any]) -> None:
+def _report_missing_default(call: ToolCall, selector: Selector, filled: Mapping[str, Any]) -> None:
     """Raise for a strict selector if what is missing has an unknown default; else warn once."""
-    about = (call.tool_name, selector.text)
-    if not selector.strict and (call.parameters is None or about in _WARNED):
+    if not selector.strict and (
+        call.parameters is None or (call.tool_name, selector.text) in _WARNED
+    ):
         return
-    if not declare(call.parameters).is_unknown(filled, selector.path):
+    if not is_default_unknown(filled, selector.path, call.parameters):
         return
     if selector.strict:
         raise UnknownArgument(refuse_unknown_argument(call, selector.text))
-    if len(_WARNED) < MAX_WARNED:
-        _WARNED.add(about)
+    if note_warning(call.tool_name, selector):
         logger.warning(
             "%s: a contract reads %s, which a call left out, and its default is not known. State"
             " the default in the tool's signature or schema, or refuse such calls with"
             " 'missing_args: deny'.",
-            *about,
+            call.tool_name,
+            selector.text,
         )
+
+
+def note_warning(tool_name: str, selector: Selector) -> bool:
+    """Note that an unknown default is warned about; return whether it is the first time."""
+    about = (tool_name, selector.text)
+    if about in _WARNED or len(_WARNED) >= MAX_WARNED:
+        return False
+    _WARNED.add(about)
+    return True
 
 
 def find_unknown_argument(call: ToolCall) -> str | None:

@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from edictum.contracts._problems import join_words, suggest
 from edictum.contracts._reach import is_glob
+from edictum.contracts._selectors import note_warning
 from edictum.core.parameters import ANY_ITEM, Declaration, declare
 from edictum.core.policy import Plan, Policy
 from edictum.errors import EdictumConfigError
 
-MEMO: Final = "checked against tool"
+CHECKED_KEY: Final = "checked against tool"
 SPELLING: Final = 0.75  # of 1, from which one name is taken for a misspelling of another
 _NUMBERS = frozenset({"number", "integer", "boolean"})
 _TEXTS = frozenset({"string"})
@@ -84,7 +85,7 @@ class ToolFindings:
             raise EdictumConfigError("\n".join(dict.fromkeys(self.errors)), hint=hint)
 
 
-def check_tools(policy: Policy, tools: Any) -> ToolFindings:
+def check_contracts(policy: Policy, tools: Any) -> ToolFindings:
     """Return what is wrong between the contracts of a policy and all tools of an agent."""
     named = name_tools(tools)
     findings = ToolFindings()
@@ -121,10 +122,10 @@ def name_tools(tools: Any) -> dict[str, Any]:
 def check_tool(policy: Policy, name: str, parameters: Any) -> ToolFindings:
     """Return what is wrong between the contracts of a policy and one tool; worked out once."""
     plan = policy.plan(name)
-    known, found = plan.memo.get(MEMO, (None, None))
+    known, found = plan.memo.get(CHECKED_KEY, (None, None))
     if found is None or known is not parameters:
         found = _check_plan(plan, declare(parameters))
-        plan.memo[MEMO] = parameters, found
+        plan.memo[CHECKED_KEY] = parameters, found
     return found  # type: ignore[no-any-return]  # put in above
 
 
@@ -171,6 +172,7 @@ def _check_leaf(place: _Place, leaf: Any, declared: Declaration) -> Iterator[Too
     elif found is not None:
         yield from _check_comparison(place, leaf, found)
     if not isinstance(found, ToolProblem) and _is_default_unknown(leaf.selector, declared):
+        note_warning(place.tool, leaf.selector)
         problem = f"the default of {leaf.selector.text} of '{place.tool}' is not known: a call that"
         remedy = (
             "State the default in the tool's signature or schema, or write 'missing_args: deny'."

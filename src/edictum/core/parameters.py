@@ -53,8 +53,8 @@ class _PlainVisitor(JsonVisitor):
         return super().scalar(value)
 
     def other(self, value: Any) -> Any:
-        if isinstance(value, Enum) and len(type(value)) == 1:  # a sentinel, to a type checker
-            raise NotPlainError
+        if isinstance(value, Enum) and len(type(value)) == 1 and not isinstance(value, (str, int)):
+            raise NotPlainError  # a sentinel, to a type checker
         if isinstance(value, _CONVERTED):
             return super().other(value)
         if isinstance(value, Decimal):
@@ -304,6 +304,14 @@ def fill_argument(args: Mapping[str, Any], name: str, parameters: Any) -> Mappin
     except Exception:  # a schema that is not one
         found = args.get(name, NOT_SENT)
     return EMPTY if found is NOT_SENT else {name: found}
+
+
+def is_default_unknown(filled: Any, path: tuple[str, ...], parameters: Any) -> bool:
+    """Return whether filled arguments lack something on a path whose default is not known."""
+    try:
+        return declare(parameters).is_unknown(filled, path)
+    except Exception:  # a schema that is not one
+        return True
 
 
 def _element(value: Any, name: str) -> Any:
