@@ -379,6 +379,26 @@ def test_nothing_is_held_while_a_person_decides_and_limits_hold_after_the_answer
     assert guard.session("s").executions == 2
 
 
+def test_a_yes_does_not_waive_a_limit_that_was_not_asked_about() -> None:
+    """Fail if a limit that gets full while a person decides is waived as well."""
+
+    class Backend(InMemoryApprovalBackend):
+        async def wait_for_decision(self, *args: Any, **kwargs: Any) -> Any:
+            await guard.dispatch("other", {}, lambda: 1, session_id="another")
+            return await super().wait_for_decision(*args, **kwargs)
+
+    wide = rule("scope: global, limits: {max_tool_calls: 2}", ASK.replace("One", "Wide")).replace(
+        "id: rule", "id: wide"
+    )
+    narrow = rule("limits: {max_calls_per_tool: {refund: 1}}", ASK)
+    guard = guard_of(narrow + wide, approval_backend=Backend(answer=True))
+    assert call(guard, session_id="s") == "ran"
+    outcome = guard.dispatch_sync("refund", {}, lambda: 1, session_id="s")
+    assert isinstance(outcome, ToolDenied)
+    assert (outcome.decision_name, outcome.details) == ("wide", "Wide more?")
+    assert guard.scope("global").snapshot().totals.in_flight == 0
+
+
 def test_a_contract_and_a_limit_ask_one_person_once() -> None:
     @precondition("refund", effect="approve")
     def large(call: Any) -> Verdict:
@@ -498,3 +518,22 @@ def test_merged_guards_keep_their_scopes() -> None:
     assert call(guard, principal=ALICE) == "ran"
     assert call(guard, principal=BOB, session_id="s") == "Full."
     assert guard.scope("principal", "alice").executions == 1
+
+
+def test_many_combinations_of_conditions_are_judged_right() -> None:
+    """Fail if what is remembered about combinations of limits has no bound, or goes wrong at it."""
+
+    def has_bit(bit: int) -> Any:
+        return lambda call: bool(call.args["bits"] >> bit & 1)
+
+    limits = [
+        ScopedLimits(id=f"bit-{it}", max_tool_calls=2_000, when=has_bit(it)) for it in range(10)
+    ]
+    limits.append(ScopedLimits(id="first", max_tool_calls=600, when=has_bit(0)))
+    unbounded = OperationLimits(max_attempts=None, max_tool_calls=None)
+    guard = Edictum(limits=[unbounded, *limits])
+    said = [call(guard, args={"bits": bits}, session_id="s") for bits in range(1_024)]
+    assert set(said) == {"ran"}
+    odd = [call(guard, args={"bits": 1}, session_id="s") for _ in range(100)]
+    assert odd[:88] == ["ran"] * 88  # 512 of those before had the first bit
+    assert odd[88].startswith("Execution limit reached (600 calls).")
