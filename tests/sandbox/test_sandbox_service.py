@@ -121,6 +121,7 @@ curl -X POST -d '{"a": 1}' http://localhost:8080/items
 curl -o WORK/page.html https://example.com
 wget -q -O WORK/a.tgz https://example.com/a.tgz
 wget --spider https://example.com
+wget -qO- https://example.com
 ping -c 1 localhost
 cat WORK/readme.txt
 cat -n WORK/readme.txt
@@ -212,6 +213,7 @@ read -r -d $'\0' x < WORK/a
 docker run \
 psql -c 'select 1'
 sqlite3 WORK/app.db 'select count(*) from users'
+sqlite3 :memory: 'select 1'
 redis-cli ping
 aws s3 ls
 gh pr list --limit 5

@@ -128,7 +128,7 @@ def _option_naming(text: str, grammar: Grammar) -> Naming:
     """Return what is attached to an option."""
     name, sign, _ = text.partition("=")
     others = grammar.takes_value - grammar.files
-    if name not in others and find_option(text, grammar.files, others):
+    if name not in others and (find_option(text, grammar.files, others) or "-") != "-":
         return Naming.PATH
     is_known = name in others if sign else grammar.opens
     return Naming.TEXT if is_known else Naming.WORD
@@ -153,7 +153,7 @@ def _value_naming(value: Value, text: str, grammar: Grammar) -> Naming:
 def _is_file(name: str, text: str) -> bool:
     """Return whether an operand is a file here: not ``-``, ``+5`` or one on another machine."""
     is_remote = name in ("scp", "rsync") and ":" in text
-    return text != "-" and not text.startswith("+") and not is_remote
+    return text not in ("-", ":memory:") and not text.startswith("+") and not is_remote
 
 
 def _find_namings(texts: list[str]) -> Iterator[Naming]:
