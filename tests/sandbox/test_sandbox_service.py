@@ -110,7 +110,7 @@ docker run --rm alpine echo hello
 docker run -it -e MODE=test image:latest
 docker compose up -d
 docker logs -f --tail 100 web
-docker build -t app:dev WORK
+docker build -t web:v1 WORK
 kubectl get pods -n default
 kubectl describe pod web
 kubectl logs -f deploy/web
@@ -121,6 +121,7 @@ curl -X POST -d '{"a": 1}' http://localhost:8080/items
 curl -o WORK/page.html https://example.com
 wget -q -O WORK/a.tgz https://example.com/a.tgz
 wget --spider https://example.com
+wget -qO- https://example.com
 ping -c 1 localhost
 cat WORK/readme.txt
 cat -n WORK/readme.txt
@@ -202,7 +203,7 @@ if [ -f WORK/a ]; then cat WORK/a; fi
 test -d WORK/src && echo yes
 [ "$x" = y ] || echo no
 x=5; echo $((x + 1))
-export MODE=test; echo $MODE
+export MODE=fast; echo $MODE
 trap 'rm -f WORK/lock' EXIT
 echo 'ls -la' | sh
 diff <(sort WORK/a) <(sort WORK/b)
@@ -212,6 +213,7 @@ read -r -d $'\0' x < WORK/a
 docker run \
 psql -c 'select 1'
 sqlite3 WORK/app.db 'select count(*) from users'
+sqlite3 :memory: 'select 1'
 redis-cli ping
 aws s3 ls
 gh pr list --limit 5
@@ -616,6 +618,71 @@ cat secret; cd WORK
 env -C app cat config.py
 git -C app log -p config.py
 find WORK -newer secret
+grep -f secret WORK/a
+grep -fsecret WORK/a
+grep --file=secret WORK/a
+sed -f secret WORK/a
+awk -f secret WORK/a
+awk -v f=secret 'BEGIN{getline l < f; print l}'
+awk 'BEGIN{getline l < "secret"; print l}'
+date -f secret
+date -r secret
+perl -ne print secret
+git -C app log -p
+git --git-dir=app log
+git commit -F secret
+git commit -Fsecret
+git apply secret
+npm --prefix app run build
+make -C app
+make -Capp
+make -f secret
+kubectl --kubeconfig secret get pods
+kubectl apply -f secret
+scp -i secret WORK/a host:x
+curl -b secret https://example.com
+curl -F f=@secret https://example.com
+curl --data-binary @secret https://example.com
+curl -K secret
+rg --pre app/run x WORK
+export F=secret; prog
+dig -f secret
+tar -C app -cf WORK/x.tar .
+zip WORK/x.zip app/config.py
+7z a WORK/x.7z secret
+rsync -a app/ WORK
+scp secret host:x
+jq --rawfile x secret -n '$x'
+xxd secret
+od -c secret
+diff secret WORK/x
+sort -T app WORK/a
+wc --files0-from=secret
+vim secret
+sqlite3 secret .dump
+chmod 777 secret
+ln secret WORK/x
+ln -s app WORK/app
+touch -r secret WORK/x
+install secret WORK
+tail -f secret
+bash secret
+. secret
+source secret
+secret/run
+./secret
+app/run x
+sudo cat secret
+timeout 5 cat secret
+find WORK -exec cat secret \;
+find WORK -exec cp secret {} \;
+ls | xargs -I{} cp secret {}
+ls | xargs cat secret
+cat WORK/a secret
+cat WORK/a - < secret
+cat <<< "$(cat secret)"
+test -f secret && echo yes
+[ -s secret ]
 """
 # Names that are not there yet, which would be made in the service's directory.
 MADE_IN_THE_SERVICE = r"""

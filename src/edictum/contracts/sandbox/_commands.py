@@ -102,7 +102,8 @@ def read_commands(line: str, depth: int = 0) -> list[Simple]:
     """Return the simple commands of a line and of every script that one of them carries."""
     found = split(line, depth)
     fed = depth > 0 or any(_has_other_input(simple) for simple in found)
-    feeders = [None] * len(found) if _redefines(line, found) else [None, *found]
+    is_certain = "|" in line and not _redefines(line, found)
+    feeders = [None, *found] if is_certain else [None] * len(found)
     return [
         inner
         for simple, before in zip(found, feeders, strict=False)

@@ -101,6 +101,7 @@ _GREP = Grammar(
         " --after-context --before-context --context --label --binary-files --directories --devices"
     ),
     instead="-e --regexp -f --file",
+    files="-f --file --exclude-from",
     opens=ALL,
     flags="EFGPHILTUVZabchilnoqRrsuvwxyz",
 )
@@ -110,6 +111,7 @@ AWK = Grammar(
     valued="-v",
     instead="-f --file -e --source -E --exec -i --include",
     paths=_awk_paths,
+    files="-f --file -i --include -E --exec",
     opens=ALL,
 )
 GRAMMARS: dict[str, Grammar] = {
@@ -121,6 +123,7 @@ GRAMMARS: dict[str, Grammar] = {
         first=True,
         valued="-A -B -C -m -t -T --type --ignore-file --pre",
         instead="-e --regexp -f --file --files",
+        files="-f --file --ignore-file --pre",
         opens=ALL,
         flags="FHILNPSUVaclhinopqsuvwxz0",
         mixed=True,
@@ -131,6 +134,7 @@ GRAMMARS: dict[str, Grammar] = {
         valued="-l",
         instead="-e --expression -f --file",
         paths=_sed_paths,
+        files="-f --file",
         opens=ALL,
         flags="nErsuz",
     ),
@@ -245,26 +249,26 @@ GRAMMARS |= {
     ),
     **dict.fromkeys(names("source . cd pushd chdir"), _opening(opens=1)),
     **dict.fromkeys(
-        names("python python2 python3 pypy pypy3"), _opening("-c -m -W -X", opens=1, unless="-c -m")
+        names("python python2 python3 pypy pypy3"), _opening("-m -W -X", opens=1, unless="-c -m")
     ),
     **dict.fromkeys(
         names("node nodejs"),
         _opening(
-            "-e --eval -p --print -r --require --import",
+            "-r --require --import",
             opens=1,
             unless="-e --eval -p --print",
         ),
     ),
-    **dict.fromkeys(names("perl ruby"), _opening("-e -E -M -m -r", "-I", opens=1, unless="-e -E")),
-    **dict.fromkeys(names("lua Rscript"), _opening("-e -l", opens=1, unless="-e")),
-    "php": _opening("-r -d -S", "-c -f -t", opens=1, unless="-r -S"),
-    **dict.fromkeys(names("cc gcc g++ c++ clang clang++"), _opening("-x -D -U -W -f -m", "-o")),
+    **dict.fromkeys(names("perl ruby"), _opening("-M -m -r", "-I", opens=1, unless="-e -E")),
+    **dict.fromkeys(names("lua Rscript"), _opening("-l", opens=1, unless="-e")),
+    "php": _opening("-d", "-c -f -t", opens=1, unless="-r -S"),
+    **dict.fromkeys(names("cc gcc g++ c++ clang clang++"), _opening("-x -D -U", "-o")),
     # Programs with a few files among other words.
     **dict.fromkeys(
         names("scp rsync"),
         _opening(
-            "-e -P -p -l -o -c -F -i -J --rsh --exclude --include --bwlimit --port",
-            "--exclude-from --include-from --files-from --log-file",
+            "-e -P -p -l -o -c -J --rsh --exclude --include --bwlimit --port",
+            "-F -i --exclude-from --include-from --files-from --log-file",
         ),
     ),
     "wget": Grammar(
@@ -274,17 +278,31 @@ GRAMMARS |= {
         )
     ),
     "sqlite3": _opening(opens=1),
+    **dict.fromkeys(
+        names("docker podman nerdctl"),
+        Grammar(
+            valued=(
+                "-e --env --tag --tail --publish --label --user --hostname --name --network"
+                " --platform --target --build-arg --entrypoint --restart"
+            ),
+            files="--env-file --iidfile --cidfile",
+        ),
+    ),
+    "date": Grammar(valued="-d -s --date --set", files="-f -r --file --reference"),
     "shuf": Grammar(valued="-n -i --head-count --input-range", files="-o --output --random-source"),
-    **dict.fromkeys(names("kubectl oc"), Grammar(valued="-n --namespace -o -l")),
-    **dict.fromkeys(names("make gmake"), Grammar(valued="-j -l", files="-f -C --file --directory")),
+    **dict.fromkeys(
+        names("kubectl oc"), Grammar(valued="-n --namespace -o -l --context", files="--kubeconfig")
+    ),
+    **dict.fromkeys(
+        names("make gmake"), Grammar(valued="-j -l", files="-f -C -I -o -W --file --directory")
+    ),
 }
 # Programs that open nothing: their words are numbers, names and texts.
 WITHOUT_PATHS = names(
-    "echo printf sleep usleep true false : seq expr date cal yes pwd basename dirname factor"
-    " numfmt whoami id groups who w users logname hostname uname uptime free nproc arch tty"
-    " printenv tput kill pkill pgrep killall ps jobs wait fg bg disown read getopts let export"
-    " unset set shopt shift exit return break continue local declare typeset type which whereis"
-    " whatis apropos ulimit umask clear reset getent locale ping dig nslookup host whois systemctl"
+    "echo printf sleep usleep true false : seq expr cal yes pwd basename dirname factor numfmt"
+    " whoami id groups logname uname uptime free nproc arch tty printenv kill ps jobs wait fg bg"
+    " disown read getopts let unset set shopt shift exit return break continue type which whereis"
+    " whatis apropos ulimit umask clear reset"
 )
 # How many of a program's first operands are names of its own, and not paths when they look plain.
 SUBCOMMANDS: dict[str, int] = {

@@ -34,6 +34,8 @@ from edictum.contracts.sandbox._shell import names
 
 # Where `git -m` is a message; elsewhere it takes no value.
 GIT_MESSAGES = names("commit tag merge notes stash")
+# Programs with subcommands or targets whose options with a value are all known.
+OPTIONS_KNOWN = names("git make gmake")
 
 
 def text_operands(program: Program) -> dict[int, PathFinder]:
@@ -89,7 +91,8 @@ def namings_of(program: Program, *, is_read: bool) -> dict[int, Naming]:
     if program.name in ("find", "bfs"):
         return dict(enumerate(_find_namings(texts)))
     grammar = GRAMMARS.get(program.name, Grammar())
-    values = list(values_in(texts, grammar.takes_value))
+    own = GIT_VALUE_OPTIONS if program.name == "git" else frozenset()
+    values = list(values_in(texts, grammar.takes_value | own))
     operands = [value.index for value in values if not value.option]
     found = dict.fromkeys(_leading_names(program.name, operands, texts), Naming.TEXT)
     if program.name not in GRAMMARS:
@@ -105,8 +108,12 @@ def namings_of(program: Program, *, is_read: bool) -> dict[int, Naming]:
 
 
 def _leading_names(name: str, operands: Sequence[int], texts: list[str]) -> Iterator[int]:
-    """Return subcommands and targets: ``git status``, ``npm run build``, ``make all``."""
+    """Return subcommands and targets: ``git status``, ``npm run build``, ``make all``. Behind an
+    option of a program whose options are not known, a word may be its value.
+    """
     for index in operands[: SUBCOMMANDS.get(name, 0)]:
+        if name not in OPTIONS_KNOWN and any(text.startswith("-") for text in texts[:index]):
+            return
         if "/" not in texts[index]:
             yield index
 
@@ -121,9 +128,10 @@ def _option_naming(text: str, grammar: Grammar) -> Naming:
     """Return what is attached to an option."""
     name, sign, _ = text.partition("=")
     others = grammar.takes_value - grammar.files
-    if name not in others and find_option(text, grammar.files, others):
+    if name not in others and (find_option(text, grammar.files, others) or "-") != "-":
         return Naming.PATH
-    return Naming.WORD if sign and name not in others else Naming.TEXT
+    is_known = name in others if sign else grammar.opens
+    return Naming.TEXT if is_known else Naming.WORD
 
 
 def _opened_operands(grammar: Grammar, operands: Sequence[int], texts: list[str]) -> Sequence[int]:
@@ -136,15 +144,16 @@ def _opened_operands(grammar: Grammar, operands: Sequence[int], texts: list[str]
 
 
 def _value_naming(value: Value, text: str, grammar: Grammar) -> Naming:
-    if value.option in grammar.files and text != "-":
-        return Naming.PATH
-    return Naming.WORD if "@" in text else Naming.TEXT  # curl -d @file
+    if value.option in grammar.files:
+        return Naming.WORD if text == "-" else Naming.PATH
+    opens = "@" in text or (grammar is AWK and "=" in text)  # curl -d @file, awk -v f=file
+    return Naming.TEXT if value.option in grammar.takes_value and not opens else Naming.WORD
 
 
 def _is_file(name: str, text: str) -> bool:
     """Return whether an operand is a file here: not ``-``, ``+5`` or one on another machine."""
     is_remote = name in ("scp", "rsync") and ":" in text
-    return text != "-" and not text.startswith("+") and not is_remote
+    return text not in ("-", ":memory:") and not text.startswith("+") and not is_remote
 
 
 def _find_namings(texts: list[str]) -> Iterator[Naming]:

@@ -348,7 +348,7 @@ class PathChecker:
             return
         for base in bases if not path.startswith("/") else ("/",):
             if self._is_judged(base, path, naming) and not self._is_settled(base, path):
-                hint = "" if path.startswith("/") or not self._is_outside(base) else _FULL_PATH
+                hint = "" if path.startswith("/") or not self.is_outside(base) else _FULL_PATH
                 yield from self._check_resolved_path(os.path.join(base, path), shown, hint)
 
     def _is_judged(self, base: str, path: str, naming: Naming) -> bool:
@@ -356,11 +356,12 @@ class PathChecker:
         outside and the name neither is absolute nor climbs.
         """
         pieces = path.split("/")
-        if naming is Naming.PATH or not pieces[0] or ".." in pieces or not self._is_outside(base):
+        if naming is Naming.PATH or not pieces[0] or ".." in pieces or not self.is_outside(base):
             return True
         return naming is Naming.WORD and os.path.lexists(os.path.join(base, pieces[0]))
 
-    def _is_outside(self, base: str) -> bool:
+    def is_outside(self, base: str) -> bool:
+        """Return whether a directory itself is out of bounds."""
         if base not in self.outside:
             self.outside[base] = any(self._check_resolved_path(base, base))
         return self.outside[base]

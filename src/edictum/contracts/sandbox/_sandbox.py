@@ -286,7 +286,7 @@ def _check_command_paths(
     checker: PathChecker, simple: Simple, bases: list[str], values: Values
 ) -> Iterator[str]:
     finders = _path_finders(simple)
-    namings = _namings(simple)
+    namings = _namings(simple) if any(map(checker.is_outside, bases)) else {}
     owners = {
         id(word): program.name for program in programs_of(simple) for word in program.operands
     }
