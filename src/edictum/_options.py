@@ -106,7 +106,7 @@ def _metadata(name: str, value: Any) -> Mapping[str, Any]:
 
 def _parameters(name: str, value: Any) -> Any:
     is_described = isinstance(getattr(value, "parameters", None), Mapping)
-    if isinstance(value, (Mapping, ReadLater)) or callable(value) or is_described:
+    if isinstance(value, (Mapping, tuple, ReadLater)) or callable(value) or is_described:
         return value
     raise EdictumInputError(
         f"parameters is {value!r:.80}.",

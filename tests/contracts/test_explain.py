@@ -77,7 +77,7 @@ def test_the_tree_shows_what_every_leaf_saw(guard: Edictum) -> None:
         "      not: holds",
         "        principal.role in ('sre', 'admin'): does not hold  (value: 'dev')",
         "      any: holds",
-        "        args.force equals True: does not hold  (value: missing)",
+        "        args.force equals True: does not hold  (value: not sent, its default is not known)",
         "        args.password exists True: holds  (value: [REDACTED])",
         f"        args.size gt 5: error  (value: 'big')  ({MISMATCH})",
         "  keys [postcondition] objects (redact): keys",

@@ -139,6 +139,13 @@ def test_postconditions_see_defaults_too() -> None:
     assert result.warn_reasons == ["500.0"]
 
 
+def test_an_explanation_shows_the_default_or_that_it_is_not_known() -> None:
+    guard = guard_with(BIG)
+    assert "(value: 500.0)" in str(guard.explain("refund", {}, parameters=refund))
+    assert "(value: missing)" in str(guard.explain("refund", {}, parameters=lambda amount=None: 0))
+    assert "(value: not sent, its default is not known)" in str(guard.explain("refund", {}))
+
+
 def test_a_sandbox_judges_the_path_that_a_tool_takes_by_default() -> None:
     guard = guard_with(
         '{id: s, type: sandbox, tool: read, within: [/srv/data], message: "{violation}"}'

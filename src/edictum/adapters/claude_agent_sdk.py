@@ -93,7 +93,7 @@ class ClaudeAgentSDKAdapter(Adapter):
             key, name, args = asked["tool_use_id"], asked["tool_name"], asked["tool_input"]
             call = ClaudeCall(asked)
             details: dict[str, Any] = {"call_id": key, "flag": call.flag, "context": asked}
-            details["parameters"] = self._schemas.get(name.rsplit("__", 1)[-1])
+            details["parameters"] = self._find_schema(str(name))
             ticket = await self.abefore(key, name, args, **details)
         except Exception as exc:
             # without on_failure="block", the CLI would take an exception for consent
@@ -106,6 +106,11 @@ class ClaudeAgentSDKAdapter(Adapter):
         if is_same(call.args, args):
             return {}
         return make_hook_output("PreToolUse", updatedInput=call.args)
+
+    def _find_schema(self, name: str) -> Any:
+        """Return the schema of a tool that the CLI knows as mcp__server__name, if it is ours."""
+        is_mcp, known = name.startswith("mcp__"), self._schemas.items()
+        return next((it for own, it in known if is_mcp and name.endswith(f"__{own}")), None)
 
     async def _finish(self, asked: Mapping[str, Any], on_warn: OnWarn) -> dict[str, Any]:
         output, key = ToolOutput(asked.get("tool_response")), asked["tool_use_id"]

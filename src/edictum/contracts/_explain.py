@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from edictum.contracts._expressions import All, AnyOf, Expression, Leaf, Not
 from edictum.contracts._messages import MAX_SHOWN_VALUE, is_hidden, show_without_secrets
-from edictum.contracts._selectors import CustomSelectors, Subject, resolver
+from edictum.contracts._selectors import (
+    CustomSelectors,
+    Subject,
+    has_unknown_default,
+    resolver,
+)
 from edictum.core.decide import describe
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.secret_patterns import REDACTED
@@ -37,6 +42,8 @@ def _explain_leaf(
     try:
         found = resolver(leaf.selector, custom)(subject)
         value = show_value(leaf, found, redaction)
+        if found is None and has_unknown_default(subject.call, leaf.selector):
+            value = "not sent, its default is not known"
         return ConditionNode(str(leaf), leaf.holds(found), value)
     except Exception as exc:
         return ConditionNode(str(leaf), None, value, describe(exc))

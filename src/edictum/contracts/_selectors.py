@@ -416,6 +416,14 @@ def _report_missing_default(call: ToolCall, selector: Selector, filled: Mapping[
         )
 
 
+def has_unknown_default(call: ToolCall, selector: Selector) -> bool:
+    """Return whether a selector finds nothing because a default is not known."""
+    if selector.root != "args" or selector.as_sent:
+        return False
+    filled = fill_argument(call.args, selector.path[0], call.parameters)
+    return is_default_unknown(filled, selector.path, call.parameters)
+
+
 def note_warning(tool_name: str, selector: Selector) -> bool:
     """Note that an unknown default is warned about; return whether it is the first time."""
     about = (tool_name, selector.text)

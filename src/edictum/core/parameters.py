@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from types import NoneType
+from types import MethodType, NoneType
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
@@ -263,10 +263,9 @@ def declare(parameters: Any) -> Declaration:
             parameters = parameters() if isinstance(parameters, ref) else parameters.read()
         if isinstance(parameters, Declaration):
             return parameters
-        function = getattr(parameters, "__func__", None)
-        if function is None:
-            return _declare_once(_DECLARED, parameters, parameters)
-        return _declare_once(_DECLARED_METHODS, function, parameters)
+        if isinstance(parameters, MethodType):
+            return _declare_once(_DECLARED_METHODS, parameters.__func__, parameters)
+        return _declare_once(_DECLARED, parameters, parameters)
     except Exception:  # user-supplied annotations and schemas can raise anything
         return NOTHING_DECLARED
 
