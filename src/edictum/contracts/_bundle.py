@@ -26,7 +26,7 @@ class ContractSpec:
     enabled: bool = True
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    timeout: int = 300
+    timeout: float = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
     when: Expression | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -43,6 +43,8 @@ class SuccessSpec:
     id: str
     tools: tuple[str, ...]
     failure_when: Expression
+    message: str | None = None
+    retryable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

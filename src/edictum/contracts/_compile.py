@@ -97,6 +97,12 @@ class Condition:
             return None
         return reason_for(self.expression, Subject(call, value), self.custom, self.redaction)
 
+    def find_stated_failure(self, message: RenderMessage) -> Callable[[ToolCall, Any], str | None]:
+        """Return ``find_failure`` with a message for the reason."""
+        return lambda call, value: (
+            message(Subject(call, value)) if self.holds(call, value, None) else None
+        )
+
 
 @dataclass(eq=False)
 class ConditionCheck(Condition):
@@ -203,7 +209,14 @@ class _Compiler:
 
     def compile_success_rule(self, spec: SuccessSpec) -> SuccessRule:
         condition = Condition(spec.failure_when, self.custom, self.redaction)
-        return SuccessRule(spec.tools, condition.find_failure, spec.id)
+        judge = condition.find_failure
+        if spec.message is not None:
+            judge = condition.find_stated_failure(
+                compile_message(spec.message, self.custom, self.redaction)
+            )
+        return SuccessRule(
+            spec.tools, judge, spec.id, spec.retryable, for_model=spec.message is not None
+        )
 
     def compile_unlisted_rule(self, unlisted: Unlisted | None) -> Contract | None:
         """Return the contract for tools that no table lists; None when they are allowed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edictum.contracts._expressions import All, AnyOf, Expression, Leaf, Not
+from edictum.contracts._expressions import ALWAYS, All, AnyOf, Expression, Leaf, Not
 from edictum.contracts._messages import MAX_SHOWN_VALUE, is_hidden, show_without_secrets
 from edictum.contracts._selectors import CustomSelectors, Subject, resolver
 from edictum.core.decide import describe
@@ -23,6 +23,8 @@ def explain(
     if isinstance(expression, Not):
         item = explain(expression.item, subject, custom, redaction)
         return ConditionNode("not", None if item.held is None else not item.held, items=(item,))
+    if expression == ALWAYS:
+        return ConditionNode("every call", True)
     items = tuple(explain(item, subject, custom, redaction) for item in expression.items)
     word, decisive = ("all", False) if isinstance(expression, All) else ("any", True)
     # The first item from the left that decides, by its value or by an error, does.

@@ -12,13 +12,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, assert_never
 
-from edictum.contracts._operators import OPERATORS, REGEX_OPERATORS, Mismatch, Operator
-from edictum.contracts._problems import Place, Problems, join_words, suggest
+from edictum.contracts._anchors import why_never_matches
+from edictum.contracts._operators import (
+    OPERATOR_SYNONYMS,
+    OPERATORS,
+    REGEX_OPERATORS,
+    Mismatch,
+    Operator,
+)
+from edictum.contracts._problems import Place, Problems, join_words, quote_pattern, suggest
 from edictum.contracts._regex import (
     PatternBudget,
     PatternError,
     find_doubled_backslash,
-    why_never_matches,
 )
 from edictum.contracts._selectors import (
     CustomSelectors,
@@ -83,6 +89,7 @@ class Not:
 
 
 Expression: TypeAlias = Leaf | All | AnyOf | Not
+ALWAYS = All(())  # the condition of a contract without a ``when``
 
 
 def evaluate(
@@ -127,6 +134,7 @@ def _leaves_with_sign(expression: Expression, positive: bool) -> Iterator[tuple[
 # --- The shape ------------------------------------------------------------------------------------
 
 GROUP_WORDS = ("all", "any", "not")
+_GROUP_SYNONYMS = {"and": "all", "or": "any", "and_": "all", "or_": "any"}
 _EXAMPLE = "Write for example 'args.path: {contains: /etc}'."
 
 
@@ -180,6 +188,9 @@ def _read_group(word: str, body: Tree, problems: Problems) -> Any:
 def _read_leaf(key: Scalar, name: str, body: Tree, problems: Problems) -> Any:
     if not name:
         return report(key, problems, "the selector is empty", "Write for example args.path.")
+    if meant := _GROUP_SYNONYMS.get(name.lower()):
+        message = f"'{name}' is not a word of conditions"
+        return report(key, problems, message, f"Did you mean '{meant}'?")
     if not isinstance(body, Map) or len(body.values) != 1:
         got, hint = describe_value(body), f"Write for example '{name}: {{equals: value}}'."
         if isinstance(body, Map):
@@ -238,9 +249,7 @@ class Meaning:
         selector = self.selector(raw.name, raw.selector)
         operator = OPERATORS.get(raw.operator) or self.operators.get(raw.operator)
         if operator is None:
-            known = [*OPERATORS, *self.operators]
-            hint = f"{suggest(raw.operator, known)}Known operators: {join_words(known)}."
-            self.problems.add(raw.operator_place, f"unknown operator '{raw.operator}'", hint)
+            self._report_operator(raw)
             return None
         prepared = self._prepare(operator, raw)
         if selector is None or prepared is WRONG:
@@ -248,6 +257,13 @@ class Meaning:
         anonymous = operator.negative and selector.root == "principal"
         if_missing = anonymous or operator.missing(raw.value)
         return Leaf(selector, operator, raw.value, prepared, if_missing, raw.selector)
+
+    def _report_operator(self, raw: RawLeaf) -> None:
+        known = [*OPERATORS, *self.operators]
+        hint = f"{suggest(raw.operator, known)}Known operators: {join_words(known)}."
+        if meant := OPERATOR_SYNONYMS.get(raw.operator):
+            hint = f"Did you mean '{meant}'?"
+        self.problems.add(raw.operator_place, f"unknown operator '{raw.operator}'", hint)
 
     def selector(self, text: str, place: Place) -> Selector | None:
         """Return the selector, or None after reporting why it cannot be used at this stage."""
@@ -282,7 +298,7 @@ class Meaning:
         try:
             pattern = self.patterns.compile(text)
         except PatternError as exc:
-            self.problems.add(place, f"the pattern {text!r:.80}: {exc}", exc.hint)
+            self.problems.add(place, f"the pattern {quote_pattern(text)}: {exc}", exc.hint)
             return False
         if pattern is None:
             return False
@@ -293,10 +309,10 @@ class Meaning:
         elif doubled := find_doubled_backslash(text):
             self._report_doubled_backslash(place, *doubled)
         elif (why := why_never_matches(text)) is not None:
-            message = f"the pattern {text!r:.80} can never match: {why}"
+            message = f"the pattern {quote_pattern(text)} can never match: {why}"
             self.problems.warn(place, message, "Remove what stands on the wrong side.")
         elif pattern.search("") and not text.startswith("^"):
-            message = f"the pattern {text!r:.80} matches every text"
+            message = f"the pattern {quote_pattern(text)} matches every text"
             self.problems.warn(place, message, "Anchor it, or write 'exists: true'.")
         return True
 

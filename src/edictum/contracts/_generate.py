@@ -138,6 +138,8 @@ class _Writer:
             return self._write_leaf(expression)
         if isinstance(expression, Not):
             return f"(not {self.write(expression.item)})"
+        if not expression.items:
+            return "True"
         word = " and " if isinstance(expression, All) else " or "
         return f"({word.join(self.write(item) for item in expression.items)})"
 

@@ -210,6 +210,21 @@ _TABLE = (
     ),
 )
 OPERATORS = {each.name: each for each in _TABLE}
+# What people write who know another language, and what it is here.
+OPERATOR_SYNONYMS = {
+    **dict.fromkeys((">", "greater_than", "above", "over"), "gt"),
+    **dict.fromkeys((">=", "=>", "ge", "at_least"), "gte"),
+    **dict.fromkeys(("<", "less_than", "below", "under"), "lt"),
+    **dict.fromkeys(("<=", "=<", "le", "at_most"), "lte"),
+    **dict.fromkeys(("=", "==", "===", "eq", "is"), "equals"),
+    **dict.fromkeys(("!=", "<>", "ne", "neq", "is_not"), "not_equals"),
+    **dict.fromkeys(("one_of", "any_of"), "in"),
+    **dict.fromkeys(("regex", "regexp", "re", "pattern", "=~"), "matches"),
+    **dict.fromkeys(("prefix", "begins_with"), "starts_with"),
+    "suffix": "ends_with",
+    "includes": "contains",
+    "cidr": "in_cidr",
+}
 REGEX_OPERATORS = frozenset({"matches", "matches_any", "matches_none"})
 
 

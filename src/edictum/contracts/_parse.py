@@ -10,7 +10,7 @@ from typing import Any
 from edictum.contracts import _grammar as grammar
 from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
 from edictum.contracts._contradiction import contradictions
-from edictum.contracts._expressions import All, Expression, Leaf, Meaning, leaves
+from edictum.contracts._expressions import ALWAYS, All, Expression, Leaf, Meaning, leaves
 from edictum.contracts._language import Language
 from edictum.contracts._load import load_bundle, pause_collection, to_bytes
 from edictum.contracts._messages import check_message
@@ -104,7 +104,7 @@ class _Reader:
     def _read_contract(self, tree: Map, values: Mapping[str, Any]) -> ContractSpec | None:
         kind = Kind(values["type"])
         meaning = self._meaning("post" if kind is Kind.POST else "pre")
-        when = meaning.of(values["when"]) if "when" in values else None
+        when = self._read_when(tree, values, kind, meaning)
         holder, then, effect = self._read_then(tree, values, kind)
         if isinstance(holder, Map):
             self._check_then(holder, then, effect, meaning, kind)
@@ -131,6 +131,14 @@ class _Reader:
             source=self.source,
             place=tree.values["id"],
         )
+
+    def _read_when(
+        self, tree: Map, values: Mapping[str, Any], kind: Kind, meaning: Meaning
+    ) -> Expression | None:
+        """Return the condition; None when there is none to read, or something in it is wrong."""
+        if "when" in values:
+            return meaning.of(values["when"])
+        return ALWAYS if kind in (Kind.PRE, Kind.POST) and "when" not in tree.values else None
 
     def _read_then(self, tree: Map, values: Mapping[str, Any], kind: Kind) -> tuple[Any, Any, Any]:
         """Return where it is said what to do about a violation, what is said, and the effect."""
@@ -274,10 +282,19 @@ class _Reader:
                 continue
             name = values.get("id", f"success[{number}]")
             self._check_unique(name, tree.values.get("id", tree), seen, "rule")
-            when = self._meaning("success").of(values["failure_when"])
+            meaning = self._meaning("success")
+            when = meaning.of(values["failure_when"])
+            if "message" in values:
+                check_message(values["message"], tree.values["message"], meaning, Kind.POST)
             if when is not None and values.get("enabled", True):
                 self._check_condition(when)
-                yield SuccessSpec(id=name, tools=_tools_of(values), failure_when=when)
+                yield SuccessSpec(
+                    id=name,
+                    tools=_tools_of(values),
+                    failure_when=when,
+                    message=values.get("message"),
+                    retryable=values.get("retryable"),
+                )
 
 
 def _tools_of(values: Mapping[str, Any]) -> tuple[str, ...]:
