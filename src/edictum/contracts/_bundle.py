@@ -31,6 +31,7 @@ class ContractSpec:
     when: Expression | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
+    timezone: str = "UTC"
     source: str = ""
     place: Place = field(default=Place(1, 1), compare=False)
     shadow: bool = False
@@ -45,6 +46,7 @@ class SuccessSpec:
     failure_when: Expression
     message: str | None = None
     retryable: bool | None = None
+    timezone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

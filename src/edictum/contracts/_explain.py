@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edictum.contracts._expressions import ALWAYS, All, AnyOf, Expression, Leaf, Not
 from edictum.contracts._messages import MAX_SHOWN_VALUE, is_hidden, show_without_secrets
-from edictum.contracts._selectors import CustomSelectors, Subject, resolver
+from edictum.contracts._selectors import CustomSelectors, Selector, Subject, resolver
 from edictum.core.decide import describe
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.secret_patterns import REDACTED
@@ -38,19 +38,35 @@ def _explain_leaf(
     value: str | None = None
     try:
         found = resolver(leaf.selector, custom)(subject)
-        value = show_value(leaf, found, redaction)
-        return ConditionNode(str(leaf), leaf.holds(found), value)
+        value = show_value(leaf, found, redaction) + _show_others(leaf, subject, custom, redaction)
+        return ConditionNode(str(leaf), leaf.holds(found, subject), value)
     except Exception as exc:
         return ConditionNode(str(leaf), None, value, describe(exc))
+
+
+def _show_others(
+    leaf: Leaf, subject: Subject, custom: CustomSelectors, redaction: RedactionPolicy
+) -> str:
+    """Return the fields that a leaf compares with, with their values."""
+    return "".join(
+        f"; {selector.text} is {_show(selector, resolver(selector, custom)(subject), redaction)}"
+        for selector in leaf.selectors[1:]
+    )
 
 
 def show_value(
     leaf: Leaf, found: object, redaction: RedactionPolicy, limit: int = MAX_SHOWN_VALUE
 ) -> str:
     """Return what a leaf looked at, redacted and bounded."""
+    return _show(leaf.selector, found, redaction, limit)
+
+
+def _show(
+    selector: Selector, found: object, redaction: RedactionPolicy, limit: int = MAX_SHOWN_VALUE
+) -> str:
     if found is None:
         return "missing"
-    if is_hidden(leaf.selector, redaction):
+    if is_hidden(selector, redaction):
         return REDACTED
     text = show_without_secrets(found, redaction, limit)
     return repr(text) if isinstance(found, str) else text
@@ -79,6 +95,6 @@ def _held_leaves(
     try:
         found = resolver(expression.selector, custom)(subject)
         values = found if expression.selector.wild else [found]
-        return [(expression, value) for value in values if expression.test(value)][:1]
+        return [(expression, value) for value in values if expression.test(value, subject)][:1]
     except Exception:
         return []

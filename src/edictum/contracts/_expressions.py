@@ -8,11 +8,22 @@ knows the place of every leaf.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from inspect import iscoroutinefunction
 from typing import Any, TypeAlias, assert_never
 
 from edictum.contracts._anchors import why_never_matches
+from edictum.contracts._computed import (
+    Computed,
+    NotKnown,
+    Placeholder,
+    field_value,
+    filled_text,
+    find_placeholders,
+    listed_values,
+)
 from edictum.contracts._operators import (
     OPERATOR_SYNONYMS,
     OPERATORS,
@@ -27,6 +38,8 @@ from edictum.contracts._regex import (
     find_doubled_backslash,
 )
 from edictum.contracts._selectors import (
+    ROOTS,
+    WEEKDAYS,
     CustomSelectors,
     Selector,
     SelectorError,
@@ -34,7 +47,7 @@ from edictum.contracts._selectors import (
     parse_selector,
     resolver,
 )
-from edictum.contracts._shapes import WRONG, reject, report
+from edictum.contracts._shapes import WRONG, FieldReference, read_reference, reject, report
 from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, to_plain
 
 # --- The tree -------------------------------------------------------------------------------------
@@ -48,26 +61,37 @@ class Leaf:
     operator: Operator
     value: Any
     prepared: Any = field(compare=False)
-    if_missing: bool  # the answer for a missing field
+    if_missing: bool | None  # the answer for a missing field; None: it cannot be judged
     place: Place = field(compare=False)
+    computed: Computed | None = field(default=None, compare=False)  # the value, if of the call
 
-    def holds(self, found: Any) -> bool:
+    def holds(self, found: Any, subject: Subject) -> bool:
         """Judge what the selector found; with ``[*]``, whether any of the values satisfies it."""
         if self.selector.wild:
             # Every element is judged: an error in one must not hide behind a match in another.
-            return any([self.test(item) for item in found])  # noqa: C419 - see above
-        return self.test(found)
+            return any([self.test(item, subject) for item in found])  # noqa: C419 - see above
+        return self.test(found, subject)
 
-    def test(self, value: Any) -> bool:
+    def test(self, value: Any, subject: Any = None) -> bool:
+        """Judge one value; ``subject`` is needed where it is compared with one of the call's."""
         if value is None:
+            if self.if_missing is None:
+                raise NotKnown(f"'{self.selector.text}' is missing: the selector returned nothing")
             return self.if_missing
+        prepared = self.prepared if self.computed is None else self.computed.compute(subject)
         try:
-            return self.operator.test(value, self.prepared)
+            return self.operator.test(value, prepared)
         except Mismatch as exc:
             raise Mismatch(
                 f"Type mismatch: operator '{self.operator.name}' cannot be applied to selector"
                 f" '{self.selector.text}' value {type(value).__name__}; it judges {exc}"
             ) from None
+
+    @property
+    def selectors(self) -> tuple[Selector, ...]:
+        """All fields that are looked at."""
+        others = () if self.computed is None else self.computed.selectors
+        return (self.selector, *others)
 
     def __str__(self) -> str:
         return f"{self.selector.text} {self.operator.name} {self.value!r}"
@@ -96,12 +120,12 @@ def evaluate(
     expression: Expression,
     subject: Subject,
     custom: CustomSelectors,
-    judge: Callable[[Leaf, Any], bool] = Leaf.holds,
+    judge: Callable[[Leaf, Any, Subject], bool] = Leaf.holds,
 ) -> bool:
     """Judge a condition, each leaf by what it found; raise what operators and selectors raise."""
     match expression:
         case Leaf():
-            return judge(expression, resolver(expression.selector, custom)(subject))
+            return judge(expression, resolver(expression.selector, custom)(subject), subject)
         case Not():
             return not evaluate(expression.item, subject, custom, judge)
         case All():
@@ -202,7 +226,10 @@ def _read_leaf(key: Scalar, name: str, body: Tree, problems: Problems) -> Any:
     if not operator:
         return report(place, problems, "the operator is empty", "Write for example equals.")
     known = OPERATORS.get(operator)
-    value = known.shape.read(tree, problems) if known else to_plain(tree)
+    if known is not None:
+        value = known.value_shape.read(tree, problems)
+    else:
+        value = read_reference(tree) or to_plain(tree)
     return WRONG if value is WRONG else RawLeaf(key, name, operator, place, value, tree)
 
 
@@ -211,7 +238,7 @@ def expression_schema() -> dict[str, Any]:
     group = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/expression"}}
     one_key = {"type": "object", "minProperties": 1, "maxProperties": 1}
     named = {"propertyNames": {"minLength": 1}}
-    operators = {name: operator.shape.schema() for name, operator in OPERATORS.items()}
+    operators = {name: operator.value_shape.schema() for name, operator in OPERATORS.items()}
     return {
         **one_key,
         "properties": {"all": group, "any": group, "not": {"$ref": "#/$defs/expression"}},
@@ -232,6 +259,7 @@ class Meaning:
     problems: Problems
     stage: str
     patterns: PatternBudget = field(default_factory=PatternBudget)
+    timezone: str = "UTC"
 
     def of(self, raw: Any) -> Expression | None:
         """Return the expression, or None when something in it was reported."""
@@ -251,12 +279,81 @@ class Meaning:
         if operator is None:
             self._report_operator(raw)
             return None
-        prepared = self._prepare(operator, raw)
-        if selector is None or prepared is WRONG:
+        if selector is not None:
+            self._check_weekdays(selector, operator, raw)
+        computed = self._compute(operator, raw)
+        prepared = self._prepare(operator, raw) if computed is None else None
+        if selector is None or prepared is WRONG or computed is WRONG:
+            return None
+        if_missing = self._answer_for_missing(selector, operator, raw.value)
+        place = raw.selector
+        return Leaf(selector, operator, raw.value, prepared, if_missing, place, computed)
+
+    def _answer_for_missing(
+        self, selector: Selector, operator: Operator, value: Any
+    ) -> bool | None:
+        """Return the answer for a missing field; None where a missing value is an error."""
+        if selector.root in self.selectors and operator.name not in ("exists", "empty"):
             return None
         anonymous = operator.negative and selector.root == "principal"
-        if_missing = anonymous or operator.missing(raw.value)
-        return Leaf(selector, operator, raw.value, prepared, if_missing, raw.selector)
+        return anonymous or operator.missing(value)
+
+    def _compute(self, operator: Operator, raw: RawLeaf) -> Any:
+        """Return how the value is worked out for a call; None when it is what the bundle says."""
+        if operator.take is None:
+            return None
+        found = self._compute_all(raw)
+        return _prepared(found, operator, raw.value) if type(found) is Computed else found
+
+    def _compute_all(self, raw: RawLeaf) -> Any:
+        if not isinstance(raw.value, tuple | list):
+            computed = self._compute_one(raw.value, raw.tree)
+            return computed if computed is WRONG or type(computed) is Computed else None
+        places = raw.tree.items if isinstance(raw.tree, Seq) else [raw.tree] * len(raw.value)
+        items = [self._compute_one(*pair) for pair in zip(raw.value, places, strict=True)]
+        if WRONG in items:
+            return WRONG
+        has_computed = any(type(item) is Computed for item in items)
+        return listed_values(items, type(raw.value)) if has_computed else None
+
+    def _compute_one(self, value: Any, place: Place) -> Any:
+        """Return a Computed, the value itself when the bundle states it, or WRONG."""
+        if isinstance(value, FieldReference):
+            selector = self.single_selector(value.selector, value.place)
+            return WRONG if selector is None else field_value(selector, self.selectors)
+        return self.fill_text(value, place) if isinstance(value, str) else value
+
+    def fill_text(self, text: str, place: Place, *, as_path: bool = False) -> Any:
+        """Return a text as Computed if it has placeholders, else itself; WRONG after reporting."""
+        parts: list[tuple[Placeholder, Selector | None]] = []
+        for part in find_placeholders(text):
+            if not part.escaped and not self._is_known_root(part.name):
+                self._warn_literal(part, place)
+                continue
+            selector = None if part.escaped else self.single_selector(part.name, place)
+            if selector is None and not part.escaped:
+                return WRONG
+            parts.append((replace(part, in_path=part.in_path or as_path), selector))
+        return filled_text(text, parts, self.selectors) if parts else text
+
+    def _is_known_root(self, name: str) -> bool:
+        root = re.split(r"[.\[]", name)[0]
+        return root in ROOTS or root in self.selectors
+
+    def _warn_literal(self, part: Placeholder, place: Place) -> None:
+        message = f"'{{{part.name}}}' is not a selector and is compared as it is"
+        hint = f"Write {{{{{part.name}}}}} if that is meant, or a selector such as {{args.path}}."
+        self.problems.warn(place, message, hint)
+
+    def single_selector(self, text: str, place: Place) -> Selector | None:
+        """Return a selector of one value, to compare with or to fill in; None after reporting."""
+        selector = self.selector(text, place)
+        if selector is None or not selector.wild:
+            return selector
+        message = f"'{text}' stands for several values, and one is needed here"
+        hint = "Put it on the left, as the selector of the condition."
+        self.problems.add(place, message, hint)
+        return None
 
     def _report_operator(self, raw: RawLeaf) -> None:
         known = [*OPERATORS, *self.operators]
@@ -268,13 +365,17 @@ class Meaning:
     def selector(self, text: str, place: Place) -> Selector | None:
         """Return the selector, or None after reporting why it cannot be used at this stage."""
         try:
-            selector = parse_selector(text, self.selectors)
+            selector = parse_selector(text, self.selectors, self.timezone)
         except SelectorError as exc:
             self.problems.add(place, str(exc), exc.hint)
             return None
         if selector.root == "result" and self.stage == "pre":
             message = f"'{text}' is not known before the tool has run"
             self.problems.add(place, message, "Use it in a contract with 'type: post'.")
+            return None
+        if self.stage == "success" and iscoroutinefunction(self.selectors.get(selector.root)):
+            message = f"'{text}' is asynchronous, and success rules do not wait"
+            self.problems.add(place, message, "Use a selector that is an ordinary function.")
             return None
         if selector.root == "session" and self.stage != "pre":
             message = f"'{text}' is only available in contracts with 'type: pre'"
@@ -291,6 +392,17 @@ class Meaning:
         if check and not all([check(scalar) for scalar in scalars]):  # noqa: C419 - see above
             return WRONG
         return operator.prepare(raw.value)
+
+    def _check_weekdays(self, selector: Selector, operator: Operator, raw: RawLeaf) -> None:
+        """Report a day that does not exist: a condition on it would never hold."""
+        is_compared = operator.name in ("equals", "not_equals", "in", "not_in")
+        if selector.root != "time" or selector.path[0] != "weekday" or not is_compared:
+            return
+        values = raw.value if isinstance(raw.value, tuple) else (raw.value,)
+        for value in values:
+            if not isinstance(value, FieldReference) and value not in WEEKDAYS:
+                hint = f"{suggest(str(value), WEEKDAYS)}Use one of: {join_words(WEEKDAYS)}."
+                self.problems.add(raw.tree, f"'{value}' is not a day of the week", hint)
 
     def _check_pattern(self, place: Scalar) -> bool:
         """Report a pattern that cannot be used, and return whether it can; warn about mistakes."""
@@ -345,3 +457,21 @@ class Meaning:
             self.problems.add(place, message, "Write for example 10.0.0.0/8 or fd00::/8.")
             return False
         return True
+
+
+def _prepared(computed: Computed, operator: Operator, written: Any) -> Computed:
+    """Return a value of the call as the operator's test takes it."""
+    take = operator.take
+    assert take is not None  # else the value is the bundle's
+
+    def compute(subject: Subject) -> Any:
+        value = computed.compute(subject)
+        try:
+            return take(value)
+        except Mismatch as exc:
+            raise Mismatch(
+                f"Type mismatch: operator '{operator.name}' compares with {exc}, and {written!r}"
+                f" is {type(value).__name__}"
+            ) from None
+
+    return Computed(computed.selectors, compute)

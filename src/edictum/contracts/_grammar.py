@@ -73,7 +73,11 @@ class _Grammar:
         return Choice(mine, {w: word_for[meant] for w, meant in others.items() if w not in mine})
 
     def document(self) -> Record:
-        defaults = {"mode": Field(MODE), "unlisted_tools": Field(self.choice(ALLOW, DENY, APPROVE))}
+        defaults = {
+            "mode": Field(MODE),
+            "unlisted_tools": Field(self.choice(ALLOW, DENY, APPROVE)),
+            "timezone": Field(String()),
+        }
         metadata = {"name": Field(NAME, required=True), "description": Field(String())}
         contracts = self.words.contracts
         return Record(

@@ -9,6 +9,7 @@ from typing import Any
 
 from edictum.contracts import _grammar as grammar
 from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
+from edictum.contracts._computed import find_placeholders
 from edictum.contracts._contradiction import contradictions
 from edictum.contracts._expressions import ALWAYS, All, Expression, Leaf, Meaning, leaves
 from edictum.contracts._language import Language
@@ -17,6 +18,7 @@ from edictum.contracts._messages import check_message
 from edictum.contracts._problems import Place, Problems, join_words
 from edictum.contracts._reach import Guesses, Names, Reach
 from edictum.contracts._regex import PatternBudget
+from edictum.contracts._selectors import find_timezone
 from edictum.contracts._shapes import WRONG
 from edictum.contracts._tree import Map, Scalar, Seq, Tree
 from edictum.contracts._vocabulary import VOCABULARIES
@@ -62,9 +64,11 @@ class _Reader:
         kind = tree.values["kind"]
         assert isinstance(kind, Scalar)
         self.words = VOCABULARIES[kind.value]
+        self.timezone = "UTC"
 
     def read(self, values: Mapping[str, Any]) -> Bundle:
         defaults = values.get("defaults", {})
+        self._read_timezone(defaults)
         bundle = Bundle(
             name=values.get("metadata", {}).get("name", ""),
             source=self.source,
@@ -80,9 +84,21 @@ class _Reader:
         self._check_tool_table(bundle)
         return bundle
 
+    def _read_timezone(self, defaults: Mapping[str, Any]) -> None:
+        name = defaults.get("timezone", "UTC")
+        try:
+            find_timezone(name)
+        except ValueError as exc:
+            tree = self.tree.values["defaults"]
+            place = tree.values["timezone"] if isinstance(tree, Map) else tree
+            hint = "Use a name such as Europe/Berlin. Where none is known, install 'tzdata'."
+            self.problems.add(place, str(exc), hint)
+            return
+        self.timezone = name
+
     def _meaning(self, stage: str) -> Meaning:
         operators, selectors = self.language.operators, self.language.selectors
-        return Meaning(operators, selectors, self.problems, stage, self.patterns)
+        return Meaning(operators, selectors, self.problems, stage, self.patterns, self.timezone)
 
     # --- Contracts --------------------------------------------------------------------------------
 
@@ -127,7 +143,8 @@ class _Reader:
             timeout_effect=then.get(self.words.timeout_effect, "deny"),
             when=when,
             limits=values.get("limits", {}),
-            bounds=_bounds_of(values) if kind is Kind.SANDBOX else {},
+            bounds=_bounds_of(tree, values, meaning) if kind is Kind.SANDBOX else {},
+            timezone=self.timezone,
             source=self.source,
             place=tree.values["id"],
         )
@@ -176,10 +193,24 @@ class _Reader:
             for place in _texts_under(tree, key):
                 hint = "Write a directory's path."
                 self._try(place, lambda path: PathBounds((path,), (), None), "a directory", hint)
+                self._check_placeholders(place)
         for key in ("allows", "not_allows"):
             for place in _texts_under(tree.values.get(key), "domains"):
                 hint = "Write hosts or patterns such as '*.example.com': no scheme, port or path."
                 self._try(place, lambda domain: DomainBounds((domain,), ()), "a domain", hint)
+
+    def _check_placeholders(self, place: Scalar) -> None:
+        """Warn about a directory that the model chooses, and one that is not known when loading."""
+        names = [part.name for part in find_placeholders(place.value) if not part.escaped]
+        if chosen := [name for name in names if name.startswith("args.")]:
+            message = f"'{{{chosen[0]}}}' is chosen by the model, so it bounds nothing"
+            hint = "Use what the program knows, such as {principal.org_id}."
+            self.problems.warn(place, message, hint)
+        if not place.value.startswith(("/", "~")):
+            message = (
+                f"'{place.value}' starts from the directory in which the process happens to run"
+            )
+            self.problems.warn(place, message, "Write an absolute path.")
 
     def _try(self, place: Scalar, use: Callable[[str], Any], what: str, hint: str) -> None:
         try:
@@ -190,12 +221,13 @@ class _Reader:
             self.problems.add(place, message, hint)
 
     def _check_when(self, values: Mapping[str, Any], when: Expression, effect: str) -> None:
-        for leaf in leaves(when):
-            if leaf.selector.root == "session" and effect != "deny":
-                message = f"'{leaf.selector.text}' cannot be combined with asking a person"
+        read = [(leaf.place, selector) for leaf in leaves(when) for selector in leaf.selectors]
+        for place, selector in read:
+            if selector.root == "session" and effect != "deny":
+                message = f"'{selector.text}' cannot be combined with asking a person"
                 deny = f"'{self.words.effect}: {self.words.deny}'"
                 hint = f"Use {deny}, or remove the condition on the session."
-                self.problems.add(leaf.place, message, hint)
+                self.problems.add(place, message, hint)
         self._check_condition(when)
         self._check_tool_name(_tools_of(values), when)
 
@@ -207,7 +239,7 @@ class _Reader:
         }
         for leaf in found:
             name = leaf.selector.text
-            if leaf.operator.negative and not leaf.if_missing and name not in checked:
+            if leaf.operator.negative and leaf.if_missing is False and name not in checked:
                 message = f"'{leaf.operator.name}' does not hold when '{name}' is missing"
                 hint = (
                     f"Add '{name}: {{exists: false}}' under any, or, if meant, '{{exists: true}}'."
@@ -221,7 +253,7 @@ class _Reader:
         for leaf in when.items if isinstance(when, All) else (when,):
             if not isinstance(leaf, Leaf) or leaf.selector.root != "tool":
                 continue
-            if leaf.operator.name not in ("equals", "in"):
+            if leaf.operator.name not in ("equals", "in") or leaf.computed is not None:
                 continue
             names = leaf.value if leaf.operator.name == "in" else (leaf.value,)
             if self._can_meet(tools, Names(map(str, names)), leaf.place) is False:
@@ -294,6 +326,7 @@ class _Reader:
                     failure_when=when,
                     message=values.get("message"),
                     retryable=values.get("retryable"),
+                    timezone=self.timezone,
                 )
 
 
@@ -309,11 +342,17 @@ def _texts_under(holder: Tree | None, key: str) -> list[Scalar]:
     return [item for item in items if isinstance(item, Scalar) and isinstance(item.value, str)]
 
 
-def _bounds_of(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _bounds_of(tree: Map, values: Mapping[str, Any], meaning: Meaning) -> dict[str, Any]:
+    """Return the bounds of a sandbox; directories with placeholders are Computed."""
     allows, not_allows = values.get("allows", {}), values.get("not_allows", {})
+    directories = {
+        key: tuple(
+            meaning.fill_text(place.value, place, as_path=True) for place in _texts_under(tree, key)
+        )
+        for key in ("within", "not_within")
+    }
     return {
-        "within": values.get("within", ()),
-        "not_within": values.get("not_within", ()),
+        **directories,
         "commands": allows.get("commands", ()),
         "domains": allows.get("domains", ()),
         "not_domains": not_allows.get("domains", ()),

@@ -213,9 +213,68 @@ class ListOf:
         return WRONG if WRONG in values else values
 
     def schema(self) -> dict[str, Any]:
-        many = {"type": "array", "items": self.item.schema()}
-        many |= {} if self.may_be_empty else {"minItems": 1}
+        many: dict[str, Any] = {"type": "array", "items": self.item.schema()}
+        if not self.may_be_empty:
+            many["minItems"] = 1
         return {"anyOf": [self.item.schema(), many]} if self.one_will_do else many
+
+
+@dataclass(frozen=True, slots=True)
+class FieldReference:
+    """``{field: selector}``: a value that is taken from the call."""
+
+    selector: str
+    place: Place = field(compare=False)
+
+    def __repr__(self) -> str:
+        return f"field {self.selector}"
+
+
+def read_reference(tree: Tree) -> FieldReference | None:
+    """Return the reference that a value is; None when it is something else."""
+    if not isinstance(tree, Map) or tree.values.keys() != {"field"}:
+        return None
+    name = tree.values["field"]
+    is_text = isinstance(name, Scalar) and isinstance(name.value, str) and name.value
+    return FieldReference(name.value, name) if is_text and isinstance(name, Scalar) else None
+
+
+@dataclass(frozen=True)
+class OrField:
+    """A value of a shape, or a reference to a field that has one."""
+
+    shape: Shape
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        return read_reference(tree) or self.shape.read(tree, problems)
+
+    def schema(self) -> dict[str, Any]:
+        reference = Record({"field": Field(String(), required=True)}).schema()
+        return {"anyOf": [self.shape.schema(), reference]}
+
+
+TIME_OF_DAY = r"^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$"
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """Two times of day, such as ``["09:00", "17:00"]``."""
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        items = tree.items if isinstance(tree, Seq) else []
+        times = [item.value for item in items if isinstance(item, Scalar)]
+        if len(items) != 2 or not all(
+            isinstance(time, str) and re.search(TIME_OF_DAY, time) for time in times
+        ):
+            hint = 'Write for example ["09:00", "17:30"].'
+            return reject(tree, problems, "two times of day", hint)
+        if times[0] == times[1]:
+            problems.add(tree, f"no time lies between {times[0]} and {times[1]}")
+        return tuple(times)
+
+    def schema(self) -> dict[str, Any]:
+        time = {"type": "string", "pattern": TIME_OF_DAY}
+        return {"type": "array", "minItems": 2, "maxItems": 2, "items": time}
 
 
 @dataclass(frozen=True)

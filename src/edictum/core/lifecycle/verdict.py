@@ -230,7 +230,7 @@ def _is_effect_unknown(call: ToolCall, ran: Ran, verdict: SuccessVerdict) -> boo
 
 
 def _is_worth_repeating(plan: Plan, verdict: SuccessVerdict) -> bool:
-    """Whether the same call may end otherwise: what the success rule says, else the tool's entry."""
+    """Whether the same call may end otherwise: by the success rule, else by the tool's entry."""
     if verdict.retryable is not None:
         return verdict.retryable
     return plan.entry.retry_on_failure
