@@ -11,6 +11,7 @@ import pytest
 from edictum import ToolCall
 from edictum.testing.cases import Case, load_cases
 
+
 async def later(call: ToolCall) -> dict[str, Any]:
     await asyncio.sleep(0)
     return {"score": len(call.args.get("path", ""))}

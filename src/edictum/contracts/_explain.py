@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edictum.contracts._expressions import ALWAYS, All, AnyOf, Expression, Leaf, Not
 from edictum.contracts._messages import MAX_SHOWN_VALUE, is_hidden, show_without_secrets
-from edictum.contracts._selectors import CustomSelectors, Selector, Subject, resolver
+from edictum.contracts._selectors import CustomSelectors, Pending, Selector, Subject, resolver
 from edictum.core.decide import describe
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.secret_patterns import REDACTED
@@ -40,6 +40,9 @@ def _explain_leaf(
         found = resolver(leaf.selector, custom)(subject)
         value = show_value(leaf, found, redaction) + _show_others(leaf, subject, custom, redaction)
         return ConditionNode(str(leaf), leaf.holds(found, subject), value)
+    except Pending as pending:  # judging has not come to this leaf
+        pending.drop()
+        return ConditionNode(str(leaf), None, value, describe(pending))
     except Exception as exc:
         return ConditionNode(str(leaf), None, value, describe(exc))
 

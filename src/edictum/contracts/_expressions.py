@@ -226,6 +226,9 @@ def _read_leaf(key: Scalar, name: str, body: Tree, problems: Problems) -> Any:
     if not operator:
         return report(place, problems, "the operator is empty", "Write for example equals.")
     known = OPERATORS.get(operator)
+    if known is not None and known.take is None and read_reference(tree) is not None:
+        message = f"'{operator}' takes what the bundle says, and not a field"
+        return report(tree, problems, message, "Compare fields with equals, in or contains.")
     if known is not None:
         value = known.value_shape.read(tree, problems)
     else:
@@ -341,7 +344,7 @@ class Meaning:
         return root in ROOTS or root in self.selectors
 
     def _warn_literal(self, part: Placeholder, place: Place) -> None:
-        message = f"'{{{part.name}}}' is not a selector and is compared as it is"
+        message = f"'{{{part.name}}}' is not a selector and is taken as it is"
         hint = f"Write {{{{{part.name}}}}} if that is meant, or a selector such as {{args.path}}."
         self.problems.warn(place, message, hint)
 

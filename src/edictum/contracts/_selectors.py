@@ -408,6 +408,10 @@ class Pending(Exception):
         except Exception as exc:
             self._known[self._key] = _Raised(exc)
 
+    def drop(self) -> None:
+        """Give up a value that is not needed."""
+        getattr(self._awaitable, "close", lambda: None)()
+
 
 @dataclass(frozen=True, slots=True)
 class _Raised:

@@ -269,7 +269,8 @@ class TimeRange:
             hint = 'Write for example ["09:00", "17:30"].'
             return reject(tree, problems, "two times of day", hint)
         if times[0] == times[1]:
-            problems.add(tree, f"no time lies between {times[0]} and {times[1]}")
+            message = f"no time lies between {times[0]} and {times[1]}"
+            problems.add(tree, message, "Write two different times.")
         return tuple(times)
 
     def schema(self) -> dict[str, Any]:
@@ -376,7 +377,8 @@ class EnvironmentText(String):
         parts = iter(found)
         expanded = _VARIABLE.sub(lambda _match: next(parts), value)
         if not expanded:
-            problems.add(tree, "this text is empty once its variables are filled in")
+            message = "this text is empty once its variables are filled in"
+            problems.add(tree, message, "Give the variable a value, or remove the key.")
         return expanded
 
 
