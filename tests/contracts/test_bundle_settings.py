@@ -63,14 +63,14 @@ def test_variables_are_filled_into_the_store(
     assert bundle.session["store"] == read
 
 
-def test_the_audit_file_of_a_bundle_may_name_a_variable(
+async def test_the_audit_file_of_a_bundle_may_name_a_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUDIT_DIR", str(tmp_path))
     text = bundle_of(observability={"file": "${AUDIT_DIR}/audit.jsonl"})
     guard = Edictum.from_yaml_string(text)
-    guard.run_sync("t", {}, lambda: 1)
-    guard.close()
+    await guard.run("t", {}, lambda: 1)
+    await guard.close()
     lines = (tmp_path / "audit.jsonl").read_text().splitlines()
     assert [json.loads(line)["action"] for line in lines] == ["call_allowed", "call_executed"]
 

@@ -38,16 +38,16 @@ _INNER_ANCHOR = re.compile(r"(?s).(?:\^|\\A)|(?:\$|\\[zZ]).")
 
 
 @dataclass(slots=True)
-class Item:
+class _Item:
     """One part of a sequence: an anchor, a character, or a group of alternatives."""
 
     kind: str
     weight: int = 0
-    choices: list[list[Item]] = field(default_factory=list)
+    choices: list[list[_Item]] = field(default_factory=list)
     optional: bool = False
 
 
-Sequence: TypeAlias = list[Item]
+_Sequence: TypeAlias = list[_Item]
 
 
 def why_never_matches(pattern: str) -> str | None:
@@ -59,9 +59,9 @@ def why_never_matches(pattern: str) -> str | None:
     return problems[0] if problems and all(problems) else None
 
 
-def _read(pattern: str) -> list[Sequence] | None:
+def _read(pattern: str) -> list[_Sequence] | None:
     """Return the alternatives of a pattern; None when it is one that is not judged."""
-    stack: list[list[Sequence]] = [[[]]]
+    stack: list[list[_Sequence]] = [[[]]]
     for token in _TOKEN.finditer(pattern):
         kind, text = token.lastgroup or "", token.group()
         if kind in ("open", "flags") and _has_line_flag(text):
@@ -69,7 +69,7 @@ def _read(pattern: str) -> list[Sequence] | None:
         if kind == "open":
             stack.append([[]])
         elif kind == "close" and len(stack) > 1:
-            group = Item("group", choices=stack.pop())
+            group = _Item("group", choices=stack.pop())
             group.weight = min(_weigh(sequence) for sequence in group.choices)
             stack[-1][-1].append(group)
         elif kind == "or":
@@ -77,7 +77,7 @@ def _read(pattern: str) -> list[Sequence] | None:
         elif kind == "repeat" and stack[-1][-1]:
             stack[-1][-1][-1].optional |= _may_be_left_out(token)
         elif kind not in ("comment", "flags"):
-            stack[-1][-1].append(Item(kind, _weight_of(kind, text)))
+            stack[-1][-1].append(_Item(kind, _weight_of(kind, text)))
     return stack[0] if len(stack) == 1 else None
 
 
@@ -97,11 +97,11 @@ def _weight_of(kind: str, text: str) -> int:
     return NEWLINE_WEIGHT if kind == "character" else 0
 
 
-def _weigh(sequence: Sequence) -> int:
+def _weigh(sequence: _Sequence) -> int:
     return sum(0 if item.optional else item.weight for item in sequence)
 
 
-def _find_problem(sequence: Sequence, before: int, after: int) -> str | None:
+def _find_problem(sequence: _Sequence, before: int, after: int) -> str | None:
     """Return why a sequence cannot match between texts that weigh at least so much."""
     total = _weigh(sequence)
     for item in sequence:
@@ -113,7 +113,7 @@ def _find_problem(sequence: Sequence, before: int, after: int) -> str | None:
     return None
 
 
-def _find_item_problem(item: Item, before: int, after: int) -> str | None:
+def _find_item_problem(item: _Item, before: int, after: int) -> str | None:
     if item.kind == "start" and before:
         return "text precedes '^', the start of the text"
     if (item.kind == "end" and after >= TEXT_WEIGHT) or (item.kind == "very_end" and after):

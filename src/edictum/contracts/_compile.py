@@ -33,7 +33,7 @@ SOURCES = {
     Kind.SANDBOX: "yaml_sandbox",
 }
 MAX_SANDBOXES = 256  # of one contract, each for other values of its placeholders
-Answer = Verdict | Awaitable[Verdict]
+_Answer = Verdict | Awaitable[Verdict]
 FAST_PATH: ModuleType | None = None  # without it conditions are interpreted
 with suppress(ImportError):
     FAST_PATH = import_module("edictum.contracts._generate")
@@ -113,9 +113,9 @@ class ConditionCheck(Condition):
 
     message: RenderMessage
 
-    def __call__(self, call: ToolCall, result: Any = None, session: Any = None) -> Answer:
+    def __call__(self, call: ToolCall, result: Any = None, session: Any = None) -> _Answer:
         subject = Subject(call, result, session)
-        return answer_when_known(lambda: self._judge(subject))
+        return answer_or_wait(lambda: self._judge(subject))
 
     def _judge(self, subject: Subject) -> Verdict:
         try:
@@ -139,7 +139,7 @@ class ConditionCheck(Condition):
 class SessionConditionCheck(ConditionCheck):
     """A check that reads the session's counters, made while the call's slot is held."""
 
-    def __call__(self, view: Any) -> Answer:  # type: ignore[override]  # session checks get a view
+    def __call__(self, view: Any) -> _Answer:  # type: ignore[override]  # session checks get a view
         return super().__call__(view.call, None, view)
 
 
@@ -150,8 +150,8 @@ class SandboxCheck:
     sandboxes: Sandboxes
     message: RenderMessage
 
-    def __call__(self, call: ToolCall) -> Answer:
-        return answer_when_known(lambda: self._judge(call))
+    def __call__(self, call: ToolCall) -> _Answer:
+        return answer_or_wait(lambda: self._judge(call))
 
     def _judge(self, call: ToolCall) -> Verdict:
         try:
@@ -190,7 +190,7 @@ class Sandboxes:
         return self._make(*(compute_value(value, subject) for value in self._computed.values()))
 
 
-def answer_when_known(judge: Callable[[], Verdict]) -> Answer:
+def answer_or_wait(judge: Callable[[], Verdict]) -> _Answer:
     """Return a verdict, or an awaitable of it when a custom selector has to be awaited first."""
     try:
         return judge()
@@ -234,7 +234,7 @@ class _Compiler:
             fuse=self.fusers.get(kind),
         )
 
-    def _compile_check(self, spec: ContractSpec) -> tuple[Callable[..., Answer], Kind]:
+    def _compile_check(self, spec: ContractSpec) -> tuple[Callable[..., _Answer], Kind]:
         message = compile_message(spec.message, self.custom, self.redaction, spec.timezone)
         if spec.kind is Kind.SANDBOX:
             return SandboxCheck(Sandboxes(spec.bounds), message), Kind.SANDBOX

@@ -19,7 +19,7 @@ _PLACEHOLDER = re.compile(r"\{\{([^{}]+)\}\}|\{([^{}]+)\}")
 _SELECTOR_LIKE = re.compile(r"""[A-Za-z_][\w-]*(?:[.\[][\w.\[\]*"' -]*)?""")
 _PATH_SIGNS = ("/", "\\")
 
-Source = Callable[[Subject], Any]
+_Compute = Callable[[Subject], Any]
 
 
 class NotKnown(TypeError):
@@ -42,7 +42,7 @@ class Computed:
     """A value to work out: ``compute`` raises NotKnown when a part is missing."""
 
     selectors: tuple[Selector, ...]
-    compute: Source
+    compute: _Compute
 
 
 def find_placeholders(text: str) -> Iterator[Placeholder]:
@@ -56,7 +56,7 @@ def find_placeholders(text: str) -> Iterator[Placeholder]:
             yield Placeholder(name, found.start(), found.end(), escaped, in_path)
 
 
-def field_value(selector: Selector, custom: CustomSelectors) -> Computed:
+def read_field(selector: Selector, custom: CustomSelectors) -> Computed:
     """Return the value of a field."""
     resolve = resolver(selector, custom)
 
@@ -69,11 +69,11 @@ def field_value(selector: Selector, custom: CustomSelectors) -> Computed:
     return Computed((selector,), compute)
 
 
-def filled_text(
+def fill_placeholders(
     text: str, parts: list[tuple[Placeholder, Selector | None]], custom: CustomSelectors
 ) -> Computed:
     """Return a text whose placeholders are filled in; those without a selector stand as written."""
-    pieces: list[str | Source] = []
+    pieces: list[str | _Compute] = []
     at = 0
     for part, selector in parts:
         pieces.append(text[at : part.start])
@@ -87,10 +87,10 @@ def filled_text(
     )
 
 
-def _piece(part: Placeholder, selector: Selector | None, custom: CustomSelectors) -> str | Source:
+def _piece(part: Placeholder, selector: Selector | None, custom: CustomSelectors) -> str | _Compute:
     if selector is None:
         return "{" + part.name + "}"
-    value = field_value(selector, custom)
+    value = read_field(selector, custom)
     return lambda subject: _as_text(part, value.compute(subject))
 
 
@@ -119,7 +119,7 @@ def compute_value(value: Any, subject: Subject) -> Any:
     return value.compute(subject) if type(value) is Computed else value
 
 
-def listed_values(items: list[Any], kind: type[tuple[Any, ...] | list[Any]]) -> Computed:
+def compute_list(items: list[Any], kind: type[tuple[Any, ...] | list[Any]]) -> Computed:
     """Return a list some of whose items are worked out."""
     selectors = tuple(it for item in items if type(item) is Computed for it in item.selectors)
     return Computed(

@@ -19,10 +19,10 @@ from edictum.contracts._computed import (
     Computed,
     NotKnown,
     Placeholder,
-    field_value,
-    filled_text,
+    compute_list,
+    fill_placeholders,
     find_placeholders,
-    listed_values,
+    read_field,
 )
 from edictum.contracts._operators import (
     OPERATOR_SYNONYMS,
@@ -306,7 +306,7 @@ class Meaning:
         if operator.take is None:
             return None
         found = self._compute_all(raw)
-        return _prepared(found, operator, raw.value) if type(found) is Computed else found
+        return _prepare_for(found, operator, raw.value) if type(found) is Computed else found
 
     def _compute_all(self, raw: RawLeaf) -> Any:
         if not isinstance(raw.value, tuple | list):
@@ -317,13 +317,13 @@ class Meaning:
         if WRONG in items:
             return WRONG
         has_computed = any(type(item) is Computed for item in items)
-        return listed_values(items, type(raw.value)) if has_computed else None
+        return compute_list(items, type(raw.value)) if has_computed else None
 
     def _compute_one(self, value: Any, place: Place) -> Any:
         """Return a Computed, the value itself when the bundle states it, or WRONG."""
         if isinstance(value, FieldReference):
             selector = self.single_selector(value.selector, value.place)
-            return WRONG if selector is None else field_value(selector, self.selectors)
+            return WRONG if selector is None else read_field(selector, self.selectors)
         return self.fill_text(value, place) if isinstance(value, str) else value
 
     def fill_text(self, text: str, place: Place, *, as_path: bool = False) -> Any:
@@ -337,7 +337,7 @@ class Meaning:
             if selector is None and not part.escaped:
                 return WRONG
             parts.append((replace(part, in_path=part.in_path or as_path), selector))
-        return filled_text(text, parts, self.selectors) if parts else text
+        return fill_placeholders(text, parts, self.selectors) if parts else text
 
     def _is_known_root(self, name: str) -> bool:
         root = re.split(r"[.\[]", name)[0]
@@ -462,7 +462,7 @@ class Meaning:
         return True
 
 
-def _prepared(computed: Computed, operator: Operator, written: Any) -> Computed:
+def _prepare_for(computed: Computed, operator: Operator, written: Any) -> Computed:
     """Return a value of the call as the operator's test takes it."""
     take = operator.take
     assert take is not None  # else the value is the bundle's

@@ -486,7 +486,7 @@ def find_timezone(name: str) -> tzinfo:
     try:
         return UTC if name == "UTC" else ZoneInfo(name)
     except (OSError, ValueError, ZoneInfoNotFoundError) as exc:
-        raise ValueError(f"there is no time zone '{name}'") from exc
+        raise ValueError(f"'{name}' is not a known time zone") from exc
 
 
 _RESOLVERS: dict[str, Callable[[Steps], Resolver]] = {
