@@ -111,9 +111,12 @@ def _find_problem(
 ) -> SuccessVerdict | None:
     for rule in plan.success_rules:
         if (reason := rule.judge(call, value)) is not None:
-            source = f"success_rule:{rule.name}"
             return SuccessVerdict(
-                False, source, str(reason), retryable=rule.retryable, for_model=rule.for_model
+                False,
+                f"success_rule:{rule.name}",
+                str(reason),
+                retryable=rule.retryable,
+                for_model=rule.for_model,
             )
     if failure_flag is not None and (reason := failure_flag(value)) is not None:
         is_mismatch = type(reason) is SchemaMismatch
