@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec, Unlisted
-from edictum.contracts._computed import compute_value, has_computed
+from edictum.contracts._computed import compile_directories, compute_value, has_computed
 from edictum.contracts._explain import explain, reason_for
 from edictum.contracts._expressions import Expression, evaluate, leaves
 from edictum.contracts._language import Language
@@ -32,6 +32,7 @@ SOURCES = {
     Kind.POST: "yaml_postcondition",
     Kind.SANDBOX: "yaml_sandbox",
 }
+DIRECTORIES = frozenset({"within", "not_within", "cwd"})  # bounds that may hold placeholders
 MAX_SANDBOXES = 256  # of one contract, each for other values of its placeholders
 _Answer = Verdict | Awaitable[Verdict]
 FAST_PATH: ModuleType | None = None  # without it conditions are interpreted
@@ -171,10 +172,13 @@ class SandboxCheck:
 class Sandboxes:
     """The sandbox of a contract, or one for each set of directories that its placeholders name."""
 
-    def __init__(self, bounds: Mapping[str, Any]) -> None:
+    def __init__(self, spec: ContractSpec, custom: CustomSelectors) -> None:
         # The shell reader is large, and only bundles with a sandbox need it.
         from edictum.contracts.sandbox import Sandbox
 
+        bounds = dict(spec.bounds)
+        for key in DIRECTORIES & bounds.keys():
+            bounds[key] = compile_directories(bounds[key], custom, spec.timezone)
         self._bounds = {key: value for key, value in bounds.items() if not has_computed(value)}
         self._computed = {key: value for key, value in bounds.items() if has_computed(value)}
         self._make = lru_cache(maxsize=MAX_SANDBOXES)(
@@ -237,7 +241,7 @@ class _Compiler:
     def _compile_check(self, spec: ContractSpec) -> tuple[Callable[..., _Answer], Kind]:
         message = compile_message(spec.message, self.custom, self.redaction, spec.timezone)
         if spec.kind is Kind.SANDBOX:
-            return SandboxCheck(Sandboxes(spec.bounds), message), Kind.SANDBOX
+            return SandboxCheck(Sandboxes(spec, self.custom), message), Kind.SANDBOX
         assert spec.when is not None
         roots = {selector.root for leaf in leaves(spec.when) for selector in leaf.selectors}
         check = SessionConditionCheck if "session" in roots else ConditionCheck

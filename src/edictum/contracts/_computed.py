@@ -10,10 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from edictum.contracts._selectors import CustomSelectors, Selector, Subject, resolver
+from edictum.contracts._selectors import (
+    CustomSelectors,
+    Selector,
+    SelectorError,
+    Subject,
+    parse_selector,
+    resolver,
+)
 
 _PLACEHOLDER = re.compile(r"\{\{([^{}]+)\}\}|\{([^{}]+)\}")
 _SELECTOR_LIKE = re.compile(r"""[A-Za-z_][\w-]*(?:[.\[][\w.\[\]*"' -]*)?""")
@@ -69,7 +76,24 @@ def read_field(selector: Selector, custom: CustomSelectors) -> Computed:
     return Computed((selector,), compute)
 
 
-def fill_placeholders(
+def compile_text(
+    text: str, custom: CustomSelectors, timezone: str, *, as_path: bool = False
+) -> Computed | str:
+    """Return a text as Computed if it has placeholders, else itself.
+
+    What is not a selector is part of the text. ``as_path``: each stands for one name in a path.
+    """
+    parts: list[tuple[Placeholder, Selector | None]] = []
+    for part in find_placeholders(text):
+        try:
+            selector = None if part.escaped else parse_selector(part.name, custom, timezone)
+        except SelectorError:
+            continue
+        parts.append((replace(part, in_path=part.in_path or as_path), selector))
+    return _fill(text, parts, custom) if parts else text
+
+
+def _fill(
     text: str, parts: list[tuple[Placeholder, Selector | None]], custom: CustomSelectors
 ) -> Computed:
     """Return a text whose placeholders are filled in; those without a selector stand as written."""
@@ -105,6 +129,13 @@ def _as_text(part: Placeholder, value: Any) -> str:
     if part.in_path and (text in (".", "..") or any(sign in text for sign in ("/", "\\", "\0"))):
         raise NotKnown(f"'{part.name}' is not one name of a path: {text!r:.60}")
     return text
+
+
+def compile_directories(value: Any, custom: CustomSelectors, timezone: str) -> Any:
+    """Return a directory, or several; those with placeholders are Computed."""
+    if isinstance(value, tuple):
+        return tuple(compile_directories(item, custom, timezone) for item in value)
+    return compile_text(value, custom, timezone, as_path=True) if isinstance(value, str) else value
 
 
 def has_computed(value: Any) -> bool:

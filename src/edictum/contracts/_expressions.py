@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias, assert_never
 
@@ -19,8 +19,8 @@ from edictum.contracts._computed import (
     Computed,
     NotKnown,
     Placeholder,
+    compile_text,
     compute_list,
-    fill_placeholders,
     find_placeholders,
     read_field,
 )
@@ -326,18 +326,16 @@ class Meaning:
             return WRONG if selector is None else read_field(selector, self.selectors)
         return self.fill_text(value, place) if isinstance(value, str) else value
 
-    def fill_text(self, text: str, place: Place, *, as_path: bool = False) -> Any:
+    def fill_text(self, text: str, place: Place) -> Any:
         """Return a text as Computed if it has placeholders, else itself; WRONG after reporting."""
-        parts: list[tuple[Placeholder, Selector | None]] = []
         for part in find_placeholders(text):
-            if not part.escaped and not self._is_known_root(part.name):
-                self._warn_literal(part, place)
+            if part.escaped:
                 continue
-            selector = None if part.escaped else self.single_selector(part.name, place)
-            if selector is None and not part.escaped:
+            if not self._is_known_root(part.name):
+                self._warn_literal(part, place)
+            elif self.single_selector(part.name, place) is None:
                 return WRONG
-            parts.append((replace(part, in_path=part.in_path or as_path), selector))
-        return fill_placeholders(text, parts, self.selectors) if parts else text
+        return compile_text(text, self.selectors, self.timezone)
 
     def _is_known_root(self, name: str) -> bool:
         root = re.split(r"[.\[]", name)[0]

@@ -143,7 +143,7 @@ class _Reader:
             timeout_effect=then.get(self.words.timeout_effect, "deny"),
             when=when,
             limits=values.get("limits", {}),
-            bounds=_bounds_of(tree, values, meaning) if kind is Kind.SANDBOX else {},
+            bounds=_bounds_of(values) if kind is Kind.SANDBOX else {},
             timezone=self.timezone,
             source=self.source,
             place=tree.values["id"],
@@ -193,20 +193,21 @@ class _Reader:
             for place in _texts_under(tree, key):
                 hint = "Write a directory's path."
                 self._try(place, lambda path: PathBounds((path,), (), None), "a directory", hint)
-                self._check_placeholders(place)
+                self._check_directory(place)
         for key in ("allows", "not_allows"):
             for place in _texts_under(tree.values.get(key), "domains"):
                 hint = "Write hosts or patterns such as '*.example.com': no scheme, port or path."
                 self._try(place, lambda domain: DomainBounds((domain,), ()), "a domain", hint)
 
-    def _check_placeholders(self, place: Scalar) -> None:
-        """Warn about a directory that the model chooses, and one that is not known when loading."""
+    def _check_directory(self, place: Scalar) -> None:
+        """Check placeholders; warn where the model chooses the directory, or the process does."""
+        self._meaning("pre").fill_text(place.value, place)
         names = [part.name for part in find_placeholders(place.value) if not part.escaped]
         if chosen := [name for name in names if name.startswith("args.")]:
             message = f"'{{{chosen[0]}}}' is chosen by the model, so it bounds nothing"
             hint = "Use what the program knows, such as {principal.org_id}."
             self.problems.warn(place, message, hint)
-        if not place.value.startswith(("/", "~")):
+        if not place.value.startswith(("/", "~")) and place.value != ".":
             message = (
                 f"'{place.value}' starts from the directory in which the process happens to run"
             )
@@ -342,17 +343,11 @@ def _texts_under(holder: Tree | None, key: str) -> list[Scalar]:
     return [item for item in items if isinstance(item, Scalar) and isinstance(item.value, str)]
 
 
-def _bounds_of(tree: Map, values: Mapping[str, Any], meaning: Meaning) -> dict[str, Any]:
-    """Return the bounds of a sandbox; directories with placeholders are Computed."""
+def _bounds_of(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     allows, not_allows = values.get("allows", {}), values.get("not_allows", {})
-    directories = {
-        key: tuple(
-            meaning.fill_text(place.value, place, as_path=True) for place in _texts_under(tree, key)
-        )
-        for key in ("within", "not_within")
-    }
     return {
-        **directories,
+        "within": values.get("within", ()),
+        "not_within": values.get("not_within", ()),
         "commands": allows.get("commands", ()),
         "domains": allows.get("domains", ()),
         "not_domains": not_allows.get("domains", ()),

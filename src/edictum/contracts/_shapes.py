@@ -219,12 +219,14 @@ class ListOf:
         return {"anyOf": [self.item.schema(), many]} if self.one_will_do else many
 
 
-@dataclass(frozen=True, slots=True)
-class FieldReference:
-    """``{field: selector}``: a value that is taken from the call."""
+class FieldReference(dict[str, str]):
+    """``{field: selector}``: a value that is taken from the call. It is the mapping itself, so that
+    a bundle stays plain data.
+    """
 
-    selector: str
-    place: Place = field(compare=False)
+    def __init__(self, selector: str, place: Place) -> None:
+        super().__init__(field=selector)
+        self.selector, self.place = selector, place
 
     def __repr__(self) -> str:
         return f"field {self.selector}"
