@@ -3,7 +3,7 @@
 ``{field: principal.user_id}`` is the value of that field. In a text, ``{principal.org_id}`` is
 filled in; ``{{principal.org_id}}`` is the text itself, and other braces are what they are. A part
 that is missing or empty is an error, which refuses the call: nothing can be compared with it.
-A placeholder beside a slash stands for one name in a path, so that no value can climb out of it.
+In a text with a slash a placeholder stands for one name in a path, so that no value can climb out.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ class Computed:
 
 def find_placeholders(text: str) -> Iterator[Placeholder]:
     """Find what looks like a selector in braces; other braces are part of the text."""
+    in_path = any(sign in text for sign in _PATH_SIGNS)
     for found in _PLACEHOLDER.finditer(text):
         name = found.group(1) or found.group(2)
         if _SELECTOR_LIKE.fullmatch(name) and (name == "environment" or "." in name):
-            before, behind = text[: found.start()], text[found.end() :]
-            in_path = before.endswith(_PATH_SIGNS) or behind.startswith(_PATH_SIGNS)
             escaped = found.group(1) is not None
             yield Placeholder(name, found.start(), found.end(), escaped, in_path)
 
@@ -126,7 +125,7 @@ def _as_text(part: Placeholder, value: Any) -> str:
     text = str(value)
     if not text:
         raise NotKnown(f"'{part.name}' is empty")
-    if part.in_path and (text in (".", "..") or any(sign in text for sign in ("/", "\\", "\0"))):
+    if part.in_path and (text in (".", "..") or any(sign in text for sign in (*_PATH_SIGNS, "\0"))):
         raise NotKnown(f"'{part.name}' is not one name of a path: {text!r:.60}")
     return text
 
