@@ -37,6 +37,8 @@ TRACED = (
     "typing",
     "contracts/test_redacted_results.py",
     "contracts/test_postconditions.py",
+    "contracts/test_bundle_settings.py",
+    "contracts/test_custom_selectors.py",
 )
 NOT_TRACED = ("harness/execution",)
 HERE = Path(__file__).parent

@@ -34,12 +34,18 @@ ROW_KEYS = ("rows", "results", "items", "records", "matches", "data")
 
 @record
 class SuccessVerdict:
-    """Whether a call succeeded, by which judge, and why not."""
+    """Whether a call succeeded, by which judge, and why not.
+
+    ``retryable`` None: as the tool's entry says. ``for_model``: a rule states the reason, which the
+    model reads instead of the result.
+    """
 
     success: bool
     source: str
     reason: str = ""
     policy_error: bool = False
+    retryable: bool | None = None
+    for_model: bool = False
 
 
 SUCCEEDED_BY_DEFAULT = SuccessVerdict(True, "default")

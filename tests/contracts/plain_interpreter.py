@@ -38,6 +38,43 @@ def address(value: Any) -> Any:
         raise Broken from None
 
 
+def items(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise Broken
+    return value
+
+
+def networks(value: Any) -> list[Any]:
+    texts = [value] if isinstance(value, str) else items(value)
+    try:
+        return [ipaddress.ip_network(text(item), strict=False) for item in texts]
+    except ValueError:
+        raise Broken from None
+
+
+def minutes(value: Any) -> int:
+    found = re.fullmatch(r"(\d\d?):([0-5]\d)(:[0-5]\d)?", text(value))
+    if found is None or int(found[1]) * 60 + int(found[2]) > 24 * 60:
+        raise Broken
+    return int(found[1]) * 60 + int(found[2])
+
+
+def between(field: Any, times: list[str]) -> bool:
+    first, end = map(minutes, times)
+    passed = (minutes(field) - first) % (24 * 60)
+    return passed < (end - first) % (24 * 60)
+
+
+# What a value that is taken from the call has to be, by operator.
+TAKEN: dict[str, Any] = {
+    **dict.fromkeys(("in", "not_in"), items),
+    **dict.fromkeys(("contains", "starts_with", "ends_with", "equals_ignore_case"), text),
+    "contains_any": lambda value: [text(item) for item in items(value)],
+    **{
+        f"{kind}{order}": number for kind in ("", "length_") for order in ("gt", "gte", "lt", "lte")
+    },
+    "in_cidr": networks,
+}
 OPERATORS: dict[str, Any] = {
     "equals": lambda field, value: field == value,
     "not_equals": lambda field, value: field != value,
@@ -59,9 +96,8 @@ OPERATORS: dict[str, Any] = {
     "length_gte": lambda field, value: size(field) >= value,
     "length_lt": lambda field, value: size(field) < value,
     "length_lte": lambda field, value: size(field) <= value,
-    "in_cidr": lambda field, value: any(
-        address(field) in ipaddress.ip_network(item) for item in value
-    ),
+    "in_cidr": lambda field, value: any(address(field) in network for network in networks(value)),
+    "between": between,
 }
 
 
@@ -70,6 +106,8 @@ def reach(value: Any, steps: list[str]) -> list[Any]:
     if not steps or value is None:
         return [value]
     step, rest = steps[0], steps[1:]
+    if step == "*":
+        return texts(value) or [None]
     if step == "[*]":
         if not isinstance(value, list):
             raise Broken
@@ -81,20 +119,66 @@ def reach(value: Any, steps: list[str]) -> list[Any]:
     return [None]
 
 
-def one(field: Any, operator: str, value: Any, *, principal: bool) -> bool:
+def texts(value: Any) -> list[str]:
+    """Every text in a value, keys included."""
+    if isinstance(value, dict):
+        return [found for pair in value.items() for part in pair for found in texts(part)]
+    if isinstance(value, list):
+        return [found for item in value for found in texts(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def single(selector: str, subject: dict[str, Any]) -> Any:
+    """The value of a selector that something is compared with; one that is missing is an error."""
+    root, *steps = re.findall(r"\[\*\]|[^.\[]+", selector)
+    (value,) = reach(subject.get(root), steps)
+    if value is None:
+        raise Broken
+    return value
+
+
+def fill(template: str, subject: dict[str, Any]) -> str:
+    """A text with its placeholders filled in."""
+
+    def part(found: re.Match[str]) -> str:
+        value = single(found[1], subject)
+        if not isinstance(value, (str, int)) or isinstance(value, bool) or value == "":
+            raise Broken
+        if "/" in template and (str(value) in (".", "..") or "/" in str(value)):
+            raise Broken
+        return str(value)
+
+    return re.sub(r"\{([a-z]+\.[a-z.]+)\}", part, template)
+
+
+def taken(operator: str, value: Any, subject: dict[str, Any]) -> Any:
+    """The value of a condition for this call."""
+    if isinstance(value, dict) and value.keys() == {"field"}:
+        return TAKEN.get(operator, lambda it: it)(single(value["field"], subject))
+    if isinstance(value, list) and operator in ("in", "not_in", "contains_any"):
+        values = [taken("equals", item, subject) for item in value]
+        return TAKEN[operator](values)
+    return fill(value, subject) if isinstance(value, str) and "matches" not in operator else value
+
+
+def one(field: Any, operator: str, value: Any, subject: dict[str, Any], *, principal: bool) -> bool:
     if operator == "exists":
         return (field is not None) is value
     if operator == "empty":
         return (field is None or size(field) == 0) is value
     if field is None:
         return principal and operator in ("not_equals", "not_in", "matches_none")
-    return bool(OPERATORS[operator](field, value))
+    return bool(OPERATORS[operator](field, taken(operator, value, subject)))
 
 
 def leaf(selector: str, operator: str, value: Any, subject: dict[str, Any]) -> bool:
     root, *steps = re.findall(r"\[\*\]|[^.\[]+", selector)
-    fields = reach(subject.get(root), steps)
-    answers = [one(field, operator, value, principal=root == "principal") for field in fields]
+    start = subject.get(root)
+    if root == "args" and steps == ["*"]:  # the names of the arguments are the tool's
+        start = list(start.values())
+    fields = reach(start, steps)
+    principal = root == "principal"
+    answers = [one(it, operator, value, subject, principal=principal) for it in fields]
     return any(answers)
 
 
@@ -111,3 +195,7 @@ def holds(expression: dict[str, Any], subject: dict[str, Any]) -> bool:
         return not holds(body, subject)
     ((operator, value),) = body.items()
     return leaf(word, operator, value, subject)
+
+
+# Operators whose value can be taken from the call.
+COMPARABLE = {"equals", "not_equals", *TAKEN}

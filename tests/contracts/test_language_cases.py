@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edictum import ToolCall
 from edictum.testing.cases import Case, load_cases
+
+
+async def later(call: ToolCall) -> dict[str, Any]:
+    await asyncio.sleep(0)
+    return {"score": len(call.args.get("path", ""))}
+
+
+async def later_broken(call: ToolCall) -> dict[str, Any]:
+    raise LookupError("no such order")
+
+
+async def later_nothing(call: ToolCall) -> None:
+    await asyncio.sleep(0)
+
 
 CASES = load_cases(
     Path(__file__).parent.parent / "cases",
@@ -18,6 +35,10 @@ CASES = load_cases(
         "risk": lambda call: {"score": len(call.args.get("path", "")), "owner": {"name": "ops"}},
         "broken": lambda call: 1 / 0,
         "wrong": lambda call: 5,
+        "nothing": lambda call: None,
+        "later": later,
+        "later_broken": later_broken,
+        "later_nothing": later_nothing,
     },
 )
 

@@ -38,7 +38,10 @@ def _quiet() -> Iterator[None]:
 
 
 WORDS = st.sampled_from(
-    ["", "a", "b", "ab", "abc", "A", "aab", "10.0.0.1", "::1", "x" * 30, "a\nb", "ß", "SS", "1"]
+    [
+        *["", "a", "b", "ab", "abc", "A", "aab", "10.0.0.1", "::1", "x" * 30, "a\nb", "ß", "SS"],
+        *["1", "/", "..", "/ab/a", "12:30", "23:59:59"],
+    ]
 )
 NUMBERS = st.sampled_from([-1, 0, 1, 2, 3, 1.5, 10**20, True, False])
 FIELDS = st.recursive(
@@ -69,6 +72,12 @@ PATTERNS = st.sampled_from(
 )
 PLAIN = (WORDS | NUMBERS).filter(lambda value: value is not None)
 SIZES = st.integers(0, 3)
+REFERENCES = st.sampled_from(["args.a", "args.b", "args.a.b", "principal.role", "metadata.a"]).map(
+    lambda selector: {"field": selector}
+)
+TEMPLATES = st.sampled_from(
+    ["{args.b}", "x{args.a}", "/{principal.role}/a", "{metadata.a}{args.b}", "{}", '{"a": {args}}']
+)
 TESTS = st.one_of(
     st.tuples(st.sampled_from(["exists", "empty"]), st.booleans()),
     st.tuples(
@@ -85,6 +94,13 @@ TESTS = st.one_of(
     ),
     st.tuples(st.sampled_from(["gt", "gte", "lt", "lte"]), st.sampled_from([-1, 0, 1, 2.5])),
     st.tuples(st.sampled_from(["length_gt", "length_gte", "length_lt", "length_lte"]), SIZES),
+    st.tuples(st.sampled_from(["equals", "not_equals", "starts_with", "contains"]), TEMPLATES),
+    st.tuples(
+        st.sampled_from(["in", "not_in", "contains_any"]),
+        st.lists(REFERENCES | TEMPLATES | SOME_TEXT, min_size=1, max_size=3),
+    ),
+    st.tuples(st.sampled_from(sorted(reference.COMPARABLE)), REFERENCES),
+    st.tuples(st.just("between"), st.sampled_from([["09:00", "17:00"], ["22:00", "06:30"]])),
     st.tuples(
         st.just("in_cidr"),
         st.lists(st.sampled_from(["10.0.0.0/8", "::/64"]), min_size=1, max_size=2),
@@ -102,6 +118,8 @@ SELECTORS = st.sampled_from(
         "principal.claims.a",
         "metadata.a",
         "metadata.a[*]",
+        "args.*",
+        "args.a.*",
     ]
 )
 LEAVES = st.builds(lambda selector, test: {selector: {test[0]: test[1]}}, SELECTORS, TESTS)

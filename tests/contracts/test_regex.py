@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edictum import Edictum, EdictumConfigError
-from edictum.contracts._regex import PatternError, PatternSet, compile_pattern, why_never_matches
+from edictum.contracts._anchors import why_never_matches
+from edictum.contracts._regex import PatternError, PatternSet, compile_pattern
 from edictum.outcomes import ToolDenied
+from support.effort import effort
 
 
 def denies(when: dict[str, object], text: str) -> bool:
@@ -200,18 +203,69 @@ def test_a_lone_surrogate_does_not_hide_the_rest_of_the_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "never"),
+    "pattern",
     [
-        ("a$b", True),
-        ("a^b", True),
-        ("^a$", False),
-        ("(a$|b)", False),
-        ("(?m)a$\nb", False),
-        (r"\$x", False),
-        ("[$]x", False),
-        ("a|^b", False),
-        ("$", False),
+        "a$b",
+        "a^b",
+        "(a+)^",
+        "a{2}^b",
+        r"a\Zb",
+        "(?:ab|c)(?:^d|^e)",
+        "a$\n\n",
+        r"\^a^b",
+        "(?P<m>a)^b",
+        r"\d$\d\d",
+        "(?i)x^y",
     ],
 )
-def test_patterns_that_can_never_match_are_noticed(pattern: str, never: bool) -> None:
-    assert (why_never_matches(pattern) is not None) is never
+def test_patterns_that_can_never_match_are_noticed(pattern: str) -> None:
+    assert why_never_matches(pattern) is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("(?i)^select", "SELECT 1"),
+        (r"(?is)^\s*select", " Select"),
+        ("(?-i:)^a", "a"),
+        ("(?:^|,)x", "x"),
+        ("(?P<x>^a)", "a"),
+        ("(a|)^b", "b"),
+        (r"\b^a", "a"),
+        (r"foo$\s*", "foo"),
+        (r"foo$\s", "foo\n"),
+        ("a*^b", "b"),
+        ("a{0}^b", "b"),
+        ("a{,2}^b", "b"),
+        ("(?#x)^a", "a"),
+        ("(?m)a$\nb", "a\nb"),
+        (r"\$x", "$x"),
+        ("[$]x", "$x"),
+        ("[]^]x", "^x"),
+        ("a$$", "a"),
+        ("(a$|b)c*", "a"),
+    ],
+)
+def test_patterns_that_match_are_not_said_never_to_match(pattern: str, text: str) -> None:
+    assert re.search(pattern, text)
+    assert why_never_matches(pattern) is None
+
+
+PIECES = [
+    *["a", "b", "^", "$", r"\A", r"\Z", r"\b", r"\B", ".", r"\s", r"\S", r"\n", "\n", r"\x0a"],
+    *["[^a]", "[a\n]", "(?:", "(", "(?P<x>", ")", "|", "*", "+?", "?", "{0,2}", "{2}", "(?#^)"],
+]
+PATTERN_TEXTS = st.lists(st.sampled_from(PIECES), min_size=2, max_size=9).map("".join)
+
+
+@pytest.mark.soak
+@settings(max_examples=effort(1_500, soak=30_000), deadline=None)
+@given(pattern=PATTERN_TEXTS, text=st.text(alphabet="ab\n ", max_size=5))
+def test_a_pattern_said_never_to_match_matches_no_text(pattern: str, text: str) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            compiled = re.compile(pattern)
+        except re.error:
+            return
+    if why_never_matches(pattern) is not None:
+        assert compiled.search(text) is None

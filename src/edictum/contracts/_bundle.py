@@ -41,7 +41,7 @@ class ContractSpec:
     enabled: bool = True
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    timeout: int = 300
+    timeout: float = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
     when: Expression | None = None
     scope: str = "session"
@@ -49,6 +49,7 @@ class ContractSpec:
     limits: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, BundleProblem] = field(default_factory=dict, compare=False)
     bounds: Mapping[str, Any] = field(default_factory=dict)
+    timezone: str = "UTC"
     source: str = ""
     place: Place = field(default=Place(1, 1), compare=False)
     shadow: bool = False
@@ -61,6 +62,9 @@ class SuccessSpec:
     id: str
     tools: tuple[str, ...]
     failure_when: Expression
+    message: str | None = None
+    retryable: bool | None = None
+    timezone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from edictum.contracts._amounts import make_source
 from edictum.contracts._bundle import Bundle, ContractSpec, MissingArgs, SuccessSpec, Unlisted
+from edictum.contracts._computed import compile_directories, compute_value, has_computed
 from edictum.contracts._explain import explain, reason_for
 from edictum.contracts._expressions import (
     Expression,
@@ -27,6 +28,7 @@ from edictum.contracts._redact import redaction_for
 from edictum.contracts._scopes import compile_scope
 from edictum.contracts._selectors import (
     CustomSelectors,
+    Pending,
     Selector,
     Subject,
     UnknownArgument,
@@ -48,6 +50,9 @@ SOURCES = {
     Kind.POST: "yaml_postcondition",
     Kind.SANDBOX: "yaml_sandbox",
 }
+DIRECTORIES = frozenset({"within", "not_within", "cwd"})  # bounds that may hold placeholders
+MAX_SANDBOXES = 256  # of one contract, each for other values of its placeholders
+_Answer = Verdict | Awaitable[Verdict]
 FAST_PATH: ModuleType | None = None  # without it conditions are interpreted
 with suppress(ImportError):
     FAST_PATH = import_module("edictum.contracts._generate")
@@ -118,6 +123,12 @@ class Condition:
             return None
         return reason_for(self.expression, Subject(call, value), self.custom, self.redaction)
 
+    def find_stated_failure(self, message: RenderMessage) -> Callable[[ToolCall, Any], str | None]:
+        """Return ``find_failure`` with a message for the reason."""
+        return lambda call, value: (
+            message(Subject(call, value)) if self.holds(call, value, None) else None
+        )
+
 
 @dataclass(eq=False)
 class ConditionCheck(Condition):
@@ -125,15 +136,24 @@ class ConditionCheck(Condition):
 
     message: RenderMessage
 
-    def __call__(self, call: ToolCall, result: Any = None, session: Any = None) -> Verdict:
+    def __call__(self, call: ToolCall, result: Any = None, session: Any = None) -> _Answer:
+        subject = Subject(call, result, session)
+        return answer_or_wait(lambda: self._judge(subject))
+
+    def _judge(self, subject: Subject) -> Verdict:
         try:
-            held = self.holds(call, result, session)
+            held = self.holds(subject.call, subject.result, subject.session)
         except Exception as exc:
-            return self.object_to(Subject(call, result, session), exc)
-        return self.object_to(Subject(call, result, session)) if held else PASS
+            return self.object_to(subject, exc)
+        return self.object_to(subject) if held else PASS
 
     def object_to(self, subject: Subject, error: Exception | None = None) -> Verdict:
-        """Return the verdict of a condition that holds; one that cannot be judged counts as met."""
+        """Return the verdict of a condition that holds; one that cannot be judged counts as met.
+
+        Raises Pending while a selector is still to be awaited.
+        """
+        if isinstance(error, Pending):
+            raise error
         if error is None:
             return Verdict(False, self.message(subject))
         detail = describe(error)
@@ -144,7 +164,7 @@ class ConditionCheck(Condition):
 class SessionConditionCheck(ConditionCheck):
     """A check that reads the session's counters, made while the call's slot is held."""
 
-    def __call__(self, view: Any) -> Verdict:  # type: ignore[override]  # session checks get a view
+    def __call__(self, view: Any) -> _Answer:  # type: ignore[override]  # session checks get a view
         return super().__call__(view.call, None, view)
 
 
@@ -152,18 +172,71 @@ class SessionConditionCheck(ConditionCheck):
 class SandboxCheck:
     """The check of a sandbox contract, which judges all arguments."""
 
-    find_violation: Callable[[ToolCall], str | None]
+    sandboxes: Sandboxes
     message: RenderMessage
     is_strict: bool = False
 
-    def __call__(self, call: ToolCall) -> Verdict:
+    def __call__(self, call: ToolCall) -> _Answer:
         if self.is_strict and (unknown := find_unknown_argument(call)) is not None:
             text = refuse_unknown_argument(call, unknown)
             return Verdict.fail(text, policy_error=True, error_detail=text)
-        violation = self.find_violation(call)
+        return answer_or_wait(lambda: self._judge(call))
+
+    def _judge(self, call: ToolCall) -> Verdict:
+        try:
+            sandbox = self.sandboxes.find(Subject(call))
+        except Pending:
+            raise
+        except Exception as exc:
+            violation = describe(exc)
+            message = self.message(Subject(call, violation=violation))
+            return Verdict.fail(message, policy_error=True, error_detail=violation)
+        violation = sandbox.violation(call)
         if violation is None:
             return PASS
         return Verdict.fail(self.message(Subject(call, violation=violation)), violation=violation)
+
+
+class Sandboxes:
+    """The sandbox of a contract, or one for each set of directories that its placeholders name."""
+
+    def __init__(self, spec: ContractSpec, custom: CustomSelectors) -> None:
+        # The shell reader is large, and only bundles with a sandbox need it.
+        from edictum.contracts.sandbox import Sandbox
+
+        bounds = dict(spec.bounds)
+        for key in DIRECTORIES & bounds.keys():
+            bounds[key] = compile_directories(bounds[key], custom, spec.timezone)
+        self._bounds = {key: value for key, value in bounds.items() if not has_computed(value)}
+        self._computed = {key: value for key, value in bounds.items() if has_computed(value)}
+        self._make = lru_cache(maxsize=MAX_SANDBOXES)(
+            lambda *values: Sandbox(
+                **dict(zip(self._computed, values, strict=True)), **self._bounds
+            )
+        )
+        if not self._computed:
+            self._make()  # bounds that cannot be used are an error at load
+
+    def find(self, subject: Subject) -> Any:
+        """Return the sandbox for a call; raise NotKnown when a part of its bounds is missing."""
+        return self._make(*(compute_value(value, subject) for value in self._computed.values()))
+
+
+def answer_or_wait(judge: Callable[[], Verdict]) -> _Answer:
+    """Return a verdict, or an awaitable of it when a custom selector has to be awaited first."""
+    try:
+        return judge()
+    except Pending as pending:
+        return _answer_later(judge, pending)
+
+
+async def _answer_later(judge: Callable[[], Verdict], pending: Pending) -> Verdict:
+    while True:
+        await pending.settle()
+        try:
+            return judge()
+        except Pending as another:
+            pending = another
 
 
 class _Compiler:
@@ -200,19 +273,15 @@ class _Compiler:
             fuse=self.fusers.get(kind),
         )
 
-    def _compile_check(self, spec: ContractSpec) -> tuple[Callable[..., Verdict], Kind]:
-        message = compile_message(spec.message, self.custom, self.redaction)
+    def _compile_check(self, spec: ContractSpec) -> tuple[Callable[..., _Answer], Kind]:
+        message = compile_message(spec.message, self.custom, self.redaction, spec.timezone)
         is_strict = (spec.missing_args or self.missing_args) == "deny"
         if spec.kind is Kind.SANDBOX:
-            # The shell reader is large, and only bundles with a sandbox need it.
-            from edictum.contracts.sandbox import Sandbox
-
-            judge = Sandbox(**spec.bounds).violation
-            return SandboxCheck(judge, message, is_strict), Kind.SANDBOX
+            return SandboxCheck(Sandboxes(spec, self.custom), message, is_strict), Kind.SANDBOX
         assert spec.when is not None
-        reads_session = any(leaf.selector.root == "session" for leaf in leaves(spec.when))
-        check = SessionConditionCheck if reads_session else ConditionCheck
-        kind = Kind.SESSION if reads_session else spec.kind
+        roots = {selector.root for leaf in leaves(spec.when) for selector in leaf.selectors}
+        check = SessionConditionCheck if "session" in roots else ConditionCheck
+        kind = Kind.SESSION if "session" in roots else spec.kind
         when = with_strict_arguments(spec.when) if is_strict else spec.when
         return check(when, self.custom, self.redaction, message), kind
 
@@ -260,7 +329,11 @@ class _Compiler:
 
     def compile_success_rule(self, spec: SuccessSpec) -> SuccessRule:
         condition = Condition(spec.failure_when, self.custom, self.redaction)
-        return SuccessRule(spec.tools, condition.find_failure, spec.id)
+        if spec.message is None:
+            return SuccessRule(spec.tools, condition.find_failure, spec.id, spec.retryable)
+        message = compile_message(spec.message, self.custom, self.redaction, spec.timezone)
+        judge = condition.find_stated_failure(message)
+        return SuccessRule(spec.tools, judge, spec.id, spec.retryable, for_model=True)
 
     def compile_unlisted_rule(self, unlisted: Unlisted | None) -> Contract | None:
         """Return the contract for tools that no table lists; None when they are allowed."""

@@ -47,7 +47,7 @@ def contradictions(when: Expression) -> Iterator[tuple[Leaf, Leaf]]:
     """Return, for each field, the first two conditions under ``all`` that cannot both hold."""
     fields: dict[Selector, FieldConditions] = {}
     for leaf in when.items if isinstance(when, All) else ():
-        if not isinstance(leaf, Leaf) or leaf.selector.wild:
+        if not isinstance(leaf, Leaf) or leaf.selector.wild or leaf.computed is not None:
             continue
         field = fields.setdefault(leaf.selector, FieldConditions())
         if not field.contradicted and (earlier := field.add(leaf)) is not None:

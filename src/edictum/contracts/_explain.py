@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from edictum.contracts._expressions import All, AnyOf, Expression, Leaf, Not
+from edictum.contracts._expressions import ALWAYS, All, AnyOf, Expression, Leaf, Not
 from edictum.contracts._messages import MAX_SHOWN_VALUE, is_hidden, show_without_secrets
 from edictum.contracts._selectors import (
     CustomSelectors,
+    Pending,
+    Selector,
     Subject,
     has_unknown_default,
     resolver,
@@ -28,6 +30,8 @@ def explain(
     if isinstance(expression, Not):
         item = explain(expression.item, subject, custom, redaction)
         return ConditionNode("not", None if item.held is None else not item.held, items=(item,))
+    if expression == ALWAYS:
+        return ConditionNode("every call", True)
     items = tuple(explain(item, subject, custom, redaction) for item in expression.items)
     word, decisive = ("all", False) if isinstance(expression, All) else ("any", True)
     # The first item from the left that decides, by its value or by an error, does.
@@ -44,18 +48,38 @@ def _explain_leaf(
         value = show_value(leaf, found, redaction)
         if found is None and has_unknown_default(subject.call, leaf.selector):
             value = "not sent, its default is not known"
-        return ConditionNode(str(leaf), leaf.holds(found), value)
+        value += _show_others(leaf, subject, custom, redaction)
+        return ConditionNode(str(leaf), leaf.holds(found, subject), value)
+    except Pending as pending:  # judging has not come to this leaf
+        pending.drop()
+        return ConditionNode(str(leaf), None, value, describe(pending))
     except Exception as exc:
         return ConditionNode(str(leaf), None, value, describe(exc))
+
+
+def _show_others(
+    leaf: Leaf, subject: Subject, custom: CustomSelectors, redaction: RedactionPolicy
+) -> str:
+    """Return the fields that a leaf compares with, with their values."""
+    return "".join(
+        f"; {selector.text} is {_show(selector, resolver(selector, custom)(subject), redaction)}"
+        for selector in leaf.selectors[1:]
+    )
 
 
 def show_value(
     leaf: Leaf, found: object, redaction: RedactionPolicy, limit: int = MAX_SHOWN_VALUE
 ) -> str:
     """Return what a leaf looked at, redacted and bounded."""
+    return _show(leaf.selector, found, redaction, limit)
+
+
+def _show(
+    selector: Selector, found: object, redaction: RedactionPolicy, limit: int = MAX_SHOWN_VALUE
+) -> str:
     if found is None:
         return "missing"
-    if is_hidden(leaf.selector, redaction):
+    if is_hidden(selector, redaction):
         return REDACTED
     text = show_without_secrets(found, redaction, limit)
     return repr(text) if isinstance(found, str) else text
@@ -84,6 +108,6 @@ def _held_leaves(
     try:
         found = resolver(expression.selector, custom)(subject)
         values = found if expression.selector.wild else [found]
-        return [(expression, value) for value in values if expression.test(value)][:1]
+        return [(expression, value) for value in values if expression.test(value, subject)][:1]
     except Exception:
         return []

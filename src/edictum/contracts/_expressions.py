@@ -8,20 +8,39 @@ knows the place of every leaf.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from inspect import iscoroutinefunction
 from typing import Any, TypeAlias, assert_never
 
+from edictum.contracts._anchors import why_never_matches
+from edictum.contracts._computed import (
+    Computed,
+    NotKnown,
+    Placeholder,
+    compile_text,
+    compute_list,
+    find_placeholders,
+    read_field,
+)
 from edictum.contracts._literals import warn_about_literal
-from edictum.contracts._operators import OPERATORS, REGEX_OPERATORS, Mismatch, Operator
-from edictum.contracts._problems import Place, Problems, join_words, suggest
+from edictum.contracts._operators import (
+    OPERATOR_SYNONYMS,
+    OPERATORS,
+    REGEX_OPERATORS,
+    Mismatch,
+    Operator,
+)
+from edictum.contracts._problems import Place, Problems, join_words, quote_pattern, suggest
 from edictum.contracts._regex import (
     PatternBudget,
     PatternError,
     find_doubled_backslash,
-    why_never_matches,
 )
 from edictum.contracts._selectors import (
+    ROOTS,
+    WEEKDAYS,
     CustomSelectors,
     Selector,
     SelectorError,
@@ -29,7 +48,7 @@ from edictum.contracts._selectors import (
     parse_selector,
     resolver,
 )
-from edictum.contracts._shapes import WRONG, reject, report
+from edictum.contracts._shapes import WRONG, FieldReference, read_reference, reject, report
 from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, to_plain
 
 # --- The tree -------------------------------------------------------------------------------------
@@ -43,26 +62,37 @@ class Leaf:
     operator: Operator
     value: Any
     prepared: Any = field(compare=False)
-    if_missing: bool  # the answer for a missing field
+    if_missing: bool | None  # the answer for a missing field; None: it cannot be judged
     place: Place = field(compare=False)
+    computed: Computed | None = field(default=None, compare=False)  # the value, if of the call
 
-    def holds(self, found: Any) -> bool:
+    def holds(self, found: Any, subject: Subject) -> bool:
         """Judge what the selector found; with ``[*]``, whether any of the values satisfies it."""
         if self.selector.wild:
             # Every element is judged: an error in one must not hide behind a match in another.
-            return any([self.test(item) for item in found])  # noqa: C419 - see above
-        return self.test(found)
+            return any([self.test(item, subject) for item in found])  # noqa: C419 - see above
+        return self.test(found, subject)
 
-    def test(self, value: Any) -> bool:
+    def test(self, value: Any, subject: Any = None) -> bool:
+        """Judge one value; ``subject`` is needed where it is compared with one of the call's."""
         if value is None:
+            if self.if_missing is None:
+                raise NotKnown(f"'{self.selector.text}' is missing: the selector returned nothing")
             return self.if_missing
+        prepared = self.prepared if self.computed is None else self.computed.compute(subject)
         try:
-            return self.operator.test(value, self.prepared)
+            return self.operator.test(value, prepared)
         except Mismatch as exc:
             raise Mismatch(
                 f"Type mismatch: operator '{self.operator.name}' cannot be applied to selector"
                 f" '{self.selector.text}' value {type(value).__name__}; it judges {exc}"
             ) from None
+
+    @property
+    def selectors(self) -> tuple[Selector, ...]:
+        """All fields that are looked at."""
+        others = () if self.computed is None else self.computed.selectors
+        return (self.selector, *others)
 
     def __str__(self) -> str:
         return f"{self.selector.text} {self.operator.name} {self.value!r}"
@@ -84,18 +114,19 @@ class Not:
 
 
 Expression: TypeAlias = Leaf | All | AnyOf | Not
+ALWAYS = All(())  # the condition of a contract without a ``when``
 
 
 def evaluate(
     expression: Expression,
     subject: Subject,
     custom: CustomSelectors,
-    judge: Callable[[Leaf, Any], bool] = Leaf.holds,
+    judge: Callable[[Leaf, Any, Subject], bool] = Leaf.holds,
 ) -> bool:
     """Judge a condition, each leaf by what it found; raise what operators and selectors raise."""
     match expression:
         case Leaf():
-            return judge(expression, resolver(expression.selector, custom)(subject))
+            return judge(expression, resolver(expression.selector, custom)(subject), subject)
         case Not():
             return not evaluate(expression.item, subject, custom, judge)
         case All():
@@ -144,6 +175,7 @@ def _leaves_with_sign(expression: Expression, positive: bool) -> Iterator[tuple[
 # --- The shape ------------------------------------------------------------------------------------
 
 GROUP_WORDS = ("all", "any", "not")
+_GROUP_SYNONYMS = {"and": "all", "or": "any", "and_": "all", "or_": "any"}
 _EXAMPLE = "Write for example 'args.path: {contains: /etc}'."
 
 
@@ -197,6 +229,9 @@ def _read_group(word: str, body: Tree, problems: Problems) -> Any:
 def _read_leaf(key: Scalar, name: str, body: Tree, problems: Problems) -> Any:
     if not name:
         return report(key, problems, "the selector is empty", "Write for example args.path.")
+    if meant := _GROUP_SYNONYMS.get(name.lower()):
+        message = f"'{name}' is not a word of conditions"
+        return report(key, problems, message, f"Did you mean '{meant}'?")
     if not isinstance(body, Map) or len(body.values) != 1:
         got, hint = describe_value(body), f"Write for example '{name}: {{equals: value}}'."
         if isinstance(body, Map):
@@ -208,7 +243,13 @@ def _read_leaf(key: Scalar, name: str, body: Tree, problems: Problems) -> Any:
     if not operator:
         return report(place, problems, "the operator is empty", "Write for example equals.")
     known = OPERATORS.get(operator)
-    value = known.shape.read(tree, problems) if known else to_plain(tree)
+    if known is not None and known.take is None and read_reference(tree) is not None:
+        message = f"'{operator}' takes what the bundle says, and not a field"
+        return report(tree, problems, message, "Compare fields with equals, in or contains.")
+    if known is not None:
+        value = known.value_shape.read(tree, problems)
+    else:
+        value = read_reference(tree) or to_plain(tree)
     return WRONG if value is WRONG else RawLeaf(key, name, operator, place, value, tree)
 
 
@@ -217,7 +258,7 @@ def expression_schema() -> dict[str, Any]:
     group = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/expression"}}
     one_key = {"type": "object", "minProperties": 1, "maxProperties": 1}
     named = {"propertyNames": {"minLength": 1}}
-    operators = {name: operator.shape.schema() for name, operator in OPERATORS.items()}
+    operators = {name: operator.value_shape.schema() for name, operator in OPERATORS.items()}
     return {
         **one_key,
         "properties": {"all": group, "any": group, "not": {"$ref": "#/$defs/expression"}},
@@ -238,6 +279,7 @@ class Meaning:
     problems: Problems
     stage: str
     patterns: PatternBudget = field(default_factory=PatternBudget)
+    timezone: str = "UTC"
 
     def of(self, raw: Any) -> Expression | None:
         """Return the expression, or None when something in it was reported."""
@@ -255,29 +297,105 @@ class Meaning:
         selector = self.selector(raw.name, raw.selector)
         operator = OPERATORS.get(raw.operator) or self.operators.get(raw.operator)
         if operator is None:
-            known = [*OPERATORS, *self.operators]
-            hint = f"{suggest(raw.operator, known)}Known operators: {join_words(known)}."
-            self.problems.add(raw.operator_place, f"unknown operator '{raw.operator}'", hint)
+            self._report_operator(raw)
             return None
-        prepared = self._prepare(operator, raw)
-        if selector is None or prepared is WRONG:
+        if selector is not None:
+            self._check_weekdays(selector, operator, raw)
+        computed = self._compute(operator, raw)
+        prepared = self._prepare(operator, raw) if computed is None else None
+        if selector is None or prepared is WRONG or computed is WRONG:
+            return None
+        if_missing = self._answer_for_missing(selector, operator, raw.value)
+        place = raw.selector
+        return Leaf(selector, operator, raw.value, prepared, if_missing, place, computed)
+
+    def _answer_for_missing(
+        self, selector: Selector, operator: Operator, value: Any
+    ) -> bool | None:
+        """Return the answer for a missing field; None where a missing value is an error."""
+        if selector.root in self.selectors and operator.name not in ("exists", "empty"):
             return None
         if operator.name == "exists" and selector.root == "args":
             selector = replace(selector, as_sent=True)
         anonymous = operator.negative and selector.root == "principal"
-        if_missing = anonymous or operator.missing(raw.value)
-        return Leaf(selector, operator, raw.value, prepared, if_missing, raw.selector)
+        return anonymous or operator.missing(value)
+
+    def _compute(self, operator: Operator, raw: RawLeaf) -> Any:
+        """Return how the value is worked out for a call; None when it is what the bundle says."""
+        if operator.take is None:
+            return None
+        found = self._compute_all(raw)
+        return _prepare_for(found, operator, raw.value) if type(found) is Computed else found
+
+    def _compute_all(self, raw: RawLeaf) -> Any:
+        if not isinstance(raw.value, tuple | list):
+            computed = self._compute_one(raw.value, raw.tree)
+            return computed if computed is WRONG or type(computed) is Computed else None
+        places = raw.tree.items if isinstance(raw.tree, Seq) else [raw.tree] * len(raw.value)
+        items = [self._compute_one(*pair) for pair in zip(raw.value, places, strict=True)]
+        if WRONG in items:
+            return WRONG
+        has_computed = any(type(item) is Computed for item in items)
+        return compute_list(items, type(raw.value)) if has_computed else None
+
+    def _compute_one(self, value: Any, place: Place) -> Any:
+        """Return a Computed, the value itself when the bundle states it, or WRONG."""
+        if isinstance(value, FieldReference):
+            selector = self.single_selector(value.selector, value.place)
+            return WRONG if selector is None else read_field(selector, self.selectors)
+        return self.fill_text(value, place) if isinstance(value, str) else value
+
+    def fill_text(self, text: str, place: Place) -> Any:
+        """Return a text as Computed if it has placeholders, else itself; WRONG after reporting."""
+        for part in find_placeholders(text):
+            if part.escaped:
+                continue
+            if not self._is_known_root(part.name):
+                self._warn_literal(part, place)
+            elif self.single_selector(part.name, place) is None:
+                return WRONG
+        return compile_text(text, self.selectors, self.timezone)
+
+    def _is_known_root(self, name: str) -> bool:
+        root = re.split(r"[.\[]", name)[0]
+        return root in ROOTS or root in self.selectors
+
+    def _warn_literal(self, part: Placeholder, place: Place) -> None:
+        message = f"'{{{part.name}}}' is not a selector and is taken as it is"
+        hint = f"Write {{{{{part.name}}}}} if that is meant, or a selector such as {{args.path}}."
+        self.problems.warn(place, message, hint)
+
+    def single_selector(self, text: str, place: Place) -> Selector | None:
+        """Return a selector of one value, to compare with or to fill in; None after reporting."""
+        selector = self.selector(text, place)
+        if selector is None or not selector.wild:
+            return selector
+        message = f"'{text}' stands for several values, and one is needed here"
+        hint = "Put it on the left, as the selector of the condition."
+        self.problems.add(place, message, hint)
+        return None
+
+    def _report_operator(self, raw: RawLeaf) -> None:
+        known = [*OPERATORS, *self.operators]
+        hint = f"{suggest(raw.operator, known)}Known operators: {join_words(known)}."
+        if meant := OPERATOR_SYNONYMS.get(raw.operator):
+            hint = f"Did you mean '{meant}'?"
+        self.problems.add(raw.operator_place, f"unknown operator '{raw.operator}'", hint)
 
     def selector(self, text: str, place: Place) -> Selector | None:
         """Return the selector, or None after reporting why it cannot be used at this stage."""
         try:
-            selector = parse_selector(text, self.selectors)
+            selector = parse_selector(text, self.selectors, self.timezone)
         except SelectorError as exc:
             self.problems.add(place, str(exc), exc.hint)
             return None
         if selector.root == "result" and self.stage in ("pre", "limit"):
             message = f"'{text}' is not known before the tool has run"
             self.problems.add(place, message, "Use it in a contract with 'type: post'.")
+            return None
+        if self.stage == "success" and iscoroutinefunction(self.selectors.get(selector.root)):
+            message = f"'{text}' is asynchronous, and success rules do not wait"
+            self.problems.add(place, message, "Use a selector that is an ordinary function.")
             return None
         if selector.root == "session" and self.stage != "pre":
             message = f"'{text}' is only available in contracts with 'type: pre'"
@@ -297,13 +415,24 @@ class Meaning:
             warn_about_literal(scalar, operator.name, self.selectors, self.problems)
         return operator.prepare(raw.value)
 
+    def _check_weekdays(self, selector: Selector, operator: Operator, raw: RawLeaf) -> None:
+        """Report a day that does not exist: a condition on it would never hold."""
+        is_compared = operator.name in ("equals", "not_equals", "in", "not_in")
+        if selector.root != "time" or selector.path[0] != "weekday" or not is_compared:
+            return
+        values = raw.value if isinstance(raw.value, tuple) else (raw.value,)
+        for value in values:
+            if not isinstance(value, FieldReference) and value not in WEEKDAYS:
+                hint = f"{suggest(str(value), WEEKDAYS)}Use one of: {join_words(WEEKDAYS)}."
+                self.problems.add(raw.tree, f"'{value}' is not a day of the week", hint)
+
     def _check_pattern(self, place: Scalar) -> bool:
         """Report a pattern that cannot be used, and return whether it can; warn about mistakes."""
         text = place.value
         try:
             pattern = self.patterns.compile(text)
         except PatternError as exc:
-            self.problems.add(place, f"the pattern {text!r:.80}: {exc}", exc.hint)
+            self.problems.add(place, f"the pattern {quote_pattern(text)}: {exc}", exc.hint)
             return False
         if pattern is None:
             return False
@@ -314,10 +443,10 @@ class Meaning:
         elif doubled := find_doubled_backslash(text):
             self._report_doubled_backslash(place, *doubled)
         elif (why := why_never_matches(text)) is not None:
-            message = f"the pattern {text!r:.80} can never match: {why}"
+            message = f"the pattern {quote_pattern(text)} can never match: {why}"
             self.problems.warn(place, message, "Remove what stands on the wrong side.")
         elif pattern.search("") and not text.startswith("^"):
-            message = f"the pattern {text!r:.80} matches every text"
+            message = f"the pattern {quote_pattern(text)} matches every text"
             self.problems.warn(place, message, "Anchor it, or write 'exists: true'.")
         return True
 
@@ -350,3 +479,21 @@ class Meaning:
             self.problems.add(place, message, "Write for example 10.0.0.0/8 or fd00::/8.")
             return False
         return True
+
+
+def _prepare_for(computed: Computed, operator: Operator, written: Any) -> Computed:
+    """Return a value of the call as the operator's test takes it."""
+    take = operator.take
+    assert take is not None  # else the value is the bundle's
+
+    def compute(subject: Subject) -> Any:
+        value = computed.compute(subject)
+        try:
+            return take(value)
+        except Mismatch as exc:
+            raise Mismatch(
+                f"Type mismatch: operator '{operator.name}' compares with {exc}, and {written!r}"
+                f" is {type(value).__name__}"
+            ) from None
+
+    return Computed(computed.selectors, compute)

@@ -20,6 +20,7 @@ from edictum.contracts._regex import Pattern, pattern_set
 from edictum.contracts._selectors import (
     TOOL_COUNTERS,
     CustomSelectors,
+    Pending,
     Selector,
     Subject,
     find_argument,
@@ -92,7 +93,11 @@ def _add(
     error: Exception | None = None,
 ) -> Objections:
     check: Any = contract.check
-    return [*found, (contract, check.object_to(Subject(call, result), error))]
+    try:
+        verdict = check.object_to(Subject(call, result), error)
+    except Pending:
+        verdict = check(call, result)  # asks again once the selector was awaited
+    return [*found, (contract, verdict)]
 
 
 def _define(source: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
@@ -119,12 +124,14 @@ class _Writer:
         self._patterns = _number_patterns(expressions)
         self._hits: dict[Selector, str] = {}
         self._type_checks: set[str] = set()
+        self._needs_subject = False
 
     def prelude(self) -> list[str]:
         """Return the lines that come first in the function."""
         lines = []
-        if self._lazy:
+        if self._lazy or self._needs_subject:
             lines.append("subject = Subject(call, result, session)")
+        if self._lazy:
             lines.append(" = ".join(self._lazy.values()) + " = UNSET")
         if self._hits:
             lines.append(" = ".join(self._hits.values()) + " = None")
@@ -144,6 +151,8 @@ class _Writer:
             return self._write_leaf(expression)
         if isinstance(expression, Not):
             return f"(not {self.write(expression.item)})"
+        if not expression.items:
+            return "True"
         word = " and " if isinstance(expression, All) else " or "
         return f"({word.join(self.write(item) for item in expression.items)})"
 
@@ -178,7 +187,11 @@ class _Writer:
 
     def _write_test(self, leaf: Leaf, name: str) -> str:
         """Return the test of one value; what has no generated test goes to the operator itself."""
-        slow = f"{self.add_constant(leaf.test, 'test')}({name})"
+        test = self.add_constant(leaf.test, "test")
+        if leaf.computed is not None:
+            self._needs_subject = True
+            return f"{test}({name}, subject)"
+        slow = f"{test}({name})"
         if leaf.operator.custom:
             return slow
         operator = leaf.operator.name
@@ -187,7 +200,7 @@ class _Writer:
         if operator in _TYPED_TESTS:
             kind, write = _TYPED_TESTS[operator]
             return f"({write(leaf, name)} if {self._is_of(name, kind)} else {slow})"
-        if operator in ("equals", "not_equals", "in", "not_in"):
+        if operator in _EQUALITY_SIGNS and leaf.if_missing is not None:
             return self._write_comparison(leaf, name)
         if operator == "exists":
             return f"({name} is not None)" if leaf.value else f"({name} is None)"

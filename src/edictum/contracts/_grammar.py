@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from edictum.contracts._expressions import expression_schema, read_shape
@@ -14,6 +15,7 @@ from edictum.contracts._shapes import (
     Definition,
     Duration,
     Each,
+    EnvironmentText,
     Field,
     Free,
     ListOf,
@@ -56,10 +58,12 @@ SCOPE = String(
 PATH = String(max_length=4_096)  # longer ones are refused by operating systems
 MESSAGE = String(max_length=MESSAGE_MAX_CHARS)
 MODE = words("enforce", "observe")
-WHOLE = Number(whole=True, at_least=1, at_most=MOST)
-AMOUNT = Number(above=0, at_most=MAX_AMOUNT)
-STATED_AMOUNT = NumberOrSelector(Number(at_least=0, at_most=MAX_AMOUNT))
+COUNT = Number(whole=True, at_least=0, at_most=MOST)  # 0 is a kill switch
+AMOUNT = Number(at_least=0, at_most=MAX_AMOUNT)
+STATED_AMOUNT = NumberOrSelector(AMOUNT)
 WHEN = Definition(read_shape, "expression")
+REQUIRED_WHEN = Field(WHEN, required=True)
+OPTIONAL_WHEN = Field(WHEN)  # without it the contract is about every call of its tools
 
 
 class _Grammar:
@@ -80,6 +84,7 @@ class _Grammar:
             "mode": Field(MODE),
             "unlisted_tools": Field(self.choice(ALLOW, DENY, APPROVE)),
             **self.missing_args(),
+            "timezone": Field(String()),
         }
         metadata = {"name": Field(NAME, required=True), "description": Field(String())}
         contracts = self.words.contracts
@@ -89,9 +94,9 @@ class _Grammar:
                 "kind": Field(words(self.words.kind), required=True),
                 "metadata": Field(Record(metadata), required=True),
                 "defaults": Field(Record(defaults, any_of=(tuple(defaults),))),
-                "tools": Field(MapOf(TOOL_ENTRY)),
-                contracts: Field(Each(self.contract())),
-                "success": Field(Each(SUCCESS_RULE)),
+                "tools": Field(MapOf(TOOL_ENTRY, may_be_empty=True)),
+                contracts: Field(Each(self.contract(), may_be_empty=True)),
+                "success": Field(Each(SUCCESS_RULE, may_be_empty=True)),
                 "session": Field(SESSION_SETTINGS),
                 "observability": Field(OBSERVABILITY_SETTINGS),
                 "observe_alongside": Field(Boolean()),
@@ -101,20 +106,22 @@ class _Grammar:
         )
 
     def contract(self) -> Variant:
+        approval = self.approval()
         session = {
             "scope": Field(SCOPE),
             "limits": Field(LIMITS, required=True),
-            "when": Field(WHEN),
-            "then": self.then(DENY, APPROVE, extra=self.approval()),
+            "when": OPTIONAL_WHEN,
+            "then": self.then(DENY, APPROVE, extra=approval),
         }
         return Variant(
             "type",
             {
-                "pre": self.conditional(self.then(DENY, APPROVE, extra=self.approval())),
-                "post": self.conditional(self.then("warn", "redact", DENY)),
+                "pre": self.conditional(OPTIONAL_WHEN, self.then(DENY, APPROVE, extra=approval)),
+                "post": self.conditional(REQUIRED_WHEN, self.then("warn", "redact", DENY)),
                 "session": Record({**_COMMON, **session}),
                 "sandbox": self.sandbox(),
             },
+            synonyms=_TYPE_SYNONYMS,
         )
 
     def missing_args(self) -> dict[str, Field]:
@@ -123,7 +130,10 @@ class _Grammar:
 
     def approval(self) -> dict[str, Field]:
         """Return the keys that say how long to wait for a person, and what then."""
-        return {"timeout": Field(WHOLE), self.words.timeout_effect: Field(self.choice(DENY, ALLOW))}
+        return {
+            "timeout": Field(Duration()),
+            self.words.timeout_effect: Field(self.choice(DENY, ALLOW)),
+        }
 
     def then(self, *effects: str, extra: Mapping[str, Field] | None = None) -> Field:
         effect = {self.words.effect: Field(self.choice(*effects), required=True)}
@@ -134,9 +144,9 @@ class _Grammar:
         fields = {**effect, **_MESSAGE_FIELDS, **(extra or {})}
         return Field(Record(fields, others=others), required=True)
 
-    def conditional(self, then: Field) -> Record:
-        when = {"when": Field(WHEN, required=True), **self.missing_args(), "then": then}
-        return Record({**_COMMON, **_TOOLS, **when}, one_of=(("tool", "tools"),))
+    def conditional(self, when: Field, then: Field) -> Record:
+        fields = {**_COMMON, **_TOOLS, "when": when, **self.missing_args(), "then": then}
+        return Record(fields, one_of=(("tool", "tools"),))
 
     def sandbox(self) -> Record:
         allows = Record({"commands": _TEXTS, "domains": _TEXTS}, any_of=(("commands", "domains"),))
@@ -165,6 +175,12 @@ class _Grammar:
         )
 
 
+_TYPE_SYNONYMS = {
+    "precondition": "pre",
+    "postcondition": "post",
+    "limit": "session",
+    "limits": "session",
+}
 _TEXTS = Field(ListOf(String()))
 _COMMON = {
     "id": Field(ID, required=True),
@@ -172,15 +188,15 @@ _COMMON = {
     "enabled": Field(Boolean()),
     "mode": Field(MODE),
 }
-_TOOLS = {"tool": Field(TOOL_NAME), "tools": Field(ListOf(TOOL_NAME))}
+_TOOLS = {"tool": Field(replace(TOOL_NAME, plural="tools")), "tools": Field(ListOf(TOOL_NAME))}
 _MESSAGE_FIELDS = {
     "message": Field(MESSAGE, required=True),
     "tags": Field(ListOf(String())),
     "metadata": Field(Free()),
 }
 _LIMIT_FIELDS: dict[str, Field] = {
-    **{name: Field(WHOLE) for name in SESSION_FIELDS},
-    **{name: Field(MapOf(WHOLE)) for name in TOOL_FIELDS},
+    **{name: Field(COUNT) for name in SESSION_FIELDS},
+    **{name: Field(MapOf(COUNT)) for name in TOOL_FIELDS},
     "max_cost": Field(AMOUNT),
     "max_amounts": Field(MapOf(AMOUNT)),
 }
@@ -189,7 +205,7 @@ TOOL_ENTRY = Record(
     {
         "side_effect": Field(words("pure", "read", "write", "irreversible")),
         "idempotent": Field(Boolean()),
-        "timeout_s": Field(Number(above=0, at_most=MOST)),
+        "timeout_s": Field(Duration()),
         "run_in": Field(words(*RUN_IN)),
         "retry_on_timeout": Field(Boolean()),
         "retry_on_failure": Field(Boolean()),
@@ -203,14 +219,16 @@ SUCCESS_RULE = Record(
     {
         "id": Field(ID),
         **_TOOLS,
-        "failure_when": Field(WHEN, required=True),
+        "failure_when": REQUIRED_WHEN,
+        "message": Field(MESSAGE),
+        "retryable": Field(Boolean()),
         "enabled": Field(Boolean()),
     },
     one_of=(("tool", "tools"),),
 )
 SESSION_SETTINGS = Record(
     {
-        "store": Field(String()),
+        "store": Field(EnvironmentText()),
         "lease": Field(Duration()),
         "ttl": Field(Duration(or_none=True)),
         "on_store_error": Field(words(DENY)),  # nothing else would be safe
@@ -220,15 +238,15 @@ SESSION_SETTINGS = Record(
 OTEL_SETTINGS = Record(
     {
         "enabled": Field(Boolean()),
-        "endpoint": Field(String()),
+        "endpoint": Field(EnvironmentText()),
         "protocol": Field(words("grpc", "http")),
-        "service_name": Field(String()),
+        "service_name": Field(EnvironmentText()),
         "insecure": Field(Boolean()),
-        "resource_attributes": Field(MapOf(String(), may_be_empty=True)),
+        "resource_attributes": Field(MapOf(EnvironmentText(), may_be_empty=True)),
     }
 )
 OBSERVABILITY_SETTINGS = Record(
-    {"otel": Field(OTEL_SETTINGS), "stdout": Field(Boolean()), "file": Field(String())}
+    {"otel": Field(OTEL_SETTINGS), "stdout": Field(Boolean()), "file": Field(EnvironmentText())}
 )
 
 DOCUMENTS: dict[str, Record] = {

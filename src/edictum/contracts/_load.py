@@ -46,6 +46,7 @@ MAX_PATH_LIKE = 200  # characters of a text that is taken for a path
 _PATH = re.compile(r"\S*[/\\]\S*|[^\n]*\.(ya?ml|json)", re.IGNORECASE)
 # What both parsers say about a backslash in double quotes; the typo is theirs.
 _ESCAPE = re.compile(r"escape|hexdecimal")
+_BRACKETED = re.compile(r"[A-Za-z_][\w.-]*\[(?:\*|[0-9]+)\][\w.*\[\]-]*")
 _NOT_YAML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _TEXT_TAGS = ("!", "tag:yaml.org,2002:str")
 
@@ -136,10 +137,32 @@ def _report_yaml_error(exc: yaml.YAMLError, problems: Problems) -> None:
     if context:
         began = f", which began in line {start.line + 1}" if start is not None else ""
         message = f"{message} ({context}{began})"
-    hint = "Check indentation, quotes and colons around this place."
+    place = _place_of(mark)
     if _ESCAPE.search(message):
         hint = "In double quotes a backslash begins an escape. Use single quotes."
-    problems.shape(_place_of(mark), f"not valid YAML: {message}", hint)
+    elif _is_tab(place, problems):
+        message, hint = "there is a tab where only spaces are allowed", "Indent with spaces."
+    elif selector := _find_bare_selector(place, problems):
+        hint = f"Inside braces a selector with brackets is quoted: {{'{selector}': ...}}."
+    else:
+        hint = "Check indentation, quotes and colons around this place."
+    problems.shape(place, f"not valid YAML: {message}", hint)
+
+
+def _line_at(place: Place, problems: Problems) -> str:
+    lines = problems.source.lines
+    return lines[place.line - 1] if place.line <= len(lines) else ""
+
+
+def _is_tab(place: Place, problems: Problems) -> bool:
+    return _line_at(place, problems)[place.column - 1 : place.column] == "\t"
+
+
+def _find_bare_selector(place: Place, problems: Problems) -> str:
+    """Return the selector with brackets that YAML has read as the start of a list, or ""."""
+    found = _BRACKETED.finditer(_line_at(place, problems))
+    at = place.column - 1
+    return next((it.group() for it in found if it.start() < at <= it.end()), "")
 
 
 def _report_character(exc: yaml.YAMLError, problems: Problems) -> None:
@@ -268,7 +291,8 @@ class _Builder:
         self._check_size(event)
         if isinstance(tree, Scalar):
             mark = event.start_mark
-            tree = Scalar(mark.line + 1, mark.column + 1, tree.value, tree.style)
+            place = mark.line + 1, mark.column + 1
+            tree = Scalar(*place, tree.value, tree.style, written=tree)
         self._add(tree, None)
 
     def _check_size(self, event: Any) -> None:

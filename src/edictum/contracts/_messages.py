@@ -15,6 +15,7 @@ from edictum.contracts._problems import Place
 from edictum.contracts._selectors import (
     ROOTS,
     CustomSelectors,
+    Pending,
     Selector,
     SelectorError,
     Subject,
@@ -48,7 +49,10 @@ def check_message(text: str, place: Place, meaning: Meaning, kind: Kind) -> None
             problem = "is not filled in here: only a sandbox knows what was out of bounds"
             hint = "Use it in a contract with 'type: sandbox'."
         elif _looks_like_selector(name, meaning):
-            meaning.selector(name, place)
+            selector = meaning.selector(name, place)
+            if selector is not None and selector.any_text:
+                problem = f"'{{{name}}}' cannot be shown: it stands for every text below"
+                meaning.problems.add(place, problem, "Name the argument to show.")
             continue
         else:
             problem = "in the message is not a selector and is shown as it is"
@@ -64,10 +68,11 @@ def _looks_like_selector(name: str, meaning: Meaning) -> bool:
 
 
 def compile_message(
-    text: str, custom: CustomSelectors, redaction: RedactionPolicy
+    text: str, custom: CustomSelectors, redaction: RedactionPolicy, timezone: str = "UTC"
 ) -> RenderMessage:
     """Return a function from the subject to the finished message."""
-    pieces = [_compile_piece(found, custom, redaction) for found in _PIECE.finditer(text)]
+    found = _PIECE.finditer(text)
+    pieces = [_compile_piece(piece, custom, redaction, timezone) for piece in found]
     if all(isinstance(piece, str) for piece in pieces):
         fixed = shorten_message("".join(str(piece) for piece in pieces))
         return lambda _subject: fixed
@@ -82,7 +87,7 @@ def unescape_braces(text: str) -> str:
 
 
 def _compile_piece(
-    piece: re.Match[str], custom: CustomSelectors, redaction: RedactionPolicy
+    piece: re.Match[str], custom: CustomSelectors, redaction: RedactionPolicy, timezone: str
 ) -> str | RenderMessage:
     text, name = piece.group(), piece.group(1)
     if name is None:
@@ -94,7 +99,7 @@ def _compile_piece(
             else show_without_secrets(subject.violation, redaction, MAX_SHOWN_VIOLATION)
         )
     try:
-        selector = parse_selector(name, custom)
+        selector = parse_selector(name, custom, timezone)
     except SelectorError:
         return text
     resolve, secret = resolver(selector, custom), is_hidden(selector, redaction)
@@ -102,6 +107,8 @@ def _compile_piece(
     def fill(subject: Subject) -> str:
         try:
             value = resolve(subject)
+        except Pending:
+            raise  # the message waits for it, as the condition does
         except Exception:
             return text
         if value is None:
@@ -112,8 +119,11 @@ def _compile_piece(
 
 
 def is_hidden(selector: Selector, redaction: RedactionPolicy) -> bool:
-    """Return whether a selector finds a secret: everything below a sensitive key is one."""
-    return any(redaction.is_sensitive(key) for key in selector.path)
+    """Return whether a selector finds a secret: everything below a sensitive key is one.
+
+    Texts without their keys may be from below one.
+    """
+    return selector.any_text or any(redaction.is_sensitive(key) for key in selector.path)
 
 
 def show_without_secrets(

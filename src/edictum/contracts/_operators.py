@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from inspect import isawaitable
@@ -17,7 +18,16 @@ from typing import Any
 
 from edictum.contracts._regex import Pattern, compile_pattern, pattern_set
 from edictum.contracts._selectors import check_custom
-from edictum.contracts._shapes import Anything, Boolean, ListOf, Number, Shape, String
+from edictum.contracts._shapes import (
+    Anything,
+    Boolean,
+    ListOf,
+    Number,
+    OrField,
+    Shape,
+    String,
+    TimeRange,
+)
 
 
 class Mismatch(TypeError):
@@ -26,7 +36,11 @@ class Mismatch(TypeError):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """``test(field, prepared value)``; ``missing(value)`` is the answer for a missing field."""
+    """``test(field, prepared value)``; ``missing(value)`` is the answer for a missing field.
+
+    ``take`` prepares a value that comes from the call and not from the bundle, or raises Mismatch;
+    None: values come from the bundle only.
+    """
 
     name: str
     shape: Shape
@@ -34,8 +48,13 @@ class Operator:
     summary: str
     prepare: Callable[[Any], Any] = lambda value: value
     missing: Callable[[Any], bool] = lambda _value: False
+    take: Callable[[Any], Any] | None = None
     negative: bool = False
     custom: bool = False
+
+    @property
+    def value_shape(self) -> Shape:
+        return self.shape if self.take is None else OrField(self.shape)
 
 
 def _text(field: Any) -> str:
@@ -48,6 +67,10 @@ def _number(field: Any) -> float:
     if isinstance(field, (int, float)) and not (isinstance(field, float) and math.isnan(field)):
         return field
     raise Mismatch("a number")
+
+
+def _any(value: Any) -> Any:
+    return value
 
 
 def _size(field: Any) -> int:
@@ -106,12 +129,49 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     return network if mapped is None else ipaddress.IPv4Network((mapped, network.prefixlen - 96))
 
 
+def _items(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return tuple(value)
+    raise Mismatch("a list")
+
+
+def _text_items(value: Any) -> tuple[str, ...]:
+    return tuple(map(_text, _items(value)))
+
+
+def _networks(value: Any) -> tuple[Any, ...]:
+    try:
+        texts = (value,) if isinstance(value, str) else _text_items(value)
+        return tuple(map(_network, texts))
+    except ValueError:
+        raise Mismatch("networks such as 10.0.0.0/8") from None
+
+
+def _minutes(field: Any) -> int:
+    """Return a time of day in minutes since midnight."""
+    found = _TIME.fullmatch(_text(field))
+    minutes = int(found.group(1)) * 60 + int(found.group(2)) if found else MINUTES_OF_A_DAY + 1
+    if minutes > MINUTES_OF_A_DAY:
+        raise Mismatch("a time of day such as 09:30")
+    return minutes
+
+
+def _between(field: Any, times: tuple[int, int]) -> bool:
+    minutes, (first, end) = _minutes(field), times
+    if first < end:
+        return first <= minutes < end
+    return minutes >= first or minutes < end  # over midnight
+
+
 def _patterns(values: tuple[str, ...]) -> tuple[Pattern, ...]:
     return tuple(map(compile_pattern, values))
 
 
-_TEXTS = ListOf(String())
-_VALUES = ListOf(Anything())
+MINUTES_OF_A_DAY = 24 * 60
+_TIME = re.compile(r"([0-9]{1,2}):([0-5][0-9])(?::[0-5][0-9])?")
+_PATTERNS = ListOf(String())
+_TEXTS = ListOf(OrField(String()))
+_VALUES = ListOf(OrField(Anything()))
 _SIZE = Number(whole=True, at_least=0)
 _EMPTY = (
     "the field is missing, null, or an empty text, list or mapping (or, with false, is none of"
@@ -140,12 +200,13 @@ _TABLE = (
         _EMPTY,
         missing=bool,
     ),
-    Operator("equals", Anything(), _compare(operator.eq), "the field equals the value"),
+    Operator("equals", Anything(), _compare(operator.eq), "the field equals the value", take=_any),
     Operator(
         "not_equals",
         Anything(),
         _compare(operator.ne),
         "the field is there and differs",
+        take=_any,
         negative=True,
     ),
     Operator(
@@ -154,23 +215,45 @@ _TABLE = (
         _compare(operator.eq, lambda field: _text(field).casefold()),
         "the text equals the value, upper and lower case alike",
         prepare=str.casefold,
+        take=lambda value: _text(value).casefold(),
     ),
-    Operator("in", _VALUES, _is_in, "the field equals one of the values"),
+    Operator("in", _VALUES, _is_in, "the field equals one of the values", take=_items),
     Operator(
         "not_in",
         _VALUES,
         _negate(_is_in),
         "the field is there and equals none of the values",
+        take=_items,
         negative=True,
     ),
     Operator(
-        "contains", String(), _compare(operator.contains, _text), "the text contains the value"
+        "contains",
+        String(),
+        _compare(operator.contains, _text),
+        "the text contains the value",
+        take=_text,
     ),
-    Operator("contains_any", _TEXTS, _contains_any, "the text contains one of the values"),
     Operator(
-        "starts_with", String(), _compare(str.startswith, _text), "the text starts with the value"
+        "contains_any",
+        _TEXTS,
+        _contains_any,
+        "the text contains one of the values",
+        take=_text_items,
     ),
-    Operator("ends_with", String(), _compare(str.endswith, _text), "the text ends with the value"),
+    Operator(
+        "starts_with",
+        String(),
+        _compare(str.startswith, _text),
+        "the text starts with the value",
+        take=_text,
+    ),
+    Operator(
+        "ends_with",
+        String(),
+        _compare(str.endswith, _text),
+        "the text ends with the value",
+        take=_text,
+    ),
     Operator(
         "matches",
         String(),
@@ -180,25 +263,27 @@ _TABLE = (
     ),
     Operator(
         "matches_any",
-        _TEXTS,
+        _PATTERNS,
         _matches_any,
         "one of the patterns is found in the text",
         prepare=_patterns,
     ),
     Operator(
         "matches_none",
-        _TEXTS,
+        _PATTERNS,
         _negate(_matches_any),
         "the field is there and none of the patterns is found in it",
         prepare=_patterns,
         negative=True,
     ),
     *(
-        Operator(name, Number(), _compare(compare, _number), f"the number is {words}")
+        Operator(name, Number(), _compare(compare, _number), f"the number is {words}", take=_number)
         for name, compare, words, _ in _ORDERS
     ),
     *(
-        Operator(f"length_{name}", _SIZE, _compare(compare, _size), f"{_SIZED} is {words}")
+        Operator(
+            f"length_{name}", _SIZE, _compare(compare, _size), f"{_SIZED} is {words}", take=_number
+        )
         for name, compare, _, words in _ORDERS
     ),
     Operator(
@@ -206,10 +291,34 @@ _TABLE = (
         ListOf(String(), one_will_do=True),
         _in_cidr,
         "the IP address lies in one of the networks",
-        prepare=lambda values: tuple(map(_network, values)),
+        prepare=_networks,
+        take=_networks,
+    ),
+    Operator(
+        "between",
+        TimeRange(),
+        _between,
+        "the time of day is the first or later and before the second, over midnight if that is"
+        " earlier",
+        prepare=lambda times: tuple(map(_minutes, times)),
     ),
 )
 OPERATORS = {each.name: each for each in _TABLE}
+# What people write who know another language, and what it is here.
+OPERATOR_SYNONYMS = {
+    **dict.fromkeys((">", "greater_than", "above", "over"), "gt"),
+    **dict.fromkeys((">=", "=>", "ge", "at_least"), "gte"),
+    **dict.fromkeys(("<", "less_than", "below", "under"), "lt"),
+    **dict.fromkeys(("<=", "=<", "le", "at_most"), "lte"),
+    **dict.fromkeys(("=", "==", "===", "eq", "is"), "equals"),
+    **dict.fromkeys(("!=", "<>", "ne", "neq", "is_not"), "not_equals"),
+    **dict.fromkeys(("one_of", "any_of"), "in"),
+    **dict.fromkeys(("regex", "regexp", "re", "pattern", "=~"), "matches"),
+    **dict.fromkeys(("prefix", "begins_with"), "starts_with"),
+    "suffix": "ends_with",
+    "includes": "contains",
+    "cidr": "in_cidr",
+}
 REGEX_OPERATORS = frozenset({"matches", "matches_any", "matches_none"})
 
 
@@ -224,7 +333,8 @@ def custom_operator(name: str, function: Callable[[Any, Any], Any]) -> Operator:
             raise TypeError(message)
         return bool(answer)
 
-    return Operator(name, Anything(), test, function.__doc__ or "a custom operator", custom=True)
+    summary = function.__doc__ or "a custom operator"
+    return Operator(name, Anything(), test, summary, take=_any, custom=True)
 
 
 def check_custom_operators(custom: Mapping[str, Any] | None) -> dict[str, Operator]:

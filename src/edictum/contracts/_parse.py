@@ -10,8 +10,9 @@ from typing import Any
 from edictum.contracts import _grammar as grammar
 from edictum.contracts._amounts import parse_amount
 from edictum.contracts._bundle import AmountSpec, Bundle, ContractSpec, SuccessSpec
+from edictum.contracts._computed import find_placeholders
 from edictum.contracts._contradiction import contradictions
-from edictum.contracts._expressions import All, Expression, Leaf, Meaning, leaves
+from edictum.contracts._expressions import ALWAYS, All, Expression, Leaf, Meaning, leaves
 from edictum.contracts._language import Language
 from edictum.contracts._load import load_bundle, pause_collection, to_bytes
 from edictum.contracts._messages import check_message
@@ -19,7 +20,7 @@ from edictum.contracts._problems import BundleProblem, Place, Problems, join_wor
 from edictum.contracts._reach import Guesses, Names, Reach
 from edictum.contracts._regex import PatternBudget
 from edictum.contracts._scopes import parse_scope
-from edictum.contracts._selectors import SelectorError
+from edictum.contracts._selectors import SelectorError, find_timezone
 from edictum.contracts._shapes import WRONG
 from edictum.contracts._tree import Map, Scalar, Seq, Tree
 from edictum.contracts._vocabulary import VOCABULARIES
@@ -66,9 +67,11 @@ class _Reader:
         kind = tree.values["kind"]
         assert isinstance(kind, Scalar)
         self.words = VOCABULARIES[kind.value]
+        self.timezone = "UTC"
 
     def read(self, values: Mapping[str, Any]) -> Bundle:
         defaults = values.get("defaults", {})
+        self._read_timezone(defaults)
         bundle = Bundle(
             name=values.get("metadata", {}).get("name", ""),
             source=self.source,
@@ -85,9 +88,21 @@ class _Reader:
         self._check_tool_table(bundle)
         return bundle
 
+    def _read_timezone(self, defaults: Mapping[str, Any]) -> None:
+        name = defaults.get("timezone", "UTC")
+        try:
+            find_timezone(name)
+        except ValueError as exc:
+            tree = self.tree.values["defaults"]
+            place = tree.values["timezone"] if isinstance(tree, Map) else tree
+            hint = "Use a name such as Europe/Berlin. Where none is known, install 'tzdata'."
+            self.problems.add(place, str(exc), hint)
+            return
+        self.timezone = name
+
     def _meaning(self, stage: str) -> Meaning:
         operators, selectors = self.language.operators, self.language.selectors
-        return Meaning(operators, selectors, self.problems, stage, self.patterns)
+        return Meaning(operators, selectors, self.problems, stage, self.patterns, self.timezone)
 
     # --- Contracts --------------------------------------------------------------------------------
 
@@ -109,7 +124,7 @@ class _Reader:
     def _read_contract(self, tree: Map, values: Mapping[str, Any]) -> ContractSpec | None:
         kind = Kind(values["type"])
         meaning = self._meaning({Kind.POST: "post", Kind.SESSION: "limit"}.get(kind, "pre"))
-        when = meaning.of(values["when"]) if "when" in values else None
+        when = self._read_when(tree, values, kind, meaning)
         holder, then, effect = self._read_then(tree, values, kind)
         if isinstance(holder, Map):
             self._check_then(holder, then, effect, meaning, kind)
@@ -138,9 +153,18 @@ class _Reader:
             limits=values.get("limits", {}),
             budgets=self._read_budgets(tree.values.get("limits")),
             bounds=_bounds_of(values) if kind is Kind.SANDBOX else {},
+            timezone=self.timezone,
             source=self.source,
             place=tree.values["id"],
         )
+
+    def _read_when(
+        self, tree: Map, values: Mapping[str, Any], kind: Kind, meaning: Meaning
+    ) -> Expression | None:
+        """Return the condition; None when there is none to read, or something in it is wrong."""
+        if "when" in values:
+            return meaning.of(values["when"])
+        return ALWAYS if kind in (Kind.PRE, Kind.POST) and "when" not in tree.values else None
 
     def _read_then(self, tree: Map, values: Mapping[str, Any], kind: Kind) -> tuple[Any, Any, Any]:
         """Return where it is said what to do about a violation, what is said, and the effect."""
@@ -228,10 +252,25 @@ class _Reader:
             for place in _texts_under(tree, key):
                 hint = "Write a directory's path."
                 self._try(place, lambda path: PathBounds((path,), (), None), "a directory", hint)
+                self._check_directory(place)
         for key in ("allows", "not_allows"):
             for place in _texts_under(tree.values.get(key), "domains"):
                 hint = "Write hosts or patterns such as '*.example.com': no scheme, port or path."
                 self._try(place, lambda domain: DomainBounds((domain,), ()), "a domain", hint)
+
+    def _check_directory(self, place: Scalar) -> None:
+        """Check placeholders; warn where the model chooses the directory, or the process does."""
+        self._meaning("pre").fill_text(place.value, place)
+        names = [part.name for part in find_placeholders(place.value) if not part.escaped]
+        if chosen := [name for name in names if name.startswith("args.")]:
+            message = f"'{{{chosen[0]}}}' is chosen by the model, so it bounds nothing"
+            hint = "Use what the program knows, such as {principal.org_id}."
+            self.problems.warn(place, message, hint)
+        if not place.value.startswith(("/", "~")) and place.value != ".":
+            message = (
+                f"'{place.value}' starts from the directory in which the process happens to run"
+            )
+            self.problems.warn(place, message, "Write an absolute path.")
 
     def _try(self, place: Scalar, use: Callable[[str], Any], what: str, hint: str) -> None:
         try:
@@ -242,12 +281,13 @@ class _Reader:
             self.problems.add(place, message, hint)
 
     def _check_when(self, values: Mapping[str, Any], when: Expression, effect: str) -> None:
-        for leaf in leaves(when):
-            if leaf.selector.root == "session" and effect != "deny":
-                message = f"'{leaf.selector.text}' cannot be combined with asking a person"
+        read = [(leaf.place, selector) for leaf in leaves(when) for selector in leaf.selectors]
+        for place, selector in read:
+            if selector.root == "session" and effect != "deny":
+                message = f"'{selector.text}' cannot be combined with asking a person"
                 deny = f"'{self.words.effect}: {self.words.deny}'"
                 hint = f"Use {deny}, or remove the condition on the session."
-                self.problems.add(leaf.place, message, hint)
+                self.problems.add(place, message, hint)
         self._check_condition(when)
         self._check_tool_name(_tools_of(values), when)
 
@@ -259,7 +299,7 @@ class _Reader:
         }
         for leaf in found:
             name = leaf.selector.text
-            if leaf.operator.negative and not leaf.if_missing and name not in checked:
+            if leaf.operator.negative and leaf.if_missing is False and name not in checked:
                 message = f"'{leaf.operator.name}' does not hold when '{name}' is missing"
                 hint = (
                     f"Add '{name}: {{exists: false}}' under any, or, if meant, '{{exists: true}}'."
@@ -273,7 +313,7 @@ class _Reader:
         for leaf in when.items if isinstance(when, All) else (when,):
             if not isinstance(leaf, Leaf) or leaf.selector.root != "tool":
                 continue
-            if leaf.operator.name not in ("equals", "in"):
+            if leaf.operator.name not in ("equals", "in") or leaf.computed is not None:
                 continue
             names = leaf.value if leaf.operator.name == "in" else (leaf.value,)
             if self._can_meet(tools, Names(map(str, names)), leaf.place) is False:
@@ -334,10 +374,20 @@ class _Reader:
                 continue
             name = values.get("id", f"success[{number}]")
             self._check_unique(name, tree.values.get("id", tree), seen, "rule")
-            when = self._meaning("success").of(values["failure_when"])
+            meaning = self._meaning("success")
+            when = meaning.of(values["failure_when"])
+            if "message" in values:
+                check_message(values["message"], tree.values["message"], meaning, Kind.POST)
             if when is not None and values.get("enabled", True):
                 self._check_condition(when)
-                yield SuccessSpec(id=name, tools=_tools_of(values), failure_when=when)
+                yield SuccessSpec(
+                    id=name,
+                    tools=_tools_of(values),
+                    failure_when=when,
+                    message=values.get("message"),
+                    retryable=values.get("retryable"),
+                    timezone=self.timezone,
+                )
 
 
 def _tools_of(values: Mapping[str, Any]) -> tuple[str, ...]:

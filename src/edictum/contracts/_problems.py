@@ -106,6 +106,7 @@ class Place:
 
     line: int
     column: int
+    written: Place | None = field(default=None, kw_only=True)  # where an alias' text stands
 
 
 class Problems:
@@ -113,10 +114,18 @@ class Problems:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.found: list[BundleProblem] = []
+        self._found: dict[tuple[Level, int, int, str], BundleProblem] = {}
+
+    @property
+    def found(self) -> list[BundleProblem]:
+        return list(self._found.values())
 
     def add(self, place: Place, message: str, hint: str = "", level: Level = "meaning") -> None:
-        self.found.append(self._make(place, message, hint, level))
+        """Add a problem, once: what an anchor names is read for each of its aliases."""
+        if level == "warning":
+            place = place.written or place
+        problem = self._make(place, message, hint, level)
+        self._found.setdefault((level, place.line, place.column, problem.message), problem)
 
     def _make(self, place: Place, message: str, hint: str, level: Level) -> BundleProblem:
         message, hint = shorten(message, MAX_PROBLEM_TEXT), shorten(hint, MAX_PROBLEM_TEXT)
@@ -139,12 +148,12 @@ class Problems:
 
     @property
     def errors(self) -> list[BundleProblem]:
-        errors = (problem for problem in self.found if problem.level != "warning")
+        errors = (problem for problem in self._found.values() if problem.level != "warning")
         return sorted(errors, key=lambda problem: (problem.line, problem.column))
 
     @property
     def warnings(self) -> list[BundleProblem]:
-        return [problem for problem in self.found if problem.level == "warning"]
+        return [problem for problem in self._found.values() if problem.level == "warning"]
 
     def raise_if_any(self) -> None:
         if errors := self.errors:
@@ -157,6 +166,12 @@ def suggest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
         return ""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"Did you mean '{near[0]}'? " if near else ""
+
+
+def quote_pattern(pattern: str) -> str:
+    """Return a pattern in quotes as it was written, on one line."""
+    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in pattern[:80])
+    return f"'{shown}'"
 
 
 def join_words(words: Iterable[str]) -> str:

@@ -71,17 +71,19 @@ def redaction_for(
     return Redaction(cuts, expression, custom, own)
 
 
-def _still_holds(leaf: Leaf, found: Any) -> bool:
+def _still_holds(leaf: Leaf, found: Any, subject: Subject) -> bool:
     """Return whether a leaf holds for what is left, fields that were replaced whole aside."""
     if not leaf.selector.of_result:
-        return leaf.holds(found)
+        return leaf.holds(found, subject)
     if leaf.selector.wild:
-        return leaf.holds([item for item in found if item != REDACTED])
-    return found != REDACTED and leaf.holds(found)
+        return leaf.holds([item for item in found if item != REDACTED], subject)
+    return found != REDACTED and leaf.holds(found, subject)
 
 
 def _cut(leaf: Leaf) -> Cut | None:
     path = () if leaf.selector.whole_text else leaf.selector.path
+    if leaf.computed is not None:  # which text is meant is known for each call only
+        return Cut(path, None)
     make = _CHANGES.get(leaf.operator.name)
     if make is not None:
         return Cut(path, make(leaf))

@@ -37,7 +37,6 @@ MAX_PATTERN_STEPS = 1_500_000  # 0.6 s and 100 MB on the machine where this was 
 MAX_STEPS = 5_000_000  # of all patterns of a bundle, and some for each of its characters
 STEPS_PER_CHARACTER = 4
 OPTIONAL_STEPS = 150  # for an optional part
-MAX_REVIEWED = 10_000  # longer patterns are not searched for likely mistakes
 MAX_PROGRAM_MEMORY = 64 << 20
 _SMALLER = r"Use smaller counts, '*' or '+', or [A-Za-z0-9_] instead of \w; or split the bundle."
 
@@ -364,20 +363,6 @@ def find_doubled_backslash(pattern: str) -> tuple[str, bool] | None:
     return (found.group(), certain is not None) if found else None
 
 
-def why_never_matches(pattern: str) -> str | None:
-    """Return why no text can match: text after ``$``, or text before ``^``; None if unknown."""
-    if "(?m" in pattern or "(?s" in pattern or len(pattern) > MAX_REVIEWED:
-        return None
-    bare = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)
-    if re.search(r"\$(?![$|)*?{]|\\[zZ]|$)", bare):
-        return "text follows '$', the end of the text"
-    without_groups = bare.replace("(?i)", "").replace("(?P<", "(")
-    text_before = re.search(r"(?:^|[^|(*?}^])(?<!\(\?[ims])\^", without_groups)
-    if text_before and not bare.startswith("^"):
-        return "text precedes '^', the start of the text"
-    return None
-
-
 # --- Patterns -------------------------------------------------------------------------------------
 
 
@@ -414,11 +399,15 @@ class Pattern:
         try:
             self._engine = re2.compile(self.translated, _options())
         except re2.error as exc:
-            detail = exc.args[0] if exc.args else ""
-            if isinstance(detail, bytes):
-                detail = detail.decode("utf-8", "replace")
             hint = "See the list of supported syntax in docs/reference/language.md."
-            raise PatternError(f"not a valid pattern: {detail}", hint) from exc
+            raise PatternError(f"not a valid pattern: {self._problem(exc)}", hint) from exc
+
+    def _problem(self, error: Exception) -> str:
+        """Return what the engine says; it quotes its own form of the pattern, which is left out."""
+        detail = error.args[0] if error.args else ""
+        text = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
+        what, _, quoted = text.partition(": ")
+        return text if quoted in self.source and quoted != self.source else what
 
     def search(self, text: str) -> bool:
         if self.literal is not None:

@@ -10,19 +10,24 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
+from inspect import isawaitable
 from math import isfinite
 from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from edictum.contracts._problems import join_words, suggest
-from edictum.core.call import Principal, ToolCall
+from edictum.core.call import Principal, ToolCall, lookups_of
 from edictum.core.parameters import declare, fill_argument, is_default_unknown
 from edictum.core.values import MAX_VALUE_DEPTH, to_json
 from edictum.errors import EdictumConfigError
 
 STAR: Final = "[*]"
+ANY_TEXT: Final = ".*"  # the last step of ``args.*``: every text below
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 PRINCIPAL_FIELDS = tuple(name for name in Principal.__slots__ if name != "claims")
 COUNTERS = ("attempts", "executions", "successes", "failures", "consecutive_failures", "in_flight")
 TOOL_COUNTERS = ("per_tool", "successes_per_tool")
@@ -72,7 +77,12 @@ class Selector:
 
     @property
     def wild(self) -> bool:
-        return STAR in self.path
+        """Whether it stands for several values, of which a condition needs one."""
+        return STAR in self.path or self.any_text
+
+    @property
+    def any_text(self) -> bool:
+        return self.path[-1:] == (ANY_TEXT,)
 
     @property
     def of_result(self) -> bool:
@@ -85,7 +95,9 @@ class Selector:
         return self.root == "result" and self.path == ("text",) and not quoted
 
 
-def parse_selector(text: str, custom: Mapping[str, Any] | None = None) -> Selector:
+def parse_selector(
+    text: str, custom: Mapping[str, Any] | None = None, timezone: str = "UTC"
+) -> Selector:
     """Return the selector that a text stands for; raise SelectorError when there is none."""
     found = _ROOT.match(text)
     root = found.group() if found else text
@@ -93,7 +105,8 @@ def parse_selector(text: str, custom: Mapping[str, Any] | None = None) -> Select
     if custom and root in custom:
         _require_path(text, path)
         return Selector(text, root, path)
-    return _parse_builtin(text, root, path, tuple(custom or ()))
+    selector = _parse_builtin(text, root, path, tuple(custom or ()))
+    return Selector(text, root, (*path, timezone)) if root == "time" else selector
 
 
 @lru_cache(maxsize=4_096)
@@ -117,10 +130,13 @@ def _parse_path(text: str, at: int) -> Steps:
         if found is None:
             message = f"'{text}' cannot be read from character {at + 1} on"
             raise SelectorError(message, 'Write steps as .name, ."quoted.name", [0] or [*].')
+        at = found.end()
+        if found.group(3) == "*" and at == len(text):
+            steps.append(ANY_TEXT)
+            break
         _check_step(text, found.group(3))
         star = found.group(5)
         steps.append(STAR if star else next(group for group in found.groups() if group is not None))
-        at = found.end()
     return tuple(steps)
 
 
@@ -129,7 +145,7 @@ def _check_step(text: str, name: str | None) -> None:
     if name is None:
         return
     if "*" in name:
-        hint = 'Write [*] for the elements of a list, or ."*" for a key of this name.'
+        hint = 'Write [*] for the elements of a list, .* at the end for any text below, or ."*".'
         raise SelectorError(f"'{text}' has a '*' among its names", hint)
     if re.fullmatch(r"-\d+", name):
         hint = f'Elements are counted from the start: [0]; a key of this name is ."{name}".'
@@ -184,22 +200,42 @@ def _check_session(text: str, path: Steps) -> None:
         raise SelectorError(f"'{text}' names no tool", hint)
 
 
+def _check_result(text: str, path: Steps) -> None:
+    if path[-1:] == (ANY_TEXT,):
+        hint = "Write output.text: it has every text of a result."
+        raise SelectorError(f"'{text}' is not available for results", hint)
+
+
+def _check_time(text: str, path: Steps) -> None:
+    _require_path(text, path)
+    if len(path) > 1 or path[0] not in _TIME_FIELDS:
+        hint = f"{suggest(path[0], _TIME_FIELDS)}Known fields: {join_words(_TIME_FIELDS)}."
+        raise SelectorError(f"the time has no field '{'.'.join(path)}'", hint)
+
+
+_TIME_FIELDS: dict[str, Callable[[datetime], Any]] = {
+    "of_day": lambda now: now.strftime("%H:%M"),
+    "hour": lambda now: now.hour,
+    "weekday": lambda now: WEEKDAYS[now.weekday()],
+    "date": lambda now: now.date().isoformat(),
+}
 _CHECKS: dict[str, Callable[[str, Steps], None]] = {
     "environment": _refuse_path,
     "tool": _check_tool,
     "args": _require_path,
     "principal": _check_principal,
-    **dict.fromkeys(("output", "result"), lambda _text, _path: None),  # any path, even none
+    **dict.fromkeys(("output", "result"), _check_result),  # any path, even none
     "env": _check_env,
     "metadata": _require_path,
     "session": _check_session,
+    "time": _check_time,
 }
 ROOTS = tuple(_CHECKS)
 
 
 def check_custom_selectors(custom: Mapping[str, Any] | None) -> CustomSelectors:
     """Return a guard's custom selectors, or raise an error that says what is wrong with them."""
-    wanted = "a function of the call that returns a dict"
+    wanted = "a function of the call that returns a dict, ordinary or async"
     check_custom("selector", custom, set(ROOTS), _ROOT.fullmatch, wanted)
     return dict(custom or {})
 
@@ -268,9 +304,13 @@ def expand_wildcards(value: Any, path: Steps, into: Callable[[Any, str], Any]) -
         values = [
             found
             for item in values
-            for found in (_elements(item) if key == STAR else (into(item, key),))
+            for found in (_spread(item, key) if key in (STAR, ANY_TEXT) else (into(item, key),))
         ]
     return values or [None]
+
+
+def _spread(value: Any, key: str) -> Sequence[Any]:
+    return _elements(value) if key == STAR else texts(value)
 
 
 def _elements(value: Any) -> list[Any]:
@@ -365,23 +405,73 @@ def resolver(selector: Selector, custom: CustomSelectors) -> Resolver:
         return lambda subject: find_argument(subject.call, selector)
     if selector.root in custom:
         function = custom[selector.root]
-        return lambda subject: _find(_call_custom(function, subject.call), path, step)
+        return lambda subject: _find(look_up(function, subject.call), path, step)
     if selector.whole_text:
         return lambda subject: text_of(subject.result)
     return _RESOLVERS[selector.root](path)
 
 
-def _call_custom(function: Callable[[ToolCall], Any], call: ToolCall) -> Any:
-    value = function(call)
+class Pending(Exception):
+    """A custom selector has to be awaited: ``settle`` does so and keeps what it returns."""
+
+    def __init__(self, known: dict[int, Any], key: int, awaitable: Awaitable[Any]) -> None:
+        super().__init__("the selector is asynchronous and was not awaited")
+        self._known, self._key, self._awaitable = known, key, awaitable
+
+    async def settle(self) -> None:
+        if self._known.get(self._key) is not self:
+            return  # another contract has awaited it
+        try:
+            self._known[self._key] = await self._awaitable
+        except Exception as exc:
+            self._known[self._key] = _Raised(exc)
+
+    def drop(self) -> None:
+        """Give up a value that is not needed."""
+        getattr(self._awaitable, "close", lambda: None)()
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    """What a custom selector raised; it is raised again instead of being asked again."""
+
+    error: Exception
+
+
+def look_up(function: Callable[[ToolCall], Any], call: ToolCall) -> Any:
+    """Return what a custom selector says of a call; it is called once for each call.
+
+    Raises what the selector has raised, and Pending while it is still to be awaited.
+    """
+    known, key = lookups_of(call), id(function)
+    if key not in known:
+        known[key] = _ask_selector(function, call, known)
+    value = known[key]
+    if isinstance(value, Pending):
+        raise value
+    if isinstance(value, _Raised):
+        raise value.error
     if value is not None and not isinstance(value, Mapping):
         message = f"a custom selector returns a dict, and this one returned {type(value).__name__}"
         raise SelectorMismatch(message)
     return value
 
 
+def _ask_selector(
+    function: Callable[[ToolCall], Any], call: ToolCall, known: dict[int, Any]
+) -> Any:
+    try:
+        found = function(call)
+    except Exception as exc:
+        return _Raised(exc)
+    return Pending(known, id(function), found) if isawaitable(found) else found
+
+
 def find_argument(call: ToolCall, selector: Selector) -> Any:
     """Return an argument that was sent, or its default if that is known; see ``resolver``."""
     path = selector.path
+    if path == (ANY_TEXT,):  # without the names of the arguments, which are the tool's
+        return _find(list(call.effective_args.values()), path, step)
     found = _find(call.args, path, step)
     if selector.as_sent or not _lacks_something(found, selector):
         return found
@@ -456,7 +546,9 @@ def refuse_unknown_argument(call: ToolCall, what: str) -> str:
 
 
 def _find(value: Any, path: Steps, into: Callable[[Any, str], Any]) -> Any:
-    return expand_wildcards(value, path, into) if STAR in path else walk(value, path, into)
+    if STAR in path or path[-1:] == (ANY_TEXT,):
+        return expand_wildcards(value, path, into)
+    return walk(value, path, into)
 
 
 def _principal(path: Steps) -> Resolver:
@@ -473,6 +565,20 @@ def _session(path: Steps) -> Resolver:
     return lambda subject: int(getattr(subject.session, path[0]))
 
 
+def _time(path: Steps) -> Resolver:
+    read, zone = _TIME_FIELDS[path[0]], find_timezone(path[1])
+    return lambda subject: read(datetime.fromtimestamp(subject.call.started_at, zone))
+
+
+@lru_cache(maxsize=64)
+def find_timezone(name: str) -> tzinfo:
+    """Return a time zone by its name; raise ValueError when there is none."""
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (OSError, ValueError, ZoneInfoNotFoundError) as exc:
+        raise ValueError(f"'{name}' is not a known time zone") from exc
+
+
 _RESOLVERS: dict[str, Callable[[Steps], Resolver]] = {
     "environment": lambda _path: lambda subject: subject.call.environment,
     "tool": lambda _path: lambda subject: subject.call.tool_name,
@@ -481,4 +587,5 @@ _RESOLVERS: dict[str, Callable[[Steps], Resolver]] = {
     "result": lambda path: lambda subject: _find(subject.result, path, result_step),
     "principal": _principal,
     "session": _session,
+    "time": _time,
 }

@@ -7,12 +7,13 @@ JSON Schema, and a test holds the two equal. What a value *means* is not decided
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from edictum.contracts._problems import Problems, join_words, suggest
+from edictum.contracts._problems import Place, Problems, join_words, suggest
 from edictum.contracts._tree import (
     Map,
     Scalar,
@@ -49,12 +50,11 @@ class String:
     max_length: int | None = None
     pattern: str | None = None
     rule: str = ""  # the pattern in words
+    plural: str = ""  # the key to use for a list of such texts
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if type(tree) is not Scalar or type(tree.value) is not str:
-            unquoted = isinstance(tree, Scalar) and tree.value is not None
-            hint = "Put it in quotes." if unquoted else "Write some text."
-            return reject(tree, problems, "text", hint)
+            return reject(tree, problems, "text", self._remedy(tree))
         value = tree.value
         if not value:
             hint = "Write something, or remove the key."
@@ -67,6 +67,12 @@ class String:
             return report(tree, problems, message, f"Use {self.rule}.")
         return value
 
+    def _remedy(self, tree: Tree) -> str:
+        if isinstance(tree, Seq) and self.plural:
+            return f"For several, write '{self.plural}: [first, second]'."
+        unquoted = isinstance(tree, Scalar) and tree.value is not None
+        return "Put it in quotes." if unquoted else "Write some text."
+
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": "string", "minLength": 1}
         if self.max_length is not None:
@@ -78,10 +84,13 @@ class String:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few words, with their meanings; ``others`` are the other vocabulary's."""
+    """One of a few words, with their meanings; ``others`` are the other vocabulary's, and
+    ``synonyms`` words that people write instead.
+    """
 
     words: Mapping[str, str]
     others: Mapping[str, str] = field(default_factory=dict)
+    synonyms: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = tree.value if isinstance(tree, Scalar) else None
@@ -94,7 +103,9 @@ class Choice:
             message = f"'{value}' belongs to the other vocabulary"
             return report(tree, problems, message, f"Here write '{self.others[value]}'.")
         message = f"'{value:.60}' is not one of the known words"
-        return report(tree, problems, message, suggest(value, self.words) + known)
+        meant = self.synonyms.get(value)
+        guess = f"Did you mean '{meant}'? " if meant else suggest(value, self.words)
+        return report(tree, problems, message, guess + known)
 
     def schema(self) -> dict[str, Any]:
         return {"enum": list(self.words)}
@@ -202,6 +213,7 @@ class Anything:
 class ListOf:
     item: Shape
     one_will_do: bool = False  # a single item may stand without a list around it
+    may_be_empty: bool = False
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if self.one_will_do and isinstance(tree, Scalar):
@@ -209,15 +221,78 @@ class ListOf:
             return WRONG if value is WRONG else (value,)
         if not isinstance(tree, Seq):
             return reject(tree, problems, "a list", "Write it as [first, second].")
-        if not tree.items:
+        if not tree.items and not self.may_be_empty:
             hint = "Add at least one item, or remove the key."
             return report(tree, problems, "this list is empty", hint)
         values = tuple(self.item.read(item, problems) for item in tree.items)
         return WRONG if WRONG in values else values
 
     def schema(self) -> dict[str, Any]:
-        many = {"type": "array", "items": self.item.schema(), "minItems": 1}
+        many: dict[str, Any] = {"type": "array", "items": self.item.schema()}
+        if not self.may_be_empty:
+            many["minItems"] = 1
         return {"anyOf": [self.item.schema(), many]} if self.one_will_do else many
+
+
+class FieldReference(dict[str, str]):
+    """``{field: selector}``: a value that is taken from the call. It is the mapping itself, so that
+    a bundle stays plain data.
+    """
+
+    def __init__(self, selector: str, place: Place) -> None:
+        super().__init__(field=selector)
+        self.selector, self.place = selector, place
+
+    def __repr__(self) -> str:
+        return f"field {self.selector}"
+
+
+def read_reference(tree: Tree) -> FieldReference | None:
+    """Return the reference that a value is; None when it is something else."""
+    if not isinstance(tree, Map) or tree.values.keys() != {"field"}:
+        return None
+    name = tree.values["field"]
+    is_text = isinstance(name, Scalar) and isinstance(name.value, str) and name.value
+    return FieldReference(name.value, name) if is_text and isinstance(name, Scalar) else None
+
+
+@dataclass(frozen=True)
+class OrField:
+    """A value of a shape, or a reference to a field that has one."""
+
+    shape: Shape
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        return read_reference(tree) or self.shape.read(tree, problems)
+
+    def schema(self) -> dict[str, Any]:
+        reference = Record({"field": Field(String(), required=True)}).schema()
+        return {"anyOf": [self.shape.schema(), reference]}
+
+
+TIME_OF_DAY = r"^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$"
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """Two times of day, such as ``["09:00", "17:00"]``."""
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        items = tree.items if isinstance(tree, Seq) else []
+        times = [item.value for item in items if isinstance(item, Scalar)]
+        if len(items) != 2 or not all(
+            isinstance(time, str) and re.search(TIME_OF_DAY, time) for time in times
+        ):
+            hint = 'Write for example ["09:00", "17:30"].'
+            return reject(tree, problems, "two times of day", hint)
+        if times[0] == times[1]:
+            message = f"no time lies between {times[0]} and {times[1]}"
+            problems.add(tree, message, "Write two different times.")
+        return tuple(times)
+
+    def schema(self) -> dict[str, Any]:
+        time = {"type": "string", "pattern": TIME_OF_DAY}
+        return {"type": "array", "minItems": 2, "maxItems": 2, "items": time}
 
 
 @dataclass(frozen=True)
@@ -225,7 +300,7 @@ class Each(ListOf):
     """A list whose items are judged later: returns pairs of tree and value, even of WRONG ones."""
 
     def read(self, tree: Tree, problems: Problems) -> Any:
-        if not isinstance(tree, Seq) or not tree.items:
+        if not isinstance(tree, Seq):
             return super().read(tree, problems)
         return [(item, self.item.read(item, problems)) for item in tree.items]
 
@@ -274,6 +349,7 @@ class Free:
         return {"type": "object"}
 
 
+KEY_SIMILARITY = 0.7  # of 1, from which a key is taken for a misspelling of another
 MOST = 10**9  # of seconds, calls and the like: every store can count so far
 DURATION = r"^[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d)$"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -305,6 +381,47 @@ class Duration:
         text = {"type": "string", "pattern": DURATION, "not": {"pattern": r"^[0.]+[a-z]+$"}}
         number = {"type": "number", "exclusiveMinimum": 0, "maximum": MOST}
         return {"anyOf": [number, text, *([{"const": "none"}] if self.or_none else [])]}
+
+
+_VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
+_REFERENCE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class EnvironmentText(String):
+    """Text in which ``${NAME}`` and ``${NAME:-default}`` stand for variables of the process."""
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        value = super().read(tree, problems)
+        if value is WRONG:
+            return WRONG
+        found = [_expand(match, tree, problems) for match in _VARIABLE.finditer(value)]
+        if WRONG in found:
+            return WRONG
+        parts = iter(found)
+        expanded = _VARIABLE.sub(lambda _match: next(parts), value)
+        if not expanded:
+            message = "this text is empty once its variables are filled in"
+            problems.add(tree, message, "Give the variable a value, or remove the key.")
+        return expanded
+
+
+def _expand(match: re.Match[str], place: Place, problems: Problems) -> Any:
+    """Return what a ``${...}`` stands for; report a variable that is not set or not one."""
+    if match.group(1):
+        return "${" + match.group(2) + "}"
+    reference = _REFERENCE.fullmatch(match.group(2))
+    if reference is None:
+        hint = "Write ${NAME} or ${NAME:-default}; $${...} is the text itself."
+        problems.add(place, f"'{match.group():.60}' does not name a variable", hint)
+        return WRONG
+    name, default = reference.groups()
+    value = os.environ.get(name) or default
+    if value is None:
+        hint = f"Set it, or write ${{{name}:-default}}."
+        problems.add(place, f"the environment variable '{name}' is not set", hint)
+        return WRONG
+    return value
 
 
 @dataclass(frozen=True)
@@ -351,7 +468,7 @@ class Record:
             message = f"the key '{name}' belongs to the other vocabulary"
             problems.shape(tree.keys[name], message, f"Here write '{self.others[name]}'.")
             return self.others[name]
-        suggestion = suggest(name, self.fields)
+        suggestion = suggest(name, self.fields, KEY_SIMILARITY)
         hint = f"{suggestion}Known keys here: {join_words(self.fields)}."
         problems.shape(tree.keys[name], f"unknown key '{name}'", hint)
         return suggestion.split("'")[1] if suggestion else ""
@@ -404,6 +521,7 @@ class Variant:
 
     by: str
     records: Mapping[str, Record]
+    synonyms: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         if not isinstance(tree, Map):
@@ -412,7 +530,8 @@ class Variant:
         if chosen is None:
             hint = f"Add '{self.by}:' with one of: {join_words(self.records)}."
             return report(tree, problems, f"the key '{self.by}' is missing", hint)
-        word = words(*self.records).read(chosen, problems)
+        names = {name: name for name in self.records}
+        word = Choice(names, synonyms=self.synonyms).read(chosen, problems)
         return WRONG if word is WRONG else self.records[word].read(tree, problems)
 
     def schema(self) -> dict[str, Any]:

@@ -74,6 +74,8 @@ class ToolCall:
     principal: Principal | None = None
     metadata: Mapping[str, Any] = EMPTY
     parameters: Any = field(default=None, compare=False, repr=False)
+    # what custom selectors have said of this call: each is asked once
+    _lookups: dict[int, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_tool_name(self.tool_name)
@@ -127,7 +129,15 @@ new_call = frozen_maker(ToolCall)
 def with_principal(call: ToolCall, principal: Principal | None) -> ToolCall:
     """Return the call on behalf of a principal. Its arguments are not copied a second time."""
     fields = {name: getattr(call, name) for name in ToolCall.__slots__}
-    return new_call(**{**fields, "principal": principal})
+    return new_call(**{**fields, "principal": principal, "_lookups": None})
+
+
+def lookups_of(call: ToolCall) -> dict[int, Any]:
+    """Return what custom selectors have said of a call, by the id of their function."""
+    if call._lookups is None:
+        object.__setattr__(call, "_lookups", {})
+    assert call._lookups is not None
+    return call._lookups
 
 
 def check_tool_name(name: object) -> None:

@@ -72,11 +72,17 @@ UNKNOWN_TOOL = ToolEntry()
 
 @record
 class SuccessRule:
-    """Tells for some tools whether a result is a failure: ``judge`` returns a reason or None."""
+    """Tells for some tools whether a result is a failure: ``judge`` returns a reason or None.
+
+    ``retryable`` None: as the tool's entry says. ``for_model``: the reason is stated by the rule,
+    and the model reads it instead of the result.
+    """
 
     tools: tuple[str, ...]
     judge: Callable[[Any, Any], str | None]
     name: str
+    retryable: bool | None = None
+    for_model: bool = False
 
 
 @record

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -38,7 +39,7 @@ from edictum.testing.fakes import FakeClock
 MAX_CASES_BYTES = 16 << 20
 CASE_KEYS = frozenset(
     {"note", "bundle", "when", "success", "tools", "mode"}
-    | {"call", "session", "result", "error", "env", "want"}
+    | {"call", "session", "result", "error", "env", "now", "want"}
 )
 HEAD = {"apiVersion": "edictum/v1", "kind": "ContractBundle", "metadata": {"name": "case"}}
 _SESSION_ID = "case"
@@ -147,9 +148,10 @@ class Case:
 
     def run(self) -> Observed:
         """Make the calls of the case; return what happened to the last one."""
-        clock = FakeClock()  # time passes only when the case says so
+        clock = FakeClock(_start_of(self.data))  # time passes only when the case says so
         waits = any("wait" in earlier for earlier in self.data.get("session", ()))
-        guard = self.guard(**{"backend": MemoryLedger(clock=clock.now)} if waits else {})
+        ports: dict[str, Any] = {"backend": MemoryLedger(clock=clock.now)} if waits else {}
+        guard = self.guard(**ports, **({"clock": clock} if "now" in self.data else {}))
         for earlier in self.data.get("session", ()):
             if "wait" in earlier:
                 clock.advance(earlier["wait"])
@@ -183,6 +185,12 @@ class Case:
         if isinstance(layer, Mapping):
             return json.dumps({**HEAD, **layer})
         return str(layer) if "\n" in str(layer) else (self.directory / str(layer)).read_bytes()
+
+
+def _start_of(data: Mapping[str, Any]) -> float:
+    """Return the time of a case's calls: ``now``, in UTC unless it states its offset."""
+    stated = datetime.fromisoformat(str(data.get("now", "2001-09-09T01:46:40")))
+    return (stated if stated.tzinfo else stated.replace(tzinfo=UTC)).timestamp()
 
 
 def _one_contract(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,6 +278,11 @@ def _check_case(path: Path, number: int, data: Any) -> str:
     if unknown := sorted(set(want) - set(WANTS) - {"load_error"}):
         hint = f"Known keys: {', '.join(WANTS)}, load_error."
         raise EdictumConfigError(f"{where}: unknown key '{unknown[0]}' under 'want'.", hint=hint)
+    try:
+        _start_of(data)
+    except ValueError as exc:
+        hint = "Write for example 'now: 2026-11-17T09:30'."
+        raise EdictumConfigError(f"{where}: now is {data['now']!r}.", hint=hint) from exc
     return note
 
 

@@ -111,7 +111,13 @@ def _find_problem(
 ) -> SuccessVerdict | None:
     for rule in plan.success_rules:
         if (reason := rule.judge(call, value)) is not None:
-            return SuccessVerdict(False, f"success_rule:{rule.name}", str(reason))
+            return SuccessVerdict(
+                False,
+                f"success_rule:{rule.name}",
+                str(reason),
+                retryable=rule.retryable,
+                for_model=rule.for_model,
+            )
     if failure_flag is not None and (reason := failure_flag(value)) is not None:
         is_mismatch = type(reason) is SchemaMismatch
         return SuccessVerdict(False, "schema" if is_mismatch else "framework", str(reason))
@@ -201,7 +207,7 @@ def failed_outcome(
         call.call_id,
         call.tool_name,
         shorten(context.redaction.redact_text(error), TOOL_MESSAGE_MAX_CHARS),
-        plan.entry.retry_on_failure and _can_be_repeated(call, unknown),
+        _is_worth_repeating(plan, verdict) and _can_be_repeated(call, unknown),
         elapsed_ms,
         value=shown if ran.error is None else None,
         exception=ran.error,
@@ -226,6 +232,13 @@ def _is_effect_unknown(call: ToolCall, ran: Ran, verdict: SuccessVerdict) -> boo
     return (unfinished or unclear) and not ran.not_started and call.side_effect in CHANGES_THE_WORLD
 
 
+def _is_worth_repeating(plan: Plan, verdict: SuccessVerdict) -> bool:
+    """Whether the same call may end otherwise: by the success rule, else by the tool's entry."""
+    if verdict.retryable is not None:
+        return verdict.retryable
+    return plan.entry.retry_on_failure
+
+
 def _can_be_repeated(call: ToolCall, effect_unknown: bool) -> bool:
     """Whether repeating the call is safe: its effect is known, or a second one changes nothing."""
     return not effect_unknown or call.idempotent
@@ -233,7 +246,7 @@ def _can_be_repeated(call: ToolCall, effect_unknown: bool) -> bool:
 
 def _failure_text(value: Any, verdict: SuccessVerdict) -> str:
     """Return what a failed result says about itself, for the model."""
-    if verdict.policy_error or verdict.source == "schema":
+    if verdict.policy_error or verdict.for_model or verdict.source == "schema":
         return verdict.reason
     if isinstance(value, str) and value:
         return value
