@@ -17,11 +17,13 @@ a ledger that passes it can be given to a guard as ``backend=``. Methods may be 
 * ``renew`` extends a lease; False means that there is no such lease any more.
 * ``snapshot`` reads all counters of a session at one moment; ``reset`` forgets the session.
 
-A reservation with ``parents`` is judged and counted in those sessions too, in the same step, or not
-at all. One of them that holds the call still, because only the call's own session was reset, is
-left as it is when the call is reserved again. Its ``amounts`` are held while the call runs;
-``settle`` charges what was used and gives back the rest. A refused reservation that is asked for
-again is another attempt.
+A reservation with ``accounts``, of sessions above or of scopes, is judged and counted in those too,
+each by its own limits, in the same step or not at all. A store that cannot do that in one step
+takes slots in the last account first, and gives them back when another one refuses: no limit is
+ever passed. An account that holds the call still, because only the call's own session was reset, is
+left as it is when the call is reserved again. ``settle`` ends the call in all accounts that its
+reservation named. Its ``amounts`` are held while the call runs; ``settle`` charges what was used
+and gives back the rest. A refused reservation that is asked for again is another attempt.
 
 Two attributes are read when they are there: ``name``, for people, and ``default_lease_s``, the
 lease that calls get and that is renewed while they run; None means that leases do not run out. Two
