@@ -83,7 +83,7 @@ class KernelCall:
         self._context.function_result = result
 
 
-def read_parameters(function: Any) -> Any:
+def read_kernel_parameters(function: Any) -> Any:
     """Return what tells a function's defaults: its method, or what the kernel knows of it."""
     known = {it.name: {**(it.schema_data or {}), **_default_of(it)} for it in function.parameters}
     required = [it.name for it in function.parameters if it.is_required]

@@ -13,7 +13,11 @@ from typing import Any, ClassVar, Unpack
 from edictum.adapters._base import Adapter, AdapterOptions
 from edictum.adapters._canary import CANARY
 from edictum.adapters._reply import OnWarn
-from edictum.adapters._semantic_kernel_call import KernelCall, note_exceptions, read_parameters
+from edictum.adapters._semantic_kernel_call import (
+    KernelCall,
+    note_exceptions,
+    read_kernel_parameters,
+)
 from edictum.core.parameters import ReadLater
 from edictum.execution.portal import PORTAL
 
@@ -55,7 +59,7 @@ class SemanticKernelAdapter(Adapter):
                 flag=call.flag,
                 on_warn=on_postcondition_warn,
                 context=context,
-                parameters=ReadLater(partial(read_parameters, context.function)),
+                parameters=ReadLater(partial(read_kernel_parameters, context.function)),
             )
             call.answer(reply)
             if reply.denied and self._terminate_on_deny:
