@@ -132,7 +132,8 @@ def _make_state(
     policy: Policy, wiring: Wiring, config: LifecycleConfig, base: Base, language: Language
 ) -> State:
     context = config.context
-    config = replace(config, context=Context(context.mode, policy.version, context.redaction))
+    context = Context(context.mode, policy.version, context.redaction, policy.digest)
+    config = replace(config, context=context)
     handlers = EffectHandlers(wiring)
     fast_path = None if make_fast_path is None else make_fast_path(config, handlers)
     return State(policy, wiring, config, handlers, fast_path, base, language)
@@ -227,11 +228,11 @@ class Edictum:
         self._watches: list[Watch] = []
         self._session_id = wiring.clock.new_id()
         self._next_index = itertools.count().__next__
-        config = replace(config, version_in_force=self._version_in_force)
+        config = replace(config, digest_in_force=self._digest_in_force)
         self._state = _make_state(policy, wiring, config, base, language)
 
-    def _version_in_force(self) -> str | None:
-        return self._state.policy.version
+    def _digest_in_force(self) -> str:
+        return self._state.policy.digest()
 
     @overload
     @classmethod
@@ -317,7 +318,7 @@ class Edictum:
         A call sees all of the old policy or all of the new one. What was given in Python stays, as
         do custom operators, selectors and the mode. Raises EdictumConfigError when anything is
         wrong with the new bundle; the old policy stays in force then. A person's answer to a
-        request made under the old policy does not count under the new one.
+        request made under the old policy does not count under a new one that says something else.
         """
         return self._reload(layers)
 
@@ -648,7 +649,13 @@ class Edictum:
 
     @property
     def policy_version(self) -> str | None:
+        """The SHA-256 of the bundle's bytes, or what the guard was given."""
         return self._state.policy.version
+
+    @property
+    def policy_digest(self) -> str:
+        """A digest of what the policy says. Comments, stores and sinks are not in it."""
+        return self._state.policy.digest()
 
     @property
     def limits(self) -> OperationLimits:

@@ -65,12 +65,13 @@ async def test_denied() -> None:
     assert guard.local_sink.last().outcome == "denied"
 
 
-async def test_denied_without_a_reason_falls_back_to_the_question() -> None:
-    """There is always a reason."""
+async def test_denied_without_a_reason_says_that_a_person_refused() -> None:
+    """A model that reads the question would answer it."""
     guard = Edictum(
         contracts=[approval_contract()], approval_backend=InMemoryApprovalBackend(False)
     )
-    assert (await guard.dispatch("t", {}, lambda: 1)).details == "are you sure?"
+    assert (await guard.dispatch("t", {}, lambda: 1)).details == "A person refused: are you sure?"
+    assert guard.local_sink.last().reason == "A person refused: are you sure?"
 
 
 async def test_expired() -> None:
@@ -228,7 +229,7 @@ def test_the_digest_is_the_same_for_the_same_call() -> None:
 @pytest.mark.parametrize(("given", "runs"), [(None, True), ("", False), ("0" * 64, False)])
 async def test_an_answer_for_another_call_does_not_count(given: str | None, runs: bool) -> None:
     """A backend that keeps requests elsewhere returns their digest, and it is checked."""
-    decision = ApprovalDecision(True, status=ApprovalStatus.APPROVED, digest=given)
+    decision = ApprovalDecision(True, "carol", status=ApprovalStatus.APPROVED, digest=given)
     guard = Edictum(
         contracts=[approval_contract()], approval_backend=ScriptedApprovalBackend(decision=decision)
     )
@@ -236,7 +237,8 @@ async def test_an_answer_for_another_call_does_not_count(given: str | None, runs
     assert isinstance(outcome, ToolExecutionResult if runs else ToolDenied)
     if not runs:
         assert outcome.details == "The approval is for another call."
-        assert actions(guard)[-1] == "call_approval_denied"
+        assert actions(guard)[-1] == "call_approval_void"
+        assert guard.local_sink.last().approver is None
 
 
 async def test_the_right_digest_counts() -> None:
@@ -271,11 +273,29 @@ async def test_an_answer_given_under_another_policy_does_not_count() -> None:
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
     await wait_in_loop(lambda: backend.pending)
     await guard.reload(BUNDLE.format(message="really sure?"))
-    backend.decide(backend.pending[0].approval_id, True)
+    backend.decide(backend.pending[0].approval_id, True, approver="carol")
     outcome = await task
     assert isinstance(outcome, ToolDenied)
     assert "policy has changed" in outcome.details
-    assert actions(guard)[-1] == "call_approval_denied"
+    last = guard.local_sink.last()
+    assert (last.action, last.approver, last.outcome) == ("call_approval_void", None, "denied")
+
+
+async def test_a_comment_voids_no_answer() -> None:
+    """It is bound to what the policy says, not to the bytes of its file."""
+    backend = InMemoryApprovalBackend()
+    bundle = BUNDLE.format(message="sure?")
+    guard = Edictum.from_yaml_string(bundle, approval_backend=backend)
+    version, digest = guard.policy_version, guard.policy_digest
+    task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
+    await wait_in_loop(lambda: backend.pending)
+    await guard.reload(f"# reviewed\n{bundle}\nobservability: {{stdout: true}}\n")
+    assert (guard.policy_version != version, guard.policy_digest) == (True, digest)
+    backend.decide(backend.pending[0].approval_id, True, approver="carol")
+    assert isinstance(await task, ToolExecutionResult)
+    events = guard.local_sink.events
+    assert [event.approver for event in events] == [None, "carol", None]
+    assert {(event.policy_version, event.policy_digest) for event in events} == {(version, digest)}
 
 
 # --- In memory ------------------------------------------------------------------------------------

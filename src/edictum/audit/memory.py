@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from edictum.core.events import AuditAction, AuditEvent, Closing, Entry
+from edictum._audit_event import AuditAction, AuditEvent
+from edictum.core.events import Closing, Entry
 from edictum.core.limits import Counters
 from edictum.errors import EdictumError
 from edictum.execution.forks import protect

@@ -16,11 +16,12 @@ from edictum.contracts._expressions import Expression, evaluate, leaves
 from edictum.contracts._language import Language
 from edictum.contracts._load import pause_collection
 from edictum.contracts._messages import RenderMessage, compile_message, unescape_braces
+from edictum.contracts._operators import Mismatch
 from edictum.contracts._redact import redaction_for
 from edictum.contracts._selectors import CustomSelectors, Subject
 from edictum.core.call import ToolCall
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
-from edictum.core.decide import describe
+from edictum.core.decide import describe, type_and_text
 from edictum.core.limits import Limit, OperationLimits
 from edictum.core.policy import SuccessRule, ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
@@ -112,10 +113,27 @@ class ConditionCheck(Condition):
         return self.object_to(Subject(call, result, session)) if held else PASS
 
     def object_to(self, subject: Subject, error: Exception | None = None) -> Verdict:
-        """Return the verdict of a condition that holds; one that cannot be judged counts as met."""
+        """Return the verdict of a condition that holds; one that cannot be judged counts as met,
+        and the verdict says why it cannot.
+        """
         if error is None:
             return Verdict(False, self.message(subject))
-        return Verdict.fail(self.message(subject), policy_error=True, error_detail=describe(error))
+        return Verdict.fail(
+            f"The contract could not be applied: {self._explain_error(error)}.",
+            policy_error=True,
+            error_type=type(error).__name__,
+            error_detail=describe(error),
+        )
+
+    def _explain_error(self, error: Exception) -> str:
+        """Say which value is of the wrong type, or what was raised.
+
+        The text of an exception may quote a result that is suppressed because of it.
+        """
+        if isinstance(error, Mismatch):
+            return describe(error)
+        of_result = any(leaf.selector.of_result for leaf in leaves(self.expression))
+        return type(error).__name__ if of_result else type_and_text(error)
 
 
 class SessionConditionCheck(ConditionCheck):

@@ -29,7 +29,7 @@ from edictum.contracts._selectors import (
     resolver,
 )
 from edictum.contracts._shapes import WRONG, reject, report
-from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, to_plain
+from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, name_kind, to_plain
 
 # --- The tree -------------------------------------------------------------------------------------
 
@@ -59,8 +59,8 @@ class Leaf:
             return self.operator.test(value, self.prepared)
         except Mismatch as exc:
             raise Mismatch(
-                f"Type mismatch: operator '{self.operator.name}' cannot be applied to selector"
-                f" '{self.selector.text}' value {type(value).__name__}; it judges {exc}"
+                f"{self.selector.text} is {name_kind(value)}; {exc} is needed"
+                f" for '{self.operator.name}'"
             ) from None
 
     def __str__(self) -> str:

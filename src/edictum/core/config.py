@@ -29,8 +29,8 @@ class LifecycleConfig:
     on_allow: Callable[..., Any] | None = None
     lease_s: float | None = None
     late_answer_s: float = LATE_ANSWER_S
-    # returns the policy version that new calls are judged by
-    version_in_force: Callable[[], str | None] | None = None
+    # returns the digest of the policy that new calls are judged by
+    digest_in_force: Callable[[], str] | None = None
 
     @property
     def mode(self) -> Mode:

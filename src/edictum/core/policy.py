@@ -27,6 +27,7 @@ from edictum.core.limits import (
     limits_for,
     tools_for,
 )
+from edictum.core.values import digest
 from edictum.errors import EdictumConfigError
 
 MAX_CACHED_PLANS = 1024
@@ -120,6 +121,8 @@ class Policy:
     __slots__ = (
         "_after",
         "_before",
+        "_bundle_digest",
+        "_digest",
         "_hooks",
         "_limits",
         "_plans",
@@ -151,6 +154,7 @@ class Policy:
         unlisted: Contract | None = None,
         mode: Mode = "enforce",
         enforce_limits: bool = True,
+        bundle_digest: Callable[[], str] | None = None,
     ) -> None:
         self.contracts = tuple(contracts)
         self.hooks = tuple(hooks)
@@ -170,6 +174,26 @@ class Policy:
         self._success = ToolIndex((rule.tools, rule) for rule in self.success_rules)
         self._limits = compile_together(self.limits, self.session_limits, enforce=enforce_limits)
         self._plans: dict[str, Plan] = {}
+        self._bundle_digest = bundle_digest
+        self._digest: str | None = None
+
+    def digest(self) -> str:
+        """Return a digest of what the policy says, worked out once.
+
+        Of a bundle that is all but its comments, store and sinks. Of what was given in Python it
+        is what can be seen: names, tools, effects and limits, and the version, which says for the
+        rest that it has changed.
+        """
+        if self._digest is None:
+            bundle = self.version if self._bundle_digest is None else self._bundle_digest()
+            contracts = [
+                (it.id, it.kind, it.tools, it.effect, it.mode, it.timeout, it.timeout_effect)
+                for it in self.contracts
+            ]
+            hooks = [(hook.name, hook.phase, hook.tool) for hook in self.hooks]
+            limits = (self.limits, self.session_limits, self.enforce_limits, self.mode)
+            self._digest = digest(bundle, contracts, hooks, limits, self.tools)
+        return self._digest
 
     def _index(self, *kinds: Kind) -> ToolIndex:
         # sorted by kind: preconditions are asked before sandboxes

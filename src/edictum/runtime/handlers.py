@@ -126,6 +126,8 @@ class EffectHandlers:
         """Try every sink, then raise what failed together, but for sinks that are not required."""
         entry.at = self._now()
         self._local.take(entry)
+        if entry.policy_error:
+            _log_policy_error(entry)
         failures: list[tuple[Any, BaseException]] = []
         waiting: deque[tuple[Any, Awaitable[None]]] = deque()
         for sink, emit in self._sinks:
@@ -209,8 +211,27 @@ def _local_recorder(wiring: Wiring) -> Handler:
     def record(entry: Entry) -> None:
         entry.at = now()
         take(entry)
+        if entry.policy_error:
+            _log_policy_error(entry)
 
     return record
+
+
+def _log_policy_error(entry: Entry) -> None:
+    """Log that a rule or a part of the gate failed: until it is mended, it decides wrongly."""
+    event = entry.event()
+    reason = event.reason or event.success_reason
+    if reason is None:  # of a postcondition, whose warning has said it
+        return
+    logger.error(
+        "policy error: %s of the tool %r (call %s): %s %s: %s",
+        event.action,
+        event.tool_name,
+        event.call_id,
+        event.decision_source or event.success_source,
+        event.decision_name or "",
+        reason,
+    )
 
 
 class _Emission:

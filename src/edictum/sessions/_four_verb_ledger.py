@@ -34,7 +34,7 @@ from edictum.sessions.memory import attempts_before
 logger = logging.getLogger("edictum")
 
 MAX_LOOKS = 50
-MAX_ENTRIES = 10_000  # remembered by a process; the others are looked up again
+MAX_KNOWN_ENTRIES = 10_000  # remembered by a process; the others are looked up again
 
 
 class StorageBackend(Protocol):
@@ -174,13 +174,13 @@ class StorageLedger:
         known = self._entries.get((session_id, tool))
         if known is not None and await self._storage.get(_list_key(session_id, known)) == tool:
             return True
-        if len(self._entries) >= MAX_ENTRIES:
+        if len(self._entries) >= MAX_KNOWN_ENTRIES:
             self._entries.clear()
-        listed = await self._listed(session_id)
+        listed = await self._read_list(session_id)
         self._entries.update({(session_id, name): entry for entry, name in listed.items()})
         return tool in listed.values()
 
-    async def _listed(self, session_id: str) -> dict[int, str]:
+    async def _read_list(self, session_id: str) -> dict[int, str]:
         """Return the tools that were called in a session, by any process, with their entries."""
         first = await self._number(_list_key(session_id, "first")) or 1
         last = await self._number(_list_key(session_id, "count"))
@@ -257,7 +257,7 @@ class StorageLedger:
         """Return counters of the call's tool when it took its slot; of others as they are now."""
         sid = reservation.session_id
         own_tools = [tool for tool in reservation.tools if tool != WHOLE_SESSION]
-        others = sorted(set((await self._listed(sid)).values()).difference(own_tools))
+        others = sorted(set((await self._read_list(sid)).values()).difference(own_tools))
         found = {tool: await self._counters(sid, tool) for tool in others}
         return found | {tool: await self._found(sid, tool, values, 0, own) for tool in own_tools}
 
@@ -316,7 +316,7 @@ class StorageLedger:
         return (session_id, call_id) in self._held
 
     async def snapshot(self, session_id: str) -> SessionSnapshot:
-        tools = sorted(set((await self._listed(session_id)).values()))
+        tools = sorted(set((await self._read_list(session_id)).values()))
         per_tool = {tool: await self._counters(session_id, tool) for tool in tools}
         return SessionSnapshot(
             session_id, await self._counters(session_id, WHOLE_SESSION), per_tool
@@ -333,7 +333,7 @@ class StorageLedger:
         return int(float(await self._storage.get(key) or 0))
 
     async def reset(self, session_id: str) -> None:
-        listed = await self._listed(session_id)
+        listed = await self._read_list(session_id)
         with self._lock:
             running = [call for call in self._held if call[0] == session_id]
             self._forgotten.update(running)

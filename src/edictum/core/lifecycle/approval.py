@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from edictum._audit_event import AuditAction
 from edictum.core._records import record, replace
 from edictum.core.call import ToolCall
 from edictum.core.config import LifecycleConfig
 from edictum.core.decide import explain_failure
 from edictum.core.decision import Decision, Failed
 from edictum.core.effects import Ask, AwaitDecision, Effect, NoApprovalBackend, Withdraw, Within
-from edictum.core.events import Approval, AuditAction, Closing, Entry
+from edictum.core.events import Approval, Closing, Entry
 from edictum.core.freeze import kept
 from edictum.core.turn import CallInTurn
 from edictum.core.values import TooDeepError, digest
@@ -24,6 +25,7 @@ REQUESTED = AuditAction.CALL_APPROVAL_REQUESTED
 GRANTED = AuditAction.CALL_APPROVAL_GRANTED
 DENIED = AuditAction.CALL_APPROVAL_DENIED
 WITHDRAWN = AuditAction.CALL_APPROVAL_WITHDRAWN
+VOID = AuditAction.CALL_APPROVAL_VOID
 
 
 @record
@@ -43,19 +45,19 @@ def obtain_approval(
     Returns the admission, allowed or denied.
     """
     try:
-        digest = approval_digest(admission.call, config.context.policy_version)
+        digest = approval_digest(admission.call, config.context.policy_digest)
     except TooDeepError as exc:
         return _deny_unanswered(admission, "could not be asked", Failed(exc))
     known = None if turn is None else turn.approvals.get(digest)
     if known is None:
         return (yield from _ask_person(admission, config, digest, turn))
     again = PersonsAnswer(GRANTED, True, "Granted before: this is a retry of the same call.")
-    return (yield from _apply_answer(admission, config, _check_version(again, config), known))
+    return (yield from _apply_answer(admission, config, _check_policy(again, config), known))
 
 
-def approval_digest(call: ToolCall, policy_version: str | None) -> str:
-    """Return what an approval is bound to: tool, arguments, principal and policy version."""
-    return digest(call.tool_name, kept(call.args), call.principal, policy_version)
+def approval_digest(call: ToolCall, policy_digest: str | None) -> str:
+    """Return what an approval is bound to: tool, arguments, principal and what the policy says."""
+    return digest(call.tool_name, kept(call.args), call.principal, policy_digest)
 
 
 def _ask_person(
@@ -99,7 +101,7 @@ def _await_person(
     reply = yield from _ask_in_time(wait, decision.timeout + config.late_answer_s, turn)
     if hasattr(reply, "approved"):
         about = Approval(request.approval_id, getattr(reply, "approver", None))
-        answer = _check_version(_read_reply(reply, request, decision, digest), config)
+        answer = _check_policy(_read_reply(reply, request, decision, digest), config)
     else:
         yield Withdraw(request)
         if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
@@ -138,13 +140,13 @@ def _ask_in_time(
         turn.resume_clock()
 
 
-def _check_version(answer: PersonsAnswer, config: LifecycleConfig) -> PersonsAnswer:
-    """Return the answer, or a denial when the policy has changed since the person was asked."""
-    in_force = config.version_in_force
-    if not answer.granted or in_force is None or in_force() == config.context.policy_version:
+def _check_policy(answer: PersonsAnswer, config: LifecycleConfig) -> PersonsAnswer:
+    """Return the answer; it is void when the policy has changed since the person was asked."""
+    in_force = config.digest_in_force
+    if not answer.granted or in_force is None or in_force() == config.context.policy_digest:
         return answer
     return PersonsAnswer(
-        DENIED, False, "The policy has changed since approval was asked for. Call again."
+        VOID, False, "The policy has changed since approval was asked for. Call again."
     )
 
 
@@ -160,10 +162,10 @@ def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> Pe
     if status == "withdrawn":
         return PersonsAnswer(WITHDRAWN, False, reason or "The request was withdrawn.")
     if told not in (None, digest) or (getattr(request, "digest", None) or digest) != digest:
-        return PersonsAnswer(DENIED, False, "The approval is for another call.")
+        return PersonsAnswer(VOID, False, "The approval is for another call.")
     if reply.approved is True and status != "denied":
         return PersonsAnswer(GRANTED, True, reason)
-    return PersonsAnswer(DENIED, False, reason)
+    return PersonsAnswer(DENIED, False, reason or f"A person refused: {decision.reason}")
 
 
 def _apply_answer(
@@ -171,6 +173,8 @@ def _apply_answer(
 ) -> Admitting:
     """Record how an approval ended. A grant that cannot be recorded does not count."""
     decision = admission.decision
+    if answer.action is VOID:  # the person who answered has not refused the call
+        about = Approval(about.approval_id)
     problem = yield Entry(
         config.context,
         answer.action,
@@ -182,7 +186,7 @@ def _apply_answer(
         reason=answer.reason,
     )
     if not answer.granted:
-        refused = replace(decision, effect="deny", reason=answer.reason or decision.reason)
+        refused = replace(decision, effect="deny", reason=answer.reason)
         denied = admission.deny(refused, DENIED_BY_PERSON)
         return replace(denied, recorded=problem is None)
     if problem is not None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from edictum._audit_event import AuditAction
 from edictum.core import events
 from edictum.core._records import replace
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Declined, Effect, Notify, Pause, Ran, StoreArtifact
-from edictum.core.events import CALL_EXECUTED, CALL_FAILED, AuditAction, Closing, Entry
+from edictum.core.events import CALL_EXECUTED, CALL_FAILED, Closing, Entry
 from edictum.core.lifecycle.admission import Admission
 from edictum.core.lifecycle.verdict import (
     closing_fields,
@@ -37,6 +38,7 @@ from edictum.success import (
 )
 
 NOT_REVIEWED = AfterDecision()
+POSTCONDITION_WARNING = AuditAction.POSTCONDITION_WARNING
 NOT_WRITTEN = "The result could not be written to the audit"
 # ToolDenied.reason by the source of the decision; every other source is a contract
 DENIAL_REASONS = {
@@ -81,8 +83,9 @@ def conclude(
         outcome = yield from _shape(outcome, admission, turn)
     closing = Closing(*closing_fields(plan, context, ran, verdict, value, after, outcome))
     if not after.passed:
-        warning = AuditAction.POSTCONDITION_WARNING
-        yield Entry(context, warning, call, decision, counters, closing)
+        found = replace(closing, outcome=None, verdict=None, error=None)
+        for objection in after.objections():
+            yield Entry(context, POSTCONDITION_WARNING, call, decision, counters, found, objection)
     action = CALL_EXECUTED if verdict.success else CALL_FAILED
     problem = yield Entry(context, action, call, decision, counters, closing)
     if problem is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from edictum.core._records import replace
 from edictum.core.call import SideEffect, ToolCall
 from edictum.core.config import FailureFlag
-from edictum.core.decide import AfterDecision, describe, explain_failure
+from edictum.core.decide import AfterDecision, describe, explain_failure, type_and_text
 from edictum.core.effects import NotReturned, Ran
 from edictum.core.events import Context
 from edictum.core.policy import Plan
@@ -102,7 +102,7 @@ def find_verdict(
     try:
         return _find_problem(call, plan, ran.value, failure_flag) or SUCCEEDED_BY_DEFAULT
     except Exception as exc:
-        reason = f"Success detection failed: {describe(exc)}"
+        reason = f"Success detection failed: {type_and_text(exc)}"
         return SuccessVerdict(False, "policy", reason, policy_error=True)
 
 
