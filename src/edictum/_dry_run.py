@@ -39,7 +39,6 @@ from edictum.sessions.ledger import Ledger
 
 # what does not leave a dry run; a synchronous caller is not cancelled
 CAUGHT = (*USER_ERRORS, CancelledError)
-NOT_LOOKED = Grant(True, NO_COUNTERS)
 
 
 @record
@@ -54,9 +53,9 @@ class Judged:
 
 
 class DryRun:
-    """Judges one call. Without a ``ledger`` the session is not looked at."""
+    """Judges one call in its session, as ``run`` would."""
 
-    def __init__(self, plan: Plan, config: LifecycleConfig, ledger: Ledger | None) -> None:
+    def __init__(self, plan: Plan, config: LifecycleConfig, ledger: Ledger) -> None:
         self._plan = plan
         self._config = config
         self._ledger = ledger
@@ -90,9 +89,8 @@ class DryRun:
         return Explanation(evaluation, tuple(parts))
 
     def _judge(self, run: RunTool) -> Judged:
-        plan = self._plan if self._ledger is not None else _without_session(self._plan)
         self._call = run.call
-        decision = self._drive(admit(run, plan, self._config))
+        decision = self._drive(admit(run, self._plan, self._config))
         return Judged(self._call, decision, self._full, self._ledger_failed, self._view)
 
     def _drive(self, flow: Generator[Effect, Any, Any]) -> Any:
@@ -118,14 +116,14 @@ class DryRun:
     def _answer(self, effect: Any) -> Any:
         kind = type(effect)
         if kind is Reservation:
-            return NOT_LOOKED if self._ledger is None else self._look(effect, self._ledger)
+            return self._look(effect)
         if kind is Await:
             return _settle(effect.awaitable)
         raise AssertionError(f"an admission outside of a turn does not ask for {kind.__name__}")
 
-    def _look(self, asked: Reservation, ledger: Ledger) -> Grant | Failed:
+    def _look(self, asked: Reservation) -> Grant | Failed:
         """Return the ledger's answer as if the call had reserved."""
-        answer = _settle_call(ledger.reserve, replace(asked, count_attempt=False, hold=False))
+        answer = _settle_call(self._ledger.reserve, replace(asked, count_attempt=False, hold=False))
         if not isinstance(answer, Grant):
             self._ledger_failed = True
             error = answer.error if isinstance(answer, Failed) else TypeError("no Grant")
@@ -206,15 +204,6 @@ def _add(counters: Counters, attempts: int, held: int) -> Counters:
     return replace(
         counters, attempts=counters.attempts + attempts, in_flight=counters.in_flight + held
     )
-
-
-def _without_session(plan: Plan) -> Plan:
-    """Return the plan without its session contracts, made once."""
-    if not plan.session:
-        return plan
-    if "without session" not in plan.memo:
-        plan.memo["without session"] = replace(plan, session=())
-    return plan.memo["without session"]  # type: ignore[no-any-return]  # put in above
 
 
 def _all_passed(plan: Plan) -> list[ContractResult]:

@@ -16,7 +16,7 @@ from edictum.execution.engines import is_run_in
 
 CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
 RUN_OPTIONS = frozenset({"timeout_s", "run_in"})
-SESSION_OPTIONS = frozenset({"session_id", "parent_session_id", "amounts"})
+FLOW_OPTIONS = frozenset({"principal_resolver", "control_flow"})  # they replace the guard's own
 BATCH_KEYS = ("output", "environment", "session_id", "metadata", "parent_session_id", "amounts")
 EVALUATE_OPTIONS = frozenset({"principal", *BATCH_KEYS[1:]})
 NO_FIELDS: Mapping[str, Any] = EMPTY
@@ -118,7 +118,7 @@ FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "call_index": ("call_index", _index),
 }
 KNOWN_OPTIONS = (
-    frozenset({"principal", "principal_resolver", *FIELD_OPTIONS}) | CHARGE_OPTIONS | RUN_OPTIONS
+    frozenset({"principal", *FIELD_OPTIONS}) | FLOW_OPTIONS | CHARGE_OPTIONS | RUN_OPTIONS
 )
 
 

@@ -43,9 +43,9 @@ from edictum._factories import (
 from edictum._merging import merge_policies, tightest
 from edictum._options import (
     CHARGE_OPTIONS,
+    FLOW_OPTIONS,
     NO_FIELDS,
     RUN_OPTIONS,
-    SESSION_OPTIONS,
     batch_item,
     read_charges,
     read_fields,
@@ -399,7 +399,9 @@ class Edictum:
         ("inline", "thread", "process", or an engine), ``parent_session_id`` (a session, or several
         from the nearest to the root, in which the call counts as well), ``amounts`` (what it is
         expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it),
-        ``actual_amounts`` (a function of the result that tells what it used).
+        ``actual_amounts`` (a function of the result that tells what it used), ``control_flow``
+        (exceptions by which the host defers calls: the call is closed as paused when the approval
+        backend raises one, which is then raised again).
         """
         end = self._start(pending_call(tool_name, args, fn, None, options))
         if type(end) is Suspended:
@@ -495,7 +497,7 @@ class Edictum:
             )
         plan = state.policy.plan(pending.tool_name)
         run = self._make_run(state, plan, pending, self._session_id)
-        if state.fast_path is not None and "principal_resolver" not in pending.options:
+        if state.fast_path is not None and FLOW_OPTIONS.isdisjoint(pending.options):
             end = state.fast_path.govern(run, plan, pending.failure_flag)
             if end is not None:
                 return end
@@ -570,9 +572,9 @@ class Edictum:
     ) -> EvaluationResult:
         """Return what would be decided about this call, without making it.
 
-        Nothing is counted, recorded or run. With ``output``, even None, the postconditions are
-        asked as well. With ``session_id`` (or ``parent_session_id``, or ``amounts``, which mean
-        what they mean to ``run``) the session's limits and contracts are.
+        Nothing is counted, recorded or run. The session is looked at, its limits and contracts, as
+        ``run`` would: without ``session_id`` it is the guard's own. With ``output``, even None, the
+        postconditions are asked as well. The other options mean what they mean to ``run``.
         """
         run, dry_run = self._dry_run("evaluate", tool_name, args, options)
         return dry_run.evaluate(run, output)
@@ -601,8 +603,7 @@ class Edictum:
         plan = state.policy.plan(tool_name)
         pending = pending_call(tool_name, args, None, None, stated)
         run = self._make_run(state, plan, pending, self._session_id, is_dry=True)
-        ledger = None if SESSION_OPTIONS.isdisjoint(stated) else state.wiring.ledger
-        return run, DryRun(plan, state.config, ledger)
+        return run, DryRun(plan, state.config, state.wiring.ledger)
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
         """Evaluate dicts of "tool", "args" and the keywords of ``evaluate``."""
@@ -690,6 +691,10 @@ class Edictum:
         return state.wiring.principal is not None or state.config.principal_resolver is not None
 
     @property
+    def _asks_people(self) -> bool:
+        return self._state.wiring.approval_backend is not None
+
+    @property
     def success_check(self) -> SuccessCheck | None:
         return self._state.config.success_check
 
@@ -761,11 +766,13 @@ def unwrap(outcome: ToolOutcome) -> Any:
 def _open_flow(
     state: State, run: RunTool, plan: Plan, pending: PendingCall, turn: OpenedCall | None = None
 ) -> Flow:
-    """Return the lifecycle of a call, with the resolver that its options state."""
+    """Return the lifecycle of a call, with what its options state in place of the guard's own."""
     config, options, flag = state.config, pending.options, pending.failure_flag
     if "principal_resolver" in options:
         check_callables(principal_resolver=options["principal_resolver"])
         config = replace(config, principal_resolver=options["principal_resolver"])
+    if "control_flow" in options:
+        config = replace(config, control_flow=options["control_flow"])
     if turn is None:
         return lifecycle(run, plan, config, flag)
     return lifecycle_in_turn(run, plan, config, flag, turn)

@@ -284,6 +284,8 @@ class Adapter(SelfTest):
             if ticket.allowed and ticket.rewritten and not self.hands_on_args:
                 ticket.decline_sync(FIXED_ARGS)
             return self._keep(key, ticket)
+        except self._signals:
+            raise
         except Exception as exc:
             return self.reply(self._deny_unreadable(call, exc))
 
@@ -298,6 +300,8 @@ class Adapter(SelfTest):
             if ticket.allowed and ticket.rewritten and not self.hands_on_args:
                 await ticket.decline(FIXED_ARGS)
             return self._keep(key, ticket)
+        except self._signals:
+            raise
         except Exception as exc:
             return self.reply(await self._adeny_unreadable(call, exc))
 
@@ -373,6 +377,8 @@ class Adapter(SelfTest):
     ) -> GuardCall:
         """Add who is calling: what was configured, what the framework knows, or our own session."""
         flag, on_warn = details.pop("flag", None), details.pop("on_warn", None)
+        if self.guard._asks_people and self._signals:
+            details["control_flow"] = self._signals  # a backend may raise them, too
         context, identity, problem = details.pop("context", None), NO_IDENTITY, told.problem
         details.update(cast("CallDetails", told.options))
         try:

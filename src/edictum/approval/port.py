@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from inspect import signature
 from typing import Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
 from uuid import uuid4
 
@@ -89,9 +90,25 @@ class RequestKeeper:
         raise NotImplementedError
 
 
+REQUEST_KEYWORDS = (
+    *("tool_name", "tool_args", "message", "timeout", "timeout_effect"),
+    *("principal", "metadata", "session_id"),
+)
+DECISION_KEYWORDS = ("approval_id", "timeout")
+RAW_ARGS = "raw_args"
+
+
+def takes_raw_args(backend: object) -> bool:
+    """Return whether a backend asks for the arguments with their secrets, by name."""
+    method = getattr(backend, "request_approval", None)
+    return method is not None and RAW_ARGS in signature(method).parameters
+
+
 @runtime_checkable
 class ApprovalBackend(Protocol):
-    """Where approvals are asked for. A backend may have ``withdraw(approval_id)`` as well, which is
+    """Where approvals are asked for, with these keywords. Arguments, message and principal come
+    without secrets; a backend whose ``request_approval`` has a parameter ``raw_args`` gets the
+    arguments as they are as well. A backend may have ``withdraw(approval_id)`` as well, which is
     called when the answer is not awaited any more, and ``late_answer_s``: by how many seconds it
     may overrun its timeout, 5 unless it says so.
     """

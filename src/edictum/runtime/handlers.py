@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from inspect import isawaitable
 from typing import Any
 
+from edictum.approval.port import takes_raw_args
 from edictum.audit.sinks import emitter_of
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
@@ -28,6 +29,7 @@ from edictum.core.effects import (
     Effect,
     NoApprovalBackend,
     Notify,
+    Pause,
     Renew,
     StoreArtifact,
     Withdraw,
@@ -85,6 +87,7 @@ class EffectHandlers:
         "_approval",
         "_local",
         "_now",
+        "_shows_secrets",
         "_sinks",
         "by_kind",
         "in_turn",
@@ -98,6 +101,7 @@ class EffectHandlers:
         self._local = wiring.local_sink
         self._sinks = [(sink, emitter_of(sink)) for sink in wiring.sinks]
         self._approval = wiring.approval_backend
+        self._shows_secrets = takes_raw_args(wiring.approval_backend)
         ledger = wiring.ledger
         self.renewals = renewals_for(ledger)
         self.by_kind: dict[type[Any], Handler] = {
@@ -148,22 +152,26 @@ class EffectHandlers:
         if self._approval is None:
             raise NoApprovalBackend
         call, decision = effect.call, effect.decision
-        return self._approval.request_approval(
-            tool_name=call.tool_name,
-            tool_args=call.args,
-            message=decision.reason or "",
-            timeout=decision.timeout,
-            timeout_effect=decision.timeout_effect,
-            principal=call.principal.as_dict() if call.principal else None,
-            metadata={"digest": effect.digest, "contract": decision.name, "call_id": call.call_id},
-            session_id=call.run_id,
-        )
+        asked = {
+            **effect.shown,
+            "tool_name": call.tool_name,
+            "timeout": decision.timeout,
+            "timeout_effect": decision.timeout_effect,
+            "metadata": {
+                "digest": effect.digest,
+                "contract": decision.name,
+                "call_id": call.call_id,
+            },
+            "session_id": call.run_id,
+        }
+        if self._shows_secrets:
+            asked["raw_args"] = call.args
+        return _pass_signals(self._approval.request_approval, effect.control_flow, asked)
 
     def _await_decision(self, effect: AwaitDecision) -> Any:
         assert self._approval is not None
-        return self._approval.wait_for_decision(
-            approval_id=effect.request.approval_id, timeout=effect.timeout
-        )
+        asked = {"approval_id": effect.request.approval_id, "timeout": effect.timeout}
+        return _pass_signals(self._approval.wait_for_decision, effect.control_flow, asked)
 
     def _withdraw(self, effect: Withdraw) -> Any:
         withdraw = getattr(self._approval, "withdraw", None)
@@ -189,6 +197,23 @@ class EffectHandlers:
                 )
             )
         return None
+
+
+def _pass_signals(
+    method: Callable[..., Any], signals: tuple[type[BaseException], ...], asked: dict[str, Any]
+) -> Any:
+    """Ask an approval backend; a framework's own exceptions in it pause the call."""
+    return _ask_pausing(method, signals, asked) if signals else method(**asked)
+
+
+async def _ask_pausing(
+    method: Callable[..., Any], signals: tuple[type[BaseException], ...], asked: dict[str, Any]
+) -> Any:
+    try:
+        answer = method(**asked)
+        return await answer if isawaitable(answer) else answer
+    except signals as signal:
+        raise Pause(signal) from signal
 
 
 async def _outcome_of(running: Future[Any], timeout_s: float) -> Any:

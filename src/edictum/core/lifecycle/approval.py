@@ -11,11 +11,20 @@ from edictum.core.call import ToolCall
 from edictum.core.config import LifecycleConfig
 from edictum.core.decide import explain_failure
 from edictum.core.decision import Decision, Failed
-from edictum.core.effects import Ask, AwaitDecision, Effect, NoApprovalBackend, Withdraw, Within
+from edictum.core.effects import (
+    Ask,
+    AwaitDecision,
+    Effect,
+    NoApprovalBackend,
+    Pause,
+    Withdraw,
+    Within,
+)
 from edictum.core.events import Approval, Closing, Entry
 from edictum.core.freeze import kept
 from edictum.core.turn import CallInTurn
 from edictum.core.values import TooDeepError, digest
+from edictum.outcomes import ToolDenied
 
 if TYPE_CHECKING:
     from edictum.core.lifecycle.admission import Admission, Admitting
@@ -68,8 +77,11 @@ def _ask_person(
         problem = yield from _extend_reservation(decision.timeout + config.late_answer_s, turn)
         if problem is not None:
             return admission.deny(decision.fail("ledger", problem))
-    ask = Ask(call, decision, digest)
+    shown = _hide_secrets(call, decision, config)
+    ask = Ask(call, decision, digest, shown, config.control_flow)
     request = yield from _ask_in_time(ask, decision.timeout + config.late_answer_s, turn)
+    if isinstance(request, Failed) and isinstance(request.error, Pause):
+        return (yield from close_paused(admission, request.error, config))
     if isinstance(request, Failed) and isinstance(request.error, NoApprovalBackend):
         reason = f"Approval required but no approval backend configured: {decision.reason}"
         return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
@@ -88,6 +100,30 @@ def _ask_person(
     return ended
 
 
+def _hide_secrets(call: ToolCall, decision: Decision, config: LifecycleConfig) -> dict[str, Any]:
+    """Return what a person is shown: the question may be posted where others read it."""
+    redaction, principal = config.context.redaction, call.principal
+    return {
+        "tool_args": redaction.redact_value(kept(call.args)),
+        "message": redaction.redact_text(decision.reason or ""),
+        "principal": None if principal is None else redaction.redact_value(principal.as_dict()),
+    }
+
+
+def close_paused(admission: Admission, pause: Pause, config: LifecycleConfig) -> Admitting:
+    """Record that the framework deferred the call; return the admission with its outcome.
+
+    Nothing is withdrawn: the framework makes the same call again, for the same question.
+    """
+    call, decision = admission.call, admission.decision
+    signal = type(pause.signal).__name__
+    reason = f"Deferred by the framework ({signal}); not counted as an execution."
+    paused = AuditAction.CALL_PAUSED
+    yield Entry(config.context, paused, call, decision, admission.counters, reason=reason)
+    outcome = ToolDenied(call.call_id, call.tool_name, "paused", reason)
+    return replace(admission, decision=replace(decision, effect="deny"), outcome=outcome)
+
+
 def _await_person(
     admission: Admission,
     config: LifecycleConfig,
@@ -97,11 +133,13 @@ def _await_person(
 ) -> Generator[Effect, Any, tuple[Admission, Approval]]:
     """Wait for the answer to a request, and record it."""
     decision, about = admission.decision, Approval(request.approval_id)
-    wait = AwaitDecision(request, decision.timeout)
+    wait = AwaitDecision(request, decision.timeout, config.control_flow)
     reply = yield from _ask_in_time(wait, decision.timeout + config.late_answer_s, turn)
     if hasattr(reply, "approved"):
         about = Approval(request.approval_id, getattr(reply, "approver", None))
         answer = _check_policy(_read_reply(reply, request, decision, digest), config)
+    elif isinstance(reply, Failed) and isinstance(reply.error, Pause):
+        return (yield from close_paused(admission, reply.error, config)), about
     else:
         yield Withdraw(request)
         if not isinstance(reply, Failed) or isinstance(reply.error, Exception):

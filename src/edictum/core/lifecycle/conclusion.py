@@ -17,6 +17,7 @@ from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Declined, Effect, Notify, Pause, Ran, StoreArtifact
 from edictum.core.events import CALL_EXECUTED, CALL_FAILED, Closing, Entry
 from edictum.core.lifecycle.admission import Admission
+from edictum.core.lifecycle.approval import close_paused
 from edictum.core.lifecycle.verdict import (
     closing_fields,
     failed_outcome,
@@ -29,7 +30,7 @@ from edictum.core.limits import NO_AMOUNTS, Counters, Settlement, make_settlemen
 from edictum.core.policy import Plan
 from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
-from edictum.outcomes import ToolDenied, ToolOutcome, make_denied
+from edictum.outcomes import ToolOutcome, make_denied
 from edictum.success import (
     Checker,
     SuccessVerdict,
@@ -206,15 +207,12 @@ def release_unstarted(
 
 
 def _pause(admission: Admission, pause: Pause, plan: Plan, config: LifecycleConfig) -> Flow:
-    call = admission.call
     settled = yield _settlement(admission, plan, "release")
-    counters = settled if type(settled) is Counters else admission.counters
-    signal = type(pause.signal).__name__
-    reason = f"Deferred by the framework ({signal}); not counted as an execution."
-    yield Entry(
-        config.context, AuditAction.CALL_PAUSED, call, admission.decision, counters, reason=reason
-    )
-    return ToolDenied(call.call_id, call.tool_name, "paused", reason)
+    if type(settled) is Counters:
+        admission = replace(admission, counters=settled)
+    closed = yield from close_paused(admission, pause, config)
+    assert closed.outcome is not None
+    return closed.outcome
 
 
 def _deny_unstarted(admission: Admission, error: BaseException) -> Admission:
