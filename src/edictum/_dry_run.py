@@ -129,6 +129,8 @@ class DryRun:
             error = answer.error if isinstance(answer, Failed) else TypeError("no Grant")
             self._full = [f"The session ledger could not be asked: {describe(error)}"]
             return Failed(error)
+        if not (answer.breaches or asked.per_tool):
+            return answer
         grant = _as_if_reserved(with_amounts(answer, asked.amounts), asked)
         enforced = [it for it in grant.breaches if it.limit.enforce and asked.enforce]
         self._full = [breach.reason for breach in enforced]
@@ -216,9 +218,10 @@ def _all_passed(plan: Plan) -> list[ContractResult]:
 
 def _settle_call(function: Any, *args: Any) -> Any:
     try:
-        return _settle(function(*args))
+        answer = function(*args)
     except CAUGHT as exc:
         return Failed(exc)
+    return answer if type(answer) is Grant else _settle(answer)
 
 
 def _settle(value: Any) -> Any:
