@@ -343,8 +343,8 @@ class Edictum:
     ) -> Watch:
         """Reload whenever a file changes, until the Watch is stopped or the guard is closed.
 
-        A file that has become invalid leaves the old policy in force; the error is logged and
-        handed to ``on_error``.
+        A file that has become invalid, or is gone, leaves the old policy in force; the error is
+        logged and handed to ``on_error``.
         """
         watch = Watch([Path(path) for path in paths], self._reload, interval_s, on_reload, on_error)
         self._watches.append(watch)

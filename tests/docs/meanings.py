@@ -196,7 +196,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "parameters": "JSON Schema of the arguments",
         "returns": "JSON Schema of the result; a result that does not fit is a failure",
         "function": "what runs",
-        "side_effect": "what it does to the world; not said means the worst",
+        "side_effect": ("what it does to the world; None: what the policy says, or else the worst"),
         "idempotent": "calling it again changes nothing more: it is safe to repeat",
         "cacheable": "calling it again is pointless; None: if it is idempotent or pure",
         "cache_ttl_s": "for how long its answer is good",

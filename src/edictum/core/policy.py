@@ -40,7 +40,8 @@ class ToolEntry:
 
     ``run_in`` None: where the guard runs tools. ``retry_on_timeout`` None: unless it may have had
     an effect and cannot be repeated. ``verify`` names the tool that tells whether a call of this
-    one took effect. ``describes`` False: the entry says nothing about the tool's effect.
+    one took effect. ``describes`` False: the entry says nothing about the tool's effect;
+    ``states_effect`` False: not which side effect it has.
     """
 
     side_effect: SideEffect = SideEffect.IRREVERSIBLE
@@ -51,6 +52,7 @@ class ToolEntry:
     retry_on_failure: bool = True
     verify: str | None = None
     describes: bool = field(default=True, repr=False, compare=False)
+    states_effect: bool = field(default=True, repr=False, compare=False)
 
 
 UNKNOWN_TOOL = ToolEntry()
@@ -260,7 +262,9 @@ def _count_literals(glob: str) -> int:
     return len(re.sub(r"\[[^]]*\]|[*?]", "", glob))
 
 
-TOOL_KEYS = tuple(name for name in ToolEntry.__slots__ if name != "describes")
+TOOL_KEYS = tuple(
+    name for name in ToolEntry.__slots__ if name not in ("describes", "states_effect")
+)
 RUN_IN: tuple[RunIn, ...] = ("inline", "thread", "process")  # from the least to the most apart
 
 
@@ -279,7 +283,9 @@ def tool_entry(name: str, settings: Any) -> ToolEntry:
         _check_setting(name, key, values.get(key))
     if "side_effect" in values:
         values["side_effect"] = SideEffect(values["side_effect"])
-    return ToolEntry(**values, describes="side_effect" in values or "idempotent" in values)
+    states_effect = "side_effect" in values
+    describes = states_effect or "idempotent" in values
+    return ToolEntry(**values, describes=describes, states_effect=states_effect)
 
 
 def _check_setting(name: str, key: str, value: Any) -> None:
@@ -331,8 +337,9 @@ def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
     severity = list(SideEffect)
     timeouts = [entry.timeout_s for entry in (first, second) if entry.timeout_s is not None]
     described = [entry for entry in (first, second) if entry.describes] or [first]
+    stating = [entry for entry in (first, second) if entry.states_effect] or [first]
     return ToolEntry(
-        side_effect=max((entry.side_effect for entry in described), key=severity.index),
+        side_effect=max((entry.side_effect for entry in stating), key=severity.index),
         idempotent=all(entry.idempotent for entry in described),
         timeout_s=min(timeouts, default=None),
         run_in=max(first.run_in, second.run_in, key=(None, *RUN_IN).index),
@@ -340,4 +347,5 @@ def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
         retry_on_failure=first.retry_on_failure and second.retry_on_failure,
         verify=first.verify or second.verify,
         describes=first.describes or second.describes,
+        states_effect=first.states_effect or second.states_effect,
     )

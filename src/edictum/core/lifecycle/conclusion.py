@@ -5,7 +5,7 @@ Once the tool has run the call is counted and its result is kept, whatever else 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from edictum._audit_event import AuditAction
@@ -13,8 +13,8 @@ from edictum.core import events
 from edictum.core._records import replace
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
-from edictum.core.decision import USER_ERRORS, Failed
-from edictum.core.effects import Declined, Effect, Notify, Pause, Ran, StoreArtifact
+from edictum.core.decision import USER_ERRORS, Answer, Failed
+from edictum.core.effects import CallUserCode, Declined, Effect, Notify, Pause, Ran, StoreArtifact
 from edictum.core.events import CALL_EXECUTED, CALL_FAILED, Closing, Entry
 from edictum.core.lifecycle.admission import Admission
 from edictum.core.lifecycle.approval import close_paused
@@ -38,6 +38,7 @@ from edictum.success import (
     verdict_from_problem,
 )
 
+LONG_TEXT = 100_000  # characters
 NOT_REVIEWED = AfterDecision()
 POSTCONDITION_WARNING = AuditAction.POSTCONDITION_WARNING
 NOT_WRITTEN = "The result could not be written to the audit"
@@ -131,7 +132,21 @@ def ask_postconditions(
     settled = yield from await_answers(plan.ask_after(admission.call, value))
     answers = [as_answer(contract, raw, config.mode) for contract, raw in settled]
     redact = config.context.redaction.redact_value
-    return decide_after(plan.after, answers, admission.call, value, redact)
+    asked = (plan.after, answers, admission.call, value, redact)
+    if _is_slow_to_redact(value, answers):
+        decided = yield CallUserCode(decide_after, asked)
+        if type(decided) is not Failed:  # as when the caller is cancelled: then without waiting
+            return decided  # type: ignore[no-any-return]  # what decide_after returns
+    return decide_after(*asked)
+
+
+def _is_slow_to_redact(value: Any, answers: Sequence[Answer]) -> bool:
+    """Return whether matches are replaced in a long text, which would hold the event loop."""
+    if not any(answer.contract.effect == "redact" for answer in answers):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    texts = parts if isinstance(value, (dict, list, tuple)) else (value,)
+    return any(isinstance(text, str) and len(text) >= LONG_TEXT for text in texts)
 
 
 def _ask_success_check(
