@@ -68,6 +68,7 @@ BLANK = {
     "success_reason": None,
     "approval_id": None,
     "approver": None,
+    "policy_digest": "a digest",
 }
 
 
@@ -174,7 +175,7 @@ class Guard:
             "call_executed",
             tool_success=True,
             duration_ms=int((time.perf_counter() - started) * 1e3),
-            result_summary=redact(str(result)[:500]),
+            result_summary=redact(json.dumps(result)[:500]),
             session_attempt_count=attempts,
             session_execution_count=executions + 1,
             outcome="executed",

@@ -125,10 +125,7 @@ class DryRun:
         """Return the ledger's answer as if the call had reserved."""
         answer = _settle_call(self._ledger.reserve, replace(asked, count_attempt=False, hold=False))
         if not isinstance(answer, Grant):
-            self._ledger_failed = True
-            error = answer.error if isinstance(answer, Failed) else TypeError("no Grant")
-            self._full = [f"The session ledger could not be asked: {describe(error)}"]
-            return Failed(error)
+            return self._note_failure(answer)
         if not (answer.breaches or asked.per_tool):
             return answer
         grant = _as_if_reserved(with_amounts(answer, asked.amounts), asked)
@@ -138,6 +135,12 @@ class DryRun:
         own_tool = self._plan.tool if asked.hold and grant.granted else None
         self._view = SessionView(seen, own_tool, self._call)
         return grant
+
+    def _note_failure(self, answer: Any) -> Failed:
+        self._ledger_failed = True
+        error = answer.error if isinstance(answer, Failed) else TypeError("no Grant")
+        self._full = [f"The session ledger could not be asked: {describe(error)}"]
+        return Failed(error)
 
     def _result(self, judged: Judged, output: Any) -> EvaluationResult:
         decision, plan = judged.decision, self._plan

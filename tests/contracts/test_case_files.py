@@ -139,7 +139,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         ("case: []", "unknown key 'case' of a file with cases"),
-        ("bundle: x.yaml", "there is no list of cases"),
+        ("bundle: x.yaml", "a list of cases is missing"),
         ("[]", "No cases in"),
     ],
 )

@@ -202,7 +202,7 @@ def test_all_that_lies_under_a_sensitive_key_is_hidden(selector: str) -> None:
     assert "hunter2" not in told(guard, outcome) + str(guard.explain("t", args))
 
 
-NUMBERS = """\
+MANY_NUMBERS = """\
 apiVersion: edictum/v1
 kind: ContractBundle
 metadata: {name: numbers}
@@ -220,7 +220,7 @@ async def test_a_long_text_with_many_matches_does_not_hold_the_event_loop(
     wrap: Callable[[str], Any],
 ) -> None:
     """It is redacted in a thread; other tasks run meanwhile."""
-    guard, ticks, at_return = Edictum.from_yaml_string(NUMBERS), 0, 0
+    guard, ticks, at_return = Edictum.from_yaml_string(MANY_NUMBERS), 0, 0
 
     def read() -> Any:
         nonlocal at_return

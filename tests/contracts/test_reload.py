@@ -153,7 +153,7 @@ async def test_an_approval_does_not_count_for_the_policy_that_came_after_it_was_
         "The policy has changed since approval was asked for. Call again.",
     )  # type: ignore[union-attr]
     assert ran == []
-    assert guard.local_sink.last().action == "call_approval_denied"
+    assert guard.local_sink.last().action == "call_approval_void"
 
 
 @pytest.mark.slow

@@ -377,8 +377,7 @@ class Adapter(SelfTest):
     ) -> GuardCall:
         """Add who is calling: what was configured, what the framework knows, or our own session."""
         flag, on_warn = details.pop("flag", None), details.pop("on_warn", None)
-        if self.guard._asks_people and self._signals:
-            details["control_flow"] = self._signals  # a backend may raise them, too
+        self._name_signals(details)
         context, identity, problem = details.pop("context", None), NO_IDENTITY, told.problem
         details.update(cast("CallDetails", told.options))
         try:
@@ -396,6 +395,11 @@ class Adapter(SelfTest):
         elif "principal" not in details and identity.user_id and not self.guard._names_principal:
             details["principal"] = Principal(user_id=identity.user_id)
         return GuardCall(self.guard, name, args, details, flag, on_warn, problem)
+
+    def _name_signals(self, details: CallDetails) -> None:
+        """Say which exceptions of an approval backend are the framework's own."""
+        if self.guard._asks_people and self._signals:
+            details["control_flow"] = self._signals
 
     def _choose_session(self, told: Told, identity: Identity) -> str:
         turn = TURN.get()

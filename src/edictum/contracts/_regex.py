@@ -395,6 +395,9 @@ def _options() -> Any:
     return options
 
 
+_INSIDE_CHARACTER = frozenset(bytes([byte]) for byte in range(0x80, 0xC0))
+
+
 def _encode(text: str) -> bytes:
     """Encode text for RE2. A lone surrogate becomes '?', so that the rest is still searched."""
     return text.encode("utf-8", "replace")
@@ -439,6 +442,8 @@ class Pattern:
         encoded, parts, end = _encode(text), [], 0
         for match in self._engine.finditer(encoded):
             start, after = match.span()
+            if start == after and encoded[start : start + 1] in _INSIDE_CHARACTER:
+                continue
             parts.append(encoded[end:start])
             end = after
         return REDACTED.encode().join([*parts, encoded[end:]]).decode("utf-8", "replace")

@@ -11,6 +11,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from edictum.core._records import record
@@ -335,9 +336,10 @@ def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
     An entry that says nothing about the tool's effect does not count for it.
     """
     severity = list(SideEffect)
-    timeouts = [entry.timeout_s for entry in (first, second) if entry.timeout_s is not None]
-    described = [entry for entry in (first, second) if entry.describes] or [first]
-    stating = [entry for entry in (first, second) if entry.states_effect] or [first]
+    both = (first, second)
+    timeouts = [entry.timeout_s for entry in both if entry.timeout_s is not None]
+    described = [*filter(attrgetter("describes"), both)] or [first]
+    stating = [*filter(attrgetter("states_effect"), both)] or [first]
     return ToolEntry(
         side_effect=max((entry.side_effect for entry in stating), key=severity.index),
         idempotent=all(entry.idempotent for entry in described),

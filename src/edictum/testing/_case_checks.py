@@ -10,8 +10,8 @@ from edictum.contracts._problems import Place, Problems, join_words, suggest
 from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value
 from edictum.core.call import Principal
 
-FILE_KEYS = ("bundle", "cases")
-ANSWERS = (ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalStatus.TIMEOUT)
+CASES_FILE_KEYS = ("bundle", "cases")
+PERSON_ANSWERS = (ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalStatus.TIMEOUT)
 CALL_OPTIONS = ("environment", "metadata", "amounts", "session_id", "parent_session_id")
 CALL_KEYS = ("tool", "args", "principal", *CALL_OPTIONS)
 BODY_KEYS = ("result", "error", "approval")
@@ -41,11 +41,11 @@ class CaseChecker:
         """Return the cases that are mappings."""
         listed: Tree | None = tree
         if isinstance(tree, Map):
-            self._check_keys(tree, FILE_KEYS, "of a file with cases")
+            self._check_keys(tree, CASES_FILE_KEYS, "of a file with cases")
             listed = tree.values.get("cases")
         if not isinstance(listed, Seq):
             hint = "Write a list, or a mapping with 'cases:'."
-            self._problems.add(listed or tree, "there is no list of cases", hint)
+            self._problems.add(listed or tree, "a list of cases is missing", hint)
             return []
         cases = [case for item in listed.items if (case := self._as_map(item, "a case"))]
         for case in cases:
@@ -98,10 +98,10 @@ class CaseChecker:
         if isinstance(answer, Map):
             self._check_keys(answer, ("answer", "approver", "reason"), "under 'approval'")
             if "answer" not in answer.values:
-                self._problems.add(answer, "'approval' has no answer", _list_words(ANSWERS))
-            self._check_words(answer, {"answer": ANSWERS})
+                self._problems.add(answer, "'approval' has no answer", _list_words(PERSON_ANSWERS))
+            self._check_words(answer, {"answer": PERSON_ANSWERS})
         elif answer is not None:
-            self._check_word(answer, "approval", ANSWERS)
+            self._check_word(answer, "approval", PERSON_ANSWERS)
 
     def _check_want(self, want: Map) -> None:
         self._check_keys(want, self._wants, "under 'want'")

@@ -80,8 +80,8 @@ def _ask_person(
     shown = _hide_secrets(call, decision, config)
     ask = Ask(call, decision, digest, shown, config.control_flow)
     request = yield from _ask_in_time(ask, decision.timeout + config.late_answer_s, turn)
-    if isinstance(request, Failed) and isinstance(request.error, Pause):
-        return (yield from close_paused(admission, request.error, config))
+    if (pause := _find_pause(request)) is not None:
+        return (yield from record_pause(admission, pause, config))
     if isinstance(request, Failed) and isinstance(request.error, NoApprovalBackend):
         reason = f"Approval required but no approval backend configured: {decision.reason}"
         return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
@@ -110,7 +110,13 @@ def _hide_secrets(call: ToolCall, decision: Decision, config: LifecycleConfig) -
     }
 
 
-def close_paused(admission: Admission, pause: Pause, config: LifecycleConfig) -> Admitting:
+def _find_pause(answer: Any) -> Pause | None:
+    """Return the framework's interrupt that a backend raised, if it did."""
+    error = answer.error if isinstance(answer, Failed) else None
+    return error if isinstance(error, Pause) else None
+
+
+def record_pause(admission: Admission, pause: Pause, config: LifecycleConfig) -> Admitting:
     """Record that the framework deferred the call; return the admission with its outcome.
 
     Nothing is withdrawn: the framework makes the same call again, for the same question.
@@ -138,8 +144,8 @@ def _await_person(
     if hasattr(reply, "approved"):
         about = Approval(request.approval_id, getattr(reply, "approver", None))
         answer = _check_policy(_read_reply(reply, request, decision, digest), config)
-    elif isinstance(reply, Failed) and isinstance(reply.error, Pause):
-        return (yield from close_paused(admission, reply.error, config)), about
+    elif (pause := _find_pause(reply)) is not None:
+        return (yield from record_pause(admission, pause, config)), about
     else:
         yield Withdraw(request)
         if not isinstance(reply, Failed) or isinstance(reply.error, Exception):

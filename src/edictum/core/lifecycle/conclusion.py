@@ -17,7 +17,7 @@ from edictum.core.decision import USER_ERRORS, Answer, Failed
 from edictum.core.effects import CallUserCode, Declined, Effect, Notify, Pause, Ran, StoreArtifact
 from edictum.core.events import CALL_EXECUTED, CALL_FAILED, Closing, Entry
 from edictum.core.lifecycle.admission import Admission
-from edictum.core.lifecycle.approval import close_paused
+from edictum.core.lifecycle.approval import record_pause
 from edictum.core.lifecycle.verdict import (
     closing_fields,
     failed_outcome,
@@ -225,7 +225,7 @@ def _pause(admission: Admission, pause: Pause, plan: Plan, config: LifecycleConf
     settled = yield _settlement(admission, plan, "release")
     if type(settled) is Counters:
         admission = replace(admission, counters=settled)
-    closed = yield from close_paused(admission, pause, config)
+    closed = yield from record_pause(admission, pause, config)
     assert closed.outcome is not None
     return closed.outcome
 
