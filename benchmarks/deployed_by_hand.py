@@ -33,7 +33,7 @@ SENSITIVE = frozenset(("password", "secret", "token", "api_key", "authorization"
 TOKENS = re.compile(r"(?i)\bbearer\s+\S+|\b(?:sk|ghp|xox[bp])[-_]\w{10,}|\bAKIA[0-9A-Z]{16}\b")
 DENIED_ARGS = {"path": "/etc/secret-0"}
 BLANK = {
-    "schema_version": "0.4.0",
+    "schema_version": "0.5.0",
     "timestamp": None,
     "run_id": None,
     "call_id": None,

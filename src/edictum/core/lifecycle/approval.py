@@ -104,7 +104,7 @@ def _hide_secrets(call: ToolCall, decision: Decision, config: LifecycleConfig) -
     """Return what a person is shown: the question may be posted where others read it."""
     redaction, principal = config.context.redaction, call.principal
     return {
-        "tool_args": redaction.redact_value(kept(call.args)),
+        "tool_args": redaction.redact_value(call.args),  # copies of objects, not those that run
         "message": redaction.redact_text(decision.reason or ""),
         "principal": None if principal is None else redaction.redact_value(principal.as_dict()),
     }
