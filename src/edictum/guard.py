@@ -208,13 +208,14 @@ class Edictum:
             principal=principal,
             run_in=as_run_in(execution),
         )
+        policy = base.policy(policy_version)
         config = LifecycleConfig(
-            Context(mode, policy_version, read_redaction(redaction)),
+            Context(mode, policy_version, read_redaction(redaction), policy.digest),
             **functions,
             lease_s=getattr(wiring.ledger, "default_lease_s", None),
             late_answer_s=getattr(approval_backend, "late_answer_s", LATE_ANSWER_S),
         )
-        self._install(base.policy(policy_version), wiring, config, base, Language())
+        self._install(policy, wiring, config, base, Language())
 
     def _install(
         self,

@@ -63,7 +63,7 @@ class Context:
         mode: Mode,
         policy_version: str | None,
         redaction: RedactionPolicy,
-        digest_policy: Callable[[], str] | None = None,
+        digest_policy: Callable[[], str],
     ) -> None:
         self.mode = mode
         self.policy_version = policy_version
@@ -73,9 +73,9 @@ class Context:
         self._decisions: dict[int, tuple[Decision, str, str, str]] = {}
 
     @property
-    def policy_digest(self) -> str | None:
+    def policy_digest(self) -> str:
         """What the policy says, as a digest; worked out when it is first asked for."""
-        return None if self._digest_policy is None else self._digest_policy()
+        return self._digest_policy()
 
     def call_text(self, call: ToolCall, *, ends: bool) -> str:
         """Return the fields of a call as JSON; they are the same in all its events."""

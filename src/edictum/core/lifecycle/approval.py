@@ -64,7 +64,7 @@ def obtain_approval(
     return (yield from _apply_answer(admission, config, _check_policy(again, config), known))
 
 
-def approval_digest(call: ToolCall, policy_digest: str | None) -> str:
+def approval_digest(call: ToolCall, policy_digest: str) -> str:
     """Return what an approval is bound to: tool, arguments, principal and what the policy says."""
     return digest(call.tool_name, kept(call.args), call.principal, policy_digest)
 
