@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from edictum import Edictum, OperationLimits, Verdict, precondition
@@ -134,3 +139,25 @@ def test_a_merged_guard_has_a_digest_of_all_its_policies() -> None:
     changed = Edictum.from_yaml_string(BUNDLE.replace("gt: 100", "gt: 101"))
     assert Edictum.from_multiple([first, second]).policy_digest == merged.policy_digest
     assert Edictum.from_multiple([changed, second]).policy_digest != merged.policy_digest
+
+
+def test_the_digest_is_the_same_in_every_process() -> None:
+    """Approvals that are kept in a store outlive the process that asked for them."""
+    program = (
+        "from test_policy_digest import BUNDLE, rule\n"
+        "from edictum import Edictum\n"
+        "tools = {'x': {'side_effect': 'read'}, 'y': {}}\n"
+        "print(Edictum.from_yaml_string(BUNDLE, contracts=[rule], tools=tools).policy_digest)"
+    )
+    here = str(Path(__file__).parent)
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": here},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1

@@ -10,8 +10,10 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from enum import Enum
 from operator import attrgetter
+from types import NoneType
 from typing import Any
 
 from edictum.core._records import record
@@ -194,8 +196,9 @@ class Policy:
                 for it in self.contracts
             ]
             hooks = [(hook.name, hook.phase, hook.tool) for hook in self.hooks]
-            limits = (self.limits, self.session_limits, self.enforce_limits, self.mode)
-            self._digest = digest(bundle, contracts, hooks, limits, self.tools)
+            limits = [_plain_fields(limit) for limit in self._limits]
+            tools = {name: _plain_fields(entry) for name, entry in self.tools.items()}
+            self._digest = digest(bundle, contracts, hooks, limits, tools, self.mode)
         return self._digest
 
     def _index(self, *kinds: Kind) -> ToolIndex:
@@ -256,6 +259,13 @@ class Policy:
             return self.tools[tool]
         names: list[str] = self._tools.matching(tool)
         return self.tools[max(names, key=_count_literals)] if names else UNKNOWN_TOOL
+
+
+def _plain_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that are the same in every process: no functions."""
+    stated = {item.name: getattr(value, item.name) for item in fields(value)}
+    kinds = (str, int, float, Enum, NoneType)
+    return {name: item for name, item in stated.items() if isinstance(item, kinds)}
 
 
 def _count_literals(glob: str) -> int:
