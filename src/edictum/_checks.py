@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from inspect import signature
 from typing import Any
 
 from edictum.approval.port import (
@@ -12,6 +11,7 @@ from edictum.approval.port import (
     RAW_ARGS,
     REQUEST_KEYWORDS,
     ApprovalBackend,
+    find_wrong_keywords,
     takes_raw_args,
 )
 from edictum.audit.sinks import AuditSink
@@ -142,14 +142,13 @@ def read_approval_backend(backend: Any) -> ApprovalBackend | None:
 
 def _check_keywords(backend: Any, method: str, keywords: tuple[str, ...]) -> None:
     """Refuse a method whose parameters have other names than those it is called with."""
-    try:
-        signature(getattr(backend, method)).bind(**dict.fromkeys(keywords))
-    except TypeError as exc:
+    problem = find_wrong_keywords(getattr(backend, method), keywords)
+    if problem is not None:
         raise EdictumConfigError(
             f"approval_backend: {type(backend).__name__}.{method} cannot be called with the"
-            f" keywords of the port: {exc}.",
+            f" keywords of the port: {problem}.",
             hint=f"Write it as def {method}(self, {', '.join(keywords)}), or take **options.",
-        ) from exc
+        ) from problem
 
 
 def read_redaction(redaction: Any) -> RedactionPolicy:

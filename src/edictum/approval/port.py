@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from inspect import signature
+from inspect import Signature, signature
 from typing import Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
 from uuid import uuid4
 
@@ -100,8 +100,26 @@ RAW_ARGS = "raw_args"
 
 def takes_raw_args(backend: object) -> bool:
     """Return whether a backend asks for the arguments with their secrets, by name."""
-    method = getattr(backend, "request_approval", None)
-    return method is not None and RAW_ARGS in signature(method).parameters
+    taken = _read_parameters(getattr(backend, "request_approval", None))
+    return taken is not None and RAW_ARGS in taken.parameters
+
+
+def find_wrong_keywords(method: Any, keywords: tuple[str, ...]) -> TypeError | None:
+    """Return why a method of a backend cannot be called with these keywords, if it cannot."""
+    taken = _read_parameters(method)
+    try:
+        if taken is not None:
+            taken.bind(**dict.fromkeys(keywords))
+    except TypeError as exc:
+        return exc
+    return None
+
+
+def _read_parameters(method: Any) -> Signature | None:
+    try:
+        return signature(method)
+    except (TypeError, ValueError):  # it does not tell
+        return None
 
 
 @runtime_checkable

@@ -65,7 +65,7 @@ class ToolSpec:
     parameters: Mapping[str, Any] = field(default_factory=lambda: EMPTY_SCHEMA)
     returns: Mapping[str, Any] | None = None
     function: Callable[..., Any] | None = field(default=None, repr=False)
-    # None, as a function gives it: not stated, so that the policy's counts, or else the worst case
+    # None: not stated. What the policy says counts then, or else the worst case.
     side_effect: SideEffect = None  # type: ignore[assignment]  # never None once it is made
     idempotent: bool = False
     cacheable: bool | None = None  # None: if it is idempotent or pure
