@@ -33,7 +33,7 @@ SENSITIVE = frozenset(("password", "secret", "token", "api_key", "authorization"
 TOKENS = re.compile(r"(?i)\bbearer\s+\S+|\b(?:sk|ghp|xox[bp])[-_]\w{10,}|\bAKIA[0-9A-Z]{16}\b")
 DENIED_ARGS = {"path": "/etc/secret-0"}
 BLANK = {
-    "schema_version": "0.4.0",
+    "schema_version": "0.5.0",
     "timestamp": None,
     "run_id": None,
     "call_id": None,
@@ -68,6 +68,7 @@ BLANK = {
     "success_reason": None,
     "approval_id": None,
     "approver": None,
+    "policy_digest": "a digest",
 }
 
 
@@ -174,7 +175,7 @@ class Guard:
             "call_executed",
             tool_success=True,
             duration_ms=int((time.perf_counter() - started) * 1e3),
-            result_summary=redact(str(result)[:500]),
+            result_summary=redact(json.dumps(result)[:500]),
             session_attempt_count=attempts,
             session_execution_count=executions + 1,
             outcome="executed",

@@ -6,7 +6,14 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from edictum.approval.port import ApprovalBackend
+from edictum.approval.port import (
+    DECISION_KEYWORDS,
+    RAW_ARGS,
+    REQUEST_KEYWORDS,
+    ApprovalBackend,
+    find_wrong_keywords,
+    takes_raw_args,
+)
 from edictum.audit.memory import CollectingAuditSink, NoLocalEvents
 from edictum.audit.sinks import AuditSink
 from edictum.core.call import Principal
@@ -147,12 +154,29 @@ def read_approval_backend(backend: Any) -> ApprovalBackend | None:
     if backend is not None and not isinstance(backend, ApprovalBackend):
         hint = "An approval backend has request_approval(...) and wait_for_decision(...)."
         raise EdictumConfigError(f"approval_backend is {type(backend).__name__}.", hint=hint)
+    if backend is not None:
+        raw = (RAW_ARGS,) if takes_raw_args(backend) else ()
+        _check_keywords(backend, "request_approval", (*REQUEST_KEYWORDS, *raw))
+        _check_keywords(backend, "wait_for_decision", DECISION_KEYWORDS)
+        if hasattr(backend, "withdraw"):
+            check_takes("approval_backend: withdraw", backend.withdraw, "approval_id")
     late_s = getattr(backend, "late_answer_s", 0)
     if isinstance(late_s, bool) or not isinstance(late_s, (int, float)) or not late_s >= 0:
         raise EdictumConfigError(
             f"approval_backend: late_answer_s is {late_s!r:.80}.", hint="Use seconds, 0 or more."
         )
     return backend
+
+
+def _check_keywords(backend: Any, method: str, keywords: tuple[str, ...]) -> None:
+    """Refuse a method whose parameters have other names than those it is called with."""
+    problem = find_wrong_keywords(getattr(backend, method), keywords)
+    if problem is not None:
+        raise EdictumConfigError(
+            f"approval_backend: {type(backend).__name__}.{method} cannot be called with the"
+            f" keywords of the port: {problem}.",
+            hint=f"Write it as def {method}(self, {', '.join(keywords)}), or take **options.",
+        ) from problem
 
 
 def read_redaction(redaction: Any) -> RedactionPolicy:

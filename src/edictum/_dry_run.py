@@ -39,7 +39,6 @@ from edictum.sessions.ledger import Ledger
 
 # what does not leave a dry run; a synchronous caller is not cancelled
 CAUGHT = (*USER_ERRORS, CancelledError)
-NOT_LOOKED = Grant(True, NO_COUNTERS)
 
 
 @record
@@ -54,9 +53,9 @@ class Judged:
 
 
 class DryRun:
-    """Judges one call. Without a ``ledger`` the session is not looked at."""
+    """Judges one call in its session, as ``run`` would."""
 
-    def __init__(self, plan: Plan, config: LifecycleConfig, ledger: Ledger | None) -> None:
+    def __init__(self, plan: Plan, config: LifecycleConfig, ledger: Ledger) -> None:
         self._plan = plan
         self._config = config
         self._ledger = ledger
@@ -90,9 +89,8 @@ class DryRun:
         return Explanation(evaluation, tuple(parts))
 
     def _judge(self, run: RunTool) -> Judged:
-        plan = self._plan if self._ledger is not None else _without_session(self._plan)
         self._call = run.call
-        decision = self._drive(admit(run, plan, self._config))
+        decision = self._drive(admit(run, self._plan, self._config))
         return Judged(self._call, decision, self._full, self._ledger_failed, self._view)
 
     def _drive(self, flow: Generator[Effect, Any, Any]) -> Any:
@@ -118,19 +116,18 @@ class DryRun:
     def _answer(self, effect: Any) -> Any:
         kind = type(effect)
         if kind is Reservation:
-            return NOT_LOOKED if self._ledger is None else self._look(effect, self._ledger)
+            return self._look(effect)
         if kind is Await:
             return _settle(effect.awaitable)
         raise AssertionError(f"an admission outside of a turn does not ask for {kind.__name__}")
 
-    def _look(self, asked: Reservation, ledger: Ledger) -> Grant | Failed:
+    def _look(self, asked: Reservation) -> Grant | Failed:
         """Return the ledger's answer as if the call had reserved."""
-        answer = _settle_call(ledger.reserve, replace(asked, count_attempt=False, hold=False))
+        answer = _settle_call(self._ledger.reserve, replace(asked, count_attempt=False, hold=False))
         if not isinstance(answer, Grant):
-            self._ledger_failed = True
-            error = answer.error if isinstance(answer, Failed) else TypeError("no Grant")
-            self._full = [f"The session ledger could not be asked: {describe(error)}"]
-            return Failed(error)
+            return self._note_failure(answer)
+        if not (answer.breaches or asked.per_tool):
+            return answer
         grant = _as_if_reserved(with_amounts(answer, asked.amounts), asked)
         enforced = [it for it in grant.breaches if it.limit.enforce and asked.enforce]
         self._full = [breach.reason for breach in enforced]
@@ -138,6 +135,12 @@ class DryRun:
         own_tool = self._plan.tool if asked.hold and grant.granted else None
         self._view = SessionView(seen, own_tool, self._call)
         return grant
+
+    def _note_failure(self, answer: Any) -> Failed:
+        self._ledger_failed = True
+        error = answer.error if isinstance(answer, Failed) else TypeError("no Grant")
+        self._full = [f"The session ledger could not be asked: {describe(error)}"]
+        return Failed(error)
 
     def _result(self, judged: Judged, output: Any) -> EvaluationResult:
         decision, plan = judged.decision, self._plan
@@ -208,15 +211,6 @@ def _add(counters: Counters, attempts: int, held: int) -> Counters:
     )
 
 
-def _without_session(plan: Plan) -> Plan:
-    """Return the plan without its session contracts and scopes, made once."""
-    if not plan.session and not plan.rules:
-        return plan
-    if "without session" not in plan.memo:
-        plan.memo["without session"] = replace(plan, session=(), rules=())
-    return plan.memo["without session"]  # type: ignore[no-any-return]  # put in above
-
-
 def _all_passed(plan: Plan) -> list[ContractResult]:
     """Return the results when every contract passes, made once per plan."""
     if "all passed" not in plan.memo:
@@ -227,9 +221,10 @@ def _all_passed(plan: Plan) -> list[ContractResult]:
 
 def _settle_call(function: Any, *args: Any) -> Any:
     try:
-        return _settle(function(*args))
+        answer = function(*args)
     except CAUGHT as exc:
         return Failed(exc)
+    return answer if type(answer) is Grant else _settle(answer)
 
 
 def _settle(value: Any) -> Any:

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -179,6 +180,7 @@ def build_policy(
 ) -> Policy:
     """Return the bundle's policy beside what was given in Python, whose tool entries win."""
     from edictum.contracts._compile import compile_bundle
+    from edictum.contracts._digest import digest_bundle
 
     compiled = compile_bundle(bundle, language, redaction)
     return Policy(
@@ -193,6 +195,7 @@ def build_policy(
         mode=compiled.mode,
         # With a bundle that observes, default limits observe; limits given in Python enforce.
         enforce_limits=compiled.mode == "enforce" or base.limits is not None,
+        bundle_digest=partial(digest_bundle, bundle),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from edictum.core.contract import Contract
 from edictum.core.limits import tightest
 from edictum.core.policy import Policy, ToolEntry, merge_entries
+from edictum.core.values import digest
 
 logger = logging.getLogger("edictum")
 
@@ -26,6 +27,7 @@ def merge_policies(policies: Sequence[Policy]) -> Policy:
         unlisted=_strictest(policy.unlisted for policy in policies),
         enforce_limits=any(policy.enforce_limits for policy in policies),
         mode=policies[0].mode,
+        bundle_digest=lambda: digest(*(policy.digest() for policy in policies)),
     )
 
 

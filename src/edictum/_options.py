@@ -22,7 +22,7 @@ logger = logging.getLogger("edictum")
 
 CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
 RUN_OPTIONS = frozenset({"timeout_s", "run_in"})
-SESSION_OPTIONS = frozenset({"session_id", "parent_session_id", "amounts"})
+FLOW_OPTIONS = frozenset({"principal_resolver", "control_flow"})  # they replace the guard's own
 BATCH_KEYS = (
     *("output", "environment", "session_id", "metadata", "parent_session_id", "amounts"),
     "parameters",
@@ -140,7 +140,7 @@ FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "parameters": ("parameters", _parameters),
 }
 KNOWN_OPTIONS = (
-    frozenset({"principal", "principal_resolver", *FIELD_OPTIONS}) | CHARGE_OPTIONS | RUN_OPTIONS
+    frozenset({"principal", *FIELD_OPTIONS}) | FLOW_OPTIONS | CHARGE_OPTIONS | RUN_OPTIONS
 )
 
 

@@ -57,11 +57,26 @@ class Watch:
         self.stop()
 
     def _run(self) -> None:
+        is_missing = False
         while not self._stopped.wait(self._interval_s):
             digest = self._digest()
-            if digest is not None and digest != self._seen:
+            if digest is None and not is_missing:
+                self._report_missing()
+            elif digest is not None and digest != self._seen:
                 self._seen = digest
                 self._reload_now()
+            is_missing = digest is None
+
+    def _report_missing(self) -> None:
+        """Report a file that is gone or cannot be read, once until it is back."""
+        gone = next((path for path in self._paths if not path.is_file()), None)
+        what = "a watched file cannot be read" if gone is None else f"{gone} is gone"
+        error = EdictumConfigError(
+            f"watch(): {what}; the policy that was loaded stays in force.",
+            hint="Put the file back: it is loaded if it has changed.",
+        )
+        logger.error("%s", error)
+        self._notify(self._on_error, error)
 
     def _reload_now(self) -> None:
         try:

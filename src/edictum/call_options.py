@@ -43,6 +43,7 @@ class CallOptions(EvaluateOptions, total=False):
     caller: str | None
     timestamp: datetime | None
     principal_resolver: Callable[..., Any] | None
+    control_flow: tuple[type[BaseException], ...]
     actual_amounts: Actual | None
     timeout_s: float | None
     run_in: RunIn | Engine | None

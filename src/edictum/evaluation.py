@@ -48,9 +48,9 @@ class ContractResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """``verdict`` is what would happen: "deny", "warn" (a postcondition objects) or "allow".
-
-    A call for which a person would be asked is denied, with ``needs_approval``.
+    """What would be decided about a call. ``decision`` is the word of the language and of cases;
+    ``verdict`` is that of the older library: "warn" when only a postcondition objects, and "deny"
+    even for a call that asks a person (``needs_approval``).
     """
 
     verdict: Literal["allow", "deny", "warn"]
@@ -61,6 +61,13 @@ class EvaluationResult:
     contracts_evaluated: int = 0
     policy_error: bool = False
     needs_approval: bool = False
+
+    @property
+    def decision(self) -> Literal["allow", "deny", "approve"]:
+        """What comes before the tool: allow, deny, or approve (a person would be asked)."""
+        if self.needs_approval:
+            return "approve"
+        return "deny" if self.verdict == "deny" else "allow"
 
 
 _make_result = frozen_maker(EvaluationResult)

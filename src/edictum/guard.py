@@ -47,9 +47,9 @@ from edictum._factories import (
 from edictum._merging import merge_policies
 from edictum._options import (
     CHARGE_OPTIONS,
+    FLOW_OPTIONS,
     NO_FIELDS,
     RUN_OPTIONS,
-    SESSION_OPTIONS,
     batch_item,
     read_charges,
     read_fields,
@@ -140,7 +140,8 @@ def _make_state(
     policy: Policy, wiring: Wiring, config: LifecycleConfig, base: Base, language: Language
 ) -> State:
     context = config.context
-    config = replace(config, context=Context(context.mode, policy.version, context.redaction))
+    context = Context(context.mode, policy.version, context.redaction, policy.digest)
+    config = replace(config, context=context)
     handlers = EffectHandlers(wiring)
     fast_path = None if make_fast_path is None else make_fast_path(config, handlers)
     return State(policy, wiring, config, handlers, fast_path, base, language)
@@ -219,13 +220,14 @@ class Edictum:
             run_in=as_run_in(execution),
             abandoned=read_hung_threads(max_hung_threads),
         )
+        policy = base.policy(policy_version)
         config = LifecycleConfig(
-            Context(mode, policy_version, read_redaction(redaction)),
+            Context(mode, policy_version, read_redaction(redaction), policy.digest),
             **functions,
             lease_s=getattr(wiring.ledger, "default_lease_s", None),
             late_answer_s=getattr(approval_backend, "late_answer_s", LATE_ANSWER_S),
         )
-        self._install(base.policy(policy_version), wiring, config, base, Language())
+        self._install(policy, wiring, config, base, Language())
 
     def _install(
         self,
@@ -240,11 +242,11 @@ class Edictum:
         self._logged: set[str] = set()  # warnings about tools
         self._session_id = wiring.clock.new_id()
         self._next_index = itertools.count().__next__
-        config = replace(config, version_in_force=self._version_in_force)
+        config = replace(config, digest_in_force=self._digest_in_force)
         self._state = _make_state(policy, wiring, config, base, language)
 
-    def _version_in_force(self) -> str | None:
-        return self._state.policy.version
+    def _digest_in_force(self) -> str:
+        return self._state.policy.digest()
 
     @overload
     @classmethod
@@ -331,7 +333,7 @@ class Edictum:
         A call sees all of the old policy or all of the new one. What was given in Python stays, as
         do custom operators, selectors and the mode. Raises EdictumConfigError when anything is
         wrong with the new bundle; the old policy stays in force then. A person's answer to a
-        request made under the old policy does not count under the new one.
+        request made under the old policy does not count under a new one that says something else.
         """
         return self._reload(layers)
 
@@ -356,8 +358,8 @@ class Edictum:
     ) -> Watch:
         """Reload whenever a file changes, until the Watch is stopped or the guard is closed.
 
-        A file that has become invalid leaves the old policy in force; the error is logged and
-        handed to ``on_error``.
+        A file that has become invalid, or is gone, leaves the old policy in force; the error is
+        logged and handed to ``on_error``.
         """
         watch = Watch([Path(path) for path in paths], self._reload, interval_s, on_reload, on_error)
         self._watches.append(watch)
@@ -413,7 +415,9 @@ class Edictum:
         ("inline", "thread", "process", or an engine), ``parent_session_id`` (a session, or several
         from the nearest to the root, in which the call counts as well), ``amounts`` (what it is
         expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it),
-        ``actual_amounts`` (a function of the result that tells what it used).
+        ``actual_amounts`` (a function of the result that tells what it used), ``control_flow``
+        (exceptions by which the host defers calls: the call is closed as paused when the approval
+        backend raises one, which is then raised again).
         """
         end = self._start(pending_call(tool_name, args, fn, None, options))
         if type(end) is Suspended:
@@ -509,7 +513,7 @@ class Edictum:
             )
         plan = state.policy.plan(pending.tool_name)
         run = self._make_run(state, plan, pending, self._session_id)
-        if state.fast_path is not None and "principal_resolver" not in pending.options:
+        if state.fast_path is not None and FLOW_OPTIONS.isdisjoint(pending.options):
             end = state.fast_path.govern(run, plan, pending.failure_flag)
             if end is not None:
                 return end
@@ -588,9 +592,9 @@ class Edictum:
     ) -> EvaluationResult:
         """Return what would be decided about this call, without making it.
 
-        Nothing is counted, recorded or run. With ``output``, even None, the postconditions are
-        asked as well. With ``session_id`` (or ``parent_session_id``, or ``amounts``, which mean
-        what they mean to ``run``) the session's limits and contracts are.
+        Nothing is counted, recorded or run. The session is looked at, its limits and contracts, as
+        ``run`` would: without ``session_id`` it is the guard's own. With ``output``, even None, the
+        postconditions are asked as well. The other options mean what they mean to ``run``.
         """
         run, dry_run = self._dry_run("evaluate", tool_name, args, options)
         return dry_run.evaluate(run, output)
@@ -619,8 +623,7 @@ class Edictum:
         plan = state.policy.plan(tool_name)
         pending = pending_call(tool_name, args, None, None, stated)
         run = self._make_run(state, plan, pending, self._session_id, is_dry=True)
-        ledger = None if SESSION_OPTIONS.isdisjoint(stated) else state.wiring.ledger
-        return run, DryRun(plan, state.config, ledger)
+        return run, DryRun(plan, state.config, state.wiring.ledger)
 
     def evaluate_batch(self, calls: Sequence[Mapping[str, Any]]) -> list[EvaluationResult]:
         """Evaluate dicts of "tool", "args" and the keywords of ``evaluate``."""
@@ -700,7 +703,13 @@ class Edictum:
 
     @property
     def policy_version(self) -> str | None:
+        """The SHA-256 of the bundle's bytes, or what the guard was given."""
         return self._state.policy.version
+
+    @property
+    def policy_digest(self) -> str:
+        """A digest of what the policy says. Comments, stores and sinks are not in it."""
+        return self._state.policy.digest()
 
     @property
     def limits(self) -> OperationLimits:
@@ -738,6 +747,10 @@ class Edictum:
         """Return whether it says itself on whose behalf calls are made that do not say it."""
         state = self._state
         return state.wiring.principal is not None or state.config.principal_resolver is not None
+
+    @property
+    def _asks_people(self) -> bool:
+        return self._state.wiring.approval_backend is not None
 
     @property
     def success_check(self) -> SuccessCheck | None:
@@ -812,11 +825,13 @@ def unwrap(outcome: ToolOutcome) -> Any:
 def _open_flow(
     state: State, run: RunTool, plan: Plan, pending: PendingCall, turn: OpenedCall | None = None
 ) -> Flow:
-    """Return the lifecycle of a call, with the resolver that its options state."""
+    """Return the lifecycle of a call, with what its options state in place of the guard's own."""
     config, options, flag = state.config, pending.options, pending.failure_flag
     if "principal_resolver" in options:
         check_callables(principal_resolver=options["principal_resolver"])
         config = replace(config, principal_resolver=options["principal_resolver"])
+    if "control_flow" in options:
+        config = replace(config, control_flow=options["control_flow"])
     if turn is None:
         return lifecycle(run, plan, config, flag)
     return lifecycle_in_turn(run, plan, config, flag, turn)

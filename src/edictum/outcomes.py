@@ -24,6 +24,7 @@ from edictum.findings import Finding
 
 TOOL_MESSAGE_MAX_CHARS: Final = 12_000
 FAILURE_TEXT_CHARS: Final = TOOL_MESSAGE_MAX_CHARS - 1_000  # the rest is for what is around it
+MAX_REASON_CHARS: Final = 500
 SCHEMA_VERSION: Final = 1
 
 
@@ -190,11 +191,7 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
                 "retryable": outcome.retryable,
             }
         case ToolFailure():
-            content = {
-                "status": "error",
-                "error": _fit(outcome.error) + _effect_text(outcome),
-                "retryable": outcome.retryable,
-            }
+            content = _failure_content(outcome)
         case ToolDenied():
             content = _denied_content(outcome)
         case ToolArtifactReference():
@@ -208,12 +205,39 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
     return dumps(content)
 
 
-def _fit(text: str) -> str:
+def failure_text(value: Any) -> str | None:
+    """Return what a failed result says about itself: a text, or one under "error" or "message"."""
+    said = [value.get("error"), value.get("message")] if type(value) is dict else [value]
+    return next((text for text in said if isinstance(text, str) and text), None)
+
+
+def _failure_content(outcome: ToolFailure) -> dict[str, Any]:
+    """Return what a model is told: the error, why a rule took the result for one, and the result
+    itself where it is data that says nothing of an error.
+    """
+    content = {
+        "status": "error",
+        "error": _fit(outcome.error) + _effect_text(outcome),
+        "retryable": outcome.retryable,
+    }
+    reason = outcome.success_reason
+    is_ruled = outcome.success_source.startswith(("success_check", "success_rule:"))
+    if is_ruled and reason and reason not in outcome.error:
+        content["reason"] = _fit(reason, MAX_REASON_CHARS)
+    value = outcome.value
+    if value is not None and not isinstance(value, str) and failure_text(value) is None:
+        room = FAILURE_TEXT_CHARS - len(dumps(content))
+        text = dumps(value)
+        content["output"] = value if len(text) <= room else _fit(text, max(room, 100))
+    return content
+
+
+def _fit(text: str, room: int = FAILURE_TEXT_CHARS) -> str:
     """Cut a text so that it fits a message as JSON, where one character can take up to twelve."""
-    if len(text) * 12 <= FAILURE_TEXT_CHARS:
+    if len(text) * 12 <= room:
         return text
-    while (size := len(dumps(text))) > FAILURE_TEXT_CHARS:
-        text = text[: min(len(text) - 4, len(text) * FAILURE_TEXT_CHARS // size - 3)] + "..."
+    while (size := len(dumps(text))) > room:
+        text = text[: min(len(text) - 4, len(text) * room // size - 3)] + "..."
     return text
 
 

@@ -11,7 +11,14 @@ import pytest
 from faults import PlantedFaults
 from hook_loop import HookLoopConformance, Loop, LoopAdapter
 
-from edictum import Edictum, EdictumConfigError, Principal, Verdict, precondition
+from edictum import (
+    Edictum,
+    EdictumConfigError,
+    InMemoryApprovalBackend,
+    Principal,
+    Verdict,
+    precondition,
+)
 from edictum.adapters._base import Adapter
 from edictum.adapters._reply import ToolReply
 from edictum.adapters._versions import check_version, release_numbers
@@ -50,6 +57,40 @@ def test_a_call_that_cannot_be_governed_is_refused_in_both_kinds_of_framework() 
     assert adapter.call("a/b", {}, ran.append).denied
     assert adapter.before("c1", "a/b", {}).denied  # type: ignore[union-attr]
     assert ran == []
+
+
+class Deferred(Exception):
+    """Stands for a framework's interrupt."""
+
+
+class DeferringAdapter(LoopAdapter):
+    def control_flow(self) -> tuple[type[BaseException], ...]:
+        return (Deferred,)
+
+
+async def test_an_interrupt_inside_an_approval_backend_passes_through_every_way_in() -> None:
+    class Interrupting(InMemoryApprovalBackend):
+        async def request_approval(self, *args: Any, **options: Any) -> Any:
+            raise Deferred
+
+    @precondition("*", effect="approve")
+    def ask(call: Any) -> Verdict:
+        return Verdict.fail("Sure?")
+
+    async def work(args: Any) -> None:
+        raise AssertionError
+
+    guard = Edictum(contracts=[ask], approval_backend=Interrupting())
+    adapter = DeferringAdapter(guard)
+    for way in (
+        lambda: asyncio.to_thread(adapter.call, "t", {}, work),
+        lambda: adapter.acall("t", {}, work),
+        lambda: asyncio.to_thread(adapter.before, "c1", "t", {}),
+        lambda: adapter.abefore("c2", "t", {}),
+    ):
+        with pytest.raises(Deferred):
+            await way()
+    assert [str(event.action) for event in guard.local_sink.events] == ["call_paused"] * 4
 
 
 def test_an_exception_keeps_its_type_when_its_text_is_redacted() -> None:

@@ -20,7 +20,16 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 from pages import ExampleAndPage
 
-from edictum import Edictum, EdictumConfigError, OperationLimits, Principal
+from edictum import (
+    ApprovalDecision,
+    Edictum,
+    EdictumConfigError,
+    InMemoryApprovalBackend,
+    OperationLimits,
+    Principal,
+    Verdict,
+    precondition,
+)
 from edictum.adapters import LangChainAdapter
 from edictum.testing.adapter import (
     SECRET,
@@ -511,3 +520,56 @@ def test_an_unsupported_version_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 class TestExample(ExampleAndPage):
     name = "langchain"
+
+
+# --- Approvals by LangGraph's own interrupt -------------------------------------------------------
+
+
+class AskedByTheGraph(InMemoryApprovalBackend):
+    """Asks whoever runs the graph, and is answered when the run is resumed."""
+
+    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> Any:
+        approved = interrupt(f"May {self.requests[-1].tool_name} run?")
+        return ApprovalDecision(approved, "ada", status="approved" if approved else "denied")
+
+
+@precondition("delete", effect="approve")
+def ask(call: Any) -> Verdict:
+    return Verdict.fail("Delete it?")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("approved", [False, True])
+def test_an_approval_backend_may_interrupt_the_graph(approved: bool, asynchronous: bool) -> None:
+    """The run stops until a person has answered; the call is paused, made again, and decided."""
+    ran: list[str] = []
+
+    def delete(name: str) -> str:
+        """Delete something."""
+        ran.append(name)
+        return "gone"
+
+    guard = Edictum(contracts=[ask], approval_backend=AskedByTheGraph())
+    agent = create_agent(
+        ScriptedModel(script=[turn([ScriptedCall("delete", {"name": "x"}, "c1")])], seen=[]),
+        [as_tool(delete)],
+        middleware=[LangChainAdapter(guard).as_middleware()],
+        checkpointer=InMemorySaver(),
+    )
+    config: Any = {"configurable": {"thread_id": "t1"}}
+
+    def invoke(state: Any) -> Any:
+        if asynchronous:
+            return asyncio.run(agent.ainvoke(state, config))
+        return agent.invoke(state, config)
+
+    stopped = invoke({"messages": [HumanMessage("go")]})
+    assert [item.value for item in stopped["__interrupt__"]] == ["May delete run?"]
+    assert ran == []
+    last = guard.local_sink.last()
+    assert (last.action, last.session_id) == ("call_paused", "t1")
+    ended = invoke(Command(resume=approved))
+    assert ran == (["x"] if approved else [])
+    (reply,) = [message for message in ended["messages"] if isinstance(message, ToolMessage)]
+    assert reply.content == ("gone" if approved else "DENIED: A person refused: Delete it?")
+    assert guard.session("t1").executions == len(ran)

@@ -17,6 +17,7 @@ from edictum import (
     ApprovalRequest,
     ApprovalStatus,
     Edictum,
+    EdictumConfigError,
     InMemoryApprovalBackend,
     LocalApprovalBackend,
     OperationLimits,
@@ -24,6 +25,8 @@ from edictum import (
     ToolCall,
     ToolDenied,
     ToolExecutionResult,
+    Verdict,
+    precondition,
 )
 from edictum.core.lifecycle.approval import approval_digest
 from edictum.testing import ApprovalConformance, ScriptedApprovalBackend
@@ -65,12 +68,13 @@ async def test_denied() -> None:
     assert guard.local_sink.last().outcome == "denied"
 
 
-async def test_denied_without_a_reason_falls_back_to_the_question() -> None:
-    """There is always a reason."""
+async def test_denied_without_a_reason_says_that_a_person_refused() -> None:
+    """A model that reads the question would answer it."""
     guard = Edictum(
         contracts=[approval_contract()], approval_backend=InMemoryApprovalBackend(False)
     )
-    assert (await guard.dispatch("t", {}, lambda: 1)).details == "are you sure?"
+    assert (await guard.dispatch("t", {}, lambda: 1)).details == "A person refused: are you sure?"
+    assert guard.local_sink.last().reason == "A person refused: are you sure?"
 
 
 async def test_expired() -> None:
@@ -211,7 +215,6 @@ def digest(**changes: Any) -> str:
         {"principal": Principal(user_id="v")},
         {"principal": Principal(user_id="u", claims={"x": 1})},
         {"version": "v2"},
-        {"version": None},
     ],
 )
 def test_the_digest_changes_with_everything_it_binds(change: dict[str, Any]) -> None:
@@ -228,7 +231,7 @@ def test_the_digest_is_the_same_for_the_same_call() -> None:
 @pytest.mark.parametrize(("given", "runs"), [(None, True), ("", False), ("0" * 64, False)])
 async def test_an_answer_for_another_call_does_not_count(given: str | None, runs: bool) -> None:
     """A backend that keeps requests elsewhere returns their digest, and it is checked."""
-    decision = ApprovalDecision(True, status=ApprovalStatus.APPROVED, digest=given)
+    decision = ApprovalDecision(True, "carol", status=ApprovalStatus.APPROVED, digest=given)
     guard = Edictum(
         contracts=[approval_contract()], approval_backend=ScriptedApprovalBackend(decision=decision)
     )
@@ -236,7 +239,8 @@ async def test_an_answer_for_another_call_does_not_count(given: str | None, runs
     assert isinstance(outcome, ToolExecutionResult if runs else ToolDenied)
     if not runs:
         assert outcome.details == "The approval is for another call."
-        assert actions(guard)[-1] == "call_approval_denied"
+        assert actions(guard)[-1] == "call_approval_void"
+        assert guard.local_sink.last().approver is None
 
 
 async def test_the_right_digest_counts() -> None:
@@ -271,11 +275,170 @@ async def test_an_answer_given_under_another_policy_does_not_count() -> None:
     task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
     await wait_in_loop(lambda: backend.pending)
     await guard.reload(BUNDLE.format(message="really sure?"))
-    backend.decide(backend.pending[0].approval_id, True)
+    backend.decide(backend.pending[0].approval_id, True, approver="carol")
     outcome = await task
     assert isinstance(outcome, ToolDenied)
     assert "policy has changed" in outcome.details
-    assert actions(guard)[-1] == "call_approval_denied"
+    last = guard.local_sink.last()
+    assert (last.action, last.approver, last.outcome) == ("call_approval_void", None, "denied")
+
+
+async def test_a_comment_voids_no_answer() -> None:
+    """It is bound to what the policy says, not to the bytes of its file."""
+    backend = InMemoryApprovalBackend()
+    bundle = BUNDLE.format(message="sure?")
+    guard = Edictum.from_yaml_string(bundle, approval_backend=backend)
+    version, digest = guard.policy_version, guard.policy_digest
+    task = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
+    await wait_in_loop(lambda: backend.pending)
+    await guard.reload(f"# reviewed\n{bundle}\nobservability: {{stdout: true}}\n")
+    assert (guard.policy_version != version, guard.policy_digest) == (True, digest)
+    backend.decide(backend.pending[0].approval_id, True, approver="carol")
+    assert isinstance(await task, ToolExecutionResult)
+    events = guard.local_sink.events
+    assert [event.approver for event in events] == [None, "carol", None]
+    assert {(event.policy_version, event.policy_digest) for event in events} == {(version, digest)}
+
+
+# --- What a backend is shown ----------------------------------------------------------------------
+
+SECRETS = {"password": "hunter2", "note": "Bearer abcdefghijklmnop", "amount": 5}
+HIDDEN = {"password": "[REDACTED]", "note": "Bearer [REDACTED]", "amount": 5}
+
+
+def ask_to_pay(**options: Any) -> Any:
+    @precondition("pay", effect="approve", **options)
+    def ask(call: Any) -> Verdict:
+        return Verdict.fail("Pay with --password hunter2?")
+
+    return ask
+
+
+async def test_a_backend_is_shown_no_secrets() -> None:
+    """Arguments, question and principal may be posted where others read them."""
+    backend = InMemoryApprovalBackend(True)
+    guard = Edictum(contracts=[ask_to_pay()], approval_backend=backend)
+    ann = Principal(user_id="ann", claims={"api_key": "k-1"})
+    ran = await guard.run("pay", SECRETS, lambda **args: args, principal=ann)
+    (request,) = backend.requests
+    assert (request.tool_args, request.message) == (HIDDEN, "Pay with --password [REDACTED]")
+    assert request.principal is not None
+    assert request.principal["claims"] == {"api_key": "[REDACTED]"}
+    assert ran == SECRETS
+
+
+async def test_a_backend_gets_secrets_only_if_it_asks_for_them_by_name() -> None:
+    """With a parameter ``raw_args``, beside the arguments without secrets."""
+    seen: list[Any] = []
+
+    class Vault(InMemoryApprovalBackend):
+        async def request_approval(self, *args: Any, raw_args: Any, **options: Any) -> Any:
+            seen.append(dict(raw_args))
+            return await super().request_approval(*args, **options)
+
+    backend = Vault(True)
+    guard = Edictum(contracts=[ask_to_pay()], approval_backend=backend)
+    await guard.run("pay", SECRETS, lambda **args: args)
+    assert (seen, backend.requests[0].tool_args) == ([SECRETS], HIDDEN)
+
+
+class RenamedId(InMemoryApprovalBackend):
+    async def wait_for_decision(self, id: str, timeout: float | None = None) -> Any:  # type: ignore[override]
+        raise AssertionError
+
+
+class WithoutSession(InMemoryApprovalBackend):
+    async def request_approval(self, tool_name: str, tool_args: Any, message: str) -> Any:  # type: ignore[override]  # the mistake
+        raise AssertionError
+
+
+class WithdrawsNothing(InMemoryApprovalBackend):
+    async def withdraw(self) -> None:  # type: ignore[override]  # the mistake
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("backend", "problem"),
+    [
+        (RenamedId(), r"RenamedId\.wait_for_decision cannot be called .*'id'"),
+        (WithoutSession(), r"WithoutSession\.request_approval cannot be called .*'timeout'"),
+        (WithdrawsNothing(), r"withdraw is called with \(approval_id\), which it cannot take"),
+    ],
+)
+def test_wrong_parameters_of_a_backend_are_found_when_the_guard_is_made(
+    backend: Any, problem: str
+) -> None:
+    """Not as a denial of the first call that asks."""
+    with pytest.raises(EdictumConfigError, match=problem):
+        Edictum(approval_backend=backend)
+
+
+# --- A framework's own exceptions ------------------------------------------------------------------
+
+
+class Deferred(Exception):
+    """Stands for a framework's interrupt."""
+
+
+class Interrupting(InMemoryApprovalBackend):
+    """Defers at the first question, and is answered at the second."""
+
+    def __init__(self, at: str) -> None:
+        super().__init__(True)
+        self.at, self.signal = at, Deferred("ask a person")
+
+    def interrupt(self, at: str) -> None:
+        if self.at == at:
+            self.at = ""
+            raise self.signal
+
+    async def request_approval(self, *args: Any, **options: Any) -> Any:
+        self.interrupt("request")
+        return await super().request_approval(*args, **options)
+
+    async def wait_for_decision(self, approval_id: str, timeout: float | None = None) -> Any:
+        self.interrupt("wait")
+        return await super().wait_for_decision(approval_id, timeout)
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
+@pytest.mark.parametrize("at", ["request", "wait"])
+async def test_an_interrupt_inside_a_backend_passes_through(at: str, synchronous: bool) -> None:
+    """The call is closed as paused, holds nothing, and the framework makes it again."""
+    backend = Interrupting(at)
+    guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
+
+    async def call() -> Any:
+        options: Any = {"session_id": "s", "control_flow": (Deferred,)}
+        if synchronous:
+            return await asyncio.to_thread(guard.dispatch_sync, "t", {}, lambda: 1, **options)
+        return await guard.dispatch("t", {}, lambda: 1, **options)
+
+    with pytest.raises(Deferred) as raised:
+        await call()
+    assert raised.value is backend.signal
+    assert actions(guard)[-1] == "call_paused"
+    assert backend.withdrawn == []
+    session = guard.session("s").snapshot().totals
+    assert (session.executions, session.in_flight) == (0, 0)
+    assert isinstance(await call(), ToolExecutionResult)
+    assert actions(guard)[-2:] == ["call_approval_granted", "call_executed"]
+
+
+async def test_an_exception_that_nobody_named_is_a_failure_of_the_backend() -> None:
+    """A guard alone knows no framework."""
+    guard = Edictum(contracts=[approval_contract()], approval_backend=Interrupting("request"))
+    outcome = await guard.dispatch("t", {}, lambda: 1)
+    assert isinstance(outcome, ToolDenied)
+    assert outcome.policy_error
+
+
+async def test_a_ticket_passes_an_interrupt_on() -> None:
+    """For frameworks with a hook before the tool."""
+    guard = Edictum(contracts=[approval_contract()], approval_backend=Interrupting("wait"))
+    with pytest.raises(Deferred):
+        await guard.begin("t", {}, control_flow=(Deferred,))
+    assert actions(guard) == ["call_approval_requested", "call_paused"]
 
 
 # --- In memory ------------------------------------------------------------------------------------

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edictum import (
     AuditAction,
@@ -16,6 +19,7 @@ from edictum import (
     InMemoryApprovalBackend,
     OperationLimits,
     Principal,
+    RedactionPolicy,
     ToolTimeout,
     Verdict,
     postcondition,
@@ -61,6 +65,7 @@ OUR_FIELDS = [
     "success_reason",
     "approval_id",
     "approver",
+    "policy_digest",
 ]
 SPEC_ACTIONS = [
     "call_denied",
@@ -111,7 +116,7 @@ def test_a_closing_event_says_everything_about_its_call() -> None:
     )
     event = guard.local_sink.last()
     assert event.to_dict() | {"duration_ms": 0} == {
-        "schema_version": "0.4.0",
+        "schema_version": "0.5.0",
         "timestamp": "2024-02-29T00:00:00+00:00",
         "run_id": "s",
         "call_id": "c-1",
@@ -141,7 +146,7 @@ def test_a_closing_event_says_everything_about_its_call() -> None:
         "postconditions_passed": None,
         "duration_ms": 0,
         "error": None,
-        "result_summary": "{'sent': 'x'}",
+        "result_summary": '{"sent": "x"}',
         "session_attempt_count": 1,
         "session_execution_count": 1,
         "mode": "enforce",
@@ -153,6 +158,7 @@ def test_a_closing_event_says_everything_about_its_call() -> None:
         "success_reason": None,
         "approval_id": None,
         "approver": None,
+        "policy_digest": guard.policy_digest,
     } | dict.fromkeys(set(event.to_dict()) - {*SPEC_FIELDS, *OUR_FIELDS})
 
 
@@ -166,9 +172,14 @@ def fail() -> None:
         (
             {},
             lambda: "fine",
-            {"outcome": "executed", "error": None, "result_summary": "fine", "tool_success": True},
+            {
+                "outcome": "executed",
+                "error": None,
+                "result_summary": '"fine"',
+                "tool_success": True,
+            },
         ),
-        ({}, lambda: None, {"outcome": "executed", "result_summary": "None"}),
+        ({}, lambda: None, {"outcome": "executed", "result_summary": "null"}),
         (
             {},
             fail,
@@ -177,12 +188,12 @@ def fail() -> None:
         (
             {},
             lambda: "Error: x",
-            {"outcome": "failed", "error": "Error: x", "result_summary": "Error: x"},
+            {"outcome": "failed", "error": "Error: x", "result_summary": '"Error: x"'},
         ),
         (
             {},
             lambda: {"error": "x", "id": 5},
-            {"outcome": "failed", "error": "x", "result_summary": "{'error': 'x', 'id': 5}"},
+            {"outcome": "failed", "error": "x", "result_summary": '{"error": "x", "id": 5}'},
         ),
         (
             {"contracts": [precondition("*")(lambda call: Verdict.fail("no"))]},
@@ -268,18 +279,38 @@ def test_an_approval_is_named_in_its_events() -> None:
     )
 
 
+def object_to(text: str, **options: Any) -> Any:
+    return postcondition("*", id=text, **options)(lambda call, result: Verdict.fail(f"{text}!"))
+
+
 def test_a_warning_of_a_postcondition_is_an_event_with_the_result() -> None:
     """Before the closing one."""
-    guard = Edictum(
-        contracts=[postcondition("*", id="odd")(lambda call, result: Verdict.fail("odd"))]
-    )
+    guard = Edictum(contracts=[object_to("odd")])
     guard.dispatch_sync("t", {}, lambda: "value")
     warning = guard.local_sink.filter(AuditAction.POSTCONDITION_WARNING)[0]
     assert (
         warning.postconditions_passed,
         warning.result_summary,
         warning.contracts_evaluated[-1]["name"],
-    ) == (False, "value", "odd")
+    ) == (False, '"value"', "odd")
+
+
+def test_each_postcondition_that_objects_is_named_and_only_the_last_event_ends_the_call() -> None:
+    """Events with an outcome are as many as calls."""
+    fine = postcondition("*")(lambda call, result: Verdict.pass_())
+    guard = Edictum(contracts=[object_to("odd"), fine, object_to("long", mode="observe")])
+    guard.dispatch_sync("t", {}, lambda: "Error: value")
+    told = [
+        (event.action, event.decision_source, event.decision_name, event.reason, event.mode)
+        for event in guard.local_sink.events[1:]
+    ]
+    assert told == [
+        ("postcondition_warning", "postcondition", "odd", "odd!", "enforce"),
+        ("postcondition_warning", "postcondition", "long", "long!", "observe"),
+        ("call_failed", None, None, None, "enforce"),
+    ]
+    ends = [(event.outcome, event.tool_success, event.error) for event in guard.local_sink.events]
+    assert ends == [(None, None, None)] * 3 + [("failed", False, "Error: value")]
 
 
 def test_events_are_in_the_order_of_time() -> None:
@@ -292,7 +323,62 @@ def test_events_are_in_the_order_of_time() -> None:
     assert len(set(stamps)) == 6
 
 
-def test_an_event_made_by_hand_has_a_place_in_time() -> None:
-    """1970, rather than a clock read in the core."""
-    assert AuditEvent().timestamp == datetime.fromtimestamp(0, UTC)
+def test_an_event_made_by_hand_is_dated_now() -> None:
+    """For applications that write events of their own."""
+    before = datetime.now(UTC)
+    assert before <= AuditEvent().timestamp <= datetime.now(UTC)
     assert AuditEvent().to_dict()["action"] == "call_denied"
+
+
+@dataclasses.dataclass
+class Order:
+    number: int
+    note: str
+
+
+@pytest.mark.parametrize(
+    ("result", "summary"),
+    [
+        ("it's", "it's"),
+        ('say "ä"\n', 'say "ä"\n'),
+        (b"ab", "ab"),
+        (None, None),
+        (True, True),
+        (-5, -5),
+        (2**70, 2**70),
+        (1.5, 1.5),
+        (float("nan"), "nan"),
+        ([1, (2, {3})], [1, [2, [3]]]),
+        ({"a": {1: None}, "token": "t-1"}, {"a": {"1": None}, "token": "[REDACTED]"}),
+        (Order(1, "x"), {"number": 1, "note": "x"}),
+    ],
+)
+def test_a_summary_is_json(result: Any, summary: Any) -> None:
+    """Of any result, and not the text that Python prints."""
+    guard = Edictum()
+    guard.run_sync("t", {}, lambda: result)
+    assert json.loads(guard.local_sink.last().result_summary or "") == summary
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    ),
+    st.integers(min_value=1, max_value=500),
+)
+def test_a_long_summary_is_json_of_a_bounded_length(value: Any, times: int) -> None:
+    """Its beginning as a text, when the whole does not fit."""
+    redaction = RedactionPolicy()
+    for result in (value, [value] * times, {"password": "hunter2", "rest": [value] * times}):
+        text = redaction.write_summary(redaction.summarize(result))
+        assert len(text) <= 500
+        json.loads(text)
+        assert "hunter2" not in text
+
+
+def test_secrets_that_span_a_value_leave_json() -> None:
+    """What replaces them may break the structure; then the summary is a text."""
+    redaction = RedactionPolicy(custom_patterns=[(r'"b": \d+}', "?")])
+    written = redaction.write_summary(redaction.summarize({"a": "x", "b": 5}))
+    assert json.loads(written) == '{"a": "x", ?'

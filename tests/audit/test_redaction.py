@@ -480,16 +480,17 @@ def test_the_summary_of_a_huge_result_is_short() -> None:
     shown = POLICY.redact_result(
         {"rows": [{"id": number, "text": "x" * 50} for number in range(10_000)]}
     )
-    assert len(shown) == MAX_SUMMARY
+    assert len(shown) in range(MAX_SUMMARY - 20, MAX_SUMMARY + 1)
     assert POLICY.redact_result({f"k{number}": "v" * 100 for number in range(1_000)}).endswith(
-        "..."
+        '..."'
     )
     assert (
-        POLICY.redact_result({"password": "x", "n": None}) == "{'password': [REDACTED], 'n': None}"
+        POLICY.redact_result({"password": "x", "n": None})
+        == '{"password": "[REDACTED]", "n": null}'
     )
     assert [POLICY.redact_result(value) for value in (None, True, 5, 1.5, "text")] == [
-        "None",
-        "True",
+        "null",
+        "true",
         "5",
         "1.5",
         "text",

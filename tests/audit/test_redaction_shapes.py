@@ -159,11 +159,11 @@ def test_fields_with_sensitive_names_are_hidden_in_a_summary() -> None:
     policy = RedactionPolicy(sensitive_keys=["iban"])
     assert (
         policy.redact_result(Login("u", "hunter2"))
-        == "Login(user='u', pwd=[REDACTED], iban=[REDACTED])"
+        == '{"user": "u", "pwd": "[REDACTED]", "iban": "[REDACTED]"}'
     )
-    assert policy.redact_result([Account("u", "DE1")]) == "[Account(user='u', iban=[REDACTED])]"
-    assert policy.redact_result(Discreet("1234")) == "Discreet(***)"
-    assert policy.redact_result({"all": {1}}) == "{'all': {1}}"
+    assert policy.redact_result([Account("u", "DE1")]) == '[{"user": "u", "iban": "[REDACTED]"}]'
+    assert policy.redact_result(Discreet("1234")) == '"Discreet(***)"'
+    assert policy.redact_result({"all": {1}}) == '{"all": [1]}'
 
 
 class Looked(list[Any]):
@@ -199,7 +199,7 @@ class LookedUp(dict[str, Any]):
 )
 def test_a_summary_looks_at_no_more_than_it_shows(value: Any) -> None:
     """Whatever the value is full of."""
-    assert len(POLICY.redact_result(value)) == MAX_SUMMARY
+    assert len(POLICY.redact_result(value)) in range(MAX_SUMMARY - 20, MAX_SUMMARY + 1)
     assert value.count < 2_000
 
 
@@ -215,7 +215,7 @@ def test_what_is_nested_too_deeply_is_not_shown() -> None:
     for _ in range(MAX_VALUE_DEPTH + 5):
         bottom = [bottom]
     shown = RedactionPolicy(sensitive_keys=["iban"]).redact_result(bottom)
-    assert shown == "[" * MAX_VALUE_DEPTH + "[nested too deeply]" + "]" * MAX_VALUE_DEPTH
+    assert shown == "[" * MAX_VALUE_DEPTH + '"[nested too deeply]"' + "]" * MAX_VALUE_DEPTH
 
 
 class Big:

@@ -265,22 +265,22 @@ class TestComposition:
         assert guard.evaluate("read_file", {"path": ".env"}).verdict == "allow"
         assert guard.evaluate("read_file", {"path": ".pem"}).verdict == "deny"
 
-    def test_that_nothing_is_enforced_is_said(self, file: Path, tmp_path: Path) -> None:
+    def test_a_first_candidate_is_enforced_and_that_is_said(
+        self, file: Path, tmp_path: Path
+    ) -> None:
         candidate = tmp_path / "candidate.yaml"
         candidate.write_text(BUNDLE + "observe_alongside: true\n")
-        reports = [
-            Edictum.from_yaml(*layers, return_report=True)[1]
-            for layers in ((candidate,), (candidate, file))
-        ]
         warning = (
-            f"{candidate}: nothing is enforced: 'observe_alongside: true' makes the bundle a"
-            " candidate."
+            f"{candidate}: the bundle is enforced: 'observe_alongside: true' has no effect in the"
+            " first layer. Remove it, or put the bundle that it stands beside first."
         )
-        assert [warning in report.warnings for report in reports] == [True, False]
-        assert [shadow.contract_id for report in reports for shadow in report.shadow_contracts] == [
-            "no-env",
-            "no-env",
-        ]
+        for layers, is_said in (((candidate,), True), ((file, candidate), False)):
+            guard, report = Edictum.from_yaml(*layers, return_report=True)
+            assert (warning in report.warnings) is is_said
+            assert [shadow.contract_id for shadow in report.shadow_contracts] == (
+                [] if is_said else ["no-env"]
+            )
+            assert guard.evaluate("read_file", {"path": ".env"}).verdict == "deny"
 
     async def test_candidates_are_reported_by_every_way_of_driving(self) -> None:
         def trail(guard: Edictum) -> list[tuple[str, str | None]]:

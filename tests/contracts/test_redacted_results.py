@@ -4,12 +4,16 @@ the result, a reason or the audit.
 
 from __future__ import annotations
 
+import asyncio
+import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from edictum import Edictum, Verdict, postcondition
+from edictum.contracts._regex import compile_pattern
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure
 from edictum.success import Checker
 
@@ -196,3 +200,77 @@ def test_all_that_lies_under_a_sensitive_key_is_hidden(selector: str) -> None:
     assert isinstance(outcome, ToolDenied)
     assert outcome.details == "no [REDACTED]"
     assert "hunter2" not in told(guard, outcome) + str(guard.explain("t", args))
+
+
+MANY_NUMBERS = """\
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: numbers}
+contracts:
+  - id: numbers
+    type: post
+    tool: read
+    when: {output.text: {matches: '\\d{3}-\\d{2}'}}
+    then: {effect: redact, message: numbers}
+"""
+
+
+@pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"a": 1, "text": text}])
+async def test_a_long_text_with_many_matches_does_not_hold_the_event_loop(
+    wrap: Callable[[str], Any],
+) -> None:
+    """It is redacted in a thread; other tasks run meanwhile."""
+    guard, ticks, at_return = Edictum.from_yaml_string(MANY_NUMBERS), 0, 0
+
+    def read() -> Any:
+        nonlocal at_return
+        at_return = ticks
+        return wrap("é 123-45 ü " * 40_000)
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0)
+            ticks += 1
+
+    ticking = asyncio.ensure_future(tick())
+    outcome = await guard.dispatch("read", {}, read)
+    assert ticks > at_return
+    ticking.cancel()
+    assert isinstance(outcome, ToolExecutionResult)
+    assert outcome.value == wrap("é [REDACTED] ü " * 40_000)
+
+
+async def test_a_caller_that_is_cancelled_while_a_long_text_is_redacted_loses_no_event() -> None:
+    started, release = threading.Event(), threading.Event()
+
+    def hide(result: Any) -> str:
+        started.set()
+        release.wait(30)
+        return "hidden"
+
+    @postcondition("read", effect="redact", redact=hide)
+    def long(call: Any, result: Any) -> Verdict:
+        return Verdict.fail("long")
+
+    guard = Edictum(contracts=[long])
+    task = asyncio.ensure_future(guard.dispatch("read", {}, lambda: "x" * 200_000))
+    await asyncio.to_thread(started.wait, 30)
+    task.cancel()
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    last = guard.local_sink.last()
+    assert (last.action, last.result_summary) == ("call_executed", '"hidden"')
+
+
+def test_every_match_is_replaced_whatever_stands_between() -> None:
+    """Empty matches, neighbours, other alphabets, and halves of characters."""
+    for pattern in ("a", "a*", "é", "[0-9]+", "^x", "$", r"\b"):
+        for text in ("", "aaa", "éaé 12é", "x\ud800y a", "日本 7 a", "xyz"):
+            replaced = compile_pattern(pattern).redact(text)
+            plain = re.sub(pattern, "[REDACTED]", text.replace("\ud800", "?"))
+            if "*" in pattern or pattern in ("$", r"\b"):
+                assert replaced.replace("[REDACTED]", "") == plain.replace("[REDACTED]", "")
+            else:
+                assert replaced == plain

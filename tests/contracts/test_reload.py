@@ -20,7 +20,7 @@ from edictum import (
     Verdict,
     precondition,
 )
-from support.waiting import wait_in_loop
+from support.waiting import wait_in_loop, wait_until
 
 HEAD = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: r}\n"
 
@@ -153,7 +153,7 @@ async def test_an_approval_does_not_count_for_the_policy_that_came_after_it_was_
         "The policy has changed since approval was asked for. Call again.",
     )  # type: ignore[union-attr]
     assert ran == []
-    assert guard.local_sink.last().action == "call_approval_denied"
+    assert guard.local_sink.last().action == "call_approval_void"
 
 
 @pytest.mark.slow
@@ -216,6 +216,31 @@ class TestWatch:
             path.write_text(denying("three"))
             assert reloaded.wait(60)
         assert reasons(guard) == ["first three", "second three"]
+
+    def test_a_file_that_is_gone_is_reported_once_and_loaded_when_it_is_back(
+        self, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "c.yaml"
+        path.write_text(denying("one"))
+        guard = Edictum.from_yaml(path)
+        reloaded, errors = threading.Event(), list[Exception]()
+        with guard.watch(
+            path,
+            interval_s=0.005,
+            on_reload=lambda report: reloaded.set(),
+            on_error=errors.append,
+        ):
+            for number in (1, 2):
+                path.unlink()
+                wait_until(lambda number=number: len(errors) == number)
+                time.sleep(0.05)  # several more looks
+                assert reasons(guard)[0].startswith("first")
+                path.write_text(denying(f"back {number}"))
+                assert reloaded.wait(60)
+                reloaded.clear()
+        assert reasons(guard) == ["first back 2", "second back 2"]
+        assert [type(error) for error in errors] == [EdictumConfigError] * 2
+        assert str(errors[0]).startswith(f"watch(): {path} is gone; the policy that was loaded")
 
     async def test_a_merged_guard_keeps_the_tighter_limits_of_all(self) -> None:
         guards = [Edictum(limits=OperationLimits(max_tool_calls=limit)) for limit in (100, 3)]

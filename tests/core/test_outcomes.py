@@ -39,6 +39,7 @@ from edictum.outcomes import (
     outcome_to_dict,
     outcome_to_model_content,
 )
+from edictum.success import http_status, non_empty
 
 REQUIRED = dataclasses.MISSING
 SEED: dict[type[Any], list[tuple[str, Any]]] = {
@@ -733,3 +734,51 @@ def test_a_match_that_forgets_a_type_is_caught_at_run_time_too() -> None:
     """Something that is no outcome is an error, not silence."""
     with pytest.raises(AssertionError):
         outcome_to_model_content("not an outcome")  # type: ignore[arg-type]
+
+
+# --- What a model reads of a failure --------------------------------------------------------------
+
+
+def model_reads(result: Any, **options: Any) -> dict[str, Any]:
+    outcome = Edictum(**options).dispatch_sync("t", {}, lambda: result)
+    return json.loads(outcome_to_model_content(outcome))
+
+
+def test_a_model_reads_why_a_result_counts_as_failed_and_the_result_as_data() -> None:
+    """Not as JSON in JSON."""
+    assert model_reads({"rows": []}, success_check=non_empty) == {
+        "status": "error",
+        "error": "rows is empty",
+        "retryable": True,
+        "output": {"rows": []},
+    }
+    body = {"status": 500, "body": {"detail": ["broken"]}}
+    assert model_reads(body, success_check=http_status) == {
+        "status": "error",
+        "error": "status is 500",
+        "retryable": True,
+        "output": body,
+    }
+
+
+def test_a_model_reads_the_reason_beside_what_the_tool_says() -> None:
+    """Where a rule of the program decided, and the tool says something else."""
+    assert model_reads({"status": 503, "message": "Busy."}, success_check=http_status) == {
+        "status": "error",
+        "error": "Busy.",
+        "retryable": True,
+        "reason": "status is 503",
+    }
+    assert model_reads("Error: x") == {"status": "error", "error": "Error: x", "retryable": True}
+    assert model_reads({"error": "x"}) == {"status": "error", "error": "x", "retryable": True}
+
+
+@pytest.mark.parametrize("size", [10, 5_000, 10_950, 11_000, 12_000, 200_000])
+def test_the_result_of_a_failure_fits_the_message(size: int) -> None:
+    """Whole while there is room, else its beginning as text."""
+    result = {"rows": [], "note": "ä" * (size // 6)}
+    outcome = Edictum(success_check=non_empty).dispatch_sync("t", {}, lambda: result)
+    text = outcome_to_model_content(outcome)
+    assert len(text) <= TOOL_MESSAGE_MAX_CHARS
+    shown = json.loads(text)["output"]
+    assert shown == result if size < 10_900 else shown[:12] == '{"rows": [],'

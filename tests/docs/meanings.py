@@ -88,11 +88,21 @@ MEANINGS: dict[str, dict[str, str]] = {
         ),
         "call_id": "the framework's own id of the call; in every event of it",
         "parent_call_id": "the call that caused this one; for the audit",
-        "tool_use_id": "another id of the host, for contracts and hooks",
-        "call_index": "the call's number; without it the guard counts",
-        "caller": "who asks, as text, for contracts and hooks",
+        "tool_use_id": (
+            "a second id of the host, such as a provider's id of a tool use; the library does not"
+            " use it, Python contracts and hooks read it as `call.tool_use_id`"
+        ),
+        "call_index": "the call's number in the audit; without it the guard counts from 0",
+        "caller": (
+            "who asks, as text, such as the name of an agent; the library does not use it, Python"
+            " contracts and hooks read it as `call.caller`"
+        ),
         "timestamp": "when the call was asked for, with a time zone; without it now",
         "principal_resolver": "in place of the guard's",
+        "control_flow": (
+            "exceptions by which the host defers calls: when an approval backend raises one, the"
+            " call is closed as paused and it is raised again"
+        ),
         "actual_amounts": "a function of the result that tells what it has used",
         "timeout_s": "seconds until the call ends as a timeout; None: no bound",
         "run_in": 'where it runs: `"inline"`, `"thread"`, `"process"`, or an engine',
@@ -219,7 +229,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "parameters": "JSON Schema of the arguments",
         "returns": "JSON Schema of the result; a result that does not fit is a failure",
         "function": "what runs",
-        "side_effect": "what it does to the world; not said means the worst",
+        "side_effect": ("what it does to the world; None: what the policy says, or else the worst"),
         "idempotent": "calling it again changes nothing more: it is safe to repeat",
         "cacheable": "calling it again is pointless; None: if it is idempotent or pure",
         "cache_ttl_s": "for how long its answer is good",

@@ -261,7 +261,7 @@ def test_checker_that_raises_loses_nothing():
     outcome = guard.dispatch_sync("t", {}, lambda: "the result")
     assert isinstance(outcome, ToolFailure)
     assert (outcome.policy_error, outcome.value) == (True, "the result")
-    assert guard.local_sink.last().result_summary == "the result"
+    assert guard.local_sink.last().result_summary == '"the result"'
 
 
 def test_tool_error_is_redacted_and_has_its_cause():
@@ -328,7 +328,7 @@ def test_fields_are_filled_in():
         1,
         "p1",
         "Error: no",
-        "Error: no",
+        '"Error: no"',
     )
 
 

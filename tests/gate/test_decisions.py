@@ -682,7 +682,7 @@ def test_deny_suppresses_the_output_and_later_redactions_do_not_bring_it_back() 
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.value == "[OUTPUT SUPPRESSED] contains a secret"
     assert len(outcome.findings) == 3
-    assert guard.local_sink.last().result_summary == "[OUTPUT SUPPRESSED] contains a secret"
+    assert guard.local_sink.last().result_summary == '"[OUTPUT SUPPRESSED] contains a secret"'
 
 
 def test_postconditions_see_the_result_and_may_pass() -> None:

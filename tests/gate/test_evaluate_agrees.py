@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edictum import Edictum, OperationLimits, ToolDenied
+from edictum import Edictum, OperationLimits, ToolDenied, Verdict, session_contract
 from edictum.core.limits import Grant
 from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryLedger
@@ -167,7 +167,7 @@ def test_a_ledger_that_cannot_be_asked_denies_in_both() -> None:
     said = guard.evaluate("t", {}, session_id="s")
     assert (said.verdict, said.policy_error) == ("deny", True)
     assert said.deny_reasons == ["The session ledger could not be asked: no answer"]
-    assert guard.evaluate("t", {}).verdict == "allow"  # without a session nobody is asked
+    assert guard.evaluate("t", {}).verdict == "deny"  # the guard's own session counts too
     assert isinstance(guard.dispatch_sync("t", {}, lambda: 1, session_id="s"), ToolDenied)
     assert "no answer" in str(guard.explain("t", {}, session_id="s"))
 
@@ -216,3 +216,29 @@ contracts:
     assert [result.verdict for result in batch] == ["allow", "warn"]
     assert "does not hold" not in str(guard.explain("t", {}, output=None))
     assert guard.explain("t", {}).contracts == ()
+
+
+@session_contract
+def twice(session: Any) -> Verdict:
+    """Allow two calls."""
+    return Verdict.fail("twice") if session.executions >= 2 else Verdict.pass_()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"contracts": [twice]}, {"limits": OperationLimits(max_tool_calls=2)}],
+    ids=["contract", "limit"],
+)
+def test_without_a_session_id_the_session_is_the_guards_own_as_in_run(
+    options: dict[str, Any],
+) -> None:
+    """A rule that reads the session is asked, and explained, in every dry run."""
+    guard = Edictum(**options)
+    for _ in range(2):
+        assert guard.evaluate("t", {}).verdict == "allow"
+        guard.run_sync("t", {}, lambda: 1)
+    assert guard.evaluate("t", {}).verdict == "deny"
+    assert str(guard.explain("t", {})).startswith("t: deny")
+    assert isinstance(guard.dispatch_sync("t", {}, lambda: 1), ToolDenied)
+    assert guard.evaluate("t", {}, session_id="another").verdict == "allow"
+    assert guard.session().executions == 2

@@ -219,7 +219,7 @@ def test_a_success_check_that_breaks_makes_a_failure() -> None:
     outcome = guard.dispatch_sync("t", {}, ran)
     assert isinstance(outcome, ToolFailure)
     assert outcome.policy_error
-    assert guard.local_sink.last().result_summary == "ran"
+    assert guard.local_sink.last().result_summary == '"ran"'
 
 
 # --- Principal resolver, callbacks ----------------------------------------------------------------

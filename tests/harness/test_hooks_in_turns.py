@@ -235,10 +235,10 @@ async def test_an_approval_does_not_outlive_the_policy_it_was_given_under() -> N
     bundle = """
 apiVersion: edictum/v1
 kind: ContractBundle
-metadata: {{name: b{number}}}
+metadata: {{name: b}}
 defaults: {{mode: enforce}}
 contracts:
-  - {{id: ask, type: pre, tool: flaky, when: {{args.query: {{exists: true}}}}, then: {{effect: approve, message: "sure?"}}}}
+  - {{id: ask, type: pre, tool: flaky, when: {{args.query: {{exists: true}}}}, then: {{effect: approve, message: "sure{number}?"}}}}
 """
     clerk, made = Clerk(), []
 

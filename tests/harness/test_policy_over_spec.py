@@ -25,8 +25,9 @@ from edictum.harness import (
     run_turn,
     tool,
 )
+from edictum.harness.tool_spec import spec_from_mcp
 from edictum.harness.turn_call import Turn
-from edictum.outcomes import ToolDenied, ToolFailure, ToolTimeout
+from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure, ToolTimeout
 
 # --- What a tool does to the world ----------------------------------------------------------------
 
@@ -241,3 +242,58 @@ async def test_an_entry_that_says_nothing_of_the_effect_leaves_it_to_the_spec() 
     assert [
         event.side_effect for event in guard.local_sink.events if event.action == "call_executed"
     ] == ["read", "irreversible"]
+
+
+async def test_a_spec_that_says_nothing_of_the_effect_leaves_it_to_the_policy() -> None:
+    """A fetch that only reads may be tried again after a timeout, and is not blocked."""
+    guard = new_guard(tools={"fetch": {"side_effect": "read"}})
+
+    @tool(timeout_s=0.05)
+    async def fetch(n: int) -> int:
+        await asyncio.sleep(0 if n else 5)
+        return n
+
+    bench = Bench(fetch, guard=guard)
+    late = await bench.call("fetch", {"n": 0})
+    assert isinstance(late, ToolTimeout)
+    assert (late.effect_unknown, late.retryable) == (False, True)
+    assert isinstance(await bench.call("fetch", {"n": 1}), ToolExecutionResult)
+    assert {event.side_effect for event in guard.local_sink.events} == {"read"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "entry", "effect"),
+    [
+        ({}, {"side_effect": "read"}, "read"),
+        ({}, {"timeout_s": 5.0}, "irreversible"),
+        ({"idempotent": True}, {"side_effect": "read"}, "read"),
+        ({"side_effect": "write"}, {"side_effect": "read"}, "write"),
+        ({"side_effect": "irreversible"}, {"side_effect": "read"}, "irreversible"),
+        ({"side_effect": "read"}, {"side_effect": "write"}, "write"),
+        ({"side_effect": "read"}, {"idempotent": True}, "read"),
+        ({"window_s": 5.0}, {"side_effect": "read"}, "irreversible"),
+    ],
+)
+async def test_the_more_careful_of_what_is_stated_counts(
+    settings: dict[str, Any], entry: dict[str, Any], effect: str
+) -> None:
+    guard = new_guard(tools={"t": entry})
+    await Bench(tool(name="t", **settings)(lambda: 1), guard=guard).call("t")
+    assert {event.side_effect for event in guard.local_sink.events} == {effect}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "effect", "stated"),
+    [
+        (None, "irreversible", False),
+        ({"idempotentHint": True}, "irreversible", False),
+        ({"readOnlyHint": True}, "read", True),
+        ({"destructiveHint": False}, "write", True),
+        ({"destructiveHint": True}, "irreversible", True),
+    ],
+)
+def test_hints_of_mcp_that_are_missing_state_nothing(
+    annotations: Any, effect: str, stated: bool
+) -> None:
+    spec = spec_from_mcp({"name": "t", "annotations": annotations})
+    assert (spec.side_effect, spec.states_effect) == (effect, stated)

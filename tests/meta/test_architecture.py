@@ -27,7 +27,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # directly under edictum.
 LAYERS = [
     {"errors", "_version", "_optional"},
-    {"core", "outcomes", "success", "findings"},
+    {"core", "outcomes", "success", "findings", "_audit_event"},
     {
         "contracts",
         "sessions",
@@ -71,7 +71,7 @@ IMPURE = {
     "io",
     "sys",
 }
-CORE_MAY_IMPORT = {"core", "outcomes", "success", "findings", "errors"}
+CORE_MAY_IMPORT = {"core", "outcomes", "success", "findings", "errors", "_audit_event"}
 
 
 def test_the_files_are_found() -> None:

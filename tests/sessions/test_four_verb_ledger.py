@@ -1,19 +1,28 @@
-"""The ledger on a four-verb storage that fails in the midst of an operation."""
+"""The ledger on a four-verb storage: shared by several guards, or failing in the midst of an
+operation.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from edictum import Edictum, OperationLimits, ToolDenied, ToolExecutionResult
+from edictum import (
+    Edictum,
+    OperationLimits,
+    ToolDenied,
+    ToolExecutionResult,
+    Verdict,
+    session_contract,
+)
 from edictum.core.limits import Reservation
 from edictum.sessions import MemoryBackend, StorageLedger
 from edictum.testing.ledger import limits
 
 TAKING = range(
-    3,
-    9,
-    # the first two increments of a call count its attempt; then it takes three slots in each of two
-    # tools
+    1,
+    10,
+    # the first increment of a call lists its tool, the next two count its attempt; then it takes
+    # three slots in each of two tools
 )
 
 
@@ -33,9 +42,52 @@ class Flaky(MemoryBackend):
         return await super().increment(key, amount)
 
     async def get(self, key: str) -> str | None:
-        if not self.reads:
+        if not self.reads and ":tools:" not in key:
             raise ConnectionError("cannot be read")
         return await super().get(key)
+
+
+@session_contract
+def three_images(session):
+    made = session.per_tool.get("image", 0)
+    return Verdict.fail("Three images are enough.") if made >= 3 else Verdict.pass_()
+
+
+def share_a_storage() -> tuple[MemoryBackend, Edictum, Edictum]:
+    storage = MemoryBackend()
+    return storage, *(Edictum(contracts=[three_images], backend=storage) for _ in range(2))
+
+
+def call(guard: Edictum, tool: str) -> type:
+    return type(guard.dispatch_sync(tool, {}, lambda: 1, session_id="s"))
+
+
+def test_a_guard_sees_the_tools_that_another_one_called() -> None:
+    _, first, second = share_a_storage()
+    assert [call(first, "image") for _ in range(3)] == [ToolExecutionResult] * 3
+    assert [call(guard, "text") for guard in (first, second)] == [ToolDenied] * 2
+    assert second.session("s").per_tool["image"] == 3
+
+
+def test_a_tool_that_several_guards_call_is_listed_once() -> None:
+    storage, first, second = share_a_storage()
+    for guard in (first, second, first, second):
+        call(guard, "text")
+    call(second, "image")
+    assert second.session("s").per_tool == first.session("s").per_tool == {"image": 1, "text": 4}
+    assert storage._values["s:s:tools:count"] == "2"
+
+
+def test_a_reset_forgets_the_tools_that_another_guard_called() -> None:
+    storage, first, second = share_a_storage()
+    for _ in range(3):
+        call(first, "image")
+    second.session("s").reset()
+    left = {key: value for key, value in storage._values.items() if "tools:" not in key}
+    assert left == {}
+    assert first.session("s").per_tool == {}
+    assert [call(first, "image") for _ in range(4)] == [*[ToolExecutionResult] * 3, ToolDenied]
+    assert second.session("s").per_tool == {"image": 3}
 
 
 @pytest.mark.parametrize("fails_at", TAKING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ import asyncpg
 import pytest
 
 from edictum import (
+    Edictum,
     EdictumConfigError,
 )
 from edictum.execution.portal import PORTAL
@@ -113,3 +115,16 @@ async def test_a_schema_of_another_version_is_refused(
     await db.close()
     with pytest.raises(EdictumConfigError, match=said.format(schema=schema)):
         open_ledger(f"{postgres_url}?schema={schema}")
+
+
+def test_a_database_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    """As the audit file is, whatever the umask."""
+    before = os.umask(0)
+    try:
+        guard = Edictum(backend=f"sqlite:///{tmp_path}/sessions.db")
+        guard.run_sync("t", {}, lambda: 1)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert set(modes) >= {"sessions.db", "sessions.db-wal", "sessions.db-shm"}
+    assert set(modes.values()) == {0o600}

@@ -154,6 +154,7 @@ EVERY_OPTION: CallOptions = {
     "principal_resolver": None,
     "amounts": lambda call: {"cost": float(len(call.args))},
     "actual_amounts": lambda result: {"cost": 0.5},
+    "control_flow": (InterruptedError,),
     "timeout_s": 5,
     "run_in": "thread",
 }

@@ -304,6 +304,8 @@ class Adapter(SelfTest):
             if ticket.allowed and ticket.rewritten and not self.hands_on_args:
                 ticket.decline_sync(FIXED_ARGS)
             return self._keep(key, ticket)
+        except self._signals:
+            raise
         except Exception as exc:
             return self.reply(self._deny_unreadable(call, exc))
 
@@ -318,6 +320,8 @@ class Adapter(SelfTest):
             if ticket.allowed and ticket.rewritten and not self.hands_on_args:
                 await ticket.decline(FIXED_ARGS)
             return self._keep(key, ticket)
+        except self._signals:
+            raise
         except Exception as exc:
             return self.reply(await self._adeny_unreadable(call, exc))
 
@@ -395,6 +399,7 @@ class Adapter(SelfTest):
     ) -> GuardCall:
         """Add who is calling: what was configured, what the framework knows, or our own session."""
         flag, on_warn = details.pop("flag", None), details.pop("on_warn", None)
+        self._name_signals(details)
         session_id, context = self._session_id, details.pop("context", None)
         identity = NO_IDENTITY
         try:
@@ -426,6 +431,11 @@ class Adapter(SelfTest):
             return
         if (user_id := to_id(identity.user_id)) is not None:
             caller.options["principal"] = Principal(user_id=user_id)
+
+    def _name_signals(self, details: CallDetails) -> None:
+        """Say which exceptions of an approval backend are the framework's own."""
+        if self.guard._asks_people and self._signals:
+            details["control_flow"] = self._signals
 
     def _choose_session(self, caller: ResolvedCaller, identity: Identity) -> str:
         turn = TURN.get()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from inspect import Signature, signature
 from typing import Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
 from uuid import uuid4
 
@@ -89,9 +90,43 @@ class RequestKeeper:
         raise NotImplementedError
 
 
+REQUEST_KEYWORDS = (
+    *("tool_name", "tool_args", "message", "timeout", "timeout_effect"),
+    *("principal", "metadata", "session_id"),
+)
+DECISION_KEYWORDS = ("approval_id", "timeout")
+RAW_ARGS = "raw_args"
+
+
+def takes_raw_args(backend: object) -> bool:
+    """Return whether a backend asks for the arguments with their secrets, by name."""
+    taken = _read_parameters(getattr(backend, "request_approval", None))
+    return taken is not None and RAW_ARGS in taken.parameters
+
+
+def find_wrong_keywords(method: Any, keywords: tuple[str, ...]) -> TypeError | None:
+    """Return why a method of a backend cannot be called with these keywords, if it cannot."""
+    taken = _read_parameters(method)
+    try:
+        if taken is not None:
+            taken.bind(**dict.fromkeys(keywords))
+    except TypeError as exc:
+        return exc
+    return None
+
+
+def _read_parameters(method: Any) -> Signature | None:
+    try:
+        return signature(method)
+    except (TypeError, ValueError):  # it does not tell
+        return None
+
+
 @runtime_checkable
 class ApprovalBackend(Protocol):
-    """Where approvals are asked for. A backend may have ``withdraw(approval_id)`` as well, which is
+    """Where approvals are asked for, with these keywords. Arguments, message and principal come
+    without secrets; a backend whose ``request_approval`` has a parameter ``raw_args`` gets the
+    arguments as they are as well. A backend may have ``withdraw(approval_id)`` as well, which is
     called when the answer is not awaited any more, and ``late_answer_s``: by how many seconds it
     may overrun its timeout, 5 unless it says so.
     """

@@ -1,11 +1,11 @@
 """Audit: events and where they go."""
 
+from edictum._audit_event import AuditAction, AuditEvent
 from edictum.audit.composite import CompositeSink
 from edictum.audit.file import FileAuditSink
 from edictum.audit.memory import CollectingAuditSink, MarkEvictedError
 from edictum.audit.sinks import AuditSink
 from edictum.audit.stdout import StdoutAuditSink
-from edictum.core.events import AuditAction, AuditEvent
 from edictum.core.redaction import RedactionPolicy
 
 __all__ = [

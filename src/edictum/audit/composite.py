@@ -6,9 +6,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
 
+from edictum._audit_event import AuditEvent
 from edictum.audit.sinks import AuditSink, emitter_of, takes_entries
 from edictum.core.decide import describe
-from edictum.core.events import AuditEvent, Entry
+from edictum.core.events import Entry
 
 logger = logging.getLogger("edictum")
 

@@ -7,8 +7,9 @@ import threading
 from pathlib import Path
 from typing import IO
 
+from edictum._audit_event import AuditEvent
 from edictum.audit.sinks import event_line, takes_entries
-from edictum.core.events import AuditEvent, Entry
+from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.forks import call_in_child, protect

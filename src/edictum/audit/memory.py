@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from edictum.core.events import AuditAction, AuditEvent, Closing, Entry, event_from_json
+from edictum._audit_event import AuditAction, AuditEvent
+from edictum.core.events import Closing, Entry, event_from_json
 from edictum.core.freeze import is_large
 from edictum.core.limits import Counters
 from edictum.errors import EdictumError

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from edictum.core.events import AuditEvent, Entry
+from edictum._audit_event import AuditEvent
+from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.values import dumps
 

@@ -6,8 +6,9 @@ import sys
 import threading
 from typing import TextIO
 
+from edictum._audit_event import AuditEvent
 from edictum.audit.sinks import event_line, takes_entries
-from edictum.core.events import AuditEvent, Entry
+from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.execution.forks import protect
 

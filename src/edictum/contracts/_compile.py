@@ -12,7 +12,7 @@ from typing import Any
 
 from edictum.contracts._amounts import make_source
 from edictum.contracts._bundle import Bundle, ContractSpec, MissingArgs, SuccessSpec, Unlisted
-from edictum.contracts._computed import compile_directories, compute_value, has_computed
+from edictum.contracts._computed import NotKnown, compile_directories, compute_value, has_computed
 from edictum.contracts._explain import explain, reason_for
 from edictum.contracts._expressions import (
     Expression,
@@ -24,6 +24,7 @@ from edictum.contracts._expressions import (
 from edictum.contracts._language import Language
 from edictum.contracts._load import pause_collection
 from edictum.contracts._messages import RenderMessage, compile_message, unescape_braces
+from edictum.contracts._operators import Mismatch
 from edictum.contracts._redact import redaction_for
 from edictum.contracts._scopes import compile_scope
 from edictum.contracts._selectors import (
@@ -38,7 +39,7 @@ from edictum.contracts._selectors import (
 from edictum.core.call import ToolCall
 from edictum.core.charges import AmountSource
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
-from edictum.core.decide import describe
+from edictum.core.decide import describe, type_and_text
 from edictum.core.limits import Limit
 from edictum.core.policy import AMOUNT_KEYS, SuccessRule, ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
@@ -148,7 +149,8 @@ class ConditionCheck(Condition):
         return self.object_to(subject) if held else PASS
 
     def object_to(self, subject: Subject, error: Exception | None = None) -> Verdict:
-        """Return the verdict of a condition that holds; one that cannot be judged counts as met.
+        """Return the verdict of a condition that holds; one that cannot be judged counts as met,
+        and the verdict says why it cannot.
 
         Raises Pending while a selector is still to be awaited.
         """
@@ -156,9 +158,25 @@ class ConditionCheck(Condition):
             raise error
         if error is None:
             return Verdict(False, self.message(subject))
-        detail = describe(error)
-        text = detail if isinstance(error, UnknownArgument) else self.message(subject)
-        return Verdict.fail(text, policy_error=True, error_detail=detail)
+        return Verdict.fail(
+            self._explain_error(error),
+            policy_error=True,
+            error_type=type(error).__name__,
+            error_detail=describe(error),
+        )
+
+    def _explain_error(self, error: Exception) -> str:
+        """Say which value is missing or of the wrong type, or what was raised.
+
+        The text of an exception may quote a result that is suppressed because of it.
+        """
+        if isinstance(error, UnknownArgument):
+            return describe(error)
+        why = describe(error)
+        if not isinstance(error, (Mismatch, NotKnown)):
+            of_result = any(leaf.selector.of_result for leaf in leaves(self.expression))
+            why = type(error).__name__ if of_result else type_and_text(error)
+        return f"The contract could not be applied: {why}."
 
 
 class SessionConditionCheck(ConditionCheck):

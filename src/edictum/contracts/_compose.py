@@ -1,8 +1,9 @@
 """Compose layers of bundles, from left to right, into one.
 
 A contract with an id that an earlier layer has replaces it in place; others are appended. A layer
-with ``observe_alongside: true`` changes nothing that is enforced, wherever it stands: its contracts
-are added as candidates that only observe.
+with ``observe_alongside: true`` changes nothing that is enforced: its contracts are added as
+candidates that only observe. The first layer has nothing to stand beside, so it is enforced in any
+case, with a warning if it says otherwise.
 """
 
 from __future__ import annotations
@@ -24,27 +25,16 @@ def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:
     report = CompositionReport(
         warnings=[str(warning) for bundle in bundles for warning in bundle.warnings]
     )
-    first = bundles[0]
-    merged = first
-    if first.observe_alongside:
-        merged = _add_candidates(_empty_base(first), first, report)
+    merged = bundles[0]
+    if merged.observe_alongside:
+        report.warnings.append(
+            f"{merged.source}: the bundle is enforced: 'observe_alongside: true' has no effect in"
+            " the first layer. Remove it, or put the bundle that it stands beside first."
+        )
     for layer in bundles[1:]:
         add = _add_candidates if layer.observe_alongside else _add_layer
         merged = add(merged, layer, report)
-    if all(bundle.observe_alongside for bundle in bundles):
-        reason = "'observe_alongside: true' makes the bundle a candidate"
-        report.warnings.append(f"{first.source}: nothing is enforced: {reason}.")
     return replace(merged, version=_version(bundles)), report
-
-
-def _empty_base(bundle: Bundle) -> Bundle:
-    """Return what lies under a candidate that comes first: its stores, and nothing enforced."""
-    return Bundle(
-        name=bundle.name,
-        source=bundle.source,
-        session=bundle.session,
-        observability=bundle.observability,
-    )
 
 
 def _version(bundles: Sequence[Bundle]) -> str:

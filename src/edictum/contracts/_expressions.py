@@ -49,7 +49,7 @@ from edictum.contracts._selectors import (
     resolver,
 )
 from edictum.contracts._shapes import WRONG, FieldReference, read_reference, reject, report
-from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, to_plain
+from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, name_kind, to_plain
 
 # --- The tree -------------------------------------------------------------------------------------
 
@@ -84,8 +84,8 @@ class Leaf:
             return self.operator.test(value, prepared)
         except Mismatch as exc:
             raise Mismatch(
-                f"Type mismatch: operator '{self.operator.name}' cannot be applied to selector"
-                f" '{self.selector.text}' value {type(value).__name__}; it judges {exc}"
+                f"{self.selector.text} is {name_kind(value)}; {exc} is needed"
+                f" for '{self.operator.name}'"
             ) from None
 
     @property

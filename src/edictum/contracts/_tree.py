@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -21,6 +22,14 @@ _WORDS: dict[str, Any] = {
     "-.inf": float("-inf"),
     ".nan": float("nan"),
 }
+_VALUE_KINDS: tuple[tuple[Any, str], ...] = (
+    (bool, "true or false"),
+    ((int, float), "a number"),
+    (str, "text"),
+    (bytes, "bytes"),
+    (Mapping, "a mapping"),
+    ((list, tuple, set, frozenset), "a list"),
+)
 _KIND_NAMES = {bool: "true or false", int: "a number", float: "a number"}
 
 
@@ -81,6 +90,14 @@ def describe_value(tree: Tree | None) -> str:
     kind = _KIND_NAMES.get(type(tree.value), "text")
     text = repr(tree.value) if isinstance(tree.value, str) else yaml_key_text(tree.value)
     return f"{kind} ({text if len(text) <= MAX_DESCRIBED else text[: MAX_DESCRIBED - 3] + '...'})"
+
+
+def name_kind(value: Any) -> str:
+    """Say in words of what kind a value of a call is."""
+    if value is None:
+        return "null"
+    named = (kind for types, kind in _VALUE_KINDS if isinstance(value, types))
+    return next(named, f"a {type(value).__name__}")
 
 
 def yaml_key_text(value: Any) -> str:

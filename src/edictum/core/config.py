@@ -27,10 +27,12 @@ class LifecycleConfig:
     principal_resolver: Callable[..., Any] | None = None
     on_deny: Callable[..., Any] | None = None
     on_allow: Callable[..., Any] | None = None
+    # exceptions by which the host of a call defers it; an approval backend may raise them
+    control_flow: tuple[type[BaseException], ...] = ()
     lease_s: float | None = None
     late_answer_s: float = LATE_ANSWER_S
-    # returns the policy version that new calls are judged by
-    version_in_force: Callable[[], str | None] | None = None
+    # returns the digest of the policy that new calls are judged by
+    digest_in_force: Callable[[], str] | None = None
 
     @property
     def mode(self) -> Mode:

@@ -239,6 +239,9 @@ class AfterDecision:
     def all_answers(self) -> list[Answer]:
         return all_answers(self.asked, self.answers)
 
+    def objections(self) -> list[Objection]:
+        return [answer.objection() for answer in self.answers if not answer.verdict.passed]
+
     @property
     def has_withheld(self) -> bool:
         """Whether something was taken out of the result, or all of it."""

@@ -36,6 +36,7 @@ class Answer:
             self.contract.id,
             self.verdict.message or "",
             self.verdict.policy_error,
+            self.observed,
         )
 
     def as_record(self) -> dict[str, Any]:
@@ -83,12 +84,16 @@ class HookAnswer:
 
 @record
 class Objection:
-    """Why a call is, or in observe mode would be, refused."""
+    """Why a call is, or would be, refused, or what is wrong with its result.
+
+    ``observed``: who objects only observes.
+    """
 
     source: str
     name: str
     reason: str
     policy_error: bool = False
+    observed: bool = False
 
 
 @record

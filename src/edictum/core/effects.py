@@ -49,12 +49,18 @@ class Renew:
 
 @record
 class Ask:
-    """Ask a person for approval. Answered with an ApprovalRequest."""
+    """Ask a person for approval. Answered with an ApprovalRequest.
+
+    ``shown``: arguments, message and principal without secrets. ``control_flow``: exceptions of the
+    backend that are the framework's, so that the call is paused.
+    """
 
     wait = PERSON
     call: ToolCall
     decision: Decision
     digest: str
+    shown: dict[str, Any]
+    control_flow: tuple[type[BaseException], ...] = ()
 
 
 @record
@@ -64,6 +70,7 @@ class AwaitDecision:
     wait = PERSON
     request: Any
     timeout: float
+    control_flow: tuple[type[BaseException], ...] = ()
 
 
 @record
@@ -174,8 +181,8 @@ class Engine(Protocol):
 
 
 class Pause(BaseException):
-    """Raised by a body whose framework deferred the call: an interrupt that asks a person, a
-    deferral to another process.
+    """Raised by a body, or by an approval backend, whose framework deferred the call: an interrupt
+    that asks a person, a deferral to another process.
 
     It is not an error, so it is not an Exception. The call is closed as paused and gives its slots
     back, because the framework runs the same call again from its start; then ``signal``, the

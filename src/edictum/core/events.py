@@ -1,4 +1,4 @@
-"""AuditEvent, and how the line of a call is written.
+"""How the line of a call is written.
 
 A call writes an opening event (allowed, denied, approval requested ...) and, when it ran, one
 closing event. The lifecycle makes an ``Entry``, which only refers to the call's frozen parts.
@@ -9,12 +9,12 @@ as an ``AuditEvent``, for sinks that want an object. Both are made when they are
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime
-from enum import StrEnum
 from types import SimpleNamespace
 from typing import Any
 
+from edictum._audit_event import EVENT_SCHEMA_VERSION, AuditAction, AuditEvent
 from edictum.core._records import record
 from edictum.core.call import ToolCall
 from edictum.core.contract import Mode
@@ -22,29 +22,10 @@ from edictum.core.decide import AfterDecision
 from edictum.core.decision import Answer, Decision, Objection
 from edictum.core.freeze import kept
 from edictum.core.limits import NO_COUNTERS, Counters
-from edictum.core.redaction import MAX_SUMMARY, RedactionPolicy, shorten
+from edictum.core.redaction import RedactionPolicy
 from edictum.core.values import dumps
 from edictum.core.wait_policy import RECORD
 from edictum.success import SuccessVerdict
-
-EVENT_SCHEMA_VERSION = "0.4.0"
-
-
-class AuditAction(StrEnum):
-    CALL_DENIED = "call_denied"
-    CALL_WOULD_DENY = "call_would_deny"
-    CALL_ALLOWED = "call_allowed"
-    CALL_EXECUTED = "call_executed"
-    CALL_FAILED = "call_failed"
-    CALL_PAUSED = "call_paused"
-    CALL_REPLAYED = "call_replayed"
-    POSTCONDITION_WARNING = "postcondition_warning"
-    CALL_APPROVAL_REQUESTED = "call_approval_requested"
-    CALL_APPROVAL_GRANTED = "call_approval_granted"
-    CALL_APPROVAL_DENIED = "call_approval_denied"
-    CALL_APPROVAL_TIMEOUT = "call_approval_timeout"
-    CALL_APPROVAL_WITHDRAWN = "call_approval_withdrawn"
-
 
 # Looking a member up on its enum costs as much as making the rest of an entry.
 CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED = (
@@ -52,56 +33,6 @@ CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED = (
     AuditAction.CALL_EXECUTED,
     AuditAction.CALL_FAILED,
 )
-
-
-@dataclass(slots=True)
-class AuditEvent:
-    """One line of the audit. All texts and structures in it are redacted and bounded."""
-
-    schema_version: str = EVENT_SCHEMA_VERSION
-    timestamp: datetime = field(default_factory=lambda: datetime.fromtimestamp(0, UTC))
-    run_id: str = ""
-    call_id: str = ""
-    call_index: int = 0
-    parent_call_id: str | None = None
-    tool_name: str = ""
-    tool_args: dict[str, Any] = field(default_factory=dict)
-    side_effect: str = ""
-    environment: str = ""
-    principal: dict[str, Any] | None = None
-    action: AuditAction = AuditAction.CALL_DENIED
-    decision_source: str | None = None
-    decision_name: str | None = None
-    reason: str | None = None
-    hooks_evaluated: list[dict[str, Any]] = field(default_factory=list)
-    contracts_evaluated: list[dict[str, Any]] = field(default_factory=list)
-    tool_success: bool | None = None
-    postconditions_passed: bool | None = None
-    duration_ms: int = 0
-    error: str | None = None
-    result_summary: str | None = None
-    session_attempt_count: int = 0
-    session_execution_count: int = 0
-    mode: str = "enforce"
-    policy_version: str | None = None
-    policy_error: bool = False
-    session_id: str = ""
-    outcome: str | None = None
-    success_source: str | None = None
-    success_reason: str | None = None
-    approval_id: str | None = None
-    approver: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as JSON-ready data."""
-        data = {name: getattr(self, name) for name in AuditEvent.__slots__}
-        data["timestamp"] = self.timestamp.isoformat()
-        data["action"] = self.action.value
-        return data
-
-    def to_json(self) -> str:
-        """Return the event as one line of JSON."""
-        return dumps(self.to_dict())
 
 
 @record
@@ -125,14 +56,26 @@ class Approval:
 class Context:
     """What all events of a guard have in common, and the texts that several events share."""
 
-    __slots__ = ("_calls", "_decisions", "mode", "policy_version", "redaction")
+    __slots__ = ("_calls", "_decisions", "_digest_policy", "mode", "policy_version", "redaction")
 
-    def __init__(self, mode: Mode, policy_version: str | None, redaction: RedactionPolicy) -> None:
+    def __init__(
+        self,
+        mode: Mode,
+        policy_version: str | None,
+        redaction: RedactionPolicy,
+        digest_policy: Callable[[], str],
+    ) -> None:
         self.mode = mode
         self.policy_version = policy_version
         self.redaction = redaction
+        self._digest_policy = digest_policy
         self._calls: dict[int, tuple[ToolCall, str]] = {}  # that have not ended yet
         self._decisions: dict[int, tuple[Decision, str, str, str]] = {}
+
+    @property
+    def policy_digest(self) -> str:
+        """What the policy says, as a digest; worked out when it is first asked for."""
+        return self._digest_policy()
 
     def call_text(self, call: ToolCall, *, ends: bool) -> str:
         """Return the fields of a call as JSON; they are the same in all its events."""
@@ -212,7 +155,7 @@ class Entry:
         decision: Decision,
         counters: Counters = NO_COUNTERS,
         closing: Closing | None = None,
-        about: Objection | None = None,  # for would-deny events: the one objection that was waived
+        about: Objection | None = None,  # the one objection that the event is about, if it is
         approval: Approval | None = None,
         reason: str | None = None,
     ) -> None:
@@ -229,6 +172,17 @@ class Entry:
         self.at = 0.0
         self._line: str | None = None
         self._event: AuditEvent | None = None
+
+    @property
+    def policy_error(self) -> bool:
+        """Whether a contract, a checker or a part of the gate itself failed."""
+        closing, said = self.closing, self.about or self.decision
+        if said.policy_error or closing is None:
+            return said.policy_error
+        verdict, after = closing.verdict, closing.after
+        return (verdict is not None and verdict.policy_error) or (
+            self.about is None and after is not None and after.policy_error
+        )
 
     def to_json(self) -> str:
         """Return the redacted event as one line of JSON; written once."""
@@ -276,13 +230,13 @@ def _write(entry: Entry) -> str:
         f', "action": "{entry.action.value}", {reason}'
         f', "hooks_evaluated": [{hooks}]'
         f', "contracts_evaluated": [{contracts}]'
-        f", {dumps(_list_end(entry, closing, said.policy_error))[1:]}"
+        f", {dumps(_list_end(entry, closing))[1:]}"
     )
 
 
-def _list_end(entry: Entry, closing: Closing, policy_error: bool) -> dict[str, Any]:
+def _list_end(entry: Entry, closing: Closing) -> dict[str, Any]:
     """Return the fields that say how the call ended, as far as it has."""
-    context, redact = entry.context, entry.context.redaction.redact_text
+    context, redaction, about = entry.context, entry.context.redaction, entry.about
     verdict: Any = closing.verdict or _ABSENT
     after: Any = closing.after or _ABSENT
     approval: Any = entry.approval or _ABSENT
@@ -292,18 +246,19 @@ def _list_end(entry: Entry, closing: Closing, policy_error: bool) -> dict[str, A
         "postconditions_passed": after.passed,
         "duration_ms": closing.duration_ms,
         "error": closing.error,
-        "result_summary": None if summary is None else shorten(redact(summary), MAX_SUMMARY),
+        "result_summary": None if summary is None else redaction.write_summary(summary),
         "session_attempt_count": entry.attempts,
         "session_execution_count": entry.executions,
-        "mode": context.mode if entry.about is None else "observe",
+        "mode": context.mode if about is None or not about.observed else "observe",
         "policy_version": context.policy_version,
-        "policy_error": policy_error or verdict.policy_error or after.policy_error,
+        "policy_error": entry.policy_error,
         "session_id": entry.call.run_id,
         "outcome": closing.outcome,
         "success_source": verdict.source,
-        "success_reason": redact(verdict.reason) if verdict.reason else None,
+        "success_reason": redaction.redact_text(verdict.reason) if verdict.reason else None,
         "approval_id": approval.approval_id,
         "approver": approval.approver,
+        "policy_digest": context.policy_digest,
     }
 
 
@@ -329,7 +284,6 @@ _ABSENT = SimpleNamespace(
     source=None,
     reason="",
     passed=None,
-    policy_error=False,
     approval_id=None,
     approver=None,
 )

@@ -10,8 +10,11 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from enum import Enum
 from functools import reduce
+from operator import attrgetter
+from types import NoneType
 from typing import Any
 
 from edictum.core._records import record, replace
@@ -33,6 +36,7 @@ from edictum.core.limits import (
     width_of,
 )
 from edictum.core.signatures import check_takes
+from edictum.core.values import digest
 from edictum.errors import EdictumConfigError
 
 MAX_CACHED_PLANS = 1024
@@ -47,7 +51,7 @@ class ToolEntry:
     an effect and cannot be repeated. ``verify`` names the tool that tells whether a call of this
     one took effect. ``amounts`` are what a call uses and ``actual`` what its result says it used,
     by name: numbers, or an ``AmountSource``. ``describes`` False: the entry says nothing about the
-    tool's effect.
+    tool's effect; ``states_effect`` False: not which side effect it has.
     """
 
     side_effect: SideEffect = SideEffect.IRREVERSIBLE
@@ -60,6 +64,7 @@ class ToolEntry:
     amounts: Mapping[str, Any] = field(default=EMPTY, hash=False)
     actual: Mapping[str, Any] = field(default=EMPTY, hash=False)
     describes: bool = field(default=True, repr=False, compare=False)
+    states_effect: bool = field(default=True, repr=False, compare=False)
     # Derived: what each call of the tool states.
     charges: Charges = field(init=False, repr=False, compare=False, default=NO_CHARGES)
 
@@ -142,6 +147,8 @@ class Policy:
     __slots__ = (
         "_after",
         "_before",
+        "_bundle_digest",
+        "_digest",
         "_hooks",
         "_limits",
         "_plans",
@@ -173,6 +180,7 @@ class Policy:
         unlisted: Contract | None = None,
         mode: Mode = "enforce",
         enforce_limits: bool = True,
+        bundle_digest: Callable[[], str] | None = None,
     ) -> None:
         self.contracts = tuple(contracts)
         self.hooks = tuple(hooks)
@@ -192,6 +200,27 @@ class Policy:
         self._success = ToolIndex((rule.tools, rule) for rule in self.success_rules)
         self._limits = compile_together(self.limits, self.session_limits, enforce=enforce_limits)
         self._plans: dict[str, Plan] = {}
+        self._bundle_digest = bundle_digest
+        self._digest: str | None = None
+
+    def digest(self) -> str:
+        """Return a digest of what the policy says, worked out once.
+
+        Of a bundle that is all but its comments, store and sinks. Of what was given in Python it
+        is what can be seen: names, tools, effects and limits, and the version, which says for the
+        rest that it has changed.
+        """
+        if self._digest is None:
+            bundle = self.version if self._bundle_digest is None else self._bundle_digest()
+            contracts = [
+                (it.id, it.kind, it.tools, it.effect, it.mode, it.timeout, it.timeout_effect)
+                for it in self.contracts
+            ]
+            hooks = [(hook.name, hook.phase, hook.tool) for hook in self.hooks]
+            limits = [_plain_fields(limit) for limit in self._limits]
+            tools = {name: _plain_fields(entry) for name, entry in self.tools.items()}
+            self._digest = digest(bundle, contracts, hooks, limits, tools, self.mode)
+        return self._digest
 
     def _index(self, *kinds: Kind) -> ToolIndex:
         # sorted by kind: preconditions are asked before sandboxes
@@ -260,12 +289,21 @@ class Policy:
         return reduce(inherit_amounts, entries) if entries else UNKNOWN_TOOL
 
 
+def _plain_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that are the same in every process: no functions."""
+    stated = {item.name: getattr(value, item.name) for item in fields(value)}
+    kinds = (str, int, float, Enum, NoneType)
+    return {name: item for name, item in stated.items() if isinstance(item, kinds)}
+
+
 def _count_literals(glob: str) -> int:
     """Return how many characters of a name a glob spells out."""
     return len(re.sub(r"\[[^]]*\]|[*?]", "", glob))
 
 
-TOOL_KEYS = tuple(it for it in ToolEntry.__slots__ if it not in ("describes", "charges"))
+TOOL_KEYS = tuple(
+    name for name in ToolEntry.__slots__ if name not in ("describes", "states_effect", "charges")
+)
 RUN_IN: tuple[RunIn, ...] = ("inline", "thread", "process")  # from the least to the most apart
 
 
@@ -287,7 +325,9 @@ def tool_entry(name: str, settings: Any) -> ToolEntry:
     for key in AMOUNT_KEYS:
         if key in values:
             values[key] = _read_amounts(f"tools[{name!r}]: {key}", values[key], AMOUNT_KEYS[key])
-    return ToolEntry(**values, describes="side_effect" in values or "idempotent" in values)
+    states_effect = "side_effect" in values
+    describes = states_effect or "idempotent" in values
+    return ToolEntry(**values, describes=describes, states_effect=states_effect)
 
 
 def _check_setting(name: str, key: str, value: Any) -> None:
@@ -381,10 +421,12 @@ def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
     state is the first one's.
     """
     severity = list(SideEffect)
-    timeouts = [entry.timeout_s for entry in (first, second) if entry.timeout_s is not None]
-    described = [entry for entry in (first, second) if entry.describes] or [first]
+    both = (first, second)
+    timeouts = [entry.timeout_s for entry in both if entry.timeout_s is not None]
+    described = [*filter(attrgetter("describes"), both)] or [first]
+    stating = [*filter(attrgetter("states_effect"), both)] or [first]
     return ToolEntry(
-        side_effect=max((entry.side_effect for entry in described), key=severity.index),
+        side_effect=max((entry.side_effect for entry in stating), key=severity.index),
         idempotent=all(entry.idempotent for entry in described),
         timeout_s=min(timeouts, default=None),
         run_in=max(first.run_in, second.run_in, key=(None, *RUN_IN).index),
@@ -394,4 +436,5 @@ def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
         amounts={**second.amounts, **first.amounts},
         actual={**second.actual, **first.actual},
         describes=first.describes or second.describes,
+        states_effect=first.states_effect or second.states_effect,
     )

@@ -8,10 +8,12 @@ Which keys are sensitive is said by ``sensitive_keys``, what a secret looks like
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import Any
 
 from edictum.core.freeze import DATA, replace_contents
@@ -23,6 +25,7 @@ from edictum.core.values import (
     TextChanger,
     Visitor,
     change_text,
+    dumps,
     held_fields,
     key_text,
     show,
@@ -33,6 +36,8 @@ from edictum.errors import EdictumConfigError
 MAX_STRING = 1_000
 MAX_PAYLOAD = 32_768
 MAX_SUMMARY = 500
+MAX_SAFE = 2**53  # whole numbers up to it are the same in every reader of JSON
+JSON_WORDS = {None: "null", True: "true", False: "false"}
 
 
 class RedactionPolicy:
@@ -95,20 +100,57 @@ class RedactionPolicy:
         """Return a result as a short text for the audit. It is redacted before it is cut, so that
         a cut cannot bare half a secret.
         """
-        return shorten(self.redact_text(self.summarize(result, max_length)), max_length)
+        summary = self.summarize(result, max_length)
+        if type(summary) is JsonText:
+            return self.write_summary(summary, max_length)
+        return shorten(self.redact_text(summary), max_length)
 
     def summarize(self, result: Any, max_length: int = MAX_SUMMARY) -> str:
-        """Return enough of a result to make its redacted summary from, as text.
+        """Return enough of a result to make its redacted summary from: a text as it is, everything
+        else as JsonText.
 
         It looks a little beyond the cut: enough to see any secret whole, without reading a 10 MB
         answer.
         """
         if type(result) is str:
             return result[: max_length + 8_192]
-        if result is None or type(result) in (bool, int, float):
-            return show(result)
-        summary: str = _Summary(self, max_length + 1_024).visit(result)
-        return summary
+        return JsonText(_Summary(self, max_length + 1_024).visit(result))
+
+    def write_summary(self, summary: str, max_length: int = MAX_SUMMARY) -> str:
+        """Return what ``summarize`` returned as JSON, redacted and bounded.
+
+        Of what is too long it is the beginning, as a JSON text.
+        """
+        text = self.redact_text(summary)
+        if type(summary) is JsonText and (shown := self._redact_json(summary, text)) is not None:
+            if len(shown) <= max_length:
+                return shown
+            text = shown
+        room = max_length - 2
+        while len(quoted := encode_basestring(shorten(text, room))) > max_length:
+            room = room * max_length // len(quoted) - 1
+        return quoted
+
+    def _redact_json(self, summary: str, redacted: str) -> str | None:
+        """Return a summary redacted value by value; None when that finds less than the search of
+        its whole text, which may take away the quotes around a secret.
+        """
+        if redacted == summary:
+            return summary
+        shown = json.dumps(self.redact_args(json.loads(summary)), ensure_ascii=False)
+        is_whole = _without_quotes(self.redact_text(shown)) == _without_quotes(shown)
+        return shown if is_whole else None
+
+
+class JsonText(str):
+    """A summary that is JSON."""
+
+    __slots__ = ()
+
+
+def _without_quotes(text: str) -> str:
+    """Return a text in which it does not matter whether a replacement has eaten quotes."""
+    return text.replace(f'"{REDACTED}"', REDACTED)
 
 
 _hide_in_name = lru_cache(maxsize=4_096)(hide_secrets)
@@ -238,8 +280,8 @@ class _SecretRedactor(TextChanger):
 
 
 class _Summary(Visitor):
-    """A bounded, JSON-like rendering: it stops looking once it has enough, so a huge value costs
-    no more than a small one.
+    """A bounded rendering as JSON: it stops looking once it has enough, so a huge value costs no
+    more than a small one.
 
     Everything that is looked at spends from what is left, even names, hidden values and empty
     lists.
@@ -253,57 +295,63 @@ class _Summary(Visitor):
         self._left = limit
 
     def scalar(self, value: Any) -> str:
-        cut = value[:MAX_STRING] if isinstance(value, (str, bytes)) else value
-        text = show(cut)[: MAX_STRING + 100]
+        kind = type(value)
+        if kind is str:
+            text = encode_basestring(value[:MAX_STRING])
+        elif value is None or kind is bool:
+            text = JSON_WORDS[value]
+        elif kind is int and -MAX_SAFE <= value <= MAX_SAFE:
+            text = str(value)
+        else:
+            text = dumps(value[:MAX_STRING] if kind is bytes else value)
         self._left -= len(text) + 2
         return text
 
     def mapping(self, value: Any) -> str:
-        return "{" + self._pairs(value.items(), ": ") + "}"
+        return self._pairs(value.items())
 
     def sequence(self, value: Any) -> str:
         named = _shown_fields(value)
         return self._fields(value, named) if named else f"[{self._items(value)}]"
 
     def members(self, value: Any) -> str:
-        return f"{{{self._items(value)}}}"
+        return f"[{self._items(value)}]"
 
     def other(self, value: Any) -> str:
         named = _shown_fields(value)
-        return self._fields(value, named) if named else self.scalar(value)
+        return self._fields(value, named) if named else self.scalar(show(value))
 
     def _fields(self, value: Any, names: tuple[str, ...]) -> str:
-        pairs = ((name, getattr(value, name, None)) for name in names)
-        return f"{type(value).__name__}({self._pairs(pairs, '=')})"
+        return self._pairs((name, getattr(value, name, None)) for name in names)
 
-    def _pairs(self, pairs: Iterable[tuple[Any, Any]], sign: str) -> str:
+    def _pairs(self, pairs: Iterable[tuple[Any, Any]]) -> str:
         parts = []
         self._left -= 2
         for key, item in pairs:
             if self._left <= 0:
-                parts.append("...")
+                parts.append('"...": "..."')
                 break
             self._left -= len(REDACTED)
-            name = key if sign == "=" else self.scalar(key)
+            name = self.scalar(key_text(key))
             hidden = self._policy.is_sensitive(key) and _is_hidden(item)
-            parts.append(f"{name}{sign}{REDACTED if hidden else self.visit(item)}")
-        return ", ".join(parts)
+            parts.append(f"{name}: {self.visit(REDACTED if hidden else item)}")
+        return f"{{{', '.join(parts)}}}"
 
     def _items(self, items: Iterable[Any]) -> str:
         parts = []
         self._left -= 2
         for item in items:
             if self._left <= 0:
-                parts.append("...")
+                parts.append('"..."')
                 break
             parts.append(self.visit(item))
         return ", ".join(parts)
 
     def too_deep(self, value: Any) -> str:
-        return TOO_DEEP
+        return self.scalar(TOO_DEEP)
 
     def unreadable(self, value: Any, error: Exception) -> str:
-        return self.scalar(value)
+        return self.scalar(show(value))
 
 
 def _shown_fields(value: Any) -> tuple[str, ...]:

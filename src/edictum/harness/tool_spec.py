@@ -69,7 +69,8 @@ class ToolSpec:
     parameters: Mapping[str, Any] = field(default_factory=lambda: EMPTY_SCHEMA)
     returns: Mapping[str, Any] | None = None
     function: Callable[..., Any] | None = field(default=None, repr=False)
-    side_effect: SideEffect = SideEffect.IRREVERSIBLE
+    # None: not stated. What the policy says counts then, or else the worst case.
+    side_effect: SideEffect = None  # type: ignore[assignment]  # never None once it is made
     idempotent: bool = False
     cacheable: bool | None = None  # None: if it is idempotent or pure
     cache_ttl_s: float | None = None
@@ -95,6 +96,7 @@ class ToolSpec:
     open_world: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
     # Derived once, because every call needs them.
+    states_effect: bool = field(init=False, repr=False, compare=False)
     is_pure: bool = field(init=False, repr=False)
     is_read: bool = field(init=False, repr=False)  # it leaves the world as it is
     is_cacheable: bool = field(init=False, repr=False)
@@ -104,11 +106,13 @@ class ToolSpec:
 
     def __post_init__(self) -> None:
         check_tool_name(self.name)
-        effect = _to_side_effect(self.name, self.side_effect)
+        given: SideEffect | None = self.side_effect
+        effect = SideEffect.IRREVERSIBLE if given is None else _to_side_effect(self.name, given)
         pure, read = effect is SideEffect.PURE, effect in READ_EFFECTS
         cacheable = (self.idempotent or pure) if self.cacheable is None else self.cacheable
         derived = {
             "side_effect": effect,
+            "states_effect": given is not None or self.window_s is not None,  # it changes something
             "is_pure": pure,
             "is_read": read,
             "is_cacheable": cacheable,
@@ -145,6 +149,8 @@ class ToolSpec:
             verify=self.verify,
             amounts=stated.amounts,
             actual=stated.actual,
+            describes=self.states_effect or self.idempotent,
+            states_effect=self.states_effect,
         )
 
     def identity_of(self, arguments: Any) -> Any:
@@ -364,9 +370,10 @@ def spec_from_mcp(
 
 def _read_annotations(annotations: Any) -> dict[str, Any]:
     read_only = _get(annotations, "readOnlyHint") is True
-    effect = SideEffect.READ if read_only else SideEffect.IRREVERSIBLE
-    if not read_only and _get(annotations, "destructiveHint") is False:
-        effect = SideEffect.WRITE
+    destructive = _get(annotations, "destructiveHint")
+    effect = SideEffect.READ if read_only else None  # None: not stated
+    if not read_only and destructive is not None:
+        effect = SideEffect.IRREVERSIBLE if destructive else SideEffect.WRITE
     return {
         "side_effect": effect,
         # MCP defines this hint only for tools that are not read-only

@@ -163,7 +163,7 @@ class CallDriver:
 
     def interrupt(self, exc: BaseException) -> None:
         """Remember what stops the caller; the first one counts."""
-        self.interrupted = self.interrupted or exc
+        self.interrupted = self.interrupted or (exc.signal if isinstance(exc, Pause) else exc)
 
     def abort(self, exc: BaseException) -> Step:
         """Raise this in the lifecycle, where it stands. It closes the call and raises it again."""

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from inspect import isawaitable
 from typing import Any
 
+from edictum.approval.port import takes_raw_args
 from edictum.audit.sinks import emitter_of
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
@@ -28,6 +29,7 @@ from edictum.core.effects import (
     Effect,
     NoApprovalBackend,
     Notify,
+    Pause,
     Renew,
     StoreArtifact,
     Withdraw,
@@ -89,6 +91,7 @@ class EffectHandlers:
         "_approval",
         "_local",
         "_now",
+        "_shows_secrets",
         "_sinks",
         "by_kind",
         "in_turn",
@@ -102,6 +105,7 @@ class EffectHandlers:
         self._local = wiring.local_sink
         self._sinks = [(sink, emitter_of(sink)) for sink in wiring.sinks]
         self._approval = wiring.approval_backend
+        self._shows_secrets = takes_raw_args(wiring.approval_backend)
         ledger = wiring.ledger
         self.renewals = renewals_for(ledger)
         self.by_kind: dict[type[Any], Handler] = {
@@ -130,6 +134,8 @@ class EffectHandlers:
         """Try every sink, then raise what failed together, but for sinks that are not required."""
         entry.at = self._now()
         self._local.take(entry)
+        if entry.policy_error:
+            _log_policy_error(entry)
         failures: list[tuple[Any, BaseException]] = []
         waiting: deque[tuple[Any, Awaitable[None]]] = deque()
         for sink, emit in self._sinks:
@@ -150,22 +156,26 @@ class EffectHandlers:
         if self._approval is None:
             raise NoApprovalBackend
         call, decision = effect.call, effect.decision
-        return self._approval.request_approval(
-            tool_name=call.tool_name,
-            tool_args=call.args,
-            message=decision.reason or "",
-            timeout=decision.timeout,
-            timeout_effect=decision.timeout_effect,
-            principal=call.principal.as_dict() if call.principal else None,
-            metadata={"digest": effect.digest, "contract": decision.name, "call_id": call.call_id},
-            session_id=call.run_id,
-        )
+        asked = {
+            **effect.shown,
+            "tool_name": call.tool_name,
+            "timeout": decision.timeout,
+            "timeout_effect": decision.timeout_effect,
+            "metadata": {
+                "digest": effect.digest,
+                "contract": decision.name,
+                "call_id": call.call_id,
+            },
+            "session_id": call.run_id,
+        }
+        if self._shows_secrets:
+            asked["raw_args"] = call.args
+        return _pass_signals(self._approval.request_approval, effect.control_flow, asked)
 
     def _await_decision(self, effect: AwaitDecision) -> Any:
         assert self._approval is not None
-        return self._approval.wait_for_decision(
-            approval_id=effect.request.approval_id, timeout=effect.timeout
-        )
+        asked = {"approval_id": effect.request.approval_id, "timeout": effect.timeout}
+        return _pass_signals(self._approval.wait_for_decision, effect.control_flow, asked)
 
     def _withdraw(self, effect: Withdraw) -> Any:
         withdraw = getattr(self._approval, "withdraw", None)
@@ -182,6 +192,23 @@ class EffectHandlers:
         elif type(sent) is Reservation and sent.hold and type(result) is Grant and result.granted:
             return self.wiring.ledger.settle(release_of(sent))
         return None
+
+
+def _pass_signals(
+    method: Callable[..., Any], signals: tuple[type[BaseException], ...], asked: dict[str, Any]
+) -> Any:
+    """Ask an approval backend; a framework's own exceptions in it pause the call."""
+    return _ask_pausing(method, signals, asked) if signals else method(**asked)
+
+
+async def _ask_pausing(
+    method: Callable[..., Any], signals: tuple[type[BaseException], ...], asked: dict[str, Any]
+) -> Any:
+    try:
+        answer = method(**asked)
+        return await answer if isawaitable(answer) else answer
+    except signals as signal:
+        raise Pause(signal) from signal
 
 
 async def _outcome_of(running: Future[Any], timeout_s: float) -> Any:
@@ -204,8 +231,27 @@ def _local_recorder(wiring: Wiring) -> Handler:
     def record(entry: Entry) -> None:
         entry.at = now()
         take(entry)
+        if entry.policy_error:
+            _log_policy_error(entry)
 
     return record
+
+
+def _log_policy_error(entry: Entry) -> None:
+    """Log that a rule or a part of the gate failed: until it is mended, it decides wrongly."""
+    event = entry.event()
+    reason = event.reason or event.success_reason
+    if reason is None:  # of a postcondition, whose warning has said it
+        return
+    logger.error(
+        "policy error: %s of the tool %r (call %s): %s %s: %s",
+        event.action,
+        event.tool_name,
+        event.call_id,
+        event.decision_source or event.success_source,
+        event.decision_name or "",
+        reason,
+    )
 
 
 class _Emission:

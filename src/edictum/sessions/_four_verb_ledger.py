@@ -39,6 +39,7 @@ from edictum.sessions.memory import attempts_before
 logger = logging.getLogger("edictum")
 
 MAX_LOOKS = 50
+MAX_KNOWN_ENTRIES = 10_000  # remembered by a process; the others are looked up again
 
 
 class StorageBackend(Protocol):
@@ -108,6 +109,13 @@ def _key(session_id: str, tool: str, metric: Metric) -> str:
     return f"s:{session_id}:tool:{tool}:{COUNTER_NAMES[metric]}"
 
 
+def _list_key(session_id: str, entry: int | str) -> str:
+    """Return the key of an entry of a session's list of tools; ``count``: how many were added,
+    ``first``: the first that may be there. A number is never used twice, even after a reset.
+    """
+    return f"s:{session_id}:tools:{entry}"
+
+
 def _check_possible(reservation: Reservation) -> None:
     """Raise for what four verbs cannot do exactly, before anything is counted."""
     of_accounts = [limit for account in reservation.accounts for limit in account.limits]
@@ -147,7 +155,8 @@ class StorageLedger:
         self._held: dict[tuple[str, str], HeldCall] = {}
         # Calls in flight whose session was reset: what they held is gone.
         self._forgotten: set[tuple[str, str]] = set()
-        self._tools: dict[str, set[str]] = {}
+        # The entry that lists a tool of a session. It may be gone: another process can reset.
+        self._entries: dict[tuple[str, str], int] = {}
 
     async def reserve(self, reservation: Reservation) -> Grant:
         held = self._held.get((reservation.session_id, reservation.call_id))
@@ -176,6 +185,8 @@ class StorageLedger:
 
     async def _reserve_one(self, reservation: Reservation) -> Grant:
         """Reserve in one account."""
+        if reservation.hold or reservation.count_attempt:
+            await self._list_tools(reservation.session_id, reservation.tools)
         attempts = {
             tool: await self._count(
                 _key(reservation.session_id, tool, Metric.ATTEMPTS), reservation.count_attempt
@@ -190,8 +201,36 @@ class StorageLedger:
             with self._lock:
                 held = HeldCall(grant, reservation.accounts)
                 self._held[(reservation.session_id, reservation.call_id)] = held
-                self._tools.setdefault(reservation.session_id, set()).update(reservation.tools)
         return grant
+
+    async def _list_tools(self, session_id: str, tools: Iterable[str]) -> None:
+        """List tools in the store before their first slot is taken: others must find them."""
+        for tool in tools:
+            if tool == WHOLE_SESSION or await self._is_listed(session_id, tool):
+                continue
+            entry = int(await self._storage.increment(_list_key(session_id, "count")))
+            await self._storage.set(_list_key(session_id, entry), tool)
+            self._entries[session_id, tool] = entry
+
+    async def _is_listed(self, session_id: str, tool: str) -> bool:
+        known = self._entries.get((session_id, tool))
+        if known is not None and await self._storage.get(_list_key(session_id, known)) == tool:
+            return True
+        if len(self._entries) >= MAX_KNOWN_ENTRIES:
+            self._entries.clear()
+        listed = await self._read_list(session_id)
+        self._entries.update({(session_id, name): entry for entry, name in listed.items()})
+        return tool in listed.values()
+
+    async def _read_list(self, session_id: str) -> dict[int, str]:
+        """Return the tools that were called in a session, by any process, with their entries."""
+        first = await self._number(_list_key(session_id, "first")) or 1
+        last = await self._number(_list_key(session_id, "count"))
+        read = {
+            entry: await self._storage.get(_list_key(session_id, entry))
+            for entry in range(first, last + 1)
+        }
+        return {entry: tool for entry, tool in read.items() if tool is not None}
 
     async def _count(self, key: str, adds: bool) -> int:
         """Return a number, with one more that is added unless this is a look."""
@@ -259,16 +298,16 @@ class StorageLedger:
         """Return counters of the call's tool when it took its slot; of others as they are now."""
         sid = reservation.session_id
         own_tools = [tool for tool in reservation.tools if tool and not has_mark(tool)]
-        others = [tool for tool in self._named_tools(sid) if tool not in own_tools]
+        others = [tool for tool in await self._named_tools(sid) if tool not in own_tools]
         found = {tool: await self._counters(sid, tool) for tool in others}
         return found | {
             tool: await self._found(sid, tool, values, attempts[tool], own) for tool in own_tools
         }
 
-    def _named_tools(self, session_id: str) -> list[str]:
-        """Return the tools of a session that this process has seen."""
-        tools = self._tools.get(session_id, set())
-        return sorted(tool for tool in tools if tool and not has_mark(tool))
+    async def _named_tools(self, session_id: str) -> list[str]:
+        """Return the tools that were called in a session, by any process."""
+        tools = set((await self._read_list(session_id)).values())
+        return sorted(tool for tool in tools if not has_mark(tool))
 
     async def _judge(
         self, reservation: Reservation, limit: Limit, values: Found, attempts: Attempts
@@ -305,6 +344,7 @@ class StorageLedger:
             late = call in self._forgotten and settlement.result != "release"
             self._forgotten.discard(call)
         if late:  # it still counts, in the session as it is now
+            await self._list_tools(settlement.session_id, settlement.tools)
             await self._add(settlement.session_id, settlement.tools, SLOTS, 1)
         if known or late:
             await self._settle(settlement)
@@ -332,8 +372,7 @@ class StorageLedger:
         return (session_id, call_id) in self._held
 
     async def snapshot(self, session_id: str) -> SessionSnapshot:
-        """Return the session's counters; tools are those this process has seen."""
-        tools = self._named_tools(session_id)
+        tools = await self._named_tools(session_id)
         per_tool = {tool: await self._counters(session_id, tool) for tool in tools}
         return SessionSnapshot(
             session_id, await self._counters(session_id, WHOLE_SESSION), per_tool
@@ -350,12 +389,16 @@ class StorageLedger:
         return int(float(await self._storage.get(key) or 0))
 
     async def reset(self, session_id: str) -> None:
+        listed = await self._read_list(session_id)
         with self._lock:
-            tools = {WHOLE_SESSION} | self._tools.pop(session_id, set())
             running = [call for call in self._held if call[0] == session_id]
             self._forgotten.update(running)
             for call in running:
                 del self._held[call]
-        for tool in tools:
+        for tool in {WHOLE_SESSION, *listed.values()}:
             for metric in COUNTER_NAMES:
                 await self._storage.delete(_key(session_id, tool, metric))
+        for entry in listed:  # last: a reset that was broken off can be repeated
+            await self._storage.delete(_list_key(session_id, entry))
+        if listed:
+            await self._storage.set(_list_key(session_id, "first"), str(max(listed) + 1))

@@ -146,7 +146,11 @@ class SqliteConnection:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def _connect(self) -> sqlite3.Connection:
-        """Open the file, under its lock: two processes must not both make it."""
+        """Open the file, under its lock: two processes must not both make it.
+
+        It is made for its owner alone; the files that SQLite makes beside it are so as well.
+        """
+        os.close(os.open(self._store.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         db = self._db = sqlite3.connect(
             self._store.path, isolation_level=None, check_same_thread=False, timeout=1.0
         )

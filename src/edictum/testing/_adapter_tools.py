@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
+from edictum._audit_event import AuditEvent
 from edictum.core.contract import Contract, Verdict, postcondition, precondition
-from edictum.core.events import AuditEvent
 from edictum.guard import Edictum
 
 SECRET = "123-45-6789"  # noqa: S105  # a number that must not be read

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from inspect import isawaitable
 from typing import Any
 
-from edictum.core.events import AuditEvent
+from edictum._audit_event import AuditEvent
 from edictum.guard import Edictum
 from edictum.outcomes import ToolExecutionResult
 

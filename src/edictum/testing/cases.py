@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from edictum._factories import BundleOptions
+from edictum.approval.memory import InMemoryApprovalBackend
+from edictum.approval.port import ApprovalDecision, ApprovalRequest, ApprovalStatus
 from edictum.contracts._load import load_yaml
 from edictum.contracts._tree import to_plain
 from edictum.core.call import Principal
@@ -34,13 +36,10 @@ from edictum.evaluation import EvaluationResult
 from edictum.guard import Edictum
 from edictum.outcomes import ToolDenied, ToolFailure, ToolOutcome, outcome_kind
 from edictum.sessions.memory import MemoryLedger
+from edictum.testing._case_checks import CALL_OPTIONS, COUNTS, CaseChecker
 from edictum.testing.fakes import FakeClock
 
 MAX_CASES_BYTES = 16 << 20
-CASE_KEYS = frozenset(
-    {"note", "bundle", "when", "success", "tools", "mode"}
-    | {"call", "session", "result", "error", "env", "now", "want"}
-)
 HEAD = {"apiVersion": "edictum/v1", "kind": "ContractBundle", "metadata": {"name": "case"}}
 _SESSION_ID = "case"
 
@@ -51,11 +50,14 @@ class CaseFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What happened: the outcome of the call, what ``evaluate`` said before it, and the guard."""
+    """What happened: the outcome of the call, what ``evaluate`` said before it, the guard, and the
+    session that the call was made in.
+    """
 
     outcome: ToolOutcome
     evaluation: EvaluationResult
     guard: Edictum
+    session_id: str = _SESSION_ID
 
     @property
     def decision(self) -> str:
@@ -82,9 +84,8 @@ def _has_policy_error(seen: Observed) -> bool:
 
 
 def _counts_of(seen: Observed) -> dict[str, int]:
-    session = seen.guard.session(_SESSION_ID)
-    names = ("attempts", "executions", "successes", "failures", "consecutive_failures")
-    return {name: int(getattr(session, name)) for name in names}
+    session = seen.guard.session(seen.session_id)
+    return {name: int(getattr(session, name)) for name in COUNTS}
 
 
 WANTS: dict[str, Callable[[Observed], Any]] = {
@@ -150,19 +151,25 @@ class Case:
         """Make the calls of the case; return what happened to the last one."""
         clock = FakeClock(_start_of(self.data))  # time passes only when the case says so
         waits = any("wait" in earlier for earlier in self.data.get("session", ()))
-        ports: dict[str, Any] = {"backend": MemoryLedger(clock=clock.now)} if waits else {}
-        guard = self.guard(**ports, **({"clock": clock} if "now" in self.data else {}))
+        person = _Person()
+        more: dict[str, Any] = {"backend": MemoryLedger(clock=clock.now)} if waits else {}
+        if "now" in self.data:
+            more["clock"] = clock
+        if any("approval" in made for made in (self.data, *self.data.get("session", ()))):
+            more["approval_backend"] = InMemoryApprovalBackend(person.decide)
+        guard = self.guard(**more)
         for earlier in self.data.get("session", ()):
             if "wait" in earlier:
                 clock.advance(earlier["wait"])
                 continue
             for _ in range(earlier.get("times", 1)):
-                _dispatch(guard, earlier, earlier)
+                person.dispatch(guard, earlier, earlier)
         call = self.data.get("call", {})
         output = {"output": self.data["result"]} if "result" in self.data else {}
         evaluation = guard.evaluate(**_read_call(call), **output)
         guard.local_sink.clear()
-        return Observed(_dispatch(guard, call, self.data), evaluation, guard)
+        outcome = person.dispatch(guard, call, self.data)
+        return Observed(outcome, evaluation, guard, call.get("session_id", _SESSION_ID))
 
     def guard(self, **more: Any) -> Edictum:
         """Return a guard with the bundle of the case."""
@@ -203,20 +210,36 @@ def _one_contract(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_call(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return what ``dispatch_sync`` and ``evaluate`` are given alike."""
-    options = {name: call[name] for name in ("environment", "metadata") if name in call}
+    options = {name: call[name] for name in CALL_OPTIONS if name in call}
     if "principal" in call:
         options["principal"] = Principal(**call["principal"])
     asked = {"tool_name": call.get("tool", "tool"), "args": call.get("args", {})}
-    return {**asked, **options, "session_id": _SESSION_ID}
+    return {"session_id": _SESSION_ID, **asked, **options}
 
 
-def _dispatch(guard: Edictum, call: Mapping[str, Any], body: Mapping[str, Any]) -> ToolOutcome:
-    def tool(**_args: Any) -> Any:
-        if "error" in body:
-            raise RuntimeError(body["error"])
-        return body.get("result")
+class _Person:
+    """Makes the calls of a case, and answers for each as the case says."""
 
-    return guard.dispatch_sync(fn=tool, **_read_call(call))
+    def __init__(self) -> None:
+        self._approval: Any = None
+
+    def dispatch(
+        self, guard: Edictum, call: Mapping[str, Any], body: Mapping[str, Any]
+    ) -> ToolOutcome:
+        def tool(**_args: Any) -> Any:
+            if "error" in body:
+                raise RuntimeError(body["error"])
+            return body.get("result")
+
+        self._approval = body.get("approval", ApprovalStatus.TIMEOUT)
+        return guard.dispatch_sync(fn=tool, **_read_call(call))
+
+    def decide(self, _request: ApprovalRequest) -> ApprovalDecision:
+        said = self._approval
+        said = said if isinstance(said, Mapping) else {"answer": said}
+        status = ApprovalStatus(said["answer"])
+        approved = status is ApprovalStatus.APPROVED
+        return ApprovalDecision(approved, said.get("approver"), said.get("reason"), status)
 
 
 @contextmanager
@@ -254,36 +277,14 @@ def load_cases(*paths: str | os.PathLike[str], **options: Unpack[BundleOptions])
     return cases
 
 
-def _read_file(path: Path, options: Mapping[str, Any]) -> Iterator[Case]:
-    content = to_plain(load_yaml(path.read_bytes(), str(path), max_bytes=MAX_CASES_BYTES)[0])
+def _read_file(path: Path, options: Mapping[str, Any]) -> list[Case]:
+    tree, problems = load_yaml(path.read_bytes(), str(path), max_bytes=MAX_CASES_BYTES)
+    cases = CaseChecker(problems, WANTS).check_file(tree)
+    problems.raise_if_any()
+    content = to_plain(tree)
     shared = content.get("bundle") if isinstance(content, dict) else None
-    listed = content.get("cases") if isinstance(content, dict) else content
-    if not isinstance(listed, list):
-        hint = "Write a list, or a mapping with 'cases:'."
-        raise EdictumConfigError(f"{path} has no list of cases.", hint=hint)
-    for number, data in enumerate(listed):
-        yield Case(_check_case(path, number, data), data, path.parent, shared, options)
-
-
-def _check_case(path: Path, number: int, data: Any) -> str:
-    """Return the note of a case; raise EdictumConfigError when the case cannot be run."""
-    where = f"{path}: case {number + 1}"
-    note, want = (data.get("note"), data.get("want")) if isinstance(data, dict) else (None, None)
-    if not isinstance(note, str) or not isinstance(want, dict) or not want:
-        hint = "Write 'note: ...' and 'want: {decision: deny}'."
-        raise EdictumConfigError(f"{where} needs a note and what is wanted.", hint=hint)
-    if unknown := sorted(set(data) - CASE_KEYS):
-        hint = f"Known keys: {', '.join(sorted(CASE_KEYS))}."
-        raise EdictumConfigError(f"{where}: unknown key '{unknown[0]}'.", hint=hint)
-    if unknown := sorted(set(want) - set(WANTS) - {"load_error"}):
-        hint = f"Known keys: {', '.join(WANTS)}, load_error."
-        raise EdictumConfigError(f"{where}: unknown key '{unknown[0]}' under 'want'.", hint=hint)
-    try:
-        _start_of(data)
-    except ValueError as exc:
-        hint = "Write for example 'now: 2026-11-17T09:30'."
-        raise EdictumConfigError(f"{where}: now is {data['now']!r}.", hint=hint) from exc
-    return note
+    plain = map(to_plain, cases)
+    return [Case(data["note"], data, path.parent, shared, options) for data in plain]
 
 
 def run_cases(*paths: str | os.PathLike[str], **options: Unpack[BundleOptions]) -> list[str]:

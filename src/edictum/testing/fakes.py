@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
+from edictum._audit_event import AuditEvent
 from edictum.approval.memory import InMemoryApprovalBackend
 from edictum.approval.port import ApprovalDecision, ApprovalRequest
-from edictum.core.events import AuditEvent
 from edictum.core.limits import Counters, Grant, Reservation, SessionSnapshot, Settlement
 from edictum.sessions.memory import MemoryLedger
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
+from edictum._audit_event import AuditAction
 from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
 from edictum.core.charges import NO_CHARGES, estimate_charges, measure_charges
@@ -18,7 +19,7 @@ from edictum.core.contract import Contract, Mode
 from edictum.core.decide import as_answer, decide_before, describe, explain_failure
 from edictum.core.decision import Decision, Failed, HookAnswer, Objection
 from edictum.core.effects import Effect, Ran, RunTool
-from edictum.core.events import CALL_ALLOWED, AuditAction, Entry
+from edictum.core.events import CALL_ALLOWED, Entry
 from edictum.core.hooks import HookResult
 from edictum.core.lifecycle.approval import obtain_approval
 from edictum.core.limits import (
@@ -352,7 +353,8 @@ def admission_of(
 
 
 def _objection(breach: Breach) -> Objection:
-    return Objection(breach.limit.source, breach.limit.name, breach.reason)
+    limit = breach.limit
+    return Objection(limit.source, limit.name, breach.reason, observed=not limit.enforce)
 
 
 def _with_breaches(decision: Decision, grant: Grant) -> tuple[Decision, tuple[Limit, ...]]:

@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edictum._audit_event import AuditAction
 from edictum.core._records import record, replace
 from edictum.core.call import ToolCall
 from edictum.core.config import LifecycleConfig
 from edictum.core.decide import explain_failure
 from edictum.core.decision import Decision, Failed
-from edictum.core.effects import Ask, AwaitDecision, Effect, NoApprovalBackend, Withdraw, Within
-from edictum.core.events import Approval, AuditAction, Closing, Entry
+from edictum.core.effects import (
+    Ask,
+    AwaitDecision,
+    Effect,
+    NoApprovalBackend,
+    Pause,
+    Withdraw,
+    Within,
+)
+from edictum.core.events import Approval, Closing, Entry
 from edictum.core.freeze import kept
 from edictum.core.turn import CallInTurn
 from edictum.core.values import TooDeepError, digest
+from edictum.outcomes import ToolDenied
 
 if TYPE_CHECKING:
     from edictum.core.lifecycle.admission import Admission, Admitting
@@ -24,6 +34,7 @@ REQUESTED = AuditAction.CALL_APPROVAL_REQUESTED
 GRANTED = AuditAction.CALL_APPROVAL_GRANTED
 DENIED = AuditAction.CALL_APPROVAL_DENIED
 WITHDRAWN = AuditAction.CALL_APPROVAL_WITHDRAWN
+VOID = AuditAction.CALL_APPROVAL_VOID
 
 
 @record
@@ -44,21 +55,21 @@ def obtain_approval(
     """
     try:
         names = [limit.name for limit in admission.waivable]
-        digest = approval_digest(admission.call, config.context.policy_version, names)
+        digest = approval_digest(admission.call, config.context.policy_digest, names)
     except TooDeepError as exc:
         return _deny_unanswered(admission, "could not be asked", Failed(exc))
     known = None if turn is None else turn.approvals.get(digest)
     if known is None:
         return (yield from _ask_person(admission, config, digest, turn))
     again = PersonsAnswer(GRANTED, True, "Granted before: this is a retry of the same call.")
-    return (yield from _apply_answer(admission, config, _check_version(again, config), known))
+    return (yield from _apply_answer(admission, config, _check_policy(again, config), known))
 
 
-def approval_digest(call: ToolCall, policy_version: str | None, limits: Sequence[str] = ()) -> str:
-    """Return what an approval is bound to: tool, arguments, principal, policy version, and the
-    limits that it waives.
+def approval_digest(call: ToolCall, policy_digest: str, limits: Sequence[str] = ()) -> str:
+    """Return what an approval is bound to: tool, arguments, principal, what the policy says, and
+    the limits that it waives.
     """
-    return digest(call.tool_name, kept(call.args), call.principal, policy_version, *limits)
+    return digest(call.tool_name, kept(call.args), call.principal, policy_digest, *limits)
 
 
 def _ask_person(
@@ -69,8 +80,11 @@ def _ask_person(
         problem = yield from _extend_reservation(decision.timeout + config.late_answer_s, turn)
         if problem is not None:
             return admission.deny(decision.fail("ledger", problem))
-    ask = Ask(call, decision, digest)
+    shown = _hide_secrets(call, decision, config)
+    ask = Ask(call, decision, digest, shown, config.control_flow)
     request = yield from _ask_in_time(ask, decision.timeout + config.late_answer_s, turn)
+    if (pause := _find_pause(request)) is not None:
+        return (yield from record_pause(admission, pause, config))
     if isinstance(request, Failed) and isinstance(request.error, NoApprovalBackend):
         reason = f"Approval required but no approval backend configured: {decision.reason}"
         return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
@@ -89,6 +103,36 @@ def _ask_person(
     return ended
 
 
+def _hide_secrets(call: ToolCall, decision: Decision, config: LifecycleConfig) -> dict[str, Any]:
+    """Return what a person is shown: the question may be posted where others read it."""
+    redaction, principal = config.context.redaction, call.principal
+    return {
+        "tool_args": redaction.redact_value(call.args),  # copies of objects, not those that run
+        "message": redaction.redact_text(decision.reason or ""),
+        "principal": None if principal is None else redaction.redact_value(principal.as_dict()),
+    }
+
+
+def _find_pause(answer: Any) -> Pause | None:
+    """Return the framework's interrupt that a backend raised, if it did."""
+    error = answer.error if isinstance(answer, Failed) else None
+    return error if isinstance(error, Pause) else None
+
+
+def record_pause(admission: Admission, pause: Pause, config: LifecycleConfig) -> Admitting:
+    """Record that the framework deferred the call; return the admission with its outcome.
+
+    Nothing is withdrawn: the framework makes the same call again, for the same question.
+    """
+    call, decision = admission.call, admission.decision
+    signal = type(pause.signal).__name__
+    reason = f"Deferred by the framework ({signal}); not counted as an execution."
+    paused = AuditAction.CALL_PAUSED
+    yield Entry(config.context, paused, call, decision, admission.counters, reason=reason)
+    outcome = ToolDenied(call.call_id, call.tool_name, "paused", reason)
+    return replace(admission, decision=replace(decision, effect="deny"), outcome=outcome)
+
+
 def _await_person(
     admission: Admission,
     config: LifecycleConfig,
@@ -98,11 +142,13 @@ def _await_person(
 ) -> Generator[Effect, Any, tuple[Admission, Approval]]:
     """Wait for the answer to a request, and record it."""
     decision, about = admission.decision, Approval(request.approval_id)
-    wait = AwaitDecision(request, decision.timeout)
+    wait = AwaitDecision(request, decision.timeout, config.control_flow)
     reply = yield from _ask_in_time(wait, decision.timeout + config.late_answer_s, turn)
     if hasattr(reply, "approved"):
         about = Approval(request.approval_id, getattr(reply, "approver", None))
-        answer = _check_version(_read_reply(reply, request, decision, digest), config)
+        answer = _check_policy(_read_reply(reply, request, decision, digest), config)
+    elif (pause := _find_pause(reply)) is not None:
+        return (yield from record_pause(admission, pause, config)), about
     else:
         yield Withdraw(request)
         if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
@@ -141,13 +187,13 @@ def _ask_in_time(
         turn.resume_clock()
 
 
-def _check_version(answer: PersonsAnswer, config: LifecycleConfig) -> PersonsAnswer:
-    """Return the answer, or a denial when the policy has changed since the person was asked."""
-    in_force = config.version_in_force
-    if not answer.granted or in_force is None or in_force() == config.context.policy_version:
+def _check_policy(answer: PersonsAnswer, config: LifecycleConfig) -> PersonsAnswer:
+    """Return the answer; it is void when the policy has changed since the person was asked."""
+    in_force = config.digest_in_force
+    if not answer.granted or in_force is None or in_force() == config.context.policy_digest:
         return answer
     return PersonsAnswer(
-        DENIED, False, "The policy has changed since approval was asked for. Call again."
+        VOID, False, "The policy has changed since approval was asked for. Call again."
     )
 
 
@@ -163,10 +209,10 @@ def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> Pe
     if status == "withdrawn":
         return PersonsAnswer(WITHDRAWN, False, reason or "The request was withdrawn.")
     if told not in (None, digest) or (getattr(request, "digest", None) or digest) != digest:
-        return PersonsAnswer(DENIED, False, "The approval is for another call.")
+        return PersonsAnswer(VOID, False, "The approval is for another call.")
     if reply.approved is True and status != "denied":
         return PersonsAnswer(GRANTED, True, reason)
-    return PersonsAnswer(DENIED, False, reason)
+    return PersonsAnswer(DENIED, False, reason or f"A person refused: {decision.reason}")
 
 
 def _apply_answer(
@@ -174,6 +220,8 @@ def _apply_answer(
 ) -> Admitting:
     """Record how an approval ended. A grant that cannot be recorded does not count."""
     decision = admission.decision
+    if answer.action is VOID:  # the person who answered has not refused the call
+        about = Approval(about.approval_id)
     problem = yield Entry(
         config.context,
         answer.action,
@@ -185,7 +233,7 @@ def _apply_answer(
         reason=answer.reason,
     )
     if not answer.granted:
-        refused = replace(decision, effect="deny", reason=answer.reason or decision.reason)
+        refused = replace(decision, effect="deny", reason=answer.reason)
         denied = admission.deny(refused, DENIED_BY_PERSON)
         return replace(denied, recorded=problem is None)
     if problem is not None:

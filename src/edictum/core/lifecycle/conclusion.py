@@ -5,17 +5,28 @@ Once the tool has run the call is counted and its result is kept, whatever else 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
+from edictum._audit_event import AuditAction
 from edictum.core import events
 from edictum.core._records import replace
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
-from edictum.core.decision import USER_ERRORS, Failed
-from edictum.core.effects import Declined, Effect, NoCapacity, Notify, Pause, Ran, StoreArtifact
-from edictum.core.events import CALL_EXECUTED, CALL_FAILED, AuditAction, Closing, Entry
+from edictum.core.decision import USER_ERRORS, Answer, Failed
+from edictum.core.effects import (
+    CallUserCode,
+    Declined,
+    Effect,
+    NoCapacity,
+    Notify,
+    Pause,
+    Ran,
+    StoreArtifact,
+)
+from edictum.core.events import CALL_EXECUTED, CALL_FAILED, Closing, Entry
 from edictum.core.lifecycle.admission import Admission
+from edictum.core.lifecycle.approval import record_pause
 from edictum.core.lifecycle.verdict import (
     closing_fields,
     failed_outcome,
@@ -29,7 +40,7 @@ from edictum.core.policy import Plan
 from edictum.core.scopes import parent_accounts
 from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
-from edictum.outcomes import ToolDenied, ToolOutcome, make_denied
+from edictum.outcomes import ToolOutcome, make_denied
 from edictum.success import (
     Checker,
     SuccessVerdict,
@@ -37,7 +48,9 @@ from edictum.success import (
     verdict_from_problem,
 )
 
+LONG_TEXT = 100_000  # characters
 NOT_REVIEWED = AfterDecision()
+POSTCONDITION_WARNING = AuditAction.POSTCONDITION_WARNING
 NOT_WRITTEN = "The result could not be written to the audit"
 # ToolDenied.reason by the source of the decision; every other source is a contract
 DENIAL_REASONS = {
@@ -83,8 +96,9 @@ def conclude(
         outcome = yield from _shape(outcome, admission, turn)
     closing = Closing(*closing_fields(plan, context, ran, verdict, value, after, outcome))
     if not after.passed:
-        warning = AuditAction.POSTCONDITION_WARNING
-        yield Entry(context, warning, call, decision, counters, closing)
+        found = replace(closing, outcome=None, verdict=None, error=None)
+        for objection in after.objections():
+            yield Entry(context, POSTCONDITION_WARNING, call, decision, counters, found, objection)
     action = CALL_EXECUTED if verdict.success else CALL_FAILED
     problem = yield Entry(context, action, call, decision, counters, closing)
     if problem is not None:
@@ -131,7 +145,21 @@ def ask_postconditions(
     settled = yield from await_answers(plan.ask_after(admission.call, value))
     answers = [as_answer(contract, raw, config.mode) for contract, raw in settled]
     redact = config.context.redaction.redact_value
-    return decide_after(plan.after, answers, admission.call, value, redact)
+    asked = (plan.after, answers, admission.call, value, redact)
+    if _is_slow_to_redact(value, answers):
+        decided = yield CallUserCode(decide_after, asked)
+        if type(decided) is not Failed:  # as when the caller is cancelled: then without waiting
+            return decided  # type: ignore[no-any-return]  # what decide_after returns
+    return decide_after(*asked)
+
+
+def _is_slow_to_redact(value: Any, answers: Sequence[Answer]) -> bool:
+    """Return whether matches are replaced in a long text, which would hold the event loop."""
+    if not any(answer.contract.effect == "redact" for answer in answers):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    texts = parts if isinstance(value, (dict, list, tuple)) else (value,)
+    return any(isinstance(text, str) and len(text) >= LONG_TEXT for text in texts)
 
 
 def _ask_success_check(
@@ -207,15 +235,12 @@ def release_unstarted(
 
 
 def _pause(admission: Admission, pause: Pause, plan: Plan, config: LifecycleConfig) -> Flow:
-    call = admission.call
     settled = yield _settlement(admission, plan, "release")
-    counters = settled if type(settled) is Counters else admission.counters
-    signal = type(pause.signal).__name__
-    reason = f"Deferred by the framework ({signal}); not counted as an execution."
-    yield Entry(
-        config.context, AuditAction.CALL_PAUSED, call, admission.decision, counters, reason=reason
-    )
-    return ToolDenied(call.call_id, call.tool_name, "paused", reason)
+    if type(settled) is Counters:
+        admission = replace(admission, counters=settled)
+    closed = yield from record_pause(admission, pause, config)
+    assert closed.outcome is not None
+    return closed.outcome
 
 
 def _deny_unstarted(admission: Admission, error: BaseException) -> Admission:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from edictum._audit_event import AuditAction
 from edictum.core._records import replace
 from edictum.core.call import ToolCall
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decide import describe, explain_failure
 from edictum.core.decision import Decision, Failed, HookAnswer
 from edictum.core.effects import AwaitDuplicate, Delay, Effect, RunTool
-from edictum.core.events import AuditAction, Closing, Entry
+from edictum.core.events import Closing, Entry
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.admission import (
     admission_of,

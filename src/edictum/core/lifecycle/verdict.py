@@ -10,12 +10,11 @@ from typing import Any
 from edictum.core._records import replace
 from edictum.core.call import SideEffect, ToolCall
 from edictum.core.config import FailureFlag
-from edictum.core.decide import AfterDecision, describe, explain_failure
+from edictum.core.decide import AfterDecision, describe, explain_failure, type_and_text
 from edictum.core.effects import NotReturned, Ran
 from edictum.core.events import Context
 from edictum.core.policy import Plan
 from edictum.core.redaction import shorten
-from edictum.core.values import dumps
 from edictum.findings import Finding
 from edictum.outcomes import (
     OUTCOME_KINDS,
@@ -24,6 +23,7 @@ from edictum.outcomes import (
     ToolFailure,
     ToolOutcome,
     ToolTimeout,
+    failure_text,
     make_failure,
     make_result,
 )
@@ -102,7 +102,7 @@ def find_verdict(
     try:
         return _find_problem(call, plan, ran.value, failure_flag) or SUCCEEDED_BY_DEFAULT
     except Exception as exc:
-        reason = f"Success detection failed: {describe(exc)}"
+        reason = f"Success detection failed: {type_and_text(exc)}"
         return SuccessVerdict(False, "policy", reason, policy_error=True)
 
 
@@ -245,19 +245,10 @@ def _can_be_repeated(call: ToolCall, effect_unknown: bool) -> bool:
 
 
 def _failure_text(value: Any, verdict: SuccessVerdict) -> str:
-    """Return what a failed result says about itself, for the model."""
+    """Return what a failed result says about itself, or else why it counts as failed."""
     if verdict.policy_error or verdict.for_model or verdict.source == "schema":
         return verdict.reason
-    if isinstance(value, str) and value:
-        return value
-    if type(value) is dict:
-        said = [
-            value[key]
-            for key in ("error", "message")
-            if isinstance(value.get(key), str) and value[key]
-        ]
-        return said[0] if said else dumps(value)
-    return verdict.reason if value is None else dumps(value)
+    return failure_text(value) or verdict.reason
 
 
 def error_text(outcome: ToolOutcome) -> str:

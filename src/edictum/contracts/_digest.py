@@ -1,0 +1,47 @@
+"""The digest of a bundle: the same for two texts that say the same."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, assert_never
+
+from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
+from edictum.contracts._expressions import All, AnyOf, Expression, Leaf, Not
+from edictum.core.values import digest
+
+# where it stands, what it is called, where calls are counted and written down
+NOT_SAID = frozenset(
+    {"source", "place", "name", "session", "observability", "version", "warnings"}
+    | {"observe_alongside"}  # composed already
+)
+
+
+def digest_bundle(bundle: Bundle) -> str:
+    """Return a digest of what a composed bundle says, without its comments, store and sinks."""
+    return digest(_to_plain(bundle))
+
+
+def _to_plain(part: Any) -> Any:
+    """Return a part of a bundle as plain values. Contracts that are switched off say nothing."""
+    if isinstance(part, (Bundle, ContractSpec, SuccessSpec)):
+        names = [field.name for field in fields(part) if field.name not in NOT_SAID]
+        return {name: _to_plain(getattr(part, name)) for name in names}
+    if isinstance(part, (Leaf, All, AnyOf, Not)):
+        return _describe(part)
+    if isinstance(part, tuple):
+        return [_to_plain(item) for item in part if getattr(item, "enabled", True)]
+    return part
+
+
+def _describe(expression: Expression) -> Any:
+    match expression:
+        case Leaf():
+            return [expression.selector.text, expression.operator.name, expression.value]
+        case Not():
+            return ["not", _describe(expression.item)]
+        case All():
+            return ["all", *map(_describe, expression.items)]
+        case AnyOf():
+            return ["any", *map(_describe, expression.items)]
+        case _:
+            assert_never(expression)
