@@ -361,7 +361,7 @@ class Duration:
         return {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": MOST}, text]}
 
 
-_VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
+_VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _REFERENCE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
