@@ -42,6 +42,7 @@ except ImportError as exc:
 MAX_YAML_DEPTH = 64
 MAX_NODES = 200_000  # even after aliases are followed
 MAX_ALIASED = 8 << 20  # characters that aliases may stand for
+MAX_NEAR = 200  # characters beside a place in which a cause is looked for
 MAX_PATH_LIKE = 200  # characters of a text that is taken for a path
 _PATH = re.compile(r"\S*[/\\]\S*|[^\n]*\.(ya?ml|json)", re.IGNORECASE)
 # What both parsers say about a backslash in double quotes; the typo is theirs.
@@ -160,9 +161,11 @@ def _is_tab(place: Place, problems: Problems) -> bool:
 
 def _find_bare_selector(place: Place, problems: Problems) -> str:
     """Return the selector with brackets that YAML has read as the start of a list, or ""."""
-    found = _BRACKETED.finditer(_line_at(place, problems))
     at = place.column - 1
-    return next((it.group() for it in found if it.start() < at <= it.end()), "")
+    start = max(0, at - MAX_NEAR)
+    near = _line_at(place, problems)[start : at + MAX_NEAR]
+    found = _BRACKETED.finditer(near)
+    return next((it.group() for it in found if it.start() < at - start <= it.end()), "")
 
 
 def _report_character(exc: yaml.YAMLError, problems: Problems) -> None:

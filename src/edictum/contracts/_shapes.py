@@ -383,7 +383,7 @@ class Duration:
         return {"anyOf": [number, text, *([{"const": "none"}] if self.or_none else [])]}
 
 
-_VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
+_VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _REFERENCE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
