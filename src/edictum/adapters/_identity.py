@@ -31,7 +31,7 @@ def enclose_calls(guard: Any, caller: Identity) -> Iterator[None]:
     """Mark calls that are made inside, by agents that a tool runs, as calls of this caller.
 
     A framework takes the run of a sub-agent for a conversation of its own, often a new one each
-    time. What a tool leaves running after its end is no longer part of the call.
+    time. What a tool leaves running when it ends does not belong to the call any more.
     """
     outer = [guard, caller]
     token = OUTER_CALL.set(outer)
