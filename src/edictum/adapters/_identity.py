@@ -44,7 +44,7 @@ def enclose_calls(guard: Any, caller: Identity) -> Iterator[None]:
 
 def find_outer_caller(guard: Any) -> Identity | None:
     """Return the caller of the call that this one is made in, if that has the same guard."""
-    outer = OUTER_CALL.get(())
+    outer = tuple(OUTER_CALL.get(()))  # a copy: another thread may end the call
     return outer[1] if outer and outer[0] is guard else None
 
 
