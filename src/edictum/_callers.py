@@ -102,12 +102,13 @@ class CallerResolver:
     def set_principal(self, principal: Principal | None) -> None:
         """Replace the principal, value or function; None leaves it to the framework and guard."""
         check_principal(principal)
-        # New dicts: other threads may be reading the old ones.
+        # New dicts, because other threads may be reading the old ones; the value first, so that
+        # there is a principal at every moment.
         values = {key: value for key, value in self._values.items() if key != "principal"}
         if principal is not None:
             values["principal"] = principal
-        self._functions = {key: it for key, it in self._functions.items() if key != "principal"}
         self._values = values
+        self._functions = {key: it for key, it in self._functions.items() if key != "principal"}
 
     def resolve(self, context: Any) -> ResolvedCaller:
         """Return the caller of a call; asynchronous functions are awaited in another thread."""

@@ -257,7 +257,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("options", "said"), FAILURES, ids=lambda item: str(item)[:40])
+@pytest.mark.parametrize(("options", "said"), FAILURES)
 def test_a_call_whose_caller_is_not_known_is_denied_recorded_and_counted(
     way: str, options: Any, said: str
 ) -> None:
@@ -306,7 +306,6 @@ def test_a_session_that_is_configured_is_used_although_the_framework_s_is_odd() 
         {"parent_session_id": ["a", "a"]},
         {"actual_amounts": 7},
     ],
-    ids=str,
 )
 def test_an_option_that_cannot_be_used_is_refused_when_it_is_given(options: Any) -> None:
     with pytest.raises((EdictumConfigError, EdictumInputError)):

@@ -31,7 +31,7 @@ def enclose_calls(guard: Any, caller: Identity) -> Iterator[None]:
     """Mark calls that are made inside, by agents that a tool runs, as calls of this caller.
 
     A framework takes the run of a sub-agent for a conversation of its own, often a new one each
-    time. What a tool leaves running after its end is no longer part of the call.
+    time. What a tool leaves running when it ends does not belong to the call any more.
     """
     outer = [guard, caller]
     token = OUTER_CALL.set(outer)
@@ -44,7 +44,7 @@ def enclose_calls(guard: Any, caller: Identity) -> Iterator[None]:
 
 def find_outer_caller(guard: Any) -> Identity | None:
     """Return the caller of the call that this one is made in, if that has the same guard."""
-    outer = OUTER_CALL.get(())
+    outer = tuple(OUTER_CALL.get(()))  # a copy: another thread may end the call
     return outer[1] if outer and outer[0] is guard else None
 
 

@@ -33,7 +33,7 @@ ModelScript = Sequence[Sequence[ScriptedCall]]
 
 
 class ScriptPlayer:
-    """Gives a scripted model its turns, of one script or of that of the user who speaks.
+    """Gives a scripted model its turns: of one script, or of the script for the speaking user.
 
     A ``script`` for several users is a mapping of their names to scripts. Who speaks is read from
     what was said last; each user's script goes on from run to run.
