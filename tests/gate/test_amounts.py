@@ -295,9 +295,21 @@ def test_where_nothing_is_enforced_an_unknown_amount_is_only_reported(where: str
         guard = load(REFUNDS, mode="observe")
     else:
         guard = load("defaults: {mode: observe}\n" + REFUNDS)
-    assert isinstance(guard.dispatch_sync("issue_refund", {}, issue_refund), ToolExecutionResult)
+    assert isinstance(guard.dispatch_sync("issue_refund", {}, lambda: 1), ToolExecutionResult)
     first = guard.local_sink.events[0]
     assert (first.action, first.reason) == ("call_would_deny", NOT_KNOWN + "is missing.")
+
+
+def test_an_amount_that_is_left_out_is_its_default() -> None:
+    """What the tool will use is what counts, and what is refused when the budget is used up."""
+
+    def refund(amount: float = 40.0) -> str:
+        return "done"
+
+    guard = load(REFUNDS)
+    outcomes = [guard.dispatch_sync("issue_refund", {}, refund) for _ in range(3)]
+    assert [type(it) for it in outcomes] == [ToolExecutionResult, ToolExecutionResult, ToolDenied]
+    assert guard.session().snapshot().amounts[""]["refunded"].spent == 80
 
 
 # --- Who states what: the caller, globs, layers, Python --------------------------------------------

@@ -215,7 +215,7 @@ def test_evaluate_and_explain_look_at_scopes() -> None:
     assert guard.evaluate("refund", {}, session_id="new", principal=BOB).verdict == "allow"
     missing = guard.evaluate("refund", {}, session_id="new")
     assert "cannot be applied" in missing.deny_reasons[0]
-    assert guard.evaluate("refund", {}).verdict == "allow"  # no session is looked at
+    assert guard.evaluate("refund", {}, principal=BOB).verdict == "allow"
     assert "Enough for this person." in str(
         guard.explain("refund", {}, session_id="new", principal=ALICE)
     )
@@ -578,3 +578,24 @@ def test_many_combinations_of_conditions_are_judged_right() -> None:
     odd = [call(guard, args={"bits": 1}, session_id="s") for _ in range(100)]
     assert odd[:88] == ["ran"] * 88  # 512 of those before had the first bit
     assert odd[88].startswith("Execution limit reached (600 calls).")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "scope: order.owner, limits: {max_tool_calls: 1}",
+        "when: {order.owner: {equals: x}}, limits: {max_tool_calls: 1}",
+    ],
+)
+def test_limits_wait_for_no_selector(text: str) -> None:
+    """An asynchronous one is an error at load."""
+
+    async def order(call: Any) -> dict[str, str]:
+        return {"owner": "x"}
+
+    bundle = (
+        "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: x}\n"
+        f"contracts: [{{id: a, type: session, {text}, then: {{effect: deny, message: no}}}}]\n"
+    )
+    with pytest.raises(EdictumConfigError, match=r"'order\.owner' is asynchronous, and limits do"):
+        Edictum.from_yaml_string(bundle, custom_selectors={"order": order})

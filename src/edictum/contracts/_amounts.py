@@ -17,6 +17,7 @@ from edictum.contracts._selectors import (
     SelectorError,
     Subject,
     parse_selector,
+    refuse_asynchronous,
     resolver,
 )
 from edictum.core.charges import AmountSource
@@ -43,6 +44,7 @@ def parse_amount(text: str, key: str, custom: Mapping[str, Any] | None = None) -
         raise SelectorError(f"'{text}' is not known before the tool has run", hint)
     if selector.root in NEVER_NUMBERS:
         raise SelectorError(f"'{text}' is not an amount", "Write for example args.amount.")
+    refuse_asynchronous(selector, custom)
     return selector
 
 

@@ -270,6 +270,10 @@ def expression_schema() -> dict[str, Any]:
 # --- The meaning ----------------------------------------------------------------------------------
 
 
+# stages at which no selector can be awaited
+NEVER_WAIT = {"success": "success rules", "limit": "limits"}
+
+
 @dataclass(frozen=True)
 class Meaning:
     """Looks up words. ``stage`` is where the expression stands: pre, post or success."""
@@ -305,6 +309,8 @@ class Meaning:
         prepared = self._prepare(operator, raw) if computed is None else None
         if selector is None or prepared is WRONG or computed is WRONG:
             return None
+        if operator.name == "exists" and selector.root == "args":
+            selector = replace(selector, as_sent=True)
         if_missing = self._answer_for_missing(selector, operator, raw.value)
         place = raw.selector
         return Leaf(selector, operator, raw.value, prepared, if_missing, place, computed)
@@ -315,8 +321,6 @@ class Meaning:
         """Return the answer for a missing field; None where a missing value is an error."""
         if selector.root in self.selectors and operator.name not in ("exists", "empty"):
             return None
-        if operator.name == "exists" and selector.root == "args":
-            selector = replace(selector, as_sent=True)
         anonymous = operator.negative and selector.root == "principal"
         return anonymous or operator.missing(value)
 
@@ -393,8 +397,8 @@ class Meaning:
             message = f"'{text}' is not known before the tool has run"
             self.problems.add(place, message, "Use it in a contract with 'type: post'.")
             return None
-        if self.stage == "success" and iscoroutinefunction(self.selectors.get(selector.root)):
-            message = f"'{text}' is asynchronous, and success rules do not wait"
+        if self.stage in NEVER_WAIT and iscoroutinefunction(self.selectors.get(selector.root)):
+            message = f"'{text}' is asynchronous, and {NEVER_WAIT[self.stage]} do not wait"
             self.problems.add(place, message, "Use a selector that is an ordinary function.")
             return None
         if selector.root == "session" and self.stage != "pre":

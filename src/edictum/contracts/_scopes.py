@@ -12,6 +12,7 @@ from edictum.contracts._selectors import (
     SelectorError,
     Subject,
     parse_selector,
+    refuse_asynchronous,
     resolver,
 )
 from edictum.core.call import ToolCall
@@ -30,6 +31,7 @@ def parse_scope(text: str, custom: CustomSelectors) -> Selector | None:
     selector = parse_selector(text, custom)
     if selector.root not in (*SCOPE_ROOTS, *custom) or selector.wild:
         raise SelectorError(f"'{text}' cannot be a scope: it does not name one value", wanted)
+    refuse_asynchronous(selector, custom)
     return selector
 
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutinefunction
 from math import isfinite
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -238,6 +238,13 @@ def check_custom_selectors(custom: Mapping[str, Any] | None) -> CustomSelectors:
     wanted = "a function of the call that returns a dict, ordinary or async"
     check_custom("selector", custom, set(ROOTS), _ROOT.fullmatch, wanted)
     return dict(custom or {})
+
+
+def refuse_asynchronous(selector: Selector, custom: Mapping[str, Any] | None) -> None:
+    """Raise SelectorError for a selector that would have to be awaited, where nothing waits."""
+    if iscoroutinefunction((custom or {}).get(selector.root)):
+        message = f"'{selector.text}' is asynchronous, and limits do not wait"
+        raise SelectorError(message, "Use a selector that is an ordinary function.")
 
 
 def check_custom(
