@@ -491,3 +491,43 @@ class PatternSet:
 
 
 pattern_set = lru_cache(maxsize=512)(PatternSet)
+
+
+# --- Places in a text -----------------------------------------------------------------------------
+
+SHORT = 4_096  # characters; in longer texts the first place is searched for at once
+
+
+class PlaceFinder:
+    """Find where one of many patterns begins, in one pass over the text.
+
+    Patterns are RE2's, for ASCII text. Every other character stands as one '?', so that places are
+    those of the text.
+    """
+
+    __slots__ = ("_match", "_search")
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        options = _options()
+        options.encoding = re2.Options.Encoding.LATIN1
+        options.never_capture = True
+        whole = "|".join(patterns).encode()
+        self._search = re2.compile(whole, options).search
+        engine = re2.Set.SearchSet(options)
+        engine.Add(whole)
+        engine.Add(b"")  # as in PatternSet: without it among the hits the engine has given up
+        engine.Compile()
+        self._match = engine.Match
+
+    def __call__(self, text: str, /) -> Callable[[int], int] | None:
+        """Return a function to the next place from a place on, or -1; None: there are none."""
+        data = text.encode("ascii", "replace")
+        if len(data) <= SHORT and self._match(data) == [1]:
+            return None
+        search = self._search
+
+        def next_place(at: int) -> int:
+            found = search(data, at)
+            return -1 if found is None else int(found.start())
+
+        return next_place

@@ -15,7 +15,9 @@ from functools import lru_cache
 from typing import Any
 
 from edictum.core.freeze import DATA, replace_contents
-from edictum.core.secret_patterns import REDACTED, hide_secrets, replace_all
+from edictum.core.replacements import Replace, redact, replace_detected
+from edictum.core.secret_patterns import REDACTED
+from edictum.core.secret_scan import secret_detector
 from edictum.core.sensitive_keys import MAX_KEY, is_sensitive_by_words
 from edictum.core.values import (
     TOO_DEEP,
@@ -109,6 +111,11 @@ class RedactionPolicy:
             return show(result)
         summary: str = _Summary(self, max_length + 1_024).visit(result)
         return summary
+
+
+def hide_secrets(text: str, replace: Replace = redact) -> str:
+    """Return the text with every secret in it replaced; all of it is searched."""
+    return replace_detected(text, secret_detector().scan(text), replace)
 
 
 _hide_in_name = lru_cache(maxsize=4_096)(hide_secrets)
@@ -353,3 +360,33 @@ def _custom_pattern(pair: tuple[str, str]) -> tuple[re.Pattern[str], str]:
             hint="Write custom_patterns=[(regex, replacement)], both as text.",
         ) from exc
     return compiled, replacement
+
+
+# Python's regexes hold the interpreter lock, so a text of some megabytes would stop every other
+# thread for seconds. Long texts are searched window by window; windows overlap by more than any
+# secret is long, and grow when a match reaches their end.
+_WINDOW = 1 << 16
+_OVERLAP = 1 << 13
+
+
+def replace_all(pattern: re.Pattern[str], replacement: str, text: str) -> str:
+    """Return ``pattern.sub(replacement, text)``."""
+    if len(text) <= _WINDOW:
+        return pattern.sub(replacement, text)
+    parts: list[str] = []
+    kept, position, size = 0, 0, _WINDOW
+    while position < len(text):
+        end = min(position + size, len(text))
+        last = end == len(text)
+        match = pattern.search(text, position, end)
+        if match is None or (match.start() > end - _OVERLAP and not last):
+            position = end if last else match.start() if match else end - _OVERLAP
+        elif match.end() == end and not last:
+            size *= 2
+            continue
+        else:
+            parts += (text[kept : match.start()], match.expand(replacement))
+            kept = match.end()
+            position = kept if kept > match.start() else kept + 1
+        size = _WINDOW
+    return "".join((*parts, text[kept:]))
