@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from edictum.core.freeze import DATA, replace_contents
 from edictum.core.replacements import Replace, redact, replace_detected
 from edictum.core.secret_patterns import REDACTED
-from edictum.core.secret_scan import secret_detector
+from edictum.core.secret_scan import Detection, secret_detector
+from edictum.core.secret_values import REPLACEMENT
 from edictum.core.sensitive_keys import MAX_KEY, is_sensitive_by_words
 from edictum.core.values import (
     TOO_DEEP,
@@ -35,6 +36,7 @@ from edictum.errors import EdictumConfigError
 MAX_STRING = 1_000
 MAX_PAYLOAD = 32_768
 MAX_SUMMARY = 500
+MIN_HASH_KEY = 16
 
 
 class RedactionPolicy:
@@ -48,11 +50,21 @@ class RedactionPolicy:
         custom_patterns: Iterable[tuple[str, str]] | None = None,
         detect_secret_values: bool = True,
         safe_keys: Iterable[str] | None = None,
+        detectors: Iterable[Detects] | None = None,
+        hash_key: str | bytes | None = None,
     ) -> None:
         self.sensitive_keys = _lowered("sensitive_keys", sensitive_keys)
         self.safe_keys = _lowered("safe_keys", safe_keys)
         self._custom = [_custom_pattern(pair) for pair in custom_patterns or ()]
         self._detect = detect_secret_values
+        self.detectors = _read_detectors(detectors)
+        self.hash_key = _read_hash_key(hash_key)
+
+    def with_detectors(self, detectors: Iterable[Detects]) -> RedactionPolicy:
+        """Return the same policy with more detectors."""
+        made = copy.copy(self)
+        made.detectors = (*self.detectors, *detectors)
+        return made
 
     def is_sensitive(self, key: object) -> bool:
         """Whether values under this key are hidden, whatever they are."""
@@ -67,13 +79,15 @@ class RedactionPolicy:
         """Return the text with every secret in it replaced; all of it is searched."""
         for pattern, replacement in self._custom:
             text = replace_all(pattern, replacement, text)
+        for detector in self.detectors:
+            text = replace_detected(text, detector.scan(text), redact)
         return hide_secrets(text) if self._detect else text
 
     redact_bash_command = redact_text
 
     def redact_name(self, name: str) -> str:
         """As ``redact_text``, for names, which come again and again."""
-        if self._custom or not self._detect or len(name) > MAX_KEY:
+        if self._custom or self.detectors or not self._detect or len(name) > MAX_KEY:
             return self.redact_text(name)
         return _hide_in_name(name)
 
@@ -113,9 +127,15 @@ class RedactionPolicy:
         return summary
 
 
-def hide_secrets(text: str, replace: Replace = redact) -> str:
+class Detects(Protocol):
+    """Finds secrets or personal data in a text, from left to right and without overlaps."""
+
+    def scan(self, text: str, /) -> Sequence[Detection]: ...
+
+
+def hide_secrets(text: str) -> str:
     """Return the text with every secret in it replaced; all of it is searched."""
-    return replace_detected(text, secret_detector().scan(text), replace)
+    return replace_detected(text, secret_detector().scan(text), redact)
 
 
 _hide_in_name = lru_cache(maxsize=4_096)(hide_secrets)
@@ -244,6 +264,70 @@ class _SecretRedactor(TextChanger):
         return change_text(to_json(value), self.change)
 
 
+class Redactor:
+    """Takes what some detectors find out of values, and tells whether there is anything.
+
+    Values under sensitive keys count if ``is_sensitive`` says which those are.
+    """
+
+    __slots__ = ("_detectors", "_is_sensitive", "_replace")
+
+    def __init__(
+        self,
+        detectors: Iterable[Detects],
+        replace: Replace = redact,
+        is_sensitive: Callable[[object], bool] | None = None,
+    ) -> None:
+        self._detectors = tuple(detectors)
+        self._replace = replace
+        self._is_sensitive = is_sensitive
+
+    def with_replacement(self, replace: Replace) -> Redactor:
+        return Redactor(self._detectors, replace, self._is_sensitive)
+
+    def finds(self, value: Any) -> bool:
+        """Whether there is something to take out of a value."""
+        if type(value) is str:
+            return any(detector.scan(value) for detector in self._detectors)
+        plain = to_json(value)
+        return bool(self.redact(plain) != plain)
+
+    def redact_text(self, text: str) -> str:
+        for detector in self._detectors:
+            text = replace_detected(text, detector.scan(text), self._replace)
+        return text
+
+    def redact(self, value: Any) -> Any:
+        """Return a value of the same types with everything taken out that is found."""
+        return _KeyedRedactor(self.redact_text, self._hide).visit(value)
+
+    def _hide(self, key: Any, item: Any) -> Any:
+        """Return what is shown of the value under a sensitive key; None when it is not hidden."""
+        if self._is_sensitive is None or not self._is_sensitive(key) or not _is_hidden(item):
+            return None
+        if isinstance(item, str):
+            return item if REPLACEMENT.fullmatch(item) else self._replace("assigned", item)
+        return REDACTED
+
+
+class _KeyedRedactor(_SecretRedactor):
+    """Text changed everywhere, and values under some keys replaced whole."""
+
+    __slots__ = ("_hide",)
+
+    def __init__(
+        self, change: Callable[[str], str], hide: Callable[[Any, Any], Any]
+    ) -> None:
+        super().__init__(change)
+        self._hide = hide
+
+    def mapping(self, value: Any) -> Any:
+        hidden = {key: shown for key, item in value.items() if (shown := self._hide(key, item))}
+        if not hidden or type(value) is not dict:
+            return super().mapping(value)
+        return super().mapping(value | hidden)
+
+
 class _Summary(Visitor):
     """A bounded, JSON-like rendering: it stops looking once it has enough, so a huge value costs
     no more than a small one.
@@ -337,6 +421,26 @@ def _lowered(option: str, keys: Iterable[str] | None) -> frozenset[str]:
             hint=f'Write {option}=["..."].',
         )
     return frozenset(name.lower() for name in names)
+
+
+def _read_detectors(detectors: Iterable[Detects] | None) -> tuple[Detects, ...]:
+    given = tuple(detectors or ())
+    for each in given:
+        if not callable(getattr(each, "scan", None)):
+            raise EdictumConfigError(
+                f"RedactionPolicy: {each!r:.80} in detectors has no scan(text).",
+                hint="Pass what edictum.redaction.personal_data(...) returns.",
+            )
+    return given
+
+
+def _read_hash_key(key: str | bytes | None) -> bytes | None:
+    if key is None or (isinstance(key, (str, bytes)) and len(key) >= MIN_HASH_KEY):
+        return key.encode() if isinstance(key, str) else key
+    raise EdictumConfigError(
+        f"RedactionPolicy: hash_key is not a text of at least {MIN_HASH_KEY} characters.",
+        hint="Draw one with secrets.token_hex(32), and keep it with your other secrets.",
+    )
 
 
 def _custom_pattern(pair: tuple[str, str]) -> tuple[re.Pattern[str], str]:

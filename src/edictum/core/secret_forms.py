@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -109,19 +109,23 @@ class Form:
 
     def match(self, text: str, at: int) -> Span | None:
         """Return the span of the form whose anchor stands at a place; None if it does not."""
+        if not (self.before or self.checks & _FREE or is_boundary(text, at)):
+            return None
         found = compile_once(self.behind).match(text, at)
         if found is None:
             return None
         start, end = at, found.end()
+        if self.anchor[-1] in "=/":  # a place, not a part of the secret
+            start = at + len(self.anchor)
         if self.before:
             front = compile_once(self.before).search(text, max(0, at - MAX_FRONT), at)
             if front is None:
                 return None
             start = front.start()
-        return (start, end) if self._is_sound(text, start, end) else None
+        return (start, end) if self._is_sound(text, min(at, start), end) else None
 
     def _is_sound(self, text: str, start: int, end: int) -> bool:
-        if "mixed" in self.checks and is_wordy(text[start:end]):
+        if "mixed" in self.checks and is_wordy(text[start : min(end, start + MAX_JUDGED)]):
             return False
         if "anywhere" in self.checks or is_boundary(text, start):
             return True
@@ -129,6 +133,8 @@ class Form:
 
 
 MAX_FRONT = 128
+MAX_JUDGED = 200
+_FREE = frozenset({"anywhere", "crc32"})  # checks that may do without a word boundary in front
 compile_once = lru_cache(maxsize=2_048)(re.compile)
 
 
@@ -253,6 +259,3 @@ def crc32_base62(body: str) -> str:
         number, rest = divmod(number, 62)
         digits = _BASE62[rest] + digits
     return digits
-
-
-Check = Callable[[str], bool]

@@ -2,8 +2,8 @@
 
 Each row has *hints*, literal texts of which one stands where the row begins, in whatever case; a
 *head*, the pattern of the first characters in the syntax that RE2 and ``re`` share; and a pattern
-whose group ``v`` is the secret (without one, all of it is). Every repetition is bounded or ends at
-the end of a line, and starts behind a fixed word: a place in a text costs a bounded time.
+whose group ``v`` is the secret (without one, all of it is). Every repetition is bounded, so that a
+place in a text costs a bounded time; ``rest`` is what a secret that was found may go on with.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _VALUE = (
 _SCHEME = (
     r"(?:(?:bearer|basic|token|digest|negotiate|ntlm|api-?key|ssws|aws4-hmac-sha256)\s{1,3})?"
 )
-_KEY_BODY = r"(?:[A-Za-z0-9+/=\s:,.-]|\\[nrt\\]){0,20000}?"
+_KEY_NAME = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?"
+_KEY_BODY = r"(?:[A-Za-z0-9+/=\s:,.]|\\[nrt\\]|-(?!---))*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class TextPattern:
     head: str
     pattern: str
     check: str = ""
+    rest: str = ""
 
 
 TEXT_PATTERNS = (
@@ -39,28 +41,30 @@ TEXT_PATTERNS = (
         "private_key",
         ("-----begin", "---- begin"),
         r"-----?[ ]?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY",
-        r"-----?[ ]?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[ ]?-----?"
-        rf"{_KEY_BODY}(?:-----?[ ]?END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?[ ]?-----?"
-        r"|(?=[^A-Za-z0-9+/=\s:,.\\-])|\Z)",
+        rf"-----?[ ]?BEGIN {_KEY_NAME}[ ]?-----?",
+        rest=rf"{_KEY_BODY}(?:-----?[ ]?END {_KEY_NAME}[ ]?-----?)?",
     ),
     TextPattern(
         "private_key.putty",
         ("private-lines",),
         r"(?i:private-lines):[ ]?\d",
-        r"(?i)private-lines:\s?\d{1,4}\s{1,4}(?P<v>[A-Za-z0-9+/=\s]{40,20000})",
+        r"(?i)private-lines:\s?\d{1,4}\s{1,4}(?P<v>[A-Za-z0-9+/=\s]{40})",
+        rest=r"[A-Za-z0-9+/=\s]*",
     ),
     TextPattern(
         "jwt",
         ("eyj",),
         r"eyJ[A-Za-z0-9_-]{10}",
-        r"eyJ[A-Za-z0-9_-]{10,8000}\.[A-Za-z0-9_-]{4,16000}(?:\.[A-Za-z0-9_-]{0,8000}){0,3}",
+        r"eyJ[A-Za-z0-9_-]{10,2000}\.[A-Za-z0-9_-]{4,400}",
+        rest=r"[A-Za-z0-9_.-]*",
     ),
     TextPattern(
         "http.bearer",
         ("bearer", "basic"),
         r"(?i:bearer|basic)(?:\s|%20|\+){1,3}[A-Za-z0-9._~+/=-]{12}",
-        r"(?i)(?:bearer|basic)(?:\s|%20|\+){1,3}(?P<v>[A-Za-z0-9._~+/=-]{12,8000})",
+        r"(?i)(?:bearer|basic)(?:\s|%20|\+){1,3}(?P<v>[A-Za-z0-9._~+/=-]{12,400})",
         "not_wordy",
+        r"[A-Za-z0-9._~+/=-]*",
     ),
     TextPattern(
         "url.password",
@@ -118,15 +122,17 @@ TEXT_PATTERNS = (
         ("authorization", "cookie"),
         rf"(?i:authorization|cookie)(?:{_QUOTE})?\s{{0,3}}:",
         rf"(?i)(?:authorization|cookie)(?:{_QUOTE})?\s{{0,3}}:\s{{0,3}}(?:{_QUOTE})?{_SCHEME}"
-        r"(?P<v>(?!\s)(?:[^\"'\\\n]|\\(?![\"'])){1,8000})",
-        "header",
+        r"(?P<v>(?!\s)(?:[^\"'\\\n]|\\(?![\"'])){1,400})",
+        "not_wordy",
+        r"(?:[^\"'\\\n]|\\(?![\"']))*",
     ),
     TextPattern(
         "http.header",
         ("authorization", "cookie"),
         r"(?i:authorization|cookie)\s{0,3}=",
         rf"(?i)(?:authorization|cookie)\s{{0,3}}=\s{{0,3}}(?:{_QUOTE})?{_SCHEME}"
-        r"(?P<v>(?!\s)[^\s\"'&;,|\\]{1,8000})",
-        "header",
+        r"(?P<v>(?!\s)[^\s\"'&;,|\\]{1,400})",
+        "not_wordy",
+        r"[^\s\"'&;,|\\]*",
     ),
 )

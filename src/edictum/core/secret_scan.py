@@ -10,7 +10,6 @@ Text that carries other text is looked into once more, one level deep: base64 an
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from bisect import bisect_left
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Protocol
-from urllib.parse import unquote_to_bytes
 
 from edictum.core import secret_values as values
 from edictum.core.secret_forms import Form, Span, compile_once, is_boundary, is_wordy, read_forms
@@ -54,12 +52,14 @@ class Finder(Protocol):
 class Heads:
     """What a finder looks for: patterns of first characters, and literals that begin them.
 
-    ``exact`` literals are looked for as they are, ``loose`` ones in whatever case.
+    ``exact`` literals are looked for as they are, ``loose`` ones in whatever case; ``bare`` are the
+    patterns that begin with no literal.
     """
 
     patterns: tuple[str, ...]
-    exact: tuple[str, ...]
-    loose: tuple[str, ...]
+    exact: tuple[str, ...] = ()
+    loose: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
 
 
 MakeFinder = Callable[[Heads], Finder]
@@ -71,8 +71,7 @@ class WordFinder:
     def __init__(self, heads: Heads) -> None:
         self._exact = _shortest(heads.exact)
         self._loose = _shortest(heads.loose)
-        # Heads without a literal are searched for as they are.
-        self._bare = None if heads.exact or heads.loose else re.compile("|".join(heads.patterns))
+        self._bare = re.compile("|".join(heads.bare)) if heads.bare else None
 
     def __call__(self, text: str, /) -> NextPlace | None:
         if self._bare is not None:
@@ -135,15 +134,20 @@ class Detector:
     def __init__(self, rows: Iterable[Row], *, carriers: bool = False) -> None:
         self._exact: dict[str, tuple[Looker, ...]] = {}
         self._loose: dict[str, tuple[Looker, ...]] = {}
+        self._bare: list[Looker] = []
         patterns: list[str] = []
+        bare: list[str] = []
         for row in rows:
             patterns.append(row.head)
+            if not row.words:
+                bare.append(row.head)
+                self._bare.append(row.look)
             table = self._loose if row.loose else self._exact
             for word in row.words:
                 table[word] = (*table.get(word, ()), row.look)
         self._exact_sizes = _sizes(self._exact)
         self._loose_sizes = _sizes(self._loose)
-        heads = Heads(tuple(patterns), tuple(self._exact), tuple(self._loose))
+        heads = Heads(tuple(patterns), tuple(self._exact), tuple(self._loose), tuple(bare))
         self._find = _Engine.make(heads)
         self._find_carriers = _Engine.make(_CARRIER_HEADS) if carriers else None
 
@@ -188,7 +192,7 @@ class Detector:
             for look in self._loose.get(text[at : at + size].lower(), ()):
                 if (match := look(text, at)) is not None:
                     return self._name(text, match)
-        return None
+        return next(filter(None, (look(text, at) for look in self._bare)), None)
 
     def _name(self, text: str, match: Match) -> Match:
         """Return a match under the name of its vendor, where its value has a vendor's form."""
@@ -255,7 +259,8 @@ def _merge(found: list[Detection], others: Sequence[Detection]) -> list[Detectio
 
 # --- Carriers -------------------------------------------------------------------------------------
 
-_CARRIER_HEADS = Heads((f"[A-Za-z0-9+/_-]{{{MIN_CARRIER}}}",), (), ())
+_CARRIER_HEAD = (f"[A-Za-z0-9+/_-]{{{MIN_CARRIER}}}",)
+_CARRIER_HEADS = Heads(_CARRIER_HEAD, bare=_CARRIER_HEAD)
 _CARRIER = re.compile(rf"[A-Za-z0-9+/_-]{{{MIN_CARRIER},}}={{0,2}}")
 _BREAKS = " \t\r\n\"'<>"
 _PRINTABLE = re.compile(rb"[\t\r\n -~]*")
@@ -313,7 +318,10 @@ ASSIGNED = "assigned"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a detector looks for: how it begins, and what tells at such a place whether it is it."""
+    """What a detector looks for: how it begins, and what tells at such a place whether it is it.
+
+    ``words`` are the literals that it begins with, if it begins with one.
+    """
 
     words: tuple[str, ...]
     head: str
@@ -335,20 +343,19 @@ def _pattern_row(row: TextPattern) -> Row:
     check = _CHECKS[row.check]
 
     def look(text: str, at: int) -> Match | None:
-        found = compile_once(row.pattern).match(text, at)
-        if found is None or (text[at].isalnum() and not is_boundary(text, at)):
+        if text[at].isalnum() and not is_boundary(text, at):
             return None
-        span = next(
-            (found.span(name) for name in ("v", "w", "x") if found.groupdict().get(name)),
-            found.span(),
-        )
-        return (row.kind, span) if check(text[span[0] : span[1]]) else None
+        found = compile_once(row.pattern).match(text, at)
+        if found is None:
+            return None
+        named = (found.span(name) for name in ("v", "w", "x") if found.groupdict().get(name))
+        start, end = next(named, found.span())
+        if not check(text[start:end]):
+            return None
+        rest = compile_once(row.rest).match(text, end)
+        return row.kind, (start, rest.end() if rest else end)
 
     return Row(row.hints, row.head, look, loose=True)
-
-
-def _is_not_placeholder(value: str) -> bool:
-    return values.is_filled_in(value)
 
 
 def _is_not_wordy(value: str) -> bool:
@@ -357,9 +364,8 @@ def _is_not_wordy(value: str) -> bool:
 
 _CHECKS: dict[str, Callable[[str], bool]] = {
     "": lambda _value: True,
-    "not_placeholder": _is_not_placeholder,
+    "not_placeholder": values.is_filled_in,
     "not_wordy": _is_not_wordy,
-    "header": lambda value: _is_not_wordy(value.strip()),
 }
 
 

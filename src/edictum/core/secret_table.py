@@ -110,8 +110,8 @@ slack.token = xoxb-<slack 20+> | xoxp-<slack 20+> | xoxa-<slack 20+> | xoxr-<sla
     | xoxs-<slack 20+> | xoxo-<slack 20+> | xoxc-<slack 20+> | xoxd-<pct 40+> | xoxe-<slack 20+>
     | xoxe.xoxp-<slack 20+> | xoxe.xoxb-<slack 20+> | xwfp-<slack 20+>
 slack.app_token = xapp-<num 1>-<up 9-12>-<num 10-14>-<hex 64> | xapp-<slack 30+>
-slack.webhook = hooks.slack.com/services/<path 40> | hooks.slack.com/workflows/<path 40>
-    | hooks.slack.com/triggers/<path 40> | hooks.slack-gov.com/services/<path 40> ; anywhere
+slack.webhook = hooks.slack.com/services/<path 12+> | hooks.slack.com/workflows/<path 12+>
+    | hooks.slack.com/triggers/<path 12+> | hooks.slack-gov.com/services/<path 12+> ; anywhere
 discord.bot_token = M<b62 23-27>.<url 6-7>.<url 27+> | N<b62 23-27>.<url 6-7>.<url 27+>
     | O<b62 23-27>.<url 6-7>.<url 27+> ; mixed
 discord.webhook = discord.com/api/webhooks/<num 17-20>/<url 60>

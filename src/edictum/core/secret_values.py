@@ -53,10 +53,11 @@ _CODE = re.compile(
     r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)+[;)\]}]*"  # self.token
     r"|.*[A-Za-z_\])][(\[{].*"  # get_token(
     r"|[!&*~^][A-Za-z_].*"
-    r"|.*(?:=>|==|!=|&&|\|\||\+\+|::).*"
+    r"|.*(?:=>|==.|!=|&&|\|\||\+\+|::).*"
 )
 _PLACEHOLDER = re.compile(
-    r"(?i)(?:\$|\{|<|%[sd({]|\*|\[|\(|@|#|/|\\|\.{2,}|\?|_+$|-+$|0+$|x{3,}|\.{3}|-{3,}).*"
+    r"(?i)(?:\$|\{|<|%[sd({]|\*|\[|\(|@|#|/|\\|\.{2,}|\?|_+$|-+$|\.{3}|-{3,}).*"
+    r"|x{3,}|0{3,6}"
     r"|.*(?:\.{3}|x{5,}|\*{3}|\$\{|\{\{|<[a-z_ -]+>|%\(|%s).*"
     r"|(?:your|my|some|the|an?|new|old|test|dummy|fake|sample|insert|enter|change)[-_ ].*"
     r"|(?:example|changeme|change_me|placeholder|redacted|hidden|none|null|nil|true|false|yes|no"
