@@ -1,5 +1,6 @@
 """Audit: events and where they go."""
 
+import edictum.redaction  # noqa: F401 # redaction searches with RE2 from then on
 from edictum.audit.composite import CompositeSink
 from edictum.audit.file import FileAuditSink
 from edictum.audit.memory import CollectingAuditSink, MarkEvictedError

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from edictum.contracts._expressions import Expression
 from edictum.contracts._problems import BundleProblem, Place
 from edictum.core.contract import ContractEffect, Kind, Mode
 
+Style = Literal["redact", "mask", "hash"]
+STYLES: tuple[Style, ...] = get_args(Style)
 Unlisted = Literal["allow", "deny", "approve"]
 
 
@@ -29,6 +31,7 @@ class ContractSpec:
     timeout: int = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
     when: Expression | None = None
+    style: Style = "redact"  # how a redaction shows what it took out
     limits: Mapping[str, Any] = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""

@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
+from secrets import token_bytes
 from types import ModuleType
 from typing import Any
 
-from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec, Unlisted
+from edictum.contracts._bundle import Bundle, ContractSpec, Style, SuccessSpec, Unlisted
 from edictum.contracts._explain import explain, reason_for
 from edictum.contracts._expressions import Expression, evaluate, leaves
 from edictum.contracts._language import Language
@@ -24,6 +25,7 @@ from edictum.core.decide import describe
 from edictum.core.limits import Limit, OperationLimits
 from edictum.core.policy import SuccessRule, ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.replacements import Replace, keyed_hash, mask, redact
 from edictum.explanation import ConditionNode
 
 SOURCES = {
@@ -31,6 +33,7 @@ SOURCES = {
     Kind.POST: "yaml_postcondition",
     Kind.SANDBOX: "yaml_sandbox",
 }
+PROCESS_KEY = token_bytes(32)  # of hashes that need not be joined with those of other processes
 FAST_PATH: ModuleType | None = None  # without it conditions are interpreted
 with suppress(ImportError):
     FAST_PATH = import_module("edictum.contracts._generate")
@@ -182,7 +185,14 @@ class _Compiler:
     def _compile_redaction(self, spec: ContractSpec) -> Callable[..., Any] | None:
         if spec.kind is not Kind.POST or spec.effect != "redact" or spec.when is None:
             return None
-        return redaction_for(spec.when, self.custom, self.redaction.redact_value)
+        replace = self._replacement(spec.style)
+        return redaction_for(spec.when, self.custom, self.redaction.redact_value, replace)
+
+    def _replacement(self, style: Style) -> Replace:
+        """Return what a style shows of what was taken out."""
+        if style == "hash":
+            return keyed_hash(self.redaction.hash_key or PROCESS_KEY)
+        return mask if style == "mask" else redact
 
     def compile_limits(self, spec: ContractSpec) -> list[Limit]:
         """Return the limits of a session contract."""

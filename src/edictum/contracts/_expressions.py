@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, assert_never
 
-from edictum.contracts._operators import OPERATORS, REGEX_OPERATORS, Mismatch, Operator
+from edictum.contracts._operators import (
+    DETECTS,
+    OPERATORS,
+    REGEX_OPERATORS,
+    Mismatch,
+    Operator,
+)
 from edictum.contracts._problems import Place, Problems, join_words, suggest
 from edictum.contracts._regex import (
     PatternBudget,
@@ -122,6 +128,11 @@ def _leaves_with_sign(expression: Expression, positive: bool) -> Iterator[tuple[
     else:
         for item in expression.items:
             yield from _leaves_with_sign(item, positive)
+
+
+def detection_leaf(kinds: tuple[str, ...], place: Place) -> Leaf:
+    """Return the condition that the result holds something of some kinds."""
+    return Leaf(parse_selector("result"), DETECTS, kinds, DETECTS.prepare(kinds), False, place)
 
 
 # --- The shape ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edictum.contracts._bundle import STYLES
 from edictum.contracts._expressions import expression_schema, read_shape
 from edictum.contracts._shapes import (
     MOST,
@@ -29,6 +30,7 @@ from edictum.contracts._vocabulary import ALLOW, APPROVE, DENY, VOCABULARIES, Vo
 from edictum.core.contract import MESSAGE_MAX_CHARS
 from edictum.core.limits import MAX_AMOUNT, SESSION_FIELDS, TOOL_FIELDS
 from edictum.core.policy import RUN_IN, TOOL_KEYS
+from edictum.redaction import PII_NAMES, SECRETS
 
 API_VERSION = "edictum/v1"
 SCHEMA_ID = "https://edictum.dev/schema/bundle-v1.json"
@@ -53,6 +55,7 @@ MODE = words("enforce", "observe")
 WHOLE = Number(whole=True, at_least=1, at_most=MOST)
 AMOUNT = Number(above=0, at_most=MAX_AMOUNT)
 WHEN = Definition(read_shape, "expression")
+KINDS = ListOf(words(SECRETS, *PII_NAMES), one_will_do=True)
 
 
 class _Grammar:
@@ -95,7 +98,7 @@ class _Grammar:
             "type",
             {
                 "pre": self.conditional(self.then(DENY, APPROVE, extra=self.approval())),
-                "post": self.conditional(self.then("warn", "redact", DENY)),
+                "post": self.post(),
                 "session": Record({**_COMMON, **session}),
                 "sandbox": self.sandbox(),
             },
@@ -105,18 +108,26 @@ class _Grammar:
         """Return the keys that say how long to wait for a person, and what then."""
         return {"timeout": Field(WHOLE), self.words.timeout_effect: Field(self.choice(DENY, ALLOW))}
 
-    def then(self, *effects: str, extra: Mapping[str, Field] | None = None) -> Field:
+    def then(
+        self, *effects: str, extra: Mapping[str, Field] | None = None, required: bool = True
+    ) -> Field:
         effect = {self.words.effect: Field(self.choice(*effects), required=True)}
         others = {
             self.other.effect: self.words.effect,
             self.other.timeout_effect: self.words.timeout_effect,
         }
         fields = {**effect, **_MESSAGE_FIELDS, **(extra or {})}
-        return Field(Record(fields, others=others), required=True)
+        return Field(Record(fields, others=others), required=required)
 
     def conditional(self, then: Field) -> Record:
         fields = {**_COMMON, **_TOOLS, "when": Field(WHEN, required=True), "then": then}
         return Record(fields, one_of=(("tool", "tools"),))
+
+    def post(self) -> Record:
+        """Return a contract on results; without ``when`` it is about every result."""
+        then = self.then("warn", *STYLES, "suppress", DENY, required=False)
+        fields = {**_COMMON, **_TOOLS, "when": Field(WHEN), "redact": Field(KINDS), "then": then}
+        return Record(fields, one_of=(("tool", "tools"),), any_of=(("then", "redact"),))
 
     def sandbox(self) -> Record:
         allows = Record({"commands": _TEXTS, "domains": _TEXTS}, any_of=(("commands", "domains"),))

@@ -15,9 +15,23 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any
 
+from edictum.contracts._detect import redactor_for
 from edictum.contracts._regex import Pattern, compile_pattern, pattern_set
 from edictum.contracts._selectors import check_custom
-from edictum.contracts._shapes import Anything, Boolean, ListOf, Number, Shape, String
+from edictum.contracts._shapes import (
+    Anything,
+    Boolean,
+    Choice,
+    Field,
+    ListOf,
+    Number,
+    Record,
+    Shape,
+    String,
+    TextOr,
+)
+from edictum.core.redaction import Redactor
+from edictum.redaction import PII_NAMES
 
 
 class Mismatch(TypeError):
@@ -110,7 +124,28 @@ def _patterns(values: tuple[str, ...]) -> tuple[Pattern, ...]:
     return tuple(map(compile_pattern, values))
 
 
+def _contains(field: Any, part: str | Redactor) -> bool:
+    return part.finds(field) if isinstance(part, Redactor) else part in _text(field)
+
+
+def _prepare_contained(value: Any) -> str | Redactor:
+    """Return the text to look for, or what finds the personal data to look for."""
+    return redactor_for(tuple(value["pii"])) if isinstance(value, Mapping) else value
+
+
+def _has_secret(field: Any, wanted: tuple[Redactor, bool]) -> bool:
+    redactor, is_wanted = wanted
+    return redactor.finds(field) is is_wanted
+
+
 _TEXTS = ListOf(String())
+_PERSONAL_DATA = Record(
+    {
+        "pii": Field(
+            ListOf(Choice({name.removeprefix("pii."): name for name in PII_NAMES})), required=True
+        )
+    }
+)
 _VALUES = ListOf(Anything())
 _SIZE = Number(whole=True, at_least=0)
 _EMPTY = (
@@ -164,7 +199,18 @@ _TABLE = (
         negative=True,
     ),
     Operator(
-        "contains", String(), _compare(operator.contains, _text), "the text contains the value"
+        "contains",
+        TextOr(_PERSONAL_DATA),
+        _contains,
+        "the text contains the value; or, with {pii: [...]}, anything contains such personal data",
+        prepare=_prepare_contained,
+    ),
+    Operator(
+        "contains_secret",
+        Boolean(),
+        _has_secret,
+        "a secret is in the text, or anywhere in the structure (or, with false, none is)",
+        prepare=lambda wanted: (redactor_for(("secrets",)), wanted),
     ),
     Operator("contains_any", _TEXTS, _contains_any, "the text contains one of the values"),
     Operator(
@@ -209,6 +255,8 @@ _TABLE = (
         prepare=lambda values: tuple(map(_network, values)),
     ),
 )
+# The condition of a contract with ``redact``; it has no name in a bundle.
+DETECTS = Operator("holds", Anything(), _contains, "something of some kinds", prepare=redactor_for)
 OPERATORS = {each.name: each for each in _TABLE}
 REGEX_OPERATORS = frozenset({"matches", "matches_any", "matches_none"})
 

@@ -8,9 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from edictum.contracts import _grammar as grammar
-from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
+from edictum.contracts._bundle import STYLES, Bundle, ContractSpec, SuccessSpec
 from edictum.contracts._contradiction import contradictions
-from edictum.contracts._expressions import All, Expression, Leaf, Meaning, leaves
+from edictum.contracts._detect import join_kinds
+from edictum.contracts._expressions import (
+    All,
+    Expression,
+    Leaf,
+    Meaning,
+    detection_leaf,
+    leaves,
+)
 from edictum.contracts._language import Language
 from edictum.contracts._load import load_bundle, pause_collection, to_bytes
 from edictum.contracts._messages import check_message
@@ -22,6 +30,7 @@ from edictum.contracts._tree import Map, Scalar, Seq, Tree
 from edictum.contracts._vocabulary import VOCABULARIES
 from edictum.core.contract import Kind
 from edictum.core.limits import TOOL_FIELDS
+from edictum.redaction import SECRETS
 
 
 def parse(content: bytes | str, name: str, language: Language) -> Bundle:
@@ -108,6 +117,10 @@ class _Reader:
         holder, then, effect = self._read_then(tree, values, kind)
         if isinstance(holder, Map):
             self._check_then(holder, then, effect, meaning, kind)
+        if kind is Kind.POST:
+            if "when" in values and when is None:
+                return None
+            when, effect, then = self._read_post(tree, values, when, effect, then)
         without_condition = when is None and kind in (Kind.PRE, Kind.POST)
         if without_condition or effect is None or "message" not in then:
             return None
@@ -116,7 +129,8 @@ class _Reader:
         return ContractSpec(
             id=values["id"],
             kind=kind,
-            effect=effect,
+            effect=_EFFECTS.get(effect, effect),
+            style=effect if effect in STYLES else "redact",
             message=then["message"],
             tools=_tools_of(values),
             mode=values.get("mode"),
@@ -131,6 +145,25 @@ class _Reader:
             source=self.source,
             place=tree.values["id"],
         )
+
+    def _read_post(
+        self, tree: Map, values: Mapping[str, Any], when: Any, effect: Any, then: Any
+    ) -> tuple[Any, Any, Any]:
+        """Return condition, effect and message of a contract on results, where they are left out.
+
+        ``redact`` is a condition as well: there is something of these kinds in the result. A
+        redaction without any condition is one of secrets.
+        """
+        kinds = values.get("redact")
+        if kinds is None and when is None and effect in STYLES:
+            kinds = (SECRETS,)
+        if "then" not in values and kinds is not None:
+            message = f"The result held {join_kinds(kinds)}, which were taken out."
+            effect, then = "redact", {"message": message}
+        if kinds is not None:
+            found = detection_leaf(kinds, tree.values.get("redact", tree))
+            when = found if when is None else All((when, found))
+        return All(()) if when is None else when, effect, then
 
     def _read_then(self, tree: Map, values: Mapping[str, Any], kind: Kind) -> tuple[Any, Any, Any]:
         """Return where it is said what to do about a violation, what is said, and the effect."""
@@ -278,6 +311,10 @@ class _Reader:
             if when is not None and values.get("enabled", True):
                 self._check_condition(when)
                 yield SuccessSpec(id=name, tools=_tools_of(values), failure_when=when)
+
+
+# What the words for effects on results are, apart from how they show what was taken out.
+_EFFECTS = {"mask": "redact", "hash": "redact", "suppress": "deny"}
 
 
 def _tools_of(values: Mapping[str, Any]) -> tuple[str, ...]:

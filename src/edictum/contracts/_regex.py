@@ -24,7 +24,6 @@ from functools import lru_cache
 from typing import Any
 
 from edictum.contracts._problems import missing_packages
-from edictum.core.secret_patterns import REDACTED
 
 try:
     import re2
@@ -430,9 +429,9 @@ class Pattern:
         """Return its size in steps of the engine."""
         return max(self.size, int(self._engine.programsize))
 
-    def redact(self, text: str) -> str:
-        """Return the text with every match replaced."""
-        return str(self._engine.sub(lambda _match: REDACTED, _encode(text).decode()))
+    def replace(self, text: str, show: Callable[[str], str]) -> str:
+        """Return the text with every match replaced by what is shown of it."""
+        return str(self._engine.sub(lambda match: show(match.group()), _encode(text).decode()))
 
 
 class PatternBudget:

@@ -171,7 +171,7 @@ def _check_session(text: str, path: Steps) -> None:
 _CHECKS: dict[str, Callable[[str, Steps], None]] = {
     "environment": _refuse_path,
     "tool": _check_tool,
-    "args": _require_path,
+    "args": lambda _text, _path: None,  # any path, even none
     "principal": _check_principal,
     **dict.fromkeys(("output", "result"), lambda _text, _path: None),  # any path, even none
     "env": _check_env,

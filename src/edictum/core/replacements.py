@@ -14,6 +14,7 @@ Replace = Callable[[str, str], str]  # kind, secret -> what is shown instead
 
 MASK = "****"
 SHOWN = 4  # characters that a mask shows, of a secret that is at least three times as long
+_AS_LETTERS = str.maketrans("0123456789abcdef", "ghjkmnpqrsabcdef")  # no number can be seen in it
 _UNQUOTED_JSON = re.compile(r"(\\{0,4}\")\s{0,3}:\s{0,3}\Z")
 
 
@@ -32,7 +33,7 @@ def keyed_hash(key: bytes) -> Replace:
 
     def replace(kind: str, secret: str) -> str:
         digest = hmac.new(key, secret.encode("utf-8", "surrogatepass"), hashlib.sha256)
-        return f"[{kind}:{digest.hexdigest()[:16]}]"
+        return f"[{kind}:{digest.hexdigest()[:16].translate(_AS_LETTERS)}]"
 
     return replace
 

@@ -159,9 +159,9 @@ class Detector:
         if self._find_carriers is None:
             return found
         if "%" in text:
-            found = _merge(found, self._scan_percent(text))
+            found = merge(found, self._scan_percent(text))
         if len(text) >= MIN_CARRIER:
-            found = _merge(found, self._scan_base64(text, self._find_carriers))
+            found = merge(found, self._scan_base64(text, self._find_carriers))
         return found
 
     def _scan_plain(self, text: str) -> list[Detection]:
@@ -244,7 +244,7 @@ def _sizes(words: Iterable[str]) -> dict[str, tuple[int, ...]]:
     return {first: tuple(sorted(sizes, reverse=True)) for first, sizes in made.items()}
 
 
-def _merge(found: list[Detection], others: Sequence[Detection]) -> list[Detection]:
+def merge(found: list[Detection], others: Sequence[Detection]) -> list[Detection]:
     """Return both lists in order, without those of the second that touch one of the first."""
     if not others:
         return found

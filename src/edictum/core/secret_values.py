@@ -196,7 +196,7 @@ def is_filled_in(value: str) -> bool:
     return REPLACEMENT.match(value) is None and _TEMPLATE.match(value) is None
 
 
-REPLACEMENT = re.compile(r"\[REDACTED\]|\*{4}[^*\s]{0,4}\Z|\[[a-z0-9_.]+:[0-9a-f]{16}\]")
+REPLACEMENT = re.compile(r"\[REDACTED\]|\*{4}[^*\s]{0,4}\Z|\[[a-z0-9_.]+:[a-s]{16}\]")
 
 
 # --- Vendors' names -------------------------------------------------------------------------------
