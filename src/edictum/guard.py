@@ -308,8 +308,11 @@ class Edictum:
         """Put a bundle in force, beside what the guard was given in Python."""
         with self._lock:
             state = self._state
-            policy = build_policy(state.base, bundle, language, state.config.context.redaction)
-            self._state = _make_state(policy, state.wiring, state.config, state.base, language)
+            context = state.config.context
+            redaction = context.redaction.with_bundle(bundle.secrets)
+            policy = build_policy(state.base, bundle, language, redaction)
+            config = replace(state.config, context=Context(context.mode, None, redaction))
+            self._state = _make_state(policy, state.wiring, config, state.base, language)
 
     async def reload(self, *layers: str | bytes | os.PathLike[str]) -> CompositionReport:
         """Replace the bundle in force: YAML as text or bytes, or Path objects; several are layers.

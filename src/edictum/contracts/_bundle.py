@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from edictum.contracts._detect import OwnSecret
 from edictum.contracts._expressions import Expression
 from edictum.contracts._problems import BundleProblem, Place
 from edictum.core.contract import ContractEffect, Kind, Mode
@@ -59,6 +60,7 @@ class Bundle:
     contracts: tuple[ContractSpec, ...] = ()
     success: tuple[SuccessSpec, ...] = ()
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    secrets: tuple[OwnSecret, ...] = ()
     session: Mapping[str, Any] = field(default_factory=dict)
     observability: Mapping[str, Any] = field(default_factory=dict)
     observe_alongside: bool = False

@@ -65,6 +65,7 @@ def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundl
         contracts=tuple(contracts.values()),
         success=_merge_success(below, above),
         tools={**below.tools, **above.tools},
+        secrets=(*below.secrets, *above.secrets),
         session={**below.session, **above.session},
         observability=above.observability or below.observability,
     )
@@ -91,5 +92,8 @@ def _add_candidates(below: Bundle, layer: Bundle, report: CompositionReport) -> 
             replace(contract, id=f"{contract.id}:candidate", mode="observe", shadow=True)
         )
     return replace(
-        below, contracts=(*below.contracts, *candidates), tools={**layer.tools, **below.tools}
+        below,
+        contracts=(*below.contracts, *candidates),
+        tools={**layer.tools, **below.tools},
+        secrets=(*below.secrets, *layer.secrets),
     )

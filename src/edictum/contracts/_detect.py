@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
+from edictum.contracts._regex import Pattern
 from edictum.core.redaction import RedactionPolicy, Redactor
+from edictum.core.secret_scan import Detection
 from edictum.redaction import SECRETS, detector
 
 
@@ -20,3 +23,14 @@ def join_kinds(names: Sequence[str]) -> str:
     """Return kinds as a sentence names them."""
     shown = [name.removeprefix("pii.").replace("_", " ") for name in names]
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnSecret:
+    """A kind of secret that a bundle describes."""
+
+    kind: str
+    pattern: Pattern
+
+    def scan(self, text: str, /) -> list[Detection]:
+        return [Detection(self.kind, start, end) for start, end in self.pattern.spans(text)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edictum.contracts._expressions import All, AnyOf, Expression, Leaf, Not
 from edictum.contracts._messages import MAX_SHOWN_VALUE, is_hidden, show_without_secrets
-from edictum.contracts._redact import detected_by
+from edictum.contracts._operators import redactor_of
 from edictum.contracts._selectors import CustomSelectors, Subject, resolver
 from edictum.core.decide import describe
 from edictum.core.redaction import RedactionPolicy, shorten
@@ -51,7 +51,7 @@ def show_value(
         return "missing"
     if is_hidden(leaf.selector, redaction):
         return REDACTED
-    if (redactor := detected_by(leaf)) is not None:
+    if (redactor := redactor_of(leaf.prepared)) is not None:
         found = redactor.redact(found)
     text = show_without_secrets(found, redaction, limit)
     return repr(text) if isinstance(found, str) else text

@@ -18,11 +18,14 @@ from edictum.contracts._operators import (
     REGEX_OPERATORS,
     Mismatch,
     Operator,
+    with_own_secrets,
 )
 from edictum.contracts._problems import Place, Problems, join_words, suggest
 from edictum.contracts._regex import (
+    Pattern,
     PatternBudget,
     PatternError,
+    compile_pattern,
     find_doubled_backslash,
     why_never_matches,
 )
@@ -36,6 +39,7 @@ from edictum.contracts._selectors import (
 )
 from edictum.contracts._shapes import WRONG, reject, report
 from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, to_plain
+from edictum.core.redaction import Detects
 
 # --- The tree -------------------------------------------------------------------------------------
 
@@ -128,11 +132,6 @@ def _leaves_with_sign(expression: Expression, positive: bool) -> Iterator[tuple[
     else:
         for item in expression.items:
             yield from _leaves_with_sign(item, positive)
-
-
-def detection_leaf(kinds: tuple[str, ...], place: Place) -> Leaf:
-    """Return the condition that the result holds something of some kinds."""
-    return Leaf(parse_selector("result"), DETECTS, kinds, DETECTS.prepare(kinds), False, place)
 
 
 # --- The shape ------------------------------------------------------------------------------------
@@ -232,6 +231,12 @@ class Meaning:
     problems: Problems
     stage: str
     patterns: PatternBudget = field(default_factory=PatternBudget)
+    own_secrets: tuple[Detects, ...] = ()
+
+    def detection(self, kinds: tuple[str, ...], place: Place) -> Leaf:
+        """Return the condition that the result holds something of some kinds."""
+        prepared = with_own_secrets(DETECTS.prepare(kinds), self.own_secrets)
+        return Leaf(parse_selector("result"), DETECTS, kinds, prepared, False, place)
 
     def of(self, raw: Any) -> Expression | None:
         """Return the expression, or None when something in it was reported."""
@@ -285,7 +290,11 @@ class Meaning:
         # Every item is checked, so that all problems are reported.
         if check and not all([check(scalar) for scalar in scalars]):  # noqa: C419 - see above
             return WRONG
-        return operator.prepare(raw.value)
+        return with_own_secrets(operator.prepare(raw.value), self.own_secrets)
+
+    def pattern(self, place: Scalar) -> Pattern | None:
+        """Return a pattern, or None after reporting why it cannot be used."""
+        return compile_pattern(place.value) if self._check_pattern(place) else None
 
     def _check_pattern(self, place: Scalar) -> bool:
         """Report a pattern that cannot be used, and return whether it can; warn about mistakes."""

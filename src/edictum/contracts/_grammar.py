@@ -84,6 +84,7 @@ class _Grammar:
                 "tools": Field(MapOf(TOOL_ENTRY)),
                 contracts: Field(Each(self.contract())),
                 "success": Field(Each(SUCCESS_RULE)),
+                "secrets": Field(Each(OWN_SECRET)),
                 "session": Field(SESSION_SETTINGS),
                 "observability": Field(OBSERVABILITY_SETTINGS),
                 "observe_alongside": Field(Boolean()),
@@ -188,6 +189,14 @@ SUCCESS_RULE = Record(
         "enabled": Field(Boolean()),
     },
     one_of=(("tool", "tools"),),
+)
+OWN_SECRET = Record(
+    {
+        "kind": Field(NAME, required=True),
+        "pattern": Field(String(), required=True),
+        "samples": Field(ListOf(String()), required=True),
+        "not_samples": Field(ListOf(String())),
+    }
 )
 SESSION_SETTINGS = Record(
     {

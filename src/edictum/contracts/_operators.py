@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import operator
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any
@@ -30,8 +30,8 @@ from edictum.contracts._shapes import (
     String,
     TextOr,
 )
-from edictum.core.redaction import Redactor
-from edictum.redaction import PII_NAMES
+from edictum.core.redaction import Detects, Redactor
+from edictum.redaction import PII_NAMES, SECRETS
 
 
 class Mismatch(TypeError):
@@ -133,9 +133,16 @@ def _prepare_contained(value: Any) -> str | Redactor:
     return redactor_for(tuple(value["pii"])) if isinstance(value, Mapping) else value
 
 
-def _has_secret(field: Any, wanted: tuple[Redactor, bool]) -> bool:
-    redactor, is_wanted = wanted
-    return redactor.finds(field) is is_wanted
+@dataclass(frozen=True, slots=True, eq=False)
+class SecretTest:
+    """Whether there is a secret, compared with what is wanted."""
+
+    redactor: Redactor
+    wanted: bool
+
+
+def _has_secret(field: Any, test: SecretTest) -> bool:
+    return test.redactor.finds(field) is test.wanted
 
 
 _TEXTS = ListOf(String())
@@ -210,7 +217,8 @@ _TABLE = (
         Boolean(),
         _has_secret,
         "a secret is in the text, or anywhere in the structure (or, with false, none is)",
-        prepare=lambda wanted: (redactor_for(("secrets",)), wanted),
+        prepare=lambda wanted: SecretTest(redactor_for((SECRETS,)), wanted),
+        missing=operator.not_,
     ),
     Operator("contains_any", _TEXTS, _contains_any, "the text contains one of the values"),
     Operator(
@@ -255,6 +263,21 @@ _TABLE = (
         prepare=lambda values: tuple(map(_network, values)),
     ),
 )
+
+
+def redactor_of(prepared: Any) -> Redactor | None:
+    """Return what finds the secrets or personal data of a condition; None for other conditions."""
+    found = prepared.redactor if isinstance(prepared, SecretTest) else prepared
+    return found if isinstance(found, Redactor) else None
+
+
+def with_own_secrets(prepared: Any, own: Sequence[Detects]) -> Any:
+    """Return a prepared value that finds the secrets of the bundle as well."""
+    if isinstance(prepared, SecretTest):
+        return SecretTest(prepared.redactor.with_secrets(own), prepared.wanted)
+    return prepared.with_secrets(own) if isinstance(prepared, Redactor) else prepared
+
+
 # The condition of a contract with ``redact``; it has no name in a bundle.
 DETECTS = Operator("holds", Anything(), _contains, "something of some kinds", prepare=redactor_for)
 OPERATORS = {each.name: each for each in _TABLE}

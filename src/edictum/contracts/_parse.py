@@ -10,13 +10,12 @@ from typing import Any
 from edictum.contracts import _grammar as grammar
 from edictum.contracts._bundle import STYLES, Bundle, ContractSpec, SuccessSpec
 from edictum.contracts._contradiction import contradictions
-from edictum.contracts._detect import join_kinds
+from edictum.contracts._detect import OwnSecret, join_kinds
 from edictum.contracts._expressions import (
     All,
     Expression,
     Leaf,
     Meaning,
-    detection_leaf,
     leaves,
 )
 from edictum.contracts._language import Language
@@ -24,7 +23,7 @@ from edictum.contracts._load import load_bundle, pause_collection, to_bytes
 from edictum.contracts._messages import check_message
 from edictum.contracts._problems import Place, Problems, join_words
 from edictum.contracts._reach import Guesses, Names, Reach
-from edictum.contracts._regex import PatternBudget
+from edictum.contracts._regex import Pattern, PatternBudget
 from edictum.contracts._shapes import WRONG
 from edictum.contracts._tree import Map, Scalar, Seq, Tree
 from edictum.contracts._vocabulary import VOCABULARIES
@@ -68,12 +67,14 @@ class _Reader:
         self.source = source
         self.reach = Reach()
         self.patterns = PatternBudget(len(problems.source.text))
+        self.own_secrets: tuple[OwnSecret, ...] = ()
         kind = tree.values["kind"]
         assert isinstance(kind, Scalar)
         self.words = VOCABULARIES[kind.value]
 
     def read(self, values: Mapping[str, Any]) -> Bundle:
         defaults = values.get("defaults", {})
+        self.own_secrets = tuple(self._read_secrets(values.get("secrets", ())))
         bundle = Bundle(
             name=values.get("metadata", {}).get("name", ""),
             source=self.source,
@@ -82,6 +83,7 @@ class _Reader:
             contracts=tuple(self._read_contracts(values.get(self.words.contracts, ()))),
             success=tuple(self._read_success(values.get("success", ()))),
             tools=values.get("tools", {}),
+            secrets=self.own_secrets,
             session=values.get("session", {}),
             observability=values.get("observability", {}),
             observe_alongside=values.get("observe_alongside", False),
@@ -91,7 +93,36 @@ class _Reader:
 
     def _meaning(self, stage: str) -> Meaning:
         operators, selectors = self.language.operators, self.language.selectors
-        return Meaning(operators, selectors, self.problems, stage, self.patterns)
+        return Meaning(operators, selectors, self.problems, stage, self.patterns, self.own_secrets)
+
+    # --- Secrets ----------------------------------------------------------------------------------
+
+    def _read_secrets(self, read: Iterable[tuple[Map, Any]]) -> Iterator[OwnSecret]:
+        seen: dict[str, int] = {}
+        for tree, values in read:
+            if values is WRONG or not {"kind", "pattern", "samples"} <= values.keys():
+                continue
+            self._check_unique(values["kind"], tree.values["kind"], seen, "kind of secret")
+            place = tree.values["pattern"]
+            assert isinstance(place, Scalar)
+            pattern = self._meaning("pre").pattern(place)
+            if pattern is not None and self._check_samples(tree, pattern):
+                yield OwnSecret(values["kind"], pattern)
+
+    def _check_samples(self, tree: Map, pattern: Pattern) -> bool:
+        """Report the samples that the pattern is wrong about, and return whether there are none."""
+        found = True
+        for place in _texts_under(tree, "samples"):
+            if (0, len(place.value)) not in pattern.spans(place.value):
+                message = f"the pattern does not find all of the sample '{place.value:.60}'"
+                self.problems.add(place, message, "Correct the pattern, or the sample.")
+                found = False
+        for place in _texts_under(tree, "not_samples"):
+            if pattern.search(place.value):
+                message = f"the pattern finds something in '{place.value:.60}'"
+                self.problems.add(place, message, "Make the pattern narrower.")
+                found = False
+        return found
 
     # --- Contracts --------------------------------------------------------------------------------
 
@@ -161,7 +192,7 @@ class _Reader:
             message = f"The result held {join_kinds(kinds)}, which were taken out."
             effect, then = "redact", {"message": message}
         if kinds is not None:
-            found = detection_leaf(kinds, tree.values.get("redact", tree))
+            found = self._meaning("post").detection(kinds, tree.values.get("redact", tree))
             when = found if when is None else All((when, found))
         return All(()) if when is None else when, effect, then
 

@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any
 
 from edictum.contracts._expressions import Expression, Leaf, evaluate, leaves, positive_leaves
+from edictum.contracts._operators import redactor_of
 from edictum.contracts._regex import Pattern
 from edictum.contracts._selectors import STAR, CustomSelectors, Subject
 from edictum.core.call import ToolCall
-from edictum.core.redaction import Redactor
 from edictum.core.replacements import Replace
 from edictum.core.secret_values import REPLACEMENT
 from edictum.core.values import change_text, dumps
@@ -87,7 +87,7 @@ def _is_replaced(found: Any) -> bool:
 
 def _cut(leaf: Leaf, replace: Replace) -> Cut | None:
     path = () if leaf.selector.whole_text else leaf.selector.path
-    if (redactor := detected_by(leaf)) is not None:
+    if (redactor := redactor_of(leaf.prepared)) is not None:
         return Cut(path, redactor.with_replacement(replace).redact)
     show = partial(replace, "matched")
     make = _CHANGES.get(leaf.operator.name)
@@ -96,12 +96,6 @@ def _cut(leaf: Leaf, replace: Replace) -> Cut | None:
     if not path or leaf.operator.name in ("exists", "empty"):
         return None
     return Cut(path, lambda value: show(value if isinstance(value, str) else dumps(value)))
-
-
-def detected_by(leaf: Leaf) -> Redactor | None:
-    """Return what finds the secrets or personal data that a leaf asks for; None for others."""
-    prepared = leaf.prepared[0] if leaf.operator.name == "contains_secret" else leaf.prepared
-    return prepared if isinstance(prepared, Redactor) else None
 
 
 def _literals(show: TextChange, *texts: str) -> TextChange:

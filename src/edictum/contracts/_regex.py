@@ -380,6 +380,11 @@ def why_never_matches(pattern: str) -> str | None:
 # --- Patterns -------------------------------------------------------------------------------------
 
 
+def has_engine() -> bool:
+    """Whether RE2 is installed."""
+    return re2 is not None
+
+
 def require_engine() -> None:
     """Raise EdictumConfigError when RE2 is not installed."""
     if re2 is None:
@@ -428,6 +433,11 @@ class Pattern:
     def steps(self) -> int:
         """Return its size in steps of the engine."""
         return max(self.size, int(self._engine.programsize))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return where it matches, from left to right."""
+        found = self._engine.finditer(_encode(text).decode())
+        return [match.span() for match in found if match.end() > match.start()]
 
     def replace(self, text: str, show: Callable[[str], str]) -> str:
         """Return the text with every match replaced by what is shown of it."""

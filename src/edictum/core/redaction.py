@@ -58,12 +58,13 @@ class RedactionPolicy:
         self._custom = [_custom_pattern(pair) for pair in custom_patterns or ()]
         self._detect = detect_secret_values
         self.detectors = _read_detectors(detectors)
+        self._of_bundle: tuple[Detects, ...] = ()
         self.hash_key = _read_hash_key(hash_key)
 
-    def with_detectors(self, detectors: Iterable[Detects]) -> RedactionPolicy:
-        """Return the same policy with more detectors."""
+    def with_bundle(self, detectors: Iterable[Detects]) -> RedactionPolicy:
+        """Return the same policy with the detectors of the bundle in force, instead of others."""
         made = copy.copy(self)
-        made.detectors = (*self.detectors, *detectors)
+        made._of_bundle = tuple(detectors)
         return made
 
     def is_sensitive(self, key: object) -> bool:
@@ -79,7 +80,7 @@ class RedactionPolicy:
         """Return the text with every secret in it replaced; all of it is searched."""
         for pattern, replacement in self._custom:
             text = replace_all(pattern, replacement, text)
-        for detector in self.detectors:
+        for detector in (*self.detectors, *self._of_bundle):
             text = replace_detected(text, detector.scan(text), redact)
         return hide_secrets(text) if self._detect else text
 
@@ -87,7 +88,8 @@ class RedactionPolicy:
 
     def redact_name(self, name: str) -> str:
         """As ``redact_text``, for names, which come again and again."""
-        if self._custom or self.detectors or not self._detect or len(name) > MAX_KEY:
+        plain = not (self._custom or self.detectors or self._of_bundle) and self._detect
+        if not plain or len(name) > MAX_KEY:
             return self.redact_text(name)
         return _hide_in_name(name)
 
@@ -285,6 +287,12 @@ class Redactor:
     def with_replacement(self, replace: Replace) -> Redactor:
         return Redactor(self._detectors, replace, self._is_sensitive)
 
+    def with_secrets(self, own: Iterable[Detects]) -> Redactor:
+        """Return one that finds more secrets, if it looks for secrets at all."""
+        if self._is_sensitive is None:
+            return self
+        return Redactor((*self._detectors, *own), self._replace, self._is_sensitive)
+
     def finds(self, value: Any) -> bool:
         """Whether there is something to take out of a value."""
         if type(value) is str:
@@ -315,9 +323,7 @@ class _KeyedRedactor(_SecretRedactor):
 
     __slots__ = ("_hide",)
 
-    def __init__(
-        self, change: Callable[[str], str], hide: Callable[[Any, Any], Any]
-    ) -> None:
+    def __init__(self, change: Callable[[str], str], hide: Callable[[Any, Any], Any]) -> None:
         super().__init__(change)
         self._hide = hide
 

@@ -14,12 +14,8 @@ REDACTED = "[REDACTED]"
 
 _QUOTE = r"\\{0,4}[\"']"
 _WITH = r"\b[^\n;|&]{0,200}?\s"  # the words between a program and its flag
-_VALUE = (
-    r"(?:\"(?P<v>[^\"\n]{1,500})\"|'(?P<w>[^'\n]{1,500})'|(?P<x>[^\s\"'&;,|]{1,500}))"
-)
-_SCHEME = (
-    r"(?:(?:bearer|basic|token|digest|negotiate|ntlm|api-?key|ssws|aws4-hmac-sha256)\s{1,3})?"
-)
+_VALUE = r"(?:\"(?P<v>[^\"\n]{1,500})\"|'(?P<w>[^'\n]{1,500})'|(?P<x>[^\s\"'&;,|]{1,500}))"
+_SCHEME = r"(?:(?:bearer|basic|token|digest|negotiate|ntlm|api-?key|ssws|aws4-hmac-sha256)\s{1,3})?"
 _KEY_NAME = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?"
 _KEY_BODY = r"(?:[A-Za-z0-9+/=\s:,.]|\\[nrt\\]|-(?!---))*"
 

@@ -374,7 +374,7 @@ def _named_rows() -> list[Row]:
         Row(
             (word,),
             f"(?i:{re.escape(word)}){values.NAMED_TAIL}",
-            lambda text, at, word=word: values.find_named(text, at, word),
+            partial(values.find_named, word),
             loose=True,
         )
         for word in values.named_by_word()

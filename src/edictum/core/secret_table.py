@@ -308,8 +308,7 @@ artifactory.key ~ artifactory jfrog = <b62 73!> | <b62 64!>
 asana.secret ~ asana = <low 32!> | <num 16!>
 assemblyai.key ~ assemblyai assembly_ai = <hex 32!>
 auth0.secret ~ auth0 = <url 64!>
-aws.secret_access_key ~ aws_secret secret_access_key secretaccesskey awssecretkey aws_sec = <b64 40!>
-   
+aws.secret_access_key ~ aws_secret secret_access_key secretaccesskey awssecretkey = <b64 40!>
 bitbucket.secret ~ bitbucket = <url 64!> | <b62 32!>
 bitfinex.key ~ bitfinex binance bittrex kraken kucoin coinbase = <pct 32-90!>
 browserstack.key ~ browserstack saucelabs lambdatest = <b62 20!> | <uuid> | <b62 50!>

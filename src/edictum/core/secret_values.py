@@ -67,7 +67,9 @@ _PLACEHOLDER = re.compile(
 )
 _TEMPLATE = re.compile(r"\$[{(A-Za-z_]|\{|<|%[s(]|\*+$|\.\.\.|x{4,}$", re.IGNORECASE)
 _STRONG = re.compile(r"(?i)pass|pwd|secret|credential|api.?key|private|access.?key|connection")
-_IDENTIFIER = re.compile(r"[A-Za-z_][a-z_]*\d{0,2}|[a-z]+(?:[A-Z][a-z]*)+\d{0,2}|[A-Z]+(?:_[A-Z]+)+")
+_IDENTIFIER = re.compile(
+    r"[A-Za-z_][a-z_]*\d{0,2}|[a-z]+(?:[A-Z][a-z]*)+\d{0,2}|[A-Z]+(?:_[A-Z]+)+"
+)
 
 
 def entropy(text: str) -> float:
@@ -201,12 +203,12 @@ REPLACEMENT = re.compile(r"\[REDACTED\]|\*{4}[^*\s]{0,4}\Z|\[[a-z0-9_.]+:[a-s]{1
 
 # --- Vendors' names -------------------------------------------------------------------------------
 
+_SAYS = r"(?:=>|:=|=|:|>|,|\s)\s{0,3}(?:[a-zA-Z]{0,2}\\{0,4}[\"'`])?"
+_GIVEN = r"[A-Za-z0-9_+/=.~%:-]"
+NAMED_TAIL = rf"[A-Za-z0-9_. -]{{0,40}}{_CLOSE}\s{{0,3}}{_SAYS}{_GIVEN}{{14}}"
 _NAMED_GAP = re.compile(
-    r"[A-Za-z0-9_. -]{0,40}?(?:\\{0,4}[\"'`]|\]){0,3}\s{0,3}(?:=>|:=|=|:|>|,|\s)\s{0,3}"
-    r"(?:[a-zA-Z]{0,2}\\{0,4}[\"'`])?"
-    r"(?P<v>[A-Za-z0-9_+/=.~%:-]{14,200})(?![A-Za-z0-9_])"
+    rf"[A-Za-z0-9_. -]{{0,40}}?{_CLOSE}\s{{0,3}}{_SAYS}(?P<v>{_GIVEN}{{14,200}})(?![A-Za-z0-9_])"
 )
-NAMED_TAIL = r"[A-Za-z0-9_. -]{0,40}(?:\\{0,4}[\"'`]|\]){0,3}\s{0,3}(?:=>|:=|=|:|>|,|\s)\s{0,3}(?:[a-zA-Z]{0,2}\\{0,4}[\"'`])?[A-Za-z0-9_+/=.~%:-]{14}"
 
 
 @lru_cache(maxsize=1)
@@ -219,7 +221,7 @@ def named_by_word() -> dict[str, tuple[NamedForm, ...]]:
     return made
 
 
-def find_named(text: str, at: int, word: str) -> tuple[str, Span] | None:
+def find_named(word: str, text: str, at: int) -> tuple[str, Span] | None:
     """Return the kind and span of a secret behind the name of its vendor."""
     found = _NAMED_GAP.match(text, at + len(word))
     if found is None:

@@ -49,5 +49,3 @@ def detector(*names: str) -> Detects:
     if SECRETS in names:
         parts.insert(0, secret_detector())
     return parts[0] if len(parts) == 1 else AllOf(parts)
-
-

@@ -14,7 +14,7 @@ def make_finder(heads: Heads) -> Finder:
     """Return a finder that uses RE2, or one of plain Python, which is slower."""
     from edictum.contracts import _regex  # imports RE2: on first use only
 
-    if _regex.re2 is None:
+    if not _regex.has_engine():
         _say_that_it_is_missing()
         return WordFinder(heads)
     return _regex.PlaceFinder(heads.patterns)
