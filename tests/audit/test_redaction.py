@@ -357,7 +357,8 @@ def test_a_quote_that_is_not_closed_hides_the_rest_of_its_line() -> None:
     """And an escaped quote does not close it."""
     assert POLICY.redact_text("password='abc1 def\nnext line") == "password='[REDACTED]\nnext line"
     assert (
-        POLICY.redact_text('{"token": "aB3x9 \\" def", "n": 1}') == '{"token": "[REDACTED]", "n": 1}'
+        POLICY.redact_text('{"token": "aB3x9 \\" def", "n": 1}')
+        == '{"token": "[REDACTED]", "n": 1}'
     )
     assert "s3" not in POLICY.redact_result("password='" + "s3 " * 5_000)
 

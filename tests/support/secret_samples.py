@@ -7,7 +7,7 @@ import string
 import uuid
 from collections.abc import Callable
 
-from edictum.core.secret_forms import Part, crc32_base62, read_form
+from edictum.core.secret_forms import FormPart, crc32_base62, read_form
 
 _BASE = string.ascii_letters + string.digits
 LETTERS = {
@@ -34,7 +34,7 @@ def make_sample(form: str, lot: random.Random) -> str:
     return "".join(_make_part(part, lot) for part in read_form(form))
 
 
-def _make_part(part: Part, lot: random.Random) -> str:
+def _make_part(part: FormPart, lot: random.Random) -> str:
     if part.alphabet == "uuid":
         return str(uuid.UUID(int=lot.getrandbits(128), version=4))
     if not part.alphabet:

@@ -381,7 +381,7 @@ def why_never_matches(pattern: str) -> str | None:
 
 
 def has_engine() -> bool:
-    """Whether RE2 is installed."""
+    """Return whether RE2 is installed."""
     return re2 is not None
 
 

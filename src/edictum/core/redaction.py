@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from edictum.core.freeze import DATA, replace_contents
-from edictum.core.replacements import Replace, redact, replace_detected
+from edictum.core.replacements import Replace, redact, replace_detections
 from edictum.core.secret_patterns import REDACTED
 from edictum.core.secret_scan import Detection, secret_detector
 from edictum.core.secret_values import REPLACEMENT
@@ -81,7 +81,7 @@ class RedactionPolicy:
         for pattern, replacement in self._custom:
             text = replace_all(pattern, replacement, text)
         for detector in (*self.detectors, *self._of_bundle):
-            text = replace_detected(text, detector.scan(text), redact)
+            text = replace_detections(text, detector.scan(text), redact)
         return hide_secrets(text) if self._detect else text
 
     redact_bash_command = redact_text
@@ -137,7 +137,7 @@ class Detects(Protocol):
 
 def hide_secrets(text: str) -> str:
     """Return the text with every secret in it replaced; all of it is searched."""
-    return replace_detected(text, secret_detector().scan(text), redact)
+    return replace_detections(text, secret_detector().scan(text), redact)
 
 
 _hide_in_name = lru_cache(maxsize=4_096)(hide_secrets)
@@ -294,7 +294,7 @@ class Redactor:
         return Redactor((*self._detectors, *own), self._replace, self._is_sensitive)
 
     def finds(self, value: Any) -> bool:
-        """Whether there is something to take out of a value."""
+        """Return whether there is something to take out of a value."""
         if type(value) is str:
             return any(detector.scan(value) for detector in self._detectors)
         plain = to_json(value)
@@ -302,7 +302,7 @@ class Redactor:
 
     def redact_text(self, text: str) -> str:
         for detector in self._detectors:
-            text = replace_detected(text, detector.scan(text), self._replace)
+            text = replace_detections(text, detector.scan(text), self._replace)
         return text
 
     def redact(self, value: Any) -> Any:

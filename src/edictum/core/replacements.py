@@ -38,7 +38,7 @@ def keyed_hash(key: bytes) -> Replace:
     return replace
 
 
-def replace_detected(text: str, found: Iterable[Detection], replace: Replace) -> str:
+def replace_detections(text: str, found: Iterable[Detection], replace: Replace) -> str:
     """Return the text with everything that was found replaced.
 
     JSON stays JSON: where a bare number was found behind a quoted key, quotes are added.

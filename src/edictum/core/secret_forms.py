@@ -34,7 +34,7 @@ ALPHABETS = {
 }
 UUID = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 MAX_PART = 4_096  # of a part without an upper bound, so that each anchor costs a bounded time
-HEAD = 12  # characters behind an anchor that must be right before a form is looked at
+FORM_HEAD = 12  # characters behind an anchor that must be right before a form is looked at
 WHOLE_HEAD = 40  # the same for anchors that say little
 _PART = re.compile(r"<(uuid|([A-Za-z0-9]+) (\d+)(?:-(\d+)|(\+))?(!)?)>")
 
@@ -42,7 +42,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FormPart:
     """Literal text, or a number of characters of an alphabet."""
 
     literal: str = ""
@@ -67,32 +67,32 @@ class Part:
         return f"[{ALPHABETS[self.alphabet]}]{{{min(self.least, most)}}}"
 
 
-def read_form(form: str) -> tuple[Part, ...]:
+def read_form(form: str) -> tuple[FormPart, ...]:
     """Return the parts of a form."""
-    parts: list[Part] = []
+    parts: list[FormPart] = []
     at = 0
     for found in _PART.finditer(form):
         if found.start() > at:
-            parts.append(Part(form[at : found.start()]))
+            parts.append(FormPart(form[at : found.start()]))
         parts.append(_read_part(found))
         at = found.end()
     if at < len(form):
-        parts.append(Part(form[at:]))
+        parts.append(FormPart(form[at:]))
     return tuple(parts)
 
 
-def _read_part(found: re.Match[str]) -> Part:
+def _read_part(found: re.Match[str]) -> FormPart:
     if found.group(1) == "uuid":
-        return Part(alphabet="uuid", length=36, least=36, most=36)
+        return FormPart(alphabet="uuid", length=36, least=36, most=36)
     alphabet, length = found.group(2), int(found.group(3))
     if found.group(4):
         most = int(found.group(4))
-        return Part("", alphabet, length, most, (length + most) // 2, bool(found.group(6)))
+        return FormPart("", alphabet, length, most, (length + most) // 2, bool(found.group(6)))
     if found.group(6):
-        return Part("", alphabet, length, length, length, exact=True)
+        return FormPart("", alphabet, length, length, length, exact=True)
     least = length if found.group(5) or length <= 8 else length * 4 // 5
     longer = found.group(5) or length > 8
-    return Part("", alphabet, least, MAX_PART if longer else length, length)
+    return FormPart("", alphabet, least, MAX_PART if longer else length, length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +158,21 @@ def _make_form(kind: str, form: str, checks: frozenset[str]) -> Form:
     return Form(kind, form, parts[index].literal, front, behind, head, checks)
 
 
-def _find_anchor(parts: tuple[Part, ...]) -> int:
+def _find_anchor(parts: tuple[FormPart, ...]) -> int:
     """Return the number of the literal to search for: the first that says something."""
     literals = [number for number, part in enumerate(parts) if part.literal]
     telling = (number for number in literals if len(parts[number].literal) >= 3)
     return next(telling, literals[0])
 
 
-def _write_head(parts: tuple[Part, ...]) -> str:
+def _write_head(parts: tuple[FormPart, ...]) -> str:
     """Return the pattern of the first characters from the anchor on.
 
     It is short, because what is behind it is compared anyway, unless the anchor says little: then
     it is the form up to its first repetition of unknown length.
     """
     if len(parts[0].literal) > 4 or (len(parts) > 1 and not parts[1].exact and len(parts) == 2):
-        return "".join(part.head(HEAD) for part in parts[:2])
+        return "".join(part.head(FORM_HEAD) for part in parts[:2])
     written = ""
     for part in parts:
         written += part.head(WHOLE_HEAD)
@@ -181,7 +181,7 @@ def _write_head(parts: tuple[Part, ...]) -> str:
     return written
 
 
-def _end(last: Part) -> str:
+def _end(last: FormPart) -> str:
     return r"(?![A-Za-z0-9_])" if last.exact else ""
 
 
@@ -232,14 +232,14 @@ _WORD = re.compile(
 
 
 def is_boundary(text: str, at: int) -> bool:
-    """Whether a word can begin at a place: behind no letter or digit, except those of an escape."""
+    """Return whether a word can begin at a place: not behind a letter, unless of an escape."""
     if at == 0 or not (text[at - 1].isascii() and text[at - 1].isalnum()):
         return True
     return _ESCAPE.search(text, max(0, at - 8), at) is not None
 
 
 def is_wordy(text: str) -> bool:
-    """Whether a text is made of words and small numbers, as names in code and prose are."""
+    """Return whether a text is made of words and small numbers, as names in code and prose are."""
     return all(map(_WORD.fullmatch, filter(None, _SEGMENT.split(text))))
 
 
@@ -247,7 +247,7 @@ _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def has_crc32(token: str) -> bool:
-    """Whether the last six characters are the base-62 CRC-32 of what stands behind the prefix."""
+    """Return whether the last six characters are the base-62 CRC-32 of those behind the prefix."""
     body = token.partition("_")[2]
     return len(body) > 6 and crc32_base62(body[:-6]) == body[-6:]
 

@@ -374,7 +374,7 @@ def _named_rows() -> list[Row]:
         Row(
             (word,),
             f"(?i:{re.escape(word)}){values.NAMED_TAIL}",
-            partial(values.find_named, word),
+            partial(values.find_by_vendor, word),
             loose=True,
         )
         for word in values.named_by_word()
@@ -387,8 +387,8 @@ def secret_rows() -> list[Row]:
         *map(form_row, read_forms()),
         *map(_pattern_row, TEXT_PATTERNS),
         *_named_rows(),
-        Row(values.HINTS, values.HEAD, values.find_assigned, loose=True),
-        Row(values.FLAG_HINTS, values.FLAG_HEAD, values.find_assigned, loose=True),
+        Row(values.HINTS, values.ASSIGNMENT_HEAD, values.find_by_name, loose=True),
+        Row(values.FLAG_HINTS, values.FLAG_HEAD, values.find_by_name, loose=True),
     ]
 
 

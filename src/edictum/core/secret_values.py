@@ -22,14 +22,14 @@ HINTS = (
 _TAIL = r"[A-Za-z0-9_-]{0,24}"
 _CLOSE = r"(?:\\{0,4}[\"'`]|\]){0,3}"
 _SIGN = r"(?:=>|:=|=|:|>|\\u003[dD]|%3[dDaA])"
-HEAD = (
+ASSIGNMENT_HEAD = (
     r"(?i:key|token|secret|passw|passphrase|pwd|pass|credential|auth|connection[_-]?string)"
     rf"{_TAIL}(?:{_CLOSE}\s{{0,3}}{_SIGN}\s{{0,3}}(?:[a-zA-Z]{{0,2}}\\{{0,4}}[\"'`])?[^\s=>\"'`,;]"
     r"|\s(?:is|was)\s[^\s]{4})"
 )
 FLAG_HINTS = ("-pass", "-token", "-secret", "-api", "-key", "-auth", "-pwd")
 FLAG_HEAD = r"(?i:-(?:pass|token|secret|api|key|auth|pwd))[a-z-]{0,12}[= ]{1,3}[^\s-]"
-MAX_JUDGED = 400  # characters of a value that are looked at
+MAX_JUDGED_VALUE = 400  # characters of a value that are looked at
 
 _REST = re.compile(
     rf"(?P<tail>[A-Za-z0-9_-]{{0,40}}){_CLOSE}(?P<gap>\s{{0,3}})(?P<sign>{_SIGN}|\s(?:is|was)\s)"
@@ -78,7 +78,7 @@ def entropy(text: str) -> float:
     return -sum(n / size * log2(n / size) for n in Counter(text).values()) if size else 0.0
 
 
-def find_assigned(text: str, at: int) -> tuple[str, Span] | None:
+def find_by_name(text: str, at: int) -> tuple[str, Span] | None:
     """Return the kind and span of a secret behind a name whose telling word stands at a place."""
     is_flag = text[at] == "-"
     found = (_FLAG_REST if is_flag else _REST).match(text, at)
@@ -95,7 +95,7 @@ def _judge(text: str, at: int, found: re.Match[str], is_flag: bool) -> tuple[str
     if is_flag and not _is_option(text, at):
         return None
     span = _value_span(text, found.end(), quote)
-    value = text[span[0] : min(span[1], span[0] + MAX_JUDGED)]
+    value = text[span[0] : min(span[1], span[0] + MAX_JUDGED_VALUE)]
     shell = sign == "=" and _is_shell(text, at)
     if not value or not (shell or is_flag or is_sensitive_by_words(name)):
         return None
@@ -125,19 +125,19 @@ def _run_before(text: str, at: int) -> int:
 
 
 def _is_shell(text: str, at: int) -> bool:
-    """Whether a shell's word for assignments stands before a name."""
+    """Return whether a shell's word for assignments stands before a name."""
     start = _run_before(text, at)
     return text[max(0, start - 12) : start].rstrip().lower().endswith(_SHELL)
 
 
 def _is_option(text: str, at: int) -> bool:
-    """Whether a name with a dash is an option of a command, and not a part of a word."""
+    """Return whether a name with a dash is an option of a command, and not a part of a word."""
     start = _run_before(text, at)
     return text.startswith("-", start) and (start == 0 or not text[start - 1].isalnum())
 
 
 def _is_tag(text: str, at: int) -> bool:
-    """Whether a name stands in a tag: ``<password>``."""
+    """Return whether a name stands in a tag: ``<password>``."""
     return "<" in text[max(0, at - 64) : at].rsplit(">", 1)[-1].rsplit(" ", 1)[-1]
 
 
@@ -159,7 +159,7 @@ def _value_span(text: str, at: int, quote: str) -> Span:
 
 
 def is_secret(name: str, value: str, *, quoted: bool, spaced: bool, shell: bool) -> bool:
-    """Whether a value behind a telling name is a secret, by the looks of both."""
+    """Return whether a value behind a telling name is a secret, by the looks of both."""
     if _PLACEHOLDER.fullmatch(value) or not is_filled_in(value):
         return False
     if not quoted and (_CODE.fullmatch(value) or "://" in value):
@@ -174,7 +174,7 @@ def is_secret(name: str, value: str, *, quoted: bool, spaced: bool, shell: bool)
 
 
 def _is_password(name: str, value: str, quoted: bool, spaced: bool) -> bool:
-    """Whether a value behind a name such as ``password`` is one; people choose words as well."""
+    """Return whether a value behind a name such as ``password`` is one; some are words."""
     if len(value) < 4:
         return False
     if any(not sign.isalpha() and sign not in "_- ." for sign in value):
@@ -185,7 +185,7 @@ def _is_password(name: str, value: str, quoted: bool, spaced: bool) -> bool:
 
 
 def _is_token(value: str, quoted: bool, spaced: bool) -> bool:
-    """Whether a value behind a name such as ``token`` is one: it was drawn by lot."""
+    """Return whether a value behind a name such as ``token`` is one: it was drawn by lot."""
     if is_wordy(value) or value.isdigit() or (not quoted and _IDENTIFIER.fullmatch(value)):
         return False
     if spaced and not quoted:
@@ -194,7 +194,7 @@ def _is_token(value: str, quoted: bool, spaced: bool) -> bool:
 
 
 def is_filled_in(value: str) -> bool:
-    """Whether a value is one, and not a placeholder or what stands for one that was hidden."""
+    """Return whether a value is one, and not a placeholder or what stands for a hidden one."""
     return REPLACEMENT.match(value) is None and _TEMPLATE.match(value) is None
 
 
@@ -221,7 +221,7 @@ def named_by_word() -> dict[str, tuple[NamedForm, ...]]:
     return made
 
 
-def find_named(word: str, text: str, at: int) -> tuple[str, Span] | None:
+def find_by_vendor(word: str, text: str, at: int) -> tuple[str, Span] | None:
     """Return the kind and span of a secret behind the name of its vendor."""
     found = _NAMED_GAP.match(text, at + len(word))
     if found is None:
@@ -237,7 +237,7 @@ _compiled = lru_cache(maxsize=512)(re.compile)
 
 
 def is_random(value: str) -> bool:
-    """Whether a value looks drawn by lot: digits and letters, and few repeated."""
+    """Return whether a value looks drawn by lot: digits and letters, and few repeated."""
     return (
         any(map(str.isdigit, value))
         and any(map(str.isalpha, value))

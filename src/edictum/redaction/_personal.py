@@ -16,7 +16,7 @@ from edictum.core.secret_forms import is_boundary
 from edictum.core.secret_scan import Detector, Match, Row
 from edictum.redaction._phone import phone_row
 
-Check = Callable[[str], bool]
+PersonalCheck = Callable[[str], bool]
 
 CARD_RANGES = re.compile(
     r"4\d{12}(?:\d{3}){0,2}|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11}"
@@ -34,7 +34,7 @@ IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBANS.split()}
 
 
 def has_luhn_digit(digits: str) -> bool:
-    """Whether the last digit of a number is the check digit of the others (ISO/IEC 7812)."""
+    """Return whether the last digit of a number is the check digit of the others (ISO/IEC 7812)."""
     doubled = [int(digit) * (2 if place % 2 else 1) for place, digit in enumerate(digits[::-1])]
     return sum(number - 9 if number > 9 else number for number in doubled) % 10 == 0
 
@@ -53,7 +53,7 @@ def _is_iban(text: str) -> bool:
 
 
 def _is_address(text: str) -> bool:
-    """Whether a text is the address of a machine of a person."""
+    """Return whether a text is the address of a machine of a person."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -73,7 +73,7 @@ def _is_nino(text: str) -> bool:
 
 
 def _is_german_tax_id(text: str) -> bool:
-    """Whether eleven digits are a tax id: one digit of ten comes twice or thrice (ISO 7064)."""
+    """Return whether eleven digits are a tax id: one of ten comes twice or thrice (ISO 7064)."""
     digits = re.sub(r"\D", "", text)
     counts = sorted(Counter(digits[:10]).values(), reverse=True)
     if digits[0] == "0" or counts[0] not in (2, 3) or counts[1] != 1:
@@ -103,7 +103,7 @@ class PersonalRow:
     kind: str
     head: str
     pattern: str
-    check: Check = _is_any
+    check: PersonalCheck = _is_any
     said: str = ""
 
     def row(self) -> Row:

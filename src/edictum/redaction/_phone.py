@@ -7,7 +7,7 @@ from typing import Any
 from edictum._optional import import_optional
 from edictum.core.secret_scan import Match, Row
 
-HEAD = r"\+?\(?\d[\d ()./-]{5}\d"
+PHONE_HEAD = r"\+?\(?\d[\d ()./-]{5}\d"
 MAX_LENGTH = 40  # characters of a written phone number that are looked at
 
 
@@ -24,4 +24,4 @@ def phone_row(kind: str, region: str | None) -> Row:
             return None
         return kind, (at + found.start, at + found.end)
 
-    return Row((), HEAD, look)
+    return Row((), PHONE_HEAD, look)
