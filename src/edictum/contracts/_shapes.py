@@ -383,7 +383,9 @@ class TextOr:
     other: Shape
 
     def read(self, tree: Tree, problems: Problems) -> Any:
-        return (self.other if isinstance(tree, (Map, Seq)) else String()).read(tree, problems)
+        before = len(problems.errors)
+        value = (self.other if isinstance(tree, (Map, Seq)) else String()).read(tree, problems)
+        return WRONG if len(problems.errors) > before else value
 
     def schema(self) -> dict[str, Any]:
         return {"anyOf": [String().schema(), self.other.schema()]}

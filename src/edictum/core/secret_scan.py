@@ -365,6 +365,7 @@ def _is_not_wordy(value: str) -> bool:
 _CHECKS: dict[str, Callable[[str], bool]] = {
     "": lambda _value: True,
     "not_placeholder": values.is_filled_in,
+    "chosen": values.is_chosen,
     "not_wordy": _is_not_wordy,
 }
 

@@ -63,7 +63,16 @@ _PLACEHOLDER = re.compile(
     r"|(?:example|changeme|change_me|placeholder|redacted|hidden|none|null|nil|true|false|yes|no"
     r"|undefined|optional|required|unset|empty|todo|tbd|n/a|str|string|bytes|int|bool|any|object"
     r"|number|integer|text|void|self|this|env|default|basic|bearer|password|passwd|secret|token"
-    r"|key|value|foo|bar|baz|test|admin|root|user)[\])};,.]*"
+    r"|key|pass|pwd|value|foo|bar|baz|test|admin|root|user)[\])};,.]*"
+)
+# The last word of names that say something about a secret: ``secret_ref``, ``KeyArn``.
+_ABOUT = re.compile(
+    r"(?:[_-]|(?<=[a-z]))(?:[Ii]ds?|[Aa]rns?|[Nn]ames?|[Ff]iles?|[Pp]aths?|[Dd]ir|[Rr]efs?|[Tt]ypes?"
+    r"|[Ss]chema|[Vv]ersion|[Pp]air|[Uu]rls?|[Uu]ri|[Ee]ndpoint|[Pp]olicy|[Ll]ength|[Ss]ize|[Cc]ount"
+    r"|[Ll]imit|[Tt]tl|[Ee]xpir\w{0,5}|[Ff]ield|[Ll]abel|[Pp]laceholder|[Hh]int|[Ee]rror|[Mm]essage"
+    r"|[Dd]escription|[Ss]tatus|[Ss]tate|[Ii]ndex|[Cc]olumn|[Pp]refix|[Ss]uffix|[Mm]ethod|[Mm]ode"
+    r"|[Cc]lass|[Pp]rovider|[Mm]anager|[Ss]tore|[Aa]lias|[Ff]ormat|[Uu]sage|[Rr]ule|[Hh]elp"
+    r"|ID|ARN|NAME|FILE|PATH|REF|TYPE|URL|URI|VERSION|LENGTH|SIZE|COUNT|TTL|ALIAS)\Z"
 )
 _TEMPLATE = re.compile(r"\$[{(A-Za-z_]|\{|<|%[s(]|\*+$|\.\.\.|x{4,}$", re.IGNORECASE)
 _STRONG = re.compile(r"(?i)pass|pwd|secret|credential|api.?key|private|access.?key|connection")
@@ -97,7 +106,7 @@ def _judge(text: str, at: int, found: re.Match[str], is_flag: bool) -> tuple[str
     span = _value_span(text, found.end(), quote)
     value = text[span[0] : min(span[1], span[0] + MAX_JUDGED_VALUE)]
     shell = sign == "=" and _is_shell(text, at)
-    if not value or not (shell or is_flag or is_sensitive_by_words(name)):
+    if not value or not (shell or _names_secret(name, is_flag)):
         return None
     spaced = bool(found.group("gap")) or sign.strip() in ("is", "was")
     if is_flag and sign == " ":
@@ -114,6 +123,11 @@ def _name_at(text: str, at: int) -> str:
     if word is not None and word.group(1).lower() in FRONTS:
         return word.group(1) + "_"
     return text[start:at]
+
+
+def _names_secret(name: str, is_flag: bool) -> bool:
+    """Return whether a name is that of a secret, and not of something about one."""
+    return not _ABOUT.search(name) and (is_flag or is_sensitive_by_words(name))
 
 
 def _run_before(text: str, at: int) -> int:
@@ -164,6 +178,8 @@ def is_secret(name: str, value: str, *, quoted: bool, spaced: bool, shell: bool)
         return False
     if not quoted and (_CODE.fullmatch(value) or "://" in value):
         return False
+    if value.startswith("arn:"):
+        return False
     if shell:
         return True
     if value.lower().strip("_-") in name.lower():
@@ -196,6 +212,11 @@ def _is_token(value: str, quoted: bool, spaced: bool) -> bool:
 def is_filled_in(value: str) -> bool:
     """Return whether a value is one, and not a placeholder or what stands for a hidden one."""
     return REPLACEMENT.match(value) is None and _TEMPLATE.match(value) is None
+
+
+def is_chosen(value: str) -> bool:
+    """Return whether a value in the place of a password may be one that was chosen."""
+    return len(value) >= 4 and is_filled_in(value) and not _PLACEHOLDER.fullmatch(value)
 
 
 REPLACEMENT = re.compile(r"\[REDACTED\]|\*{4}[^*\s]{0,4}\Z|\[[a-z0-9_.]+:[a-s]{16}\]")

@@ -16,8 +16,9 @@ def phone_row(kind: str, region: str | None) -> Row:
     library: Any = import_optional("phonenumbers", "pii")
 
     def look(text: str, at: int) -> Match | None:
-        if at and (text[at - 1].isalnum() or text[at - 1] in "+.-"):
-            return None
+        before = text[max(0, at - 2) : at]
+        if before[-1:].isalnum() or before[-1:] in ("+", ".", "-") or before[:1].isdigit():
+            return None  # a part of a longer number or name
         window = text[at : at + MAX_LENGTH]
         found = next(iter(library.PhoneNumberMatcher(window, region)), None)
         if found is None or found.start > 1:
