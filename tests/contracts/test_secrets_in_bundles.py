@@ -124,7 +124,7 @@ def test_a_condition_on_arguments(when: str) -> None:
         guard = guard_with(
             f"type: pre, tool: t, when: {{{when}}}, {then}", approval_backend=backend
         )
-        assert guard.evaluate("t", args).verdict == (effect if held else "allow")
+        assert (guard.evaluate("t", args).verdict == "allow") is not held
         outcome = guard.dispatch_sync("t", args, lambda **_: "ran")
         assert isinstance(outcome, ToolDenied) is held
 

@@ -30,7 +30,7 @@ ALPHABETS = {
     "azid": "A-Za-z0-9_.~-",
     "b64": "A-Za-z0-9+/=",
     "pct": "A-Za-z0-9+/=%_-",
-    "any": "!-~",
+    "any": "!#-&(-[^-~",
 }
 UUID = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 MAX_PART = 4_096  # of a part without an upper bound, so that each anchor costs a bounded time
@@ -223,7 +223,7 @@ def read_named_forms() -> tuple[NamedForm, ...]:
 
 # --- Checks ---------------------------------------------------------------------------------------
 
-_ESCAPE = re.compile(r"(?:\\[abfnrtv]|\\[ux][0-9a-fA-F]{2,4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*m)\Z")
+_ESCAPE = re.compile(r"(?:\\[abfnrtv]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*m)\Z")
 _SEGMENT = re.compile(r"[^A-Za-z0-9]+")
 _WORD = re.compile(
     r"[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|\d{1,4}|[a-z]{2,12}\d{1,2}"

@@ -14,7 +14,7 @@ REDACTED = "[REDACTED]"
 
 _QUOTE = r"\\{0,4}[\"']"
 _WITH = r"\b[^\n;|&]{0,200}?\s"  # the words between a program and its flag
-_VALUE = r"(?:\"(?P<v>[^\"\n]{1,500})\"|'(?P<w>[^'\n]{1,500})'|(?P<x>[^\s\"'&;,|]{1,500}))"
+_VALUE = r"(?:\"(?P<v>[^\"\n]{1,500})\"|'(?P<w>[^'\n]{1,500})'|(?P<x>[^\s\"'&;,|\\]{1,500}))"
 _SCHEME = r"(?:(?:bearer|basic|token|digest|negotiate|ntlm|api-?key|ssws|aws4-hmac-sha256)\s{1,3})?"
 _KEY_NAME = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?"
 _KEY_BODY = r"(?:[A-Za-z0-9+/=\s:,.]|\\[nrt\\]|-(?!---))*"
@@ -103,14 +103,14 @@ TEXT_PATTERNS = (
         ("curl", "wget", "http "),
         r"(?:curl|wget|http)\s",
         rf"(?:curl|wget|http){_WITH}(?:-u|--user|--proxy-user|-a)[= ]?[\"']?[^\s:\"']{{1,100}}:"
-        r"(?P<v>[^\s\"']{1,500})",
+        r"(?P<v>[^\s\"'\\]{1,500})",
         "not_placeholder",
     ),
     TextPattern(
         "netrc.password",
         ("machine ", "machine\t"),
         r"machine\s+[^\s]{1,100}\s+login\s",
-        r"machine\s+\S{1,200}\s+login\s+\S{1,200}\s+password\s+(?P<v>\S{1,500})",
+        r"machine\s+\S{1,200}\s+login\s+\S{1,200}\s+password\s+(?P<v>[^\s\"'\\]{1,500})",
         "not_placeholder",
     ),
     TextPattern(

@@ -14,7 +14,8 @@ A form is literal text with parts in ``<>``: an alphabet and a length.
 The alphabets: ``num`` digits, ``hex`` 0-9a-f, ``HEX`` 0-9a-fA-F, ``low`` a-z0-9, ``up`` A-Z0-9,
 ``b62`` a-zA-Z0-9, ``b62word`` b62 and ``_``, ``slack`` b62 and ``-``, ``url`` b62 and ``_-``,
 ``dot`` url and ``.=``, ``azid`` url and ``.~``, ``path`` url and ``/@.``, ``b64`` b62 and ``+/=``,
-``pct`` b64 and ``%_-``, ``any`` all printed characters.
+``pct`` b64 and ``%_-``, ``any`` what is printed, without
+quotes and backslashes.
 
 Checks: ``mixed`` letters and digits that are not words, ``crc32`` a checksum that, when it holds,
 makes a word boundary in front unnecessary, ``anywhere`` no word boundary in front.

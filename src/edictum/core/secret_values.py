@@ -40,7 +40,7 @@ _FLAG_REST = re.compile(
     r"(?P<prefix>)(?P<quote>\\{0,4}[\"'`])?"
 )
 _FRONT_WORD = re.compile(r"([A-Za-z]{2,12}) \Z")
-_BARE = re.compile(r"[^\s\"'`&;,|]{1,8000}")
+_BARE = re.compile(r"[^\s\"'`&;,|\\]{1,8000}")
 _CLOSERS = ")]}>.:!?"
 _SHELL = ("export", "set", "setx", "env", "declare", "local", "readonly")
 _ENDS = {
