@@ -37,6 +37,7 @@ MAX_STRING = 1_000
 MAX_PAYLOAD = 32_768
 MAX_SUMMARY = 500
 MIN_HASH_KEY = 16
+_FLAT = frozenset({str, int, float, bool, type(None)})
 
 
 class RedactionPolicy:
@@ -88,8 +89,7 @@ class RedactionPolicy:
 
     def redact_name(self, name: str) -> str:
         """As ``redact_text``, for names, which come again and again."""
-        plain = not (self._custom or self.detectors or self._of_bundle) and self._detect
-        if not plain or len(name) > MAX_KEY:
+        if not self._is_plain() or len(name) > MAX_KEY:
             return self.redact_text(name)
         return _hide_in_name(name)
 
@@ -107,7 +107,23 @@ class RedactionPolicy:
         """Return arguments, claims or metadata as they are written to the audit: redacted,
         JSON-ready, bounded.
         """
-        return _AuditRedactor(self).visit(args)
+        return _AuditRedactor(self, search=not self._is_clean(args)).visit(args)
+
+    def _is_clean(self, args: Any) -> bool:
+        """Return whether no text of flat arguments can hold a secret: one search for all of them,
+        where most calls end.
+        """
+        if not self._is_plain() or not isinstance(args, dict):
+            return False
+        values = args.values()
+        if not all(type(value) in _FLAT for value in values):
+            return False
+        texts = "\n".join([value for value in values if type(value) is str])
+        return not secret_detector().may_find(texts)
+
+    def _is_plain(self) -> bool:
+        """Return whether the built-in secrets are all that is looked for."""
+        return self._detect and not (self._custom or self.detectors or self._of_bundle)
 
     def redact_result(self, result: Any, max_length: int = MAX_SUMMARY) -> str:
         """Return a result as a short text for the audit. It is redacted before it is cut, so that
@@ -159,15 +175,16 @@ class _AuditRedactor(JsonVisitor):
     all is left out by name, never cut in the middle.
     """
 
-    __slots__ = ("_left", "_policy")
+    __slots__ = ("_left", "_policy", "_search")
 
-    def __init__(self, policy: RedactionPolicy) -> None:
+    def __init__(self, policy: RedactionPolicy, *, search: bool = True) -> None:
         super().__init__()
         self._policy = policy
+        self._search = search
         self._left = MAX_PAYLOAD
 
     def text(self, text: str) -> str:
-        shown = shorten(self._policy.redact_text(text), MAX_STRING)
+        shown = shorten(self._policy.redact_text(text) if self._search else text, MAX_STRING)
         self._left -= len(shown) + 2
         return shown
 

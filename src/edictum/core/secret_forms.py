@@ -223,7 +223,9 @@ def read_named_forms() -> tuple[NamedForm, ...]:
 
 # --- Checks ---------------------------------------------------------------------------------------
 
-_ESCAPE = re.compile(r"(?:\\[abfnrtv]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*m)\Z")
+_ESCAPE = re.compile(
+    r"(?:\\[abfnrtv]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*m)\Z"
+)
 _SEGMENT = re.compile(r"[^A-Za-z0-9]+")
 _WORD = re.compile(
     r"[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|\d{1,4}|[a-z]{2,12}\d{1,2}"

@@ -74,17 +74,24 @@ class WordFinder:
         self._bare = re.compile("|".join(heads.bare)) if heads.bare else None
 
     def __call__(self, text: str, /) -> NextPlace | None:
-        if self._bare is not None:
-            return partial(_search, self._bare, text)
         lowered = text.encode("ascii", "replace").decode("ascii").lower()
-        places = {
-            place
-            for words, where in ((self._exact, text), (self._loose, lowered))
-            for word in words
-            if word in where
-            for place in _places(word, where)
-        }
-        return partial(_next_of, sorted(places)) if places else None
+        places = sorted(
+            {
+                place
+                for words, where in ((self._exact, text), (self._loose, lowered))
+                for word in words
+                if word in where
+                for place in _places(word, where)
+            }
+        )
+        if self._bare is None or _search(self._bare, text, 0) < 0:
+            return partial(_next_of, places) if places else None
+        return partial(_next_of_both, places, self._bare, text)
+
+
+def _next_of_both(places: list[int], bare: re.Pattern[str], text: str, at: int) -> int:
+    one, other = _next_of(places, at), _search(bare, text, at)
+    return max(one, other) if one < 0 or other < 0 else min(one, other)
 
 
 def _search(pattern: re.Pattern[str], text: str, at: int) -> int:
@@ -145,33 +152,38 @@ class Detector:
             table = self._loose if row.loose else self._exact
             for word in row.words:
                 table[word] = (*table.get(word, ()), row.look)
+        if carriers:
+            patterns.append(_CARRIER_HEAD)
+            bare.append(_CARRIER_HEAD)
         self._exact_sizes = _sizes(self._exact)
         self._loose_sizes = _sizes(self._loose)
         heads = Heads(tuple(patterns), tuple(self._exact), tuple(self._loose), tuple(bare))
         self._find = _Engine.make(heads)
-        self._find_carriers = _Engine.make(_CARRIER_HEADS) if carriers else None
+        self._carriers = carriers
+
+    def may_find(self, text: str) -> bool:
+        """Return whether anything can be found in a text, at a fraction of the cost of a scan."""
+        return self._find(text) is not None or (self._carriers and "%" in text)
 
     def scan(self, text: str) -> list[Detection]:
         """Return what is found in a text, from left to right, without overlaps."""
         if len(text) < MIN_TEXT:
             return []
-        found = self._scan_plain(text)
-        if self._find_carriers is None:
-            return found
-        if "%" in text:
+        found = self._scan_plain(text, self._carriers)
+        if self._carriers and "%" in text:
             found = merge(found, self._scan_percent(text))
-        if len(text) >= MIN_CARRIER:
-            found = merge(found, self._scan_base64(text, self._find_carriers))
         return found
 
-    def _scan_plain(self, text: str) -> list[Detection]:
+    def _scan_plain(self, text: str, carriers: bool = False) -> list[Detection]:
         next_place = self._find(text)
         if next_place is None:
             return []
         found: list[Detection] = []
-        at = next_place(0)
+        at, opened = next_place(0), 0  # opened: up to here carriers were looked into
         while at >= 0:
             match = self._look(text, at)
+            if match is None and carriers and at >= opened:
+                match, opened = self._look_into(text, at)
             if match is None or match[1][1] <= at:
                 at = next_place(at + 1)
                 continue
@@ -181,6 +193,14 @@ class Detector:
             found.append(Detection(kind, start, end))
             at = next_place(end)
         return found
+
+    def _look_into(self, text: str, at: int) -> tuple[Match | None, int]:
+        """Return what is inside of base64 at a place, and where that ends."""
+        run = _CARRIER.match(text, at)
+        if run is None:
+            return None, at
+        inner = self._scan_plain(_decode_base64(run.group()[:MAX_CARRIER]))
+        return (inner[0].kind, run.span()) if inner else None, run.end()
 
     def _look(self, text: str, at: int) -> Match | None:
         first = text[at]
@@ -219,22 +239,6 @@ class Detector:
             at = text.find("%", end)
         return found
 
-    def _scan_base64(self, text: str, find: Finder) -> list[Detection]:
-        next_place = find(text)
-        if next_place is None:
-            return []
-        found: list[Detection] = []
-        at = next_place(0)
-        while at >= 0:
-            run = _CARRIER.match(text, at)
-            assert run is not None
-            decoded = _decode_base64(run.group()[:MAX_CARRIER])
-            inner = self._scan_plain(decoded) if decoded is not None else []
-            if inner:
-                found.append(Detection(inner[0].kind, at, run.end()))
-            at = next_place(run.end())
-        return found
-
 
 def _sizes(words: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Return the lengths of words by their first character, the longest first."""
@@ -259,8 +263,10 @@ def merge(found: list[Detection], others: Sequence[Detection]) -> list[Detection
 
 # --- Carriers -------------------------------------------------------------------------------------
 
-_CARRIER_HEAD = (f"[A-Za-z0-9+/_-]{{{MIN_CARRIER}}}",)
-_CARRIER_HEADS = Heads(_CARRIER_HEAD, bare=_CARRIER_HEAD)
+# Base64 of ASCII text: the highest bit of each byte is 0, so half of the characters cannot stand in
+# the first, second and third place of four. Hashes and images hardly ever begin so.
+_CARRIER_FOUR = r"[A-Za-f][0-3A-HQ-Xg-nw-z][014589ABEFIJMNQRUVYZcdghklopstwx][A-Za-z0-9+/_-]"
+_CARRIER_HEAD = f"(?:{_CARRIER_FOUR}){{{MIN_CARRIER // 4}}}"
 _CARRIER = re.compile(rf"[A-Za-z0-9+/_-]{{{MIN_CARRIER},}}={{0,2}}")
 _BREAKS = " \t\r\n\"'<>"
 _PRINTABLE = re.compile(rb"[\t\r\n -~]*")
@@ -293,22 +299,14 @@ def _decode_percent(text: str, start: int, end: int) -> tuple[str | None, list[i
     return "".join(pieces), offsets
 
 
-def _decode_base64(run: str) -> str | None:
-    """Return the text that a run of base64 stands for; None when it is not text."""
+def _decode_base64(run: str) -> str:
+    """Return the ASCII text that a run of base64 begins with."""
     standard = run.replace("-", "+").replace("_", "/").rstrip("=")
-    if not _is_printable(standard[:64]):
-        return None
-    decoded = _decode(standard)
-    return decoded.decode("ascii") if _PRINTABLE.fullmatch(decoded) else None
-
-
-def _is_printable(run: str) -> bool:
-    return _PRINTABLE.fullmatch(_decode(run)) is not None
-
-
-def _decode(run: str) -> bytes:
-    whole = run[: len(run) // 4 * 4] if len(run) % 4 == 1 else run + "=" * (-len(run) % 4)
-    return binascii.a2b_base64(whole)
+    whole = standard[: len(standard) // 4 * 4] if len(standard) % 4 == 1 else standard
+    decoded = binascii.a2b_base64(whole + "=" * (-len(whole) % 4))
+    text = _PRINTABLE.match(decoded)
+    assert text is not None
+    return text.group().decode("ascii")
 
 
 # --- Rows -----------------------------------------------------------------------------------------
@@ -370,24 +368,12 @@ _CHECKS: dict[str, Callable[[str], bool]] = {
 }
 
 
-def _named_rows() -> list[Row]:
-    return [
-        Row(
-            (word,),
-            f"(?i:{re.escape(word)}){values.NAMED_TAIL}",
-            partial(values.find_by_vendor, word),
-            loose=True,
-        )
-        for word in values.named_by_word()
-    ]
-
-
 def secret_rows() -> list[Row]:
     """Return the rows of the built-in table."""
     return [
         *map(form_row, read_forms()),
         *map(_pattern_row, TEXT_PATTERNS),
-        *_named_rows(),
+        Row(values.vendor_words(), values.vendor_head(), values.find_by_vendor, loose=True),
         Row(values.HINTS, values.ASSIGNMENT_HEAD, values.find_by_name, loose=True),
         Row(values.FLAG_HINTS, values.FLAG_HEAD, values.find_by_name, loose=True),
     ]

@@ -242,8 +242,28 @@ def named_by_word() -> dict[str, tuple[NamedForm, ...]]:
     return made
 
 
-def find_by_vendor(word: str, text: str, at: int) -> tuple[str, Span] | None:
-    """Return the kind and span of a secret behind the name of its vendor."""
+def vendor_words() -> tuple[str, ...]:
+    """Return the names of vendors that secrets stand behind."""
+    return tuple(named_by_word())
+
+
+def vendor_head() -> str:
+    """Return the pattern of such a name and the first characters of a value behind it."""
+    return f"(?i:{'|'.join(map(re.escape, vendor_words()))}){NAMED_TAIL}"
+
+
+def find_by_vendor(text: str, at: int) -> tuple[str, Span] | None:
+    """Return the kind and span of a secret behind the name of its vendor at a place."""
+    near = text[at : at + 32].lower()
+    return next(
+        filter(
+            None, (_find_behind(text, at, word) for word in vendor_words() if near.startswith(word))
+        ),
+        None,
+    )
+
+
+def _find_behind(text: str, at: int, word: str) -> tuple[str, Span] | None:
     found = _NAMED_GAP.match(text, at + len(word))
     if found is None:
         return None
