@@ -22,7 +22,8 @@ from edictum.core import secret_values as values
 from edictum.core.secret_forms import Form, Span, compile_once, is_boundary, is_wordy, read_forms
 from edictum.core.secret_patterns import TEXT_PATTERNS, TextPattern
 
-MIN_TEXT = 6  # no secret with what it is known by is shorter
+MIN_SEARCHED = 10  # a shorter text holds a secret only behind one of these signs
+_SIGNS = frozenset("=:>-")
 MIN_CARRIER = 24
 MAX_CARRIER = 1 << 20
 MAX_RUN = 4_096
@@ -167,7 +168,7 @@ class Detector:
 
     def scan(self, text: str) -> list[Detection]:
         """Return what is found in a text, from left to right, without overlaps."""
-        if len(text) < MIN_TEXT:
+        if len(text) < MIN_SEARCHED and _SIGNS.isdisjoint(text):
             return []
         found = self._scan_plain(text, self._carriers)
         if self._carriers and "%" in text:
