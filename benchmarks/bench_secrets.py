@@ -12,6 +12,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import re2
@@ -110,7 +111,7 @@ def measure_calls(turns: int, scale: float) -> list[tuple[str, ...]]:
         samples = [Sample(), Sample()]
         for _ in range(turns * 3):
             for guard, sample in zip(guards, samples, strict=True):
-                run = lambda guard=guard: guard.run_sync("t", ARGUMENTS, _tool)  # noqa: E731 # timed
+                run = partial(guard.run_sync, "t", ARGUMENTS, _tool)
                 sample.seconds.append(seconds(run, int(400 * scale)))
     without, with_search = samples
     more = with_search.minus(without)

@@ -47,16 +47,19 @@ SHOWN = [
 
 @pytest.mark.parametrize("text", FOUND)
 def test_it_is_found(text: str) -> None:
+    """With its kind and its place."""
     assert [(each.kind, text[each.start : each.end]) for each in scan(text, "pii")] == [FOUND[text]]
 
 
 @pytest.mark.parametrize("text", SHOWN)
 def test_what_only_looks_like_it_is_not(text: str) -> None:
+    """Wrong check digits, wrong ranges, versions, hashes."""
     assert [text[each.start : each.end] for each in scan(text, "pii")] == []
 
 
 @pytest.mark.parametrize("text", FOUND)
 def test_it_is_not_looked_for_unless_asked_for(text: str) -> None:
+    """Not as a secret, and not with other kinds."""
     kind = FOUND[text][0]
     others = [name for name in PII_NAMES if name.count("_") and name != kind]
     assert kind not in {each.kind for each in (*scan(text), *scan(text, *others))}
@@ -71,6 +74,7 @@ def test_groups() -> None:
 
 
 def test_secrets_and_personal_data_together() -> None:
+    """In the order of the text."""
     text = "ada@example.com has ghp_" + "a1B2" * 9
     assert [each.kind for each in scan(text, "pii.email", "secrets")] == [
         "pii.email",
@@ -79,12 +83,14 @@ def test_secrets_and_personal_data_together() -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
+    """With the names that are known."""
     with pytest.raises(EdictumConfigError, match=r"'pii.mail' is not a kind") as caught:
         scan("x", "pii.mail")
     assert "pii.email" in str(caught.value)
 
 
 def test_the_audit_hides_it_if_asked_to() -> None:
+    """In arguments, keys and results."""
     guard = Edictum(redaction=RedactionPolicy(detectors=[detector("pii.email")]))
     guard.dispatch_sync("t", {"to": "ada@example.com", "ada@example.com": 1}, lambda **_: "x@y.org")
     last = guard.local_sink.last()
@@ -101,5 +107,6 @@ def test_the_audit_hides_it_if_asked_to() -> None:
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, object], said: str) -> None:
+    """When the policy is made."""
     with pytest.raises(EdictumConfigError, match=said):
         RedactionPolicy(**options)  # type: ignore[arg-type]  # that is what is tested

@@ -86,6 +86,7 @@ def test_only_what_was_found_is_replaced(text: str) -> None:
 
 @given(texts)
 def test_everything_at_once(text: str) -> None:
+    """Secrets and personal data; nothing overlaps."""
     found = ALL.scan(text)
     assert all(one.end <= other.start for one, other in pairwise(found))
     for replace in (redact, keyed_hash(b"0123456789abcdef")):
@@ -106,6 +107,7 @@ def test_json_stays_json(value: Any) -> None:
 
 @given(values)
 def test_values_keep_their_shape(value: Any) -> None:
+    """And are the same if nothing is found in them."""
     redactor = Redactor((secret_detector(),), mask, RedactionPolicy().is_sensitive)
     shown = redactor.redact(value)
     assert type(shown) is type(value) or isinstance(value, str)
@@ -116,6 +118,7 @@ def test_values_keep_their_shape(value: Any) -> None:
 
 @given(secrets, st.sampled_from(["", "see ", '{"a": "', "x=", "\\n"]))
 def test_a_mask_shows_at_most_four_characters(secret: str, before: str) -> None:
+    """Of a secret that is at least three times as long."""
     text = f"{before}{secret}"
     for each in scan(text):
         whole = text[each.start : each.end]
@@ -127,6 +130,7 @@ def test_a_mask_shows_at_most_four_characters(secret: str, before: str) -> None:
 
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_hashes_are_equal_for_equal_secrets_only(one: str, other: str) -> None:
+    """And different under another key."""
     first, second = keyed_hash(b"0123456789abcdef"), keyed_hash(b"fedcba9876543210")
     assert (first("k", one) == first("k", other)) is (one == other)
     assert first("k", one) != second("k", one)

@@ -71,6 +71,7 @@ def audit_of(guard: Edictum) -> str:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_arguments_in_the_audit(shape: str) -> None:
+    """The name of the argument is still there."""
     guard = Edictum()
     guard.dispatch_sync("t", {"x": SHAPES[shape](SECRET)}, lambda x: "done")
     assert CORE not in audit_of(guard)
@@ -79,6 +80,7 @@ def test_arguments_in_the_audit(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_arguments_before_a_person(shape: str) -> None:
+    """On the terminal that asks."""
     screen = StringIO()
     backend = LocalApprovalBackend(stdin=StringIO("n\n"), stdout=screen)
     guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
@@ -106,6 +108,7 @@ def test_arguments_that_are_refused(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_results_in_the_audit(shape: str) -> None:
+    """Without any contract."""
     guard = Edictum()
     guard.dispatch_sync("t", {}, lambda: SHAPES[shape](SECRET))
     assert CORE not in audit_of(guard)
@@ -114,6 +117,7 @@ def test_results_in_the_audit(shape: str) -> None:
 @pytest.mark.parametrize("effect", ["redact", "mask", "hash", "suppress"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_results_before_the_model(shape: str, effect: str) -> None:
+    """With each effect that takes something out."""
     then = f"{{effect: {effect}, message: It held secrets.}}"
     bundle = HIDE.replace("redact: secrets}", f"redact: secrets, then: {then}}}")
     guard = Edictum.from_yaml_string(bundle)
@@ -125,6 +129,7 @@ def test_results_before_the_model(shape: str, effect: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_results_of_failures(shape: str) -> None:
+    """Without any contract."""
     guard = Edictum(success_check=lambda tool, result: False)
     outcome = guard.dispatch_sync("t", {}, lambda: SHAPES[shape](SECRET))
     assert CORE not in outcome_to_model_content(outcome) + repr(outcome) + audit_of(guard)
@@ -132,6 +137,7 @@ def test_results_of_failures(shape: str) -> None:
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_artifacts(position: str) -> None:
+    """In what is stored and in what is told about it."""
     store = ArtifactStore()
     content = {"text": POSITIONS[position](SECRET)}
     reference = store.store("s", content, "t")
@@ -143,6 +149,8 @@ def test_artifacts(position: str) -> None:
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_exceptions(position: str) -> None:
+    """The type of the exception is still told."""
+
     def fail() -> None:
         raise ValueError(POSITIONS[position](SECRET))
 
@@ -155,6 +163,7 @@ def test_exceptions(position: str) -> None:
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_reasons(position: str) -> None:
+    """Of a contract that denies."""
     said = POSITIONS[position](SECRET)
     guard = Edictum(contracts=[precondition("*", id="no")(lambda call: Verdict.fail(said))])
     guard.dispatch_sync("t", {}, lambda: 1)
@@ -163,6 +172,7 @@ def test_reasons(position: str) -> None:
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_principals(position: str) -> None:
+    """In names, claims and their keys."""
     said = POSITIONS[position](SECRET)
     guard = Edictum(principal=Principal(user_id=said, claims={"a": [said], said: 1}))
     guard.dispatch_sync("t", {}, lambda: 1)
@@ -171,6 +181,7 @@ def test_principals(position: str) -> None:
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_answers_of_people(position: str) -> None:
+    """In what they are asked."""
     ask = approval_contract(message=POSITIONS[position](SECRET))
     guard = Edictum(contracts=[ask], approval_backend=InMemoryApprovalBackend(False))
     guard.dispatch_sync("t", {}, lambda: 1)

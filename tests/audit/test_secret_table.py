@@ -47,6 +47,7 @@ def core_of(form: Form, sample: str) -> str:
 
 
 def test_the_table_is_large() -> None:
+    """Kinds, vendors, and vendors whose forms stand for themselves."""
     kinds = {form.kind for form in FORMS} | {form.kind for form in NAMED}
     assert len(kinds) >= 300
     assert len({kind.split(".")[0] for kind in kinds}) >= 200
@@ -55,6 +56,7 @@ def test_the_table_is_large() -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.kind}-{form.text}")
 def test_a_form_is_found_in_every_position(form: Form) -> None:
+    """Whole, in a sentence, in JSON, YAML, a shell command and others."""
     lot = lot_of(form.text)
     for name, place in POSITIONS.items():
         sample = make_sample(form.text, lot)
@@ -103,6 +105,7 @@ def _is_of_another_form(form: Form, text: str) -> bool:
 
 @pytest.mark.parametrize("form", NAMED, ids=lambda form: form.kind)
 def test_without_the_name_of_its_vendor_it_is_not_one(form: NamedForm) -> None:
+    """Hexadecimal digits alone say nothing."""
     lot = lot_of(form.kind)
     for text in form.forms:
         sample = make_sample(text, lot)
@@ -110,6 +113,7 @@ def test_without_the_name_of_its_vendor_it_is_not_one(form: NamedForm) -> None:
 
 
 def test_a_checksum_that_holds_needs_no_word_boundary() -> None:
+    """It cannot hold by chance."""
     lot = lot_of("checksum")
     token = make_checked("ghp_", lot)
     assert has_crc32(token)
@@ -143,6 +147,7 @@ KINDS = {
 
 @pytest.mark.parametrize("text", KINDS, ids=lambda text: text[:30])
 def test_kinds(text: str) -> None:
+    """What is found has the name that says most."""
     assert [found.kind for found in scan(text)] == [KINDS[text]]
 
 
@@ -172,6 +177,7 @@ CODE = [
 
 @pytest.mark.parametrize("text", CODE, ids=lambda text: text[:30])
 def test_code_hashes_and_images_are_left_alone(text: str) -> None:
+    """A log full of [REDACTED] is not a log."""
     assert scan(text) == []
 
 
@@ -179,6 +185,7 @@ def test_code_hashes_and_images_are_left_alone(text: str) -> None:
 
 
 def test_base64_is_looked_into_one_level_deep() -> None:
+    """And not two."""
     token = "ghp_" + "a1B2" * 9
     once = base64.b64encode(f"user:{token}".encode()).decode()
     twice = base64.b64encode(once.encode()).decode()
@@ -188,6 +195,7 @@ def test_base64_is_looked_into_one_level_deep() -> None:
 
 
 def test_percent_encoding_is_looked_into() -> None:
+    """The places are those of the encoded text."""
     token = "ghp_" + "a1B2" * 9
     text = "https://example.com/?q=a%20b%26t%3D" + token.replace("_", "%5F") + "&x=1"
     shown = hide_secrets(text)
@@ -196,6 +204,7 @@ def test_percent_encoding_is_looked_into() -> None:
 
 @pytest.mark.parametrize("before", [0, 4_090, 65_530, 1_000_003])
 def test_a_secret_is_found_wherever_it_stands_in_a_long_text(before: int) -> None:
+    """Beside the edges of buffers, too."""
     token = "ghp_" + "a1B2" * 9
     text = "x " * (before // 2) + token + " y" * 5_000
     assert hide_secrets(text) == "x " * (before // 2) + "[REDACTED]" + " y" * 5_000
@@ -215,6 +224,7 @@ def plain() -> Detector:
 
 
 def test_without_re2_the_same_is_found(plain: Detector) -> None:
+    """Only slower."""
     lot = lot_of("plain")
     for form in FORMS:
         text = POSITIONS["json"](make_sample(form.text, lot))
@@ -234,6 +244,7 @@ words = st.sampled_from(
 
 @given(st.lists(st.one_of(words, st.text(max_size=6)), max_size=12).map("".join))
 def test_both_engines_agree(plain: Detector, text: str) -> None:
+    """On any text; findings lie inside of it and do not overlap."""
     found = secret_detector().scan(text)
     assert plain.scan(text) == found
     assert all(0 <= each.start < each.end <= len(text) for each in found)
@@ -241,6 +252,7 @@ def test_both_engines_agree(plain: Detector, text: str) -> None:
 
 
 def test_the_documentation_of_the_table_names_its_alphabets() -> None:
+    """All that are used."""
     used = set(re.findall(r"<([A-Za-z0-9]+)[ >]", secret_table.TABLE))
     named = set(re.findall(r"``(\w+)``", secret_table.__doc__ or "")) | {"uuid"}
     assert used <= named

@@ -168,7 +168,7 @@ class Detector:
 
     def scan(self, text: str) -> list[Detection]:
         """Return what is found in a text, from left to right, without overlaps."""
-        if len(text) < MIN_SEARCHED and _SIGNS.isdisjoint(text):
+        if self._carriers and len(text) < MIN_SEARCHED and _SIGNS.isdisjoint(text):
             return []
         found = self._scan_plain(text, self._carriers)
         if self._carriers and "%" in text:

@@ -66,14 +66,15 @@ _PLACEHOLDER = re.compile(
     r"|key|pass|pwd|value|foo|bar|baz|test|admin|root|user)[\])};,.]*"
 )
 # The last word of names that say something about a secret: ``secret_ref``, ``KeyArn``.
-_ABOUT = re.compile(
-    r"(?:[_-]|(?<=[a-z]))(?:[Ii]ds?|[Aa]rns?|[Nn]ames?|[Ff]iles?|[Pp]aths?|[Dd]ir|[Rr]efs?|[Tt]ypes?"
-    r"|[Ss]chema|[Vv]ersion|[Pp]air|[Uu]rls?|[Uu]ri|[Ee]ndpoint|[Pp]olicy|[Ll]ength|[Ss]ize|[Cc]ount"
-    r"|[Ll]imit|[Tt]tl|[Ee]xpir\w{0,5}|[Ff]ield|[Ll]abel|[Pp]laceholder|[Hh]int|[Ee]rror|[Mm]essage"
-    r"|[Dd]escription|[Ss]tatus|[Ss]tate|[Ii]ndex|[Cc]olumn|[Pp]refix|[Ss]uffix|[Mm]ethod|[Mm]ode"
-    r"|[Cc]lass|[Pp]rovider|[Mm]anager|[Ss]tore|[Aa]lias|[Ff]ormat|[Uu]sage|[Rr]ule|[Hh]elp"
-    r"|ID|ARN|NAME|FILE|PATH|REF|TYPE|URL|URI|VERSION|LENGTH|SIZE|COUNT|TTL|ALIAS)\Z"
+_ABOUT = frozenset(
+    """
+    id ids arn arns name names file files path paths dir ref refs type types schema version
+    pair url urls uri endpoint policy length size count limit ttl expiry expires expiration
+    field label placeholder hint error message description status state index column prefix
+    suffix method mode class provider manager store alias format usage rule help
+    """.split()
 )
+_LAST_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)\Z")
 _TEMPLATE = re.compile(r"\$[{(A-Za-z_]|\{|<|%[s(]|\*+$|\.\.\.|x{4,}$", re.IGNORECASE)
 _STRONG = re.compile(r"(?i)pass|pwd|secret|credential|api.?key|private|access.?key|connection")
 _IDENTIFIER = re.compile(
@@ -127,7 +128,10 @@ def _name_at(text: str, at: int) -> str:
 
 def _names_secret(name: str, is_flag: bool) -> bool:
     """Return whether a name is that of a secret, and not of something about one."""
-    return not _ABOUT.search(name) and (is_flag or is_sensitive_by_words(name))
+    last = _LAST_WORD.search(name)
+    if last is not None and last.group().lower() in _ABOUT:
+        return False
+    return is_flag or is_sensitive_by_words(name)
 
 
 def _run_before(text: str, at: int) -> int:
