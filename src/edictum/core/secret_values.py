@@ -66,14 +66,13 @@ _PLACEHOLDER = re.compile(
     r"|key|pass|pwd|value|foo|bar|baz|test|admin|root|user)[\])};,.]*"
 )
 # The last word of names that say something about a secret: ``secret_ref``, ``KeyArn``.
-_ABOUT = frozenset(
-    """
-    id ids arn arns name names file files path paths dir ref refs type types schema version
-    pair url urls uri endpoint policy length size count limit ttl expiry expires expiration
-    field label placeholder hint error message description status state index column prefix
-    suffix method mode class provider manager store alias format usage rule help
-    """.split()
-)
+_ABOUT_WORDS = """
+id ids arn arns name names file files path paths dir ref refs type types schema version
+pair url urls uri endpoint policy length size count limit ttl expiry expires expiration
+field label placeholder hint error message description status state index column prefix
+suffix method mode class provider manager store alias format usage rule help
+"""
+_ABOUT = frozenset(_ABOUT_WORDS.split())
 _LAST_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)\Z")
 _TEMPLATE = re.compile(r"\$[{(A-Za-z_]|\{|<|%[s(]|\*+$|\.\.\.|x{4,}$", re.IGNORECASE)
 _STRONG = re.compile(r"(?i)pass|pwd|secret|credential|api.?key|private|access.?key|connection")
