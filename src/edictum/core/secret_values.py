@@ -76,6 +76,10 @@ _ABOUT = frozenset(_ABOUT_WORDS.split())
 _LAST_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)\Z")
 _TEMPLATE = re.compile(r"\$[{(A-Za-z_]|\{|<|%[s(]|\*+$|\.\.\.|x{4,}$", re.IGNORECASE)
 _STRONG = re.compile(r"(?i)pass|pwd|secret|credential|api.?key|private|access.?key|connection")
+_PASSWORD = re.compile(r"(?i)passw|pwd|passphrase")
+_VARIABLE = re.compile(
+    r"(?i)pass|pwd|secret|token|key|value|string|user|input|prompt|config|arg|text"
+)
 _IDENTIFIER = re.compile(
     r"[A-Za-z_][a-z_]*\d{0,2}|[a-z]+(?:[A-Z][a-z]*)+\d{0,2}|[A-Z]+(?:_[A-Z]+)+"
 )
@@ -200,7 +204,19 @@ def _is_password(name: str, value: str, quoted: bool, spaced: bool) -> bool:
         return quoted or not spaced or not _IDENTIFIER.fullmatch(value) or len(value) >= 6
     if " " in value:
         return False
-    return quoted or (name.isupper() and not spaced) or not is_wordy(value)
+    if quoted or not is_wordy(value):
+        return True
+    return not spaced and (name.isupper() or _is_written_password(name, value))
+
+
+def _is_written_password(name: str, value: str) -> bool:
+    """Return whether ``password=lovelace`` stands there: a word, and not the name of a variable."""
+    return (
+        _PASSWORD.search(name) is not None
+        and value.isalpha()
+        and len(value) >= 6
+        and _VARIABLE.search(value) is None
+    )
 
 
 def _is_token(value: str, quoted: bool, spaced: bool) -> bool:
