@@ -141,6 +141,8 @@ KINDS = {
     "//registry.npmjs.org/:_authToken=0a1b2c3d-0000-4000-8000-0123456789ab": "assigned",
     "PrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=": "assigned",
     "<password>s3cr3t9</password>": "assigned",
+    "token = a1B2c3D4e5F6g7H8": "assigned",
+    "user=ada password=lovelace": "assigned",
     "GITHUB_TOKEN=ghp_" + "a1B2" * 9: "github.token",
 }
 
@@ -167,6 +169,15 @@ CODE = [
     "https://{user}:{password}@host/",
     "sk-fading-circle-and-more-of-it",
     "the pass key was used",
+    "if api_key > a1b2c3d4e5:",
+    "assert token == a1B2c3D4e5F6g7H8",
+    "a two-token a1B2c3D4 word",
+    "secret_ref: V1LocalObjectReference2",
+    "api_key: arn:aws:kms:us-east-1:123456789012:key/abc1",
+    "db_password_old = db_password",
+    '"password": "Please enter it"',
+    "token = a1b2c3",
+    "50% of 20%zz",
     "git commit 2fd4e1c67a2d28fced849ee1bb76e7391b93eb12",
     "id: 6ba7b810-9dad-11d1-80b4-00c04fd430c8",
     '"integrity": "sha512-z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg=="',
@@ -200,6 +211,11 @@ def test_percent_encoding_is_looked_into() -> None:
     text = "https://example.com/?q=a%20b%26t%3D" + token.replace("_", "%5F") + "&x=1"
     shown = hide_secrets(text)
     assert shown == "https://example.com/?q=a%20b%26t%3D[REDACTED]&x=1"
+    assert hide_secrets(f"https://example.com/a%20b?t={token}") == (
+        "https://example.com/a%20b?t=[REDACTED]"
+    )
+    two = "&".join(f"t%3D{token.replace('_', '%5F')}" for _ in range(2))
+    assert [each.kind for each in scan(two)] == ["github.token"] * 2
 
 
 @pytest.mark.parametrize("before", [0, 4_090, 65_530, 1_000_003])

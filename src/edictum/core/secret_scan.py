@@ -189,9 +189,7 @@ class Detector:
                 at = next_place(at + 1)
                 continue
             kind, (start, end) = match
-            if found and start < found[-1].end:
-                start = found[-1].end
-            found.append(Detection(kind, start, end))
+            found.append(Detection(kind, max(start, found[-1].end if found else 0), end))
             at = next_place(end)
         return found
 
@@ -231,8 +229,7 @@ class Detector:
         at = text.find("%")
         while at >= 0:
             start, end = _run_around(text, at)
-            if found:
-                start = max(start, found[-1].end)
+            start = max(start, found[-1].end if found else 0)
             decoded, offsets = _decode_percent(text, start, end)
             if decoded is not None:
                 for inner in self._scan_plain(decoded):
