@@ -415,7 +415,7 @@ def test_own_patterns_come_first_and_detection_can_be_switched_off() -> None:
 @pytest.mark.parametrize("before", [0, 50_000, 65_530, 200_000])
 def test_own_patterns_are_searched_in_all_of_a_long_text(before: int) -> None:
     """Window by window; a match that reaches beyond one is still one match."""
-    policy = RedactionPolicy(custom_patterns=[(r"EMP-\d+", "[EMPLOYEE]"), (r"<[^>]*>", "<>")])
+    policy = RedactionPolicy(custom_patterns=[(r"EMP-\d+", "[EMPLOYEE]"), (r"<[^>]*", "<")])
     text = "x " * (before // 2) + "EMP-12 <" + "y " * 60_000 + "> EMP-7"
     assert policy.redact_text(text) == "x " * (before // 2) + "[EMPLOYEE] <> [EMPLOYEE]"
 
