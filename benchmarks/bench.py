@@ -303,7 +303,14 @@ at full size below. All figures above are CPU time of single processes, taken in
 
 
 # Benchmarks that live beside this one and are run after it; the first one has a short form.
-OTHERS = ("bench_deployed", "bench_sessions", "bench_harness", "bench_adapters", "bench_mcp_proxy")
+OTHERS = (
+    "bench_deployed",
+    "bench_secrets",
+    "bench_sessions",
+    "bench_harness",
+    "bench_adapters",
+    "bench_mcp_proxy",
+)
 
 
 def run_others(names: tuple[str, ...]) -> None:

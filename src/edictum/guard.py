@@ -323,8 +323,12 @@ class Edictum:
         """Put a bundle in force, beside what the guard was given in Python."""
         with self._lock:
             state = self._state
-            policy = build_policy(state.base, bundle, language, state.config.context.redaction)
-            self._state = _make_state(policy, state.wiring, state.config, state.base, language)
+            context = state.config.context
+            redaction = context.redaction.with_bundle(bundle.secrets)
+            policy = build_policy(state.base, bundle, language, redaction)
+            context = Context(context.mode, policy.version, redaction, policy.digest)
+            config = replace(state.config, context=context)
+            self._state = _make_state(policy, state.wiring, config, state.base, language)
         warn_about_amounts(state.base, bundle, report)
 
     async def reload(self, *layers: str | bytes | os.PathLike[str]) -> CompositionReport:

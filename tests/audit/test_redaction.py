@@ -349,13 +349,17 @@ def test_flags_that_mean_something_else_are_left_alone(command: str) -> None:
 def test_a_quoted_secret_of_any_length_is_found_whole(quote: str, length: int, before: int) -> None:
     """Long texts are searched in windows; a secret that reaches beyond one is still one secret."""
     text = f"{'x ' * (before // 2)}password={quote}{'s3 ' * (length // 3)}{quote} and more"
-    assert POLICY.redact_text(text) == f"{'x ' * (before // 2)}password=[REDACTED] and more"
+    hidden = f"password={quote}[REDACTED]{quote} and more"
+    assert POLICY.redact_text(text) == "x " * (before // 2) + hidden
 
 
 def test_a_quote_that_is_not_closed_hides_the_rest_of_its_line() -> None:
     """And an escaped quote does not close it."""
-    assert POLICY.redact_text("password='abc def\nnext line") == "password=[REDACTED]\nnext line"
-    assert POLICY.redact_text('{"token": "abc \\" def", "n": 1}') == '{"token": [REDACTED], "n": 1}'
+    assert POLICY.redact_text("password='abc1 def\nnext line") == "password='[REDACTED]\nnext line"
+    assert (
+        POLICY.redact_text('{"token": "aB3x9 \\" def", "n": 1}')
+        == '{"token": "[REDACTED]", "n": 1}'
+    )
     assert "s3" not in POLICY.redact_result("password='" + "s3 " * 5_000)
 
 
@@ -406,6 +410,14 @@ def test_own_patterns_come_first_and_detection_can_be_switched_off() -> None:
     assert policy.redact_text("123-45-6789 export API_KEY=x") == "[SSN] export API_KEY=x"
     assert policy.redact_args({"password": "x"}) == {"password": "[REDACTED]"}
     assert POLICY.redact_bash_command("export API_KEY=x") == "export API_KEY=[REDACTED]"
+
+
+@pytest.mark.parametrize("before", [0, 50_000, 65_530, 200_000])
+def test_own_patterns_are_searched_in_all_of_a_long_text(before: int) -> None:
+    """Window by window; a match that reaches beyond one is still one match."""
+    policy = RedactionPolicy(custom_patterns=[(r"EMP-\d+", "[EMPLOYEE]"), (r"<[^>]*", "<")])
+    text = "x " * (before // 2) + "EMP-12 <" + "y " * 60_000 + "> EMP-7"
+    assert policy.redact_text(text) == "x " * (before // 2) + "[EMPLOYEE] <> [EMPLOYEE]"
 
 
 def test_patterns_take_time_in_proportion_to_the_text() -> None:

@@ -154,6 +154,9 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:CompositeSink"),
         Name("edictum:AuditSink", "emit", given=False),
         Name("edictum:RedactionPolicy", "redact_text redact_value redact_args"),
+        Name("edictum.redaction:scan", whole=True),
+        Name("edictum.redaction:detector"),
+        Name("edictum.redaction:Detection"),
     ),
     "approval": (
         Name("edictum:LocalApprovalBackend"),

@@ -23,6 +23,7 @@ import edictum
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumError
 from edictum.outcomes import OUTCOME_KINDS, UNSET
+from edictum.redaction._personal import PERSONAL_KINDS, said_of
 from edictum.runtime.handlers import PORT_FAILURES
 
 _MARK = re.compile(
@@ -112,10 +113,15 @@ def operation_limits() -> str:
     return table(("`OperationLimits`", "default", "at most so many"), rows)
 
 
+def personal_data() -> str:
+    return table(("name", "what"), [(f"`{kind}`", said_of(kind)) for kind in PERSONAL_KINDS])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
     "operation-limits": operation_limits,
     "outcome-fields": outcome_fields,
+    "personal-data": personal_data,
     "port-failures": port_failures,
     **api_reference.TABLES,
 }

@@ -37,6 +37,7 @@ LAYERS = [
         "execution",
         "evaluation",
         "explanation",
+        "redaction",
     },
     {"runtime"},
     {

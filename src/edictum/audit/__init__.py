@@ -1,5 +1,6 @@
 """Audit: events and where they go."""
 
+import edictum.redaction  # noqa: F401 # redaction searches with RE2 from then on
 from edictum._audit_event import AuditAction, AuditEvent
 from edictum.audit.composite import CompositeSink
 from edictum.audit.file import FileAuditSink

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from edictum.contracts._detect import OwnSecret
 from edictum.contracts._expressions import Expression
 from edictum.contracts._problems import BundleProblem, Place
 from edictum.contracts._selectors import Selector
 from edictum.core.contract import ContractEffect, Kind, Mode
 
+Style = Literal["redact", "mask", "hash"]
+STYLES: tuple[Style, ...] = get_args(Style)
 Unlisted = Literal["allow", "deny", "approve"]
 MissingArgs = Literal["allow", "deny"]
 
@@ -46,6 +49,7 @@ class ContractSpec:
     when: Expression | None = None
     scope: str = "session"
     missing_args: MissingArgs | None = None
+    style: Style = "redact"  # how a redaction shows what it took out
     limits: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, BundleProblem] = field(default_factory=dict, compare=False)
     bounds: Mapping[str, Any] = field(default_factory=dict)
@@ -79,6 +83,7 @@ class Bundle:
     contracts: tuple[ContractSpec, ...] = ()
     success: tuple[SuccessSpec, ...] = ()
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    secrets: tuple[OwnSecret, ...] = ()
     session: Mapping[str, Any] = field(default_factory=dict)
     observability: Mapping[str, Any] = field(default_factory=dict)
     observe_alongside: bool = False

@@ -7,11 +7,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from importlib import import_module
+from secrets import token_bytes
 from types import ModuleType
 from typing import Any
 
 from edictum.contracts._amounts import make_source
-from edictum.contracts._bundle import Bundle, ContractSpec, MissingArgs, SuccessSpec, Unlisted
+from edictum.contracts._bundle import (
+    Bundle,
+    ContractSpec,
+    MissingArgs,
+    Style,
+    SuccessSpec,
+    Unlisted,
+)
 from edictum.contracts._computed import NotKnown, compile_directories, compute_value, has_computed
 from edictum.contracts._explain import explain, reason_for
 from edictum.contracts._expressions import (
@@ -43,6 +51,7 @@ from edictum.core.decide import describe, type_and_text
 from edictum.core.limits import Limit
 from edictum.core.policy import AMOUNT_KEYS, SuccessRule, ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.replacements import Replace, keyed_hash, mask, redact
 from edictum.core.scopes import ScopedLimits
 from edictum.explanation import ConditionNode
 
@@ -54,6 +63,7 @@ SOURCES = {
 DIRECTORIES = frozenset({"within", "not_within", "cwd"})  # bounds that may hold placeholders
 MAX_SANDBOXES = 256  # of one contract, each for other values of its placeholders
 _Answer = Verdict | Awaitable[Verdict]
+PROCESS_KEY = token_bytes(32)  # of hashes that need not be joined with those of other processes
 FAST_PATH: ModuleType | None = None  # without it conditions are interpreted
 with suppress(ImportError):
     FAST_PATH = import_module("edictum.contracts._generate")
@@ -306,7 +316,14 @@ class _Compiler:
     def _compile_redaction(self, spec: ContractSpec) -> Callable[..., Any] | None:
         if spec.kind is not Kind.POST or spec.effect != "redact" or spec.when is None:
             return None
-        return redaction_for(spec.when, self.custom, self.redaction.redact_value)
+        replace = self._replacement(spec.style)
+        return redaction_for(spec.when, self.custom, self.redaction.redact_value, replace)
+
+    def _replacement(self, style: Style) -> Replace:
+        """Return what a style shows of what was taken out."""
+        if style == "hash":
+            return keyed_hash(self.redaction.hash_key or PROCESS_KEY)
+        return mask if style == "mask" else redact
 
     def compile_limits(self, spec: ContractSpec) -> list[Limit]:
         """Return the limits of a session contract."""

@@ -60,6 +60,7 @@ def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundl
         contracts=tuple(contracts.values()),
         success=_merge_success(below, above),
         tools=_merge_tools(below.tools, above.tools),
+        secrets=(*below.secrets, *above.secrets),
         session={**below.session, **above.session},
         observability=above.observability or below.observability,
     )
@@ -106,4 +107,9 @@ def _add_candidates(below: Bundle, layer: Bundle, report: CompositionReport) -> 
     if tools != layer.tools:
         reason = "its limits see the amounts that the layers it is tried beside state"
         report.warnings.append(f"{layer.source}: amounts of a candidate are not counted: {reason}.")
-    return replace(below, contracts=(*below.contracts, *candidates), tools={**tools, **below.tools})
+    return replace(
+        below,
+        contracts=(*below.contracts, *candidates),
+        tools={**tools, **below.tools},
+        secrets=(*below.secrets, *layer.secrets),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edictum.contracts._expressions import ALWAYS, All, AnyOf, Expression, Leaf, Not
 from edictum.contracts._messages import MAX_SHOWN_VALUE, is_hidden, show_without_secrets
+from edictum.contracts._operators import redactor_of
 from edictum.contracts._selectors import (
     CustomSelectors,
     Pending,
@@ -71,6 +72,8 @@ def show_value(
     leaf: Leaf, found: object, redaction: RedactionPolicy, limit: int = MAX_SHOWN_VALUE
 ) -> str:
     """Return what a leaf looked at, redacted and bounded."""
+    if found is not None and (redactor := redactor_of(leaf.prepared)) is not None:
+        found = redactor.redact(found)
     return _show(leaf.selector, found, redaction, limit)
 
 

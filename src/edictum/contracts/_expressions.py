@@ -26,16 +26,20 @@ from edictum.contracts._computed import (
 )
 from edictum.contracts._literals import warn_about_literal
 from edictum.contracts._operators import (
+    DETECTS,
     OPERATOR_SYNONYMS,
     OPERATORS,
     REGEX_OPERATORS,
     Mismatch,
     Operator,
+    with_own_secrets,
 )
 from edictum.contracts._problems import Place, Problems, join_words, quote_pattern, suggest
 from edictum.contracts._regex import (
+    Pattern,
     PatternBudget,
     PatternError,
+    compile_pattern,
     find_doubled_backslash,
 )
 from edictum.contracts._selectors import (
@@ -50,6 +54,7 @@ from edictum.contracts._selectors import (
 )
 from edictum.contracts._shapes import WRONG, FieldReference, read_reference, reject, report
 from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, name_kind, to_plain
+from edictum.core.redaction import Detects
 
 # --- The tree -------------------------------------------------------------------------------------
 
@@ -284,6 +289,12 @@ class Meaning:
     stage: str
     patterns: PatternBudget = field(default_factory=PatternBudget)
     timezone: str = "UTC"
+    own_secrets: tuple[Detects, ...] = ()
+
+    def detection(self, kinds: tuple[str, ...], place: Place) -> Leaf:
+        """Return the condition that the result holds something of some kinds."""
+        prepared = with_own_secrets(DETECTS.prepare(kinds), self.own_secrets)
+        return Leaf(parse_selector("result"), DETECTS, kinds, prepared, False, place)
 
     def of(self, raw: Any) -> Expression | None:
         """Return the expression, or None when something in it was reported."""
@@ -417,7 +428,11 @@ class Meaning:
             return WRONG
         for scalar in () if check else scalars:
             warn_about_literal(scalar, operator.name, self.selectors, self.problems)
-        return operator.prepare(raw.value)
+        return with_own_secrets(operator.prepare(raw.value), self.own_secrets)
+
+    def pattern(self, place: Scalar) -> Pattern | None:
+        """Return a pattern, or None after reporting why it cannot be used."""
+        return compile_pattern(place.value) if self._check_pattern(place) else None
 
     def _check_weekdays(self, selector: Selector, operator: Operator, raw: RawLeaf) -> None:
         """Report a day that does not exist: a condition on it would never hold."""

@@ -154,6 +154,8 @@ class _Writer:
         if not expression.items:
             return "True"
         word = " and " if isinstance(expression, All) else " or "
+        if not expression.items:
+            return repr(isinstance(expression, All))
         return f"({word.join(self.write(item) for item in expression.items)})"
 
     def _write_leaf(self, leaf: Leaf) -> str:
@@ -197,7 +199,7 @@ class _Writer:
         operator = leaf.operator.name
         if operator in REGEX_OPERATORS:
             return f"({self._write_search(leaf, name)} if {self._is_of(name, 'str')} else {slow})"
-        if operator in _TYPED_TESTS:
+        if operator in _TYPED_TESTS and (operator != "contains" or type(leaf.value) is str):
             kind, write = _TYPED_TESTS[operator]
             return f"({write(leaf, name)} if {self._is_of(name, kind)} else {slow})"
         if operator in _EQUALITY_SIGNS and leaf.if_missing is not None:

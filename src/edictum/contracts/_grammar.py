@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from edictum.contracts._bundle import STYLES
 from edictum.contracts._expressions import expression_schema, read_shape
 from edictum.contracts._shapes import (
     MOST,
@@ -32,6 +33,7 @@ from edictum.contracts._vocabulary import ALLOW, APPROVE, DENY, VOCABULARIES, Vo
 from edictum.core.contract import MESSAGE_MAX_CHARS
 from edictum.core.limits import MAX_AMOUNT, SESSION_FIELDS, TOOL_FIELDS
 from edictum.core.policy import RUN_IN, TOOL_KEYS
+from edictum.redaction import PII_NAMES, SECRETS
 
 API_VERSION = "edictum/v1"
 SCHEMA_ID = "https://edictum.dev/schema/bundle-v1.json"
@@ -62,8 +64,8 @@ COUNT = Number(whole=True, at_least=0, at_most=MOST)  # 0 is a kill switch
 AMOUNT = Number(at_least=0, at_most=MAX_AMOUNT)
 STATED_AMOUNT = NumberOrSelector(AMOUNT)
 WHEN = Definition(read_shape, "expression")
-REQUIRED_WHEN = Field(WHEN, required=True)
 OPTIONAL_WHEN = Field(WHEN)  # without it the contract is about every call of its tools
+KINDS = ListOf(words(SECRETS, *PII_NAMES), one_will_do=True)
 
 
 class _Grammar:
@@ -97,6 +99,7 @@ class _Grammar:
                 "tools": Field(MapOf(TOOL_ENTRY, may_be_empty=True)),
                 contracts: Field(Each(self.contract(), may_be_empty=True)),
                 "success": Field(Each(SUCCESS_RULE, may_be_empty=True)),
+                "secrets": Field(Each(OWN_SECRET)),
                 "session": Field(SESSION_SETTINGS),
                 "observability": Field(OBSERVABILITY_SETTINGS),
                 "observe_alongside": Field(Boolean()),
@@ -116,8 +119,8 @@ class _Grammar:
         return Variant(
             "type",
             {
-                "pre": self.conditional(OPTIONAL_WHEN, self.then(DENY, APPROVE, extra=approval)),
-                "post": self.conditional(REQUIRED_WHEN, self.then("warn", "redact", DENY)),
+                "pre": self.conditional(self.then(DENY, APPROVE, extra=approval)),
+                "post": self.post(),
                 "session": Record({**_COMMON, **session}),
                 "sandbox": self.sandbox(),
             },
@@ -135,18 +138,28 @@ class _Grammar:
             self.words.timeout_effect: Field(self.choice(DENY, ALLOW)),
         }
 
-    def then(self, *effects: str, extra: Mapping[str, Field] | None = None) -> Field:
+    def then(
+        self, *effects: str, extra: Mapping[str, Field] | None = None, required: bool = True
+    ) -> Field:
         effect = {self.words.effect: Field(self.choice(*effects), required=True)}
         others = {
             self.other.effect: self.words.effect,
             self.other.timeout_effect: self.words.timeout_effect,
         }
         fields = {**effect, **_MESSAGE_FIELDS, **(extra or {})}
-        return Field(Record(fields, others=others), required=True)
+        return Field(Record(fields, others=others), required=required)
 
-    def conditional(self, when: Field, then: Field) -> Record:
-        fields = {**_COMMON, **_TOOLS, "when": when, **self.missing_args(), "then": then}
+    def conditional(self, then: Field) -> Record:
+        when = {"when": OPTIONAL_WHEN, **self.missing_args()}
+        fields = {**_COMMON, **_TOOLS, **when, "then": then}
         return Record(fields, one_of=(("tool", "tools"),))
+
+    def post(self) -> Record:
+        """Return a contract on results; without ``when`` it is about every result."""
+        then = self.then("warn", *STYLES, "suppress", DENY, required=False)
+        when = {"when": OPTIONAL_WHEN, "redact": Field(KINDS), **self.missing_args()}
+        fields = {**_COMMON, **_TOOLS, **when, "then": then}
+        return Record(fields, one_of=(("tool", "tools"),), any_of=(("then", "redact"),))
 
     def sandbox(self) -> Record:
         allows = Record({"commands": _TEXTS, "domains": _TEXTS}, any_of=(("commands", "domains"),))
@@ -219,12 +232,20 @@ SUCCESS_RULE = Record(
     {
         "id": Field(ID),
         **_TOOLS,
-        "failure_when": REQUIRED_WHEN,
+        "failure_when": Field(WHEN, required=True),
         "message": Field(MESSAGE),
         "retryable": Field(Boolean()),
         "enabled": Field(Boolean()),
     },
     one_of=(("tool", "tools"),),
+)
+OWN_SECRET = Record(
+    {
+        "kind": Field(NAME, required=True),
+        "pattern": Field(String(), required=True),
+        "samples": Field(ListOf(String()), required=True),
+        "not_samples": Field(ListOf(String())),
+    }
 )
 SESSION_SETTINGS = Record(
     {

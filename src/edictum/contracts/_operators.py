@@ -11,23 +11,30 @@ import ipaddress
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any
 
+from edictum.contracts._detect import redactor_for
 from edictum.contracts._regex import Pattern, compile_pattern, pattern_set
 from edictum.contracts._selectors import check_custom
 from edictum.contracts._shapes import (
     Anything,
     Boolean,
+    Choice,
+    Field,
     ListOf,
     Number,
     OrField,
+    Record,
     Shape,
     String,
+    TextOr,
     TimeRange,
 )
+from edictum.core.redaction import Detects, Redactor
+from edictum.redaction import PII_NAMES, SECRETS
 
 
 class Mismatch(TypeError):
@@ -167,11 +174,39 @@ def _patterns(values: tuple[str, ...]) -> tuple[Pattern, ...]:
     return tuple(map(compile_pattern, values))
 
 
+def _contains(field: Any, part: str | Redactor) -> bool:
+    return part.finds(field) if isinstance(part, Redactor) else part in _text(field)
+
+
+def _prepare_contained(value: Any) -> str | Redactor:
+    """Return the text to look for, or what finds the personal data to look for."""
+    return redactor_for(tuple(value["pii"])) if isinstance(value, Mapping) else value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SecretTest:
+    """Whether there is a secret, compared with what is wanted."""
+
+    redactor: Redactor
+    wanted: bool
+
+
+def _has_secret(field: Any, test: SecretTest) -> bool:
+    return test.redactor.finds(field) is test.wanted
+
+
 MINUTES_OF_A_DAY = 24 * 60
 _TIME = re.compile(r"([0-9]{1,2}):([0-5][0-9])(?::[0-5][0-9])?")
 _PATTERNS = ListOf(String())
 _TEXTS = ListOf(OrField(String()))
 _VALUES = ListOf(OrField(Anything()))
+_PERSONAL_DATA = Record(
+    {
+        "pii": Field(
+            ListOf(Choice({name.removeprefix("pii."): name for name in PII_NAMES})), required=True
+        )
+    }
+)
 _SIZE = Number(whole=True, at_least=0)
 _EMPTY = (
     "the field is missing, null, or an empty text, list or mapping (or, with false, is none of"
@@ -228,10 +263,19 @@ _TABLE = (
     ),
     Operator(
         "contains",
-        String(),
-        _compare(operator.contains, _text),
-        "the text contains the value",
+        TextOr(_PERSONAL_DATA),
+        _contains,
+        "the text contains the value; or, with {pii: [...]}, anything contains such personal data",
+        prepare=_prepare_contained,
         take=_text,
+    ),
+    Operator(
+        "contains_secret",
+        Boolean(),
+        _has_secret,
+        "a secret is in the text, or anywhere in the structure (or, with false, none is)",
+        prepare=lambda wanted: SecretTest(redactor_for((SECRETS,)), wanted),
+        missing=operator.not_,
     ),
     Operator(
         "contains_any",
@@ -303,6 +347,23 @@ _TABLE = (
         prepare=lambda times: tuple(map(_minutes, times)),
     ),
 )
+
+
+def redactor_of(prepared: Any) -> Redactor | None:
+    """Return what finds the secrets or personal data of a condition; None for other conditions."""
+    found = prepared.redactor if isinstance(prepared, SecretTest) else prepared
+    return found if isinstance(found, Redactor) else None
+
+
+def with_own_secrets(prepared: Any, own: Sequence[Detects]) -> Any:
+    """Return a prepared value that finds the secrets of the bundle as well."""
+    if isinstance(prepared, SecretTest):
+        return SecretTest(prepared.redactor.with_secrets(own), prepared.wanted)
+    return prepared.with_secrets(own) if isinstance(prepared, Redactor) else prepared
+
+
+# The condition of a contract with ``redact``; it has no name in a bundle.
+DETECTS = Operator("holds", Anything(), _contains, "something of some kinds", prepare=redactor_for)
 OPERATORS = {each.name: each for each in _TABLE}
 # What people write who know another language, and what it is here.
 OPERATOR_SYNONYMS = {

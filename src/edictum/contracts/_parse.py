@@ -9,16 +9,17 @@ from typing import Any
 
 from edictum.contracts import _grammar as grammar
 from edictum.contracts._amounts import parse_amount
-from edictum.contracts._bundle import AmountSpec, Bundle, ContractSpec, SuccessSpec
+from edictum.contracts._bundle import STYLES, AmountSpec, Bundle, ContractSpec, SuccessSpec
 from edictum.contracts._computed import find_placeholders
 from edictum.contracts._contradiction import contradictions
+from edictum.contracts._detect import OwnSecret, join_kinds
 from edictum.contracts._expressions import ALWAYS, All, Expression, Leaf, Meaning, leaves
 from edictum.contracts._language import Language
 from edictum.contracts._load import load_bundle, pause_collection, to_bytes
 from edictum.contracts._messages import check_message
 from edictum.contracts._problems import BundleProblem, Place, Problems, join_words
 from edictum.contracts._reach import Guesses, Names, Reach
-from edictum.contracts._regex import PatternBudget
+from edictum.contracts._regex import Pattern, PatternBudget
 from edictum.contracts._scopes import parse_scope
 from edictum.contracts._selectors import SelectorError, find_timezone
 from edictum.contracts._shapes import WRONG
@@ -27,6 +28,7 @@ from edictum.contracts._vocabulary import VOCABULARIES
 from edictum.core.contract import Kind
 from edictum.core.limits import SESSION_SCOPE, TOOL_FIELDS
 from edictum.core.policy import AMOUNT_KEYS
+from edictum.redaction import SECRETS
 
 
 def parse(content: bytes | str, name: str, language: Language) -> Bundle:
@@ -64,6 +66,7 @@ class _Reader:
         self.source = source
         self.reach = Reach()
         self.patterns = PatternBudget(len(problems.source.text))
+        self.own_secrets: tuple[OwnSecret, ...] = ()
         kind = tree.values["kind"]
         assert isinstance(kind, Scalar)
         self.words = VOCABULARIES[kind.value]
@@ -72,6 +75,7 @@ class _Reader:
     def read(self, values: Mapping[str, Any]) -> Bundle:
         defaults = values.get("defaults", {})
         self._read_timezone(defaults)
+        self.own_secrets = tuple(self._read_secrets(values.get("secrets", ())))
         bundle = Bundle(
             name=values.get("metadata", {}).get("name", ""),
             source=self.source,
@@ -81,6 +85,7 @@ class _Reader:
             contracts=tuple(self._read_contracts(values.get(self.words.contracts, ()))),
             success=tuple(self._read_success(values.get("success", ()))),
             tools=self._read_tools(values.get("tools", {})),
+            secrets=self.own_secrets,
             session=values.get("session", {}),
             observability=values.get("observability", {}),
             observe_alongside=values.get("observe_alongside", False),
@@ -102,7 +107,44 @@ class _Reader:
 
     def _meaning(self, stage: str) -> Meaning:
         operators, selectors = self.language.operators, self.language.selectors
-        return Meaning(operators, selectors, self.problems, stage, self.patterns, self.timezone)
+        return Meaning(
+            operators,
+            selectors,
+            self.problems,
+            stage,
+            self.patterns,
+            self.timezone,
+            self.own_secrets,
+        )
+
+    # --- Secrets ----------------------------------------------------------------------------------
+
+    def _read_secrets(self, read: Iterable[tuple[Map, Any]]) -> Iterator[OwnSecret]:
+        seen: dict[str, int] = {}
+        for tree, values in read:
+            if values is WRONG or not {"kind", "pattern", "samples"} <= values.keys():
+                continue
+            self._check_unique(values["kind"], tree.values["kind"], seen, "kind of secret")
+            place = tree.values["pattern"]
+            assert isinstance(place, Scalar)
+            pattern = self._meaning("pre").pattern(place)
+            if pattern is not None and self._check_samples(tree, pattern):
+                yield OwnSecret(values["kind"], pattern)
+
+    def _check_samples(self, tree: Map, pattern: Pattern) -> bool:
+        """Report the samples that the pattern is wrong about, and return whether there are none."""
+        found = True
+        for place in _texts_under(tree, "samples"):
+            if (0, len(place.value)) not in pattern.spans(place.value):
+                message = f"the pattern does not find all of the sample '{place.value:.60}'"
+                self.problems.add(place, message, "Correct the pattern, or the sample.")
+                found = False
+        for place in _texts_under(tree, "not_samples"):
+            if pattern.search(place.value):
+                message = f"the pattern finds something in '{place.value:.60}'"
+                self.problems.add(place, message, "Make the pattern narrower.")
+                found = False
+        return found
 
     # --- Contracts --------------------------------------------------------------------------------
 
@@ -130,6 +172,10 @@ class _Reader:
             self._check_then(holder, then, effect, meaning, kind)
         if "scope" in values:
             self._check_scope(tree.values["scope"], values["scope"])
+        if kind is Kind.POST:
+            if "when" in values and when is None:
+                return None
+            when, effect, then = self._read_post(tree, values, when, effect, then)
         without_condition = when is None and kind in (Kind.PRE, Kind.POST)
         if without_condition or effect is None or "message" not in then:
             return None
@@ -138,7 +184,8 @@ class _Reader:
         return ContractSpec(
             id=values["id"],
             kind=kind,
-            effect=effect,
+            effect=_EFFECTS.get(effect, effect),
+            style=effect if effect in STYLES else "redact",
             message=then["message"],
             tools=_tools_of(values),
             mode=values.get("mode"),
@@ -164,7 +211,26 @@ class _Reader:
         """Return the condition; None when there is none to read, or something in it is wrong."""
         if "when" in values:
             return meaning.of(values["when"])
-        return ALWAYS if kind in (Kind.PRE, Kind.POST) and "when" not in tree.values else None
+        return ALWAYS if kind is Kind.PRE and "when" not in tree.values else None
+
+    def _read_post(
+        self, tree: Map, values: Mapping[str, Any], when: Any, effect: Any, then: Any
+    ) -> tuple[Any, Any, Any]:
+        """Return condition, effect and message of a contract on results, where they are left out.
+
+        ``redact`` is a condition as well: there is something of these kinds in the result. A
+        redaction without any condition is one of secrets.
+        """
+        kinds = values.get("redact")
+        if kinds is None and when is None and effect in STYLES:
+            kinds = (SECRETS,)
+        if "then" not in values and kinds is not None:
+            message = f"The result held {join_kinds(kinds)}, which were taken out."
+            effect, then = "redact", {"message": message}
+        if kinds is not None:
+            found = self._meaning("post").detection(kinds, tree.values.get("redact", tree))
+            when = found if when is None else All((when, found))
+        return All(()) if when is None else when, effect, then
 
     def _read_then(self, tree: Map, values: Mapping[str, Any], kind: Kind) -> tuple[Any, Any, Any]:
         """Return where it is said what to do about a violation, what is said, and the effect."""
@@ -388,6 +454,10 @@ class _Reader:
                     retryable=values.get("retryable"),
                     timezone=self.timezone,
                 )
+
+
+# What the words for effects on results are, apart from how they show what was taken out.
+_EFFECTS = {"mask": "redact", "hash": "redact", "suppress": "deny"}
 
 
 def _tools_of(values: Mapping[str, Any]) -> tuple[str, ...]:

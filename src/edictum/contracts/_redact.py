@@ -12,14 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from edictum.contracts._expressions import Expression, Leaf, evaluate, leaves, positive_leaves
+from edictum.contracts._operators import redactor_of
 from edictum.contracts._regex import Pattern
 from edictum.contracts._selectors import STAR, CustomSelectors, Subject
 from edictum.core.call import ToolCall
-from edictum.core.secret_patterns import REDACTED
-from edictum.core.values import change_text
+from edictum.core.replacements import Replace
+from edictum.core.secret_values import REPLACEMENT
+from edictum.core.values import change_text, dumps
 
 TextChange = Callable[[str], str]
 
@@ -30,12 +33,10 @@ class NotRedacted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What to replace, and where: an empty ``path`` is the whole result; without ``change`` the
-    value is replaced whole.
-    """
+    """What becomes of the value at a path; an empty one is the whole result."""
 
     path: tuple[str, ...]
-    change: TextChange | None
+    change: Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,13 @@ class Redaction:
 
 
 def redaction_for(
-    expression: Expression, custom: CustomSelectors, own: Callable[[Any], Any]
+    expression: Expression, custom: CustomSelectors, own: Callable[[Any], Any], replace: Replace
 ) -> Redaction | None:
     """Return the redaction for a condition; None when it says nothing about the result."""
     if not any(leaf.selector.of_result for leaf in leaves(expression)):
         return None
     speaking = [leaf for leaf in positive_leaves(expression) if leaf.selector.of_result]
-    cuts = tuple(cut for leaf in speaking if (cut := _cut(leaf)) is not None)
+    cuts = tuple(cut for leaf in speaking if (cut := _cut(leaf, replace)) is not None)
     return Redaction(cuts, expression, custom, own)
 
 
@@ -76,44 +77,53 @@ def _still_holds(leaf: Leaf, found: Any, subject: Subject) -> bool:
     if not leaf.selector.of_result:
         return leaf.holds(found, subject)
     if leaf.selector.wild:
-        return leaf.holds([item for item in found if item != REDACTED], subject)
-    return found != REDACTED and leaf.holds(found, subject)
+        return leaf.holds([item for item in found if not _is_replaced(item)], subject)
+    return not _is_replaced(found) and leaf.holds(found, subject)
 
 
-def _cut(leaf: Leaf) -> Cut | None:
+def _is_replaced(found: Any) -> bool:
+    return isinstance(found, str) and REPLACEMENT.fullmatch(found) is not None
+
+
+def _cut(leaf: Leaf, replace: Replace) -> Cut | None:
     path = () if leaf.selector.whole_text else leaf.selector.path
+    if (redactor := redactor_of(leaf.prepared)) is not None:
+        return Cut(path, redactor.with_replacement(replace).redact)
+    show = partial(replace, "matched")
     if leaf.computed is not None:  # which text is meant is known for each call only
-        return Cut(path, None)
+        return Cut(path, lambda value: show(value if isinstance(value, str) else dumps(value)))
     make = _CHANGES.get(leaf.operator.name)
     if make is not None:
-        return Cut(path, make(leaf))
-    return Cut(path, None) if path and leaf.operator.name not in ("exists", "empty") else None
+        return Cut(path, partial(change_text, change=make(leaf, show)))
+    if not path or leaf.operator.name in ("exists", "empty"):
+        return None
+    return Cut(path, lambda value: show(value if isinstance(value, str) else dumps(value)))
 
 
-def _literals(*texts: str) -> TextChange:
+def _literals(show: TextChange, *texts: str) -> TextChange:
     found = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)))
-    return lambda text: found.sub(REDACTED, text)
+    return lambda text: found.sub(lambda match: show(match.group()), text)
 
 
-def _patterns(patterns: tuple[Pattern, ...]) -> TextChange:
+def _patterns(show: TextChange, patterns: tuple[Pattern, ...]) -> TextChange:
     def change(text: str) -> str:
         for pattern in patterns:
             if pattern.search(text):
-                text = pattern.redact(text)
+                text = pattern.replace(text, show)
         return text
 
     return change
 
 
-_CHANGES: dict[str, Callable[[Leaf], TextChange]] = {
-    "matches": lambda leaf: _patterns((leaf.prepared,)),
-    "matches_any": lambda leaf: _patterns(leaf.prepared),
-    "contains": lambda leaf: _literals(leaf.value),
-    "contains_any": lambda leaf: _literals(*leaf.value),
-    "starts_with": lambda leaf: _literals(leaf.value),
-    "ends_with": lambda leaf: _literals(leaf.value),
-    "equals_ignore_case": lambda leaf: (
-        lambda text: REDACTED if text.casefold() == leaf.prepared else text
+_CHANGES: dict[str, Callable[[Leaf, TextChange], TextChange]] = {
+    "matches": lambda leaf, show: _patterns(show, (leaf.prepared,)),
+    "matches_any": lambda leaf, show: _patterns(show, leaf.prepared),
+    "contains": lambda leaf, show: _literals(show, leaf.value),
+    "contains_any": lambda leaf, show: _literals(show, *leaf.value),
+    "starts_with": lambda leaf, show: _literals(show, leaf.value),
+    "ends_with": lambda leaf, show: _literals(show, leaf.value),
+    "equals_ignore_case": lambda leaf, show: (
+        lambda text: show(text) if text.casefold() == leaf.prepared else text
     ),
 }
 
@@ -121,7 +131,7 @@ _CHANGES: dict[str, Callable[[Leaf], TextChange]] = {
 def _apply(cut: Cut, value: Any, path: tuple[str, ...]) -> Any:
     """Return the value with the cut made at the path; a path that leads nowhere changes nothing."""
     if not path:
-        return REDACTED if cut.change is None else change_text(value, cut.change)
+        return cut.change(value)
     key, rest = path[0], path[1:]
     if isinstance(value, Mapping) and type(value) is dict:
         return {

@@ -24,7 +24,6 @@ from functools import lru_cache
 from typing import Any
 
 from edictum.contracts._problems import missing_packages
-from edictum.core.secret_patterns import REDACTED
 
 try:
     import re2
@@ -366,6 +365,11 @@ def find_doubled_backslash(pattern: str) -> tuple[str, bool] | None:
 # --- Patterns -------------------------------------------------------------------------------------
 
 
+def has_engine() -> bool:
+    """Return whether RE2 is installed."""
+    return re2 is not None
+
+
 def require_engine() -> None:
     """Raise EdictumConfigError when RE2 is not installed."""
     if re2 is None:
@@ -422,8 +426,13 @@ class Pattern:
         """Return its size in steps of the engine."""
         return max(self.size, int(self._engine.programsize))
 
-    def redact(self, text: str) -> str:
-        """Return the text with every match replaced.
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return where it matches, from left to right."""
+        found = self._engine.finditer(_encode(text).decode())
+        return [match.span() for match in found if match.end() > match.start()]
+
+    def replace(self, text: str, show: Callable[[str], str]) -> str:
+        """Return the text with every match replaced by what is shown of it.
 
         The engine counts bytes. Given text it would count characters, which takes longer than the
         search when there are many matches.
@@ -433,9 +442,10 @@ class Pattern:
             start, after = match.span()
             if start == after and encoded[start : start + 1] in _INSIDE_CHARACTER:
                 continue
-            parts.append(encoded[end:start])
+            shown = show(encoded[start:after].decode("utf-8", "replace"))
+            parts += [encoded[end:start], shown.encode()]
             end = after
-        return REDACTED.encode().join([*parts, encoded[end:]]).decode("utf-8", "replace")
+        return b"".join([*parts, encoded[end:]]).decode("utf-8", "replace")
 
 
 class PatternBudget:
@@ -494,3 +504,43 @@ class PatternSet:
 
 
 pattern_set = lru_cache(maxsize=512)(PatternSet)
+
+
+# --- Places in a text -----------------------------------------------------------------------------
+
+SHORT = 4_096  # characters; in longer texts the first place is searched for at once
+
+
+class PlaceFinder:
+    """Find where one of many patterns begins, in one pass over the text.
+
+    Patterns are RE2's, for ASCII text. Every other character stands as one '?', so that places are
+    those of the text.
+    """
+
+    __slots__ = ("_match", "_search")
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        options = _options()
+        options.encoding = re2.Options.Encoding.LATIN1
+        options.never_capture = True
+        whole = "|".join(patterns).encode()
+        self._search = re2.compile(whole, options).search
+        engine = re2.Set.SearchSet(options)
+        engine.Add(whole)
+        engine.Add(b"")  # as in PatternSet: without it among the hits the engine has given up
+        engine.Compile()
+        self._match = engine.Match
+
+    def __call__(self, text: str, /) -> Callable[[int], int] | None:
+        """Return a function to the next place from a place on, or -1; None: there are none."""
+        data = text.encode("ascii", "replace")
+        if len(data) <= SHORT and self._match(data) == [1]:
+            return None
+        search = self._search
+
+        def next_place(at: int) -> int:
+            found = search(data, at)
+            return -1 if found is None else int(found.start())
+
+        return next_place

@@ -516,6 +516,21 @@ def _require_each(group: Iterable[str]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
+class TextOr:
+    """A text, or a value of another shape."""
+
+    other: Shape
+
+    def read(self, tree: Tree, problems: Problems) -> Any:
+        before = len(problems.errors)
+        value = (self.other if isinstance(tree, (Map, Seq)) else String()).read(tree, problems)
+        return WRONG if len(problems.errors) > before else value
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [String().schema(), self.other.schema()]}
+
+
+@dataclass(frozen=True)
 class Variant:
     """A record whose other keys depend on the word under one of them."""
 

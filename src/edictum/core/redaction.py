@@ -10,14 +10,17 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, Protocol
 
 from edictum.core.freeze import DATA, replace_contents
-from edictum.core.secret_patterns import REDACTED, hide_secrets, replace_all
+from edictum.core.replacements import Replace, redact, replace_detections
+from edictum.core.secret_patterns import REDACTED
+from edictum.core.secret_scan import Detection, secret_detector
+from edictum.core.secret_values import REPLACEMENT
 from edictum.core.sensitive_keys import MAX_KEY, is_sensitive_by_words
 from edictum.core.values import (
     TOO_DEEP,
@@ -38,6 +41,8 @@ MAX_PAYLOAD = 32_768
 MAX_SUMMARY = 500
 MAX_SAFE = 2**53  # whole numbers up to it are the same in every reader of JSON
 JSON_WORDS = {None: "null", True: "true", False: "false"}
+MIN_HASH_KEY = 16
+_FLAT = frozenset({str, int, float, bool, type(None)})
 
 
 class RedactionPolicy:
@@ -51,11 +56,22 @@ class RedactionPolicy:
         custom_patterns: Iterable[tuple[str, str]] | None = None,
         detect_secret_values: bool = True,
         safe_keys: Iterable[str] | None = None,
+        detectors: Iterable[Detects] | None = None,
+        hash_key: str | bytes | None = None,
     ) -> None:
         self.sensitive_keys = _lowered("sensitive_keys", sensitive_keys)
         self.safe_keys = _lowered("safe_keys", safe_keys)
         self._custom = [_custom_pattern(pair) for pair in custom_patterns or ()]
         self._detect = detect_secret_values
+        self.detectors = _read_detectors(detectors)
+        self._of_bundle: tuple[Detects, ...] = ()
+        self.hash_key = _read_hash_key(hash_key)
+
+    def with_bundle(self, detectors: Iterable[Detects]) -> RedactionPolicy:
+        """Return the same policy with the detectors of the bundle in force, instead of others."""
+        made = copy.copy(self)
+        made._of_bundle = tuple(detectors)
+        return made
 
     def is_sensitive(self, key: object) -> bool:
         """Whether values under this key are hidden, whatever they are."""
@@ -70,13 +86,15 @@ class RedactionPolicy:
         """Return the text with every secret in it replaced; all of it is searched."""
         for pattern, replacement in self._custom:
             text = replace_all(pattern, replacement, text)
+        for detector in (*self.detectors, *self._of_bundle):
+            text = replace_detections(text, detector.scan(text), redact)
         return hide_secrets(text) if self._detect else text
 
     redact_bash_command = redact_text
 
     def redact_name(self, name: str) -> str:
         """As ``redact_text``, for names, which come again and again."""
-        if self._custom or not self._detect or len(name) > MAX_KEY:
+        if not self._is_plain() or len(name) > MAX_KEY:
             return self.redact_text(name)
         return _hide_in_name(name)
 
@@ -94,7 +112,23 @@ class RedactionPolicy:
         """Return arguments, claims or metadata as they are written to the audit: redacted,
         JSON-ready, bounded.
         """
-        return _AuditRedactor(self).visit(args)
+        return _AuditRedactor(self, search=not self._is_clean(args)).visit(args)
+
+    def _is_clean(self, args: Any) -> bool:
+        """Return whether no text of flat arguments can hold a secret: one search for all of them,
+        where most calls end.
+        """
+        if not self._is_plain() or not isinstance(args, dict):
+            return False
+        values = args.values()
+        if not all(type(value) in _FLAT for value in values):
+            return False
+        texts = "\n".join([value for value in values if type(value) is str])
+        return not secret_detector().may_find(texts)
+
+    def _is_plain(self) -> bool:
+        """Return whether the built-in secrets are all that is looked for."""
+        return self._detect and not (self._custom or self.detectors or self._of_bundle)
 
     def redact_result(self, result: Any, max_length: int = MAX_SUMMARY) -> str:
         """Return a result as a short text for the audit. It is redacted before it is cut, so that
@@ -153,6 +187,17 @@ def _without_quotes(text: str) -> str:
     return text.replace(f'"{REDACTED}"', REDACTED)
 
 
+class Detects(Protocol):
+    """Finds secrets or personal data in a text, from left to right and without overlaps."""
+
+    def scan(self, text: str, /) -> Sequence[Detection]: ...
+
+
+def hide_secrets(text: str) -> str:
+    """Return the text with every secret in it replaced; all of it is searched."""
+    return replace_detections(text, secret_detector().scan(text), redact)
+
+
 _hide_in_name = lru_cache(maxsize=4_096)(hide_secrets)
 
 
@@ -172,15 +217,16 @@ class _AuditRedactor(JsonVisitor):
     all is left out by name, never cut in the middle.
     """
 
-    __slots__ = ("_left", "_policy")
+    __slots__ = ("_left", "_policy", "_search")
 
-    def __init__(self, policy: RedactionPolicy) -> None:
+    def __init__(self, policy: RedactionPolicy, *, search: bool = True) -> None:
         super().__init__()
         self._policy = policy
+        self._search = search
         self._left = MAX_PAYLOAD
 
     def text(self, text: str) -> str:
-        shown = shorten(self._policy.redact_text(text), MAX_STRING)
+        shown = shorten(self._policy.redact_text(text) if self._search else text, MAX_STRING)
         self._left -= len(shown) + 2
         return shown
 
@@ -277,6 +323,74 @@ class _SecretRedactor(TextChanger):
 
     def unreadable(self, value: Any, error: Exception) -> Any:
         return change_text(to_json(value), self.change)
+
+
+class Redactor:
+    """Takes what some detectors find out of values, and tells whether there is anything.
+
+    Values under sensitive keys count if ``is_sensitive`` says which those are.
+    """
+
+    __slots__ = ("_detectors", "_is_sensitive", "_replace")
+
+    def __init__(
+        self,
+        detectors: Iterable[Detects],
+        replace: Replace = redact,
+        is_sensitive: Callable[[object], bool] | None = None,
+    ) -> None:
+        self._detectors = tuple(detectors)
+        self._replace = replace
+        self._is_sensitive = is_sensitive
+
+    def with_replacement(self, replace: Replace) -> Redactor:
+        return Redactor(self._detectors, replace, self._is_sensitive)
+
+    def with_secrets(self, own: Iterable[Detects]) -> Redactor:
+        """Return one that finds more secrets, if it looks for secrets at all."""
+        if self._is_sensitive is None:
+            return self
+        return Redactor((*self._detectors, *own), self._replace, self._is_sensitive)
+
+    def finds(self, value: Any) -> bool:
+        """Return whether there is something to take out of a value."""
+        if type(value) is str:
+            return any(detector.scan(value) for detector in self._detectors)
+        plain = to_json(value)
+        return bool(self.redact(plain) != plain)
+
+    def redact_text(self, text: str) -> str:
+        for detector in self._detectors:
+            text = replace_detections(text, detector.scan(text), self._replace)
+        return text
+
+    def redact(self, value: Any) -> Any:
+        """Return a value of the same types with everything taken out that is found."""
+        return _KeyedRedactor(self.redact_text, self._hide).visit(value)
+
+    def _hide(self, key: Any, item: Any) -> Any:
+        """Return what is shown of the value under a sensitive key; None when it is not hidden."""
+        if self._is_sensitive is None or not self._is_sensitive(key) or not _is_hidden(item):
+            return None
+        if isinstance(item, str):
+            return item if REPLACEMENT.fullmatch(item) else self._replace("assigned", item)
+        return REDACTED
+
+
+class _KeyedRedactor(_SecretRedactor):
+    """Text changed everywhere, and values under some keys replaced whole."""
+
+    __slots__ = ("_hide",)
+
+    def __init__(self, change: Callable[[str], str], hide: Callable[[Any, Any], Any]) -> None:
+        super().__init__(change)
+        self._hide = hide
+
+    def mapping(self, value: Any) -> Any:
+        hidden = {key: shown for key, item in value.items() if (shown := self._hide(key, item))}
+        if not hidden or type(value) is not dict:
+            return super().mapping(value)
+        return super().mapping(value | hidden)
 
 
 class _Summary(Visitor):
@@ -380,6 +494,26 @@ def _lowered(option: str, keys: Iterable[str] | None) -> frozenset[str]:
     return frozenset(name.lower() for name in names)
 
 
+def _read_detectors(detectors: Iterable[Detects] | None) -> tuple[Detects, ...]:
+    given = tuple(detectors or ())
+    for each in given:
+        if not callable(getattr(each, "scan", None)):
+            raise EdictumConfigError(
+                f"RedactionPolicy: {each!r:.80} in detectors has no scan(text).",
+                hint="Pass what edictum.redaction.personal_data(...) returns.",
+            )
+    return given
+
+
+def _read_hash_key(key: str | bytes | None) -> bytes | None:
+    if key is None or (isinstance(key, (str, bytes)) and len(key) >= MIN_HASH_KEY):
+        return key.encode() if isinstance(key, str) else key
+    raise EdictumConfigError(
+        f"RedactionPolicy: hash_key is not a text of at least {MIN_HASH_KEY} characters.",
+        hint="Draw one with secrets.token_hex(32), and keep it with your other secrets.",
+    )
+
+
 def _custom_pattern(pair: tuple[str, str]) -> tuple[re.Pattern[str], str]:
     """Compile a user-supplied pattern and try it with its replacement: a bad one must not come to
     light after a tool has run.
@@ -401,3 +535,33 @@ def _custom_pattern(pair: tuple[str, str]) -> tuple[re.Pattern[str], str]:
             hint="Write custom_patterns=[(regex, replacement)], both as text.",
         ) from exc
     return compiled, replacement
+
+
+# Python's regexes hold the interpreter lock, so a text of some megabytes would stop every other
+# thread for seconds. Long texts are searched window by window; windows overlap by more than any
+# secret is long, and grow when a match reaches their end.
+_WINDOW = 1 << 16
+_OVERLAP = 1 << 13
+
+
+def replace_all(pattern: re.Pattern[str], replacement: str, text: str) -> str:
+    """Return ``pattern.sub(replacement, text)``."""
+    if len(text) <= _WINDOW:
+        return pattern.sub(replacement, text)
+    parts: list[str] = []
+    kept, position, size = 0, 0, _WINDOW
+    while position < len(text):
+        end = min(position + size, len(text))
+        last = end == len(text)
+        match = pattern.search(text, position, end)
+        if match is None or (match.start() > end - _OVERLAP and not last):
+            position = end if last else match.start() if match else end - _OVERLAP
+        elif match.end() == end and not last:
+            size *= 2
+            continue
+        else:
+            parts += (text[kept : match.start()], match.expand(replacement))
+            kept = match.end()
+            position = kept if kept > match.start() else kept + 1
+        size = _WINDOW
+    return "".join((*parts, text[kept:]))

@@ -78,7 +78,11 @@ def _is_sensitive(key: str) -> bool:
 
 
 def _has_sensitive_phrase(words: list[str]) -> bool:
-    return not SENSITIVE_PHRASES.isdisjoint(pairwise(words))
+    """Whether two words that follow each other name a secret: ``database_url``, ``smtp_pass``."""
+    return any(
+        pair in SENSITIVE_PHRASES or (pair[0] in FRONTS and pair[1] in ("pass", "pwd"))
+        for pair in pairwise(words)
+    )
 
 
 def _has_safe_companion(words: list[str]) -> bool:

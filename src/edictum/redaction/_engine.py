@@ -1,0 +1,28 @@
+"""The engine of the search: RE2 where it is installed."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+
+from edictum.core.secret_scan import Finder, Heads, WordFinder
+
+logger = logging.getLogger("edictum")
+
+
+def make_finder(heads: Heads) -> Finder:
+    """Return a finder that uses RE2, or one of plain Python, which is slower."""
+    from edictum.contracts import _regex  # imports RE2: on first use only
+
+    if not _regex.has_engine():
+        _say_that_it_is_missing()
+        return WordFinder(heads)
+    return _regex.PlaceFinder(heads.patterns)
+
+
+@lru_cache(maxsize=1)
+def _say_that_it_is_missing() -> None:
+    logger.info(
+        "google-re2 is not installed: secrets are searched for with Python's own means, which takes"
+        " longer in long texts. Install it with: pip install 'edictum[yaml]'"
+    )
