@@ -68,7 +68,6 @@ BLANK = {
     "success_reason": None,
     "approval_id": None,
     "approver": None,
-    "policy_digest": None,
     "policy_digest": "a digest",
 }
 
