@@ -95,7 +95,7 @@ def test_the_audit_hides_it_if_asked_to() -> None:
     guard.dispatch_sync("t", {"to": "ada@example.com", "ada@example.com": 1}, lambda **_: "x@y.org")
     last = guard.local_sink.last()
     assert last.tool_args == {"to": "[REDACTED]", "[REDACTED]": 1}
-    assert last.result_summary == "[REDACTED]"
+    assert last.result_summary == '"[REDACTED]"'
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_every_match_is_replaced_whatever_stands_between() -> None:
     """Empty matches, neighbours, other alphabets, and halves of characters."""
     for pattern in ("a", "a*", "é", "[0-9]+", "^x", "$", r"\b"):
         for text in ("", "aaa", "éaé 12é", "x\ud800y a", "日本 7 a", "xyz"):
-            replaced = compile_pattern(pattern).redact(text)
+            replaced = compile_pattern(pattern).replace(text, lambda _: "[REDACTED]")
             plain = re.sub(pattern, "[REDACTED]", text.replace("\ud800", "?"))
             if "*" in pattern or pattern in ("$", r"\b"):
                 assert replaced.replace("[REDACTED]", "") == plain.replace("[REDACTED]", "")
