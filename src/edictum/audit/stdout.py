@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import TextIO
 
-from edictum.audit.sinks import event_line, takes_entries
+from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries
 from edictum.core.events import AuditEvent, Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.execution.forks import protect
@@ -24,7 +24,8 @@ class StdoutAuditSink:
         protect(self)
 
     @takes_entries
-    def emit(self, event: AuditEvent | Entry) -> None:
+    def emit(self, event: AuditEvent | Entry) -> Written:
         line = event_line(event, self._redaction)
         with self._lock:
             print(line, file=self._stream or sys.stdout, flush=True)
+        return WRITTEN

@@ -238,6 +238,11 @@ class Policy:
             memo={},
         )
 
+    def with_tool(self, name: str, entry: ToolEntry) -> Policy:
+        """Return the policy with another entry for a tool."""
+        given = {slot: getattr(self, slot) for slot in self.__slots__ if not slot.startswith("_")}
+        return Policy(**given | {"tools": {**self.tools, name: entry}})
+
     def is_listed(self, tool: str) -> bool:
         """Whether the table has an entry for this tool, by name or by glob."""
         return tool in self.tools or bool(self._tools.matching(tool))

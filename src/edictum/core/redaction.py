@@ -23,6 +23,7 @@ from edictum.core.values import (
     TextChanger,
     Visitor,
     change_text,
+    dumps,
     held_fields,
     key_text,
     show,
@@ -90,6 +91,16 @@ class RedactionPolicy:
         JSON-ready, bounded.
         """
         return _AuditRedactor(self).visit(args)
+
+    def cap_payload(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Take result and arguments out of an event that is too large, and return the event.
+
+        Sinks written for the older library call it; events are bounded without it.
+        """
+        if len(dumps(event)) > MAX_PAYLOAD:
+            event.pop("result_summary", None)
+            event |= {"_truncated": True, "tool_args": {"_redacted": "payload exceeded 32KB"}}
+        return event
 
     def redact_result(self, result: Any, max_length: int = MAX_SUMMARY) -> str:
         """Return a result as a short text for the audit. It is redacted before it is cut, so that
