@@ -163,6 +163,11 @@ def parse_layers(layers: Sequence[Layer], language: Language) -> tuple[Bundle, C
     if problems:
         raise BundleError(problems)
     bundle, report = compose(bundles)
+    if bundle.mode is None and language.mode is None:
+        missing = (
+            "'defaults.mode' is missing, enforce is assumed. Write 'defaults: {mode: enforce}'."
+        )
+        report.warnings.append(f"{bundle.source}: {missing}")
     _log_warnings(report.warnings)
     return bundle, report
 

@@ -74,7 +74,10 @@ class TestFromYaml:
         guard = Edictum.from_yaml(str(file))
         guard.dispatch_sync("read_file", {"path": ".env"}, read)
         (record,) = guard.local_sink.last().contracts_evaluated
-        assert (record["tags"], record["metadata"]) == (["secrets"], {"severity": "high"})
+        assert (record["tags"], record["metadata"]) == (
+            ["secrets"],
+            {"severity": "high", "tags": ["secrets"]},
+        )
 
     def test_the_version_is_the_hash_of_the_bytes(self, file: Path) -> None:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -102,7 +105,24 @@ class TestFromYaml:
     def test_a_report_on_request(self, file: Path) -> None:
         guard, report = Edictum.from_yaml(file, return_report=True)
         assert isinstance(guard, Edictum)
-        assert report == CompositionReport()
+        assert report == CompositionReport(
+            warnings=[
+                f"{file}: 'defaults.mode' is missing, enforce is assumed."
+                " Write 'defaults: {mode: enforce}'."
+            ]
+        )
+
+    @pytest.mark.parametrize("defaults", ["", "defaults: {}\n"])
+    def test_a_missing_mode_is_enforce_with_a_warning(self, defaults: str, tmp_path: Path) -> None:
+        text = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: n}\ntools: {}\n"
+        path = tmp_path / "bundle.yaml"
+        path.write_text(text + defaults)
+        guard, report = Edictum.from_yaml(path, return_report=True)
+        assert guard.mode == "enforce"
+        assert len(report.warnings) == 1
+        assert "'defaults.mode' is missing, enforce is assumed" in report.warnings[0]
+        _, stated = Edictum.from_yaml(path, return_report=True, mode="enforce")
+        assert stated.warnings == []
 
     def test_something_else_is_refused(self) -> None:
         with pytest.raises(EdictumConfigError, match="A bundle is int"):
