@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from operator import eq
 from pathlib import Path
 from typing import Any
 
+from edictum._factories import take_language
 from edictum.contracts._language import Language
 from edictum.errors import EdictumConfigError
 
@@ -138,9 +140,14 @@ def _examine_node(node: ast.AST) -> Iterator[tuple[str, str, bool]]:
         yield from _examine_call(node)
     elif isinstance(node, ast.Attribute):
         yield from _examine_attribute(node)
-    elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
-        if isinstance(node.value, ast.Attribute) and node.value.attr == "claims":
-            yield "claims of a Principal cannot be changed", "Make a new Principal.", True
+    elif isinstance(node, ast.Subscript) and _changes_claims(node):
+        yield "claims of a Principal cannot be changed", "Make a new Principal.", True
+
+
+def _changes_claims(node: ast.Subscript) -> bool:
+    holder = node.value
+    changes = isinstance(node.ctx, ast.Store | ast.Del)
+    return changes and isinstance(holder, ast.Attribute) and holder.attr == "claims"
 
 
 def _examine_module(module: str) -> list[tuple[str, str, bool]]:
@@ -195,8 +202,8 @@ def _examine_call(node: ast.Call) -> Iterator[tuple[str, str, bool]]:
     if name == "SemanticKernelAdapter" and "terminate_on_deny" not in given:
         advice = "A run goes on after a denial here. Write terminate_on_deny=True to end it."
         yield "terminate_on_deny is False unless stated", advice, False
-    for old in given & BEHAVIOUR.keys():
-        yield f"{old}= is used", BEHAVIOUR[str(old)], False
+    for keyword in sorted(BEHAVIOUR.keys() & given):
+        yield f"{keyword}= is used", BEHAVIOUR[keyword], False
 
 
 def _is_named(called: ast.expr, owner: str) -> bool:
@@ -223,14 +230,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print what was found; return 1 if something must change, and 2 if it cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m edictum.compat.report", description=__doc__)
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-    names = {"action": "append", "default": [], "metavar": "NAME"}
-    parser.add_argument("--operator", **names, help="a custom operator that bundles use")
-    parser.add_argument("--selector", **names, help="a custom selector that bundles use")
+    for name in ("operator", "selector"):
+        what = f"a custom {name} that bundles use"
+        parser.add_argument(f"--{name}", action="append", default=[], metavar="NAME", help=what)
     options = parser.parse_args(arguments)
-    operators = dict.fromkeys(options.operator, lambda field, value: False)
-    selectors = dict.fromkeys(options.selector, lambda call: {})
     try:
-        found = find_changes(options.paths, Language(operators, selectors))
+        operators = dict.fromkeys(options.operator, eq)
+        selectors = dict.fromkeys(options.selector, dict)
+        language, _ = take_language({"custom_operators": operators, "custom_selectors": selectors})
+        found = find_changes(options.paths, language)
     except (EdictumConfigError, OSError) as exc:
         print(exc, file=sys.stderr)
         return 2
