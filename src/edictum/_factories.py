@@ -164,10 +164,7 @@ def parse_layers(layers: Sequence[Layer], language: Language) -> tuple[Bundle, C
         raise BundleError(problems)
     bundle, report = compose(bundles)
     if bundle.mode is None and language.mode is None:
-        missing = (
-            "'defaults.mode' is missing, enforce is assumed. Write 'defaults: {mode: enforce}'."
-        )
-        report.warnings.append(f"{bundle.source}: {missing}")
+        logger.info("%s: 'defaults.mode' is missing, enforce is assumed.", bundle.source)
     _log_warnings(report.warnings)
     return bundle, report
 

@@ -270,7 +270,7 @@ def test_older_names_can_be_imported_where_they_were() -> None:
 
     assert by_package is GovernancePipeline
     assert envelope.create_envelope is create_envelope
-    assert yaml_engine.load_bundle is loader.load_bundle is bundles.load_bundle
+    assert yaml_engine.load_bundle is loader.load_bundle is bundles.read_bundle
     assert compiler.compile_contracts is bundles.compile_contracts
     assert composer.compose_bundles is bundles.compose_bundles
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edictum.compat.report import main
+from edictum.compat.report import run_report
 
 FINE = """\
 from edictum import Edictum, GovernancePipeline, Principal, create_envelope
@@ -62,7 +62,7 @@ LOOK = {
 
 
 def run(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, list[str]]:
-    code = main([str(path), *options])
+    code = run_report([str(path), *options])
     return code, capsys.readouterr().out.splitlines()
 
 
@@ -110,6 +110,9 @@ def test_bundles_are_read_with_custom_words(
     path.write_text(BUNDLE.replace("args.a: {soon: 1}", "ticket.a: {equals: 1}"))
     assert run(tmp_path, capsys)[0] == 1
     assert run(tmp_path, capsys, "--selector", "ticket")[0] == 0
+    path.write_text(BUNDLE.replace("defaults: {mode: enforce}", "tools: {}"))
+    _, lines = run(tmp_path, capsys, "--operator", "soon")
+    assert f"{path}:1: look: 'defaults.mode' is missing, enforce is assumed" in lines[0]
     path.write_text("apiVersion: edictum/v1\n\tkind: x\n")
     assert run(tmp_path, capsys)[0] == 1
 

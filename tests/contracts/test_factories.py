@@ -105,24 +105,20 @@ class TestFromYaml:
     def test_a_report_on_request(self, file: Path) -> None:
         guard, report = Edictum.from_yaml(file, return_report=True)
         assert isinstance(guard, Edictum)
-        assert report == CompositionReport(
-            warnings=[
-                f"{file}: 'defaults.mode' is missing, enforce is assumed."
-                " Write 'defaults: {mode: enforce}'."
-            ]
-        )
+        assert report == CompositionReport()
 
     @pytest.mark.parametrize("defaults", ["", "defaults: {}\n"])
-    def test_a_missing_mode_is_enforce_with_a_warning(self, defaults: str, tmp_path: Path) -> None:
+    def test_a_missing_mode_is_enforce_and_said(
+        self, defaults: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         text = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: n}\ntools: {}\n"
-        path = tmp_path / "bundle.yaml"
-        path.write_text(text + defaults)
-        guard, report = Edictum.from_yaml(path, return_report=True)
-        assert guard.mode == "enforce"
-        assert len(report.warnings) == 1
-        assert "'defaults.mode' is missing, enforce is assumed" in report.warnings[0]
-        _, stated = Edictum.from_yaml(path, return_report=True, mode="enforce")
-        assert stated.warnings == []
+        caplog.set_level("INFO", "edictum")
+        assert Edictum.from_yaml_string(text + defaults).mode == "enforce"
+        assert "'defaults.mode' is missing, enforce is assumed" in caplog.text
+        caplog.clear()
+        Edictum.from_yaml_string(text + defaults, mode="enforce")
+        Edictum.from_yaml_string(text + "defaults: {mode: enforce}\n", text)
+        assert not caplog.text
 
     def test_something_else_is_refused(self) -> None:
         with pytest.raises(EdictumConfigError, match="A bundle is int"):

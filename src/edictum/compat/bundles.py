@@ -58,7 +58,7 @@ class CompiledBundle:
     tools: Data = field(default_factory=dict)
 
 
-def load_bundle(path: str | os.PathLike[str], **language: Any) -> tuple[Data, BundleHash]:
+def read_bundle(path: str | os.PathLike[str], **language: Any) -> tuple[Data, BundleHash]:
     """Return a file as checked, plain data, and its hash.
 
     ``custom_operators`` and ``custom_selectors`` are those of ``Edictum.from_yaml``.
@@ -68,8 +68,8 @@ def load_bundle(path: str | os.PathLike[str], **language: Any) -> tuple[Data, Bu
     return _load(layer, language)
 
 
-def load_bundle_string(content: str | bytes, **language: Any) -> tuple[Data, BundleHash]:
-    """Return text as ``load_bundle`` returns a file."""
+def read_bundle_string(content: str | bytes, **language: Any) -> tuple[Data, BundleHash]:
+    """Return text as ``read_bundle`` returns a file."""
     return _load(Layer("<string>", content), language)
 
 

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from edictum._dry_run import Judged
 from edictum.core.call import ToolCall
 from edictum.core.decide import as_answer, decide_after, describe
 from edictum.core.decision import USER_ERRORS, Failed
@@ -70,26 +71,7 @@ class GovernancePipeline:
         stated = {name: value for name, value in stated.items() if value is not None}
         tool, args = envelope.tool_name, envelope.args
         run, dry_run = self._guard._dry_run("pre_execute", tool, args, stated)
-        judged = dry_run._judge(run)
-        decision = judged.decision
-        if judged.full and decision.effect != "deny":
-            decision = decision.deny("operation_limit", "session", judged.full[0])
-        asks = decision.effect == "approve"
-        records = [(answer, answer.as_record()) for answer in decision.answers()]
-        return PreDecision(
-            action="pending_approval" if asks else decision.effect,
-            reason=decision.reason,
-            decision_source=decision.source,
-            decision_name=decision.name,
-            hooks_evaluated=[hook.as_record() for hook in decision.hooks],
-            contracts_evaluated=[it for answer, it in records if not answer.contract.shadow],
-            observed=decision.effect == "allow" and bool(decision.waived),
-            policy_error=decision.policy_error or judged.ledger_failed,
-            shadow_results=[it for answer, it in records if answer.contract.shadow],
-            approval_timeout=decision.timeout,
-            approval_timeout_effect=decision.timeout_effect,
-            approval_message=decision.reason if asks else None,
-        )
+        return _describe(dry_run._judge(run))
 
     async def post_execute(
         self, envelope: ToolCall, tool_response: Any, tool_success: bool
@@ -114,6 +96,29 @@ class GovernancePipeline:
             redacted_response=shown if after.has_withheld else None,
             output_suppressed=after.suppressed,
         )
+
+
+def _describe(judged: Judged) -> PreDecision:
+    """Return a judged call in the older form."""
+    decision = judged.decision
+    if judged.full and decision.effect != "deny":
+        decision = decision.deny("operation_limit", "session", judged.full[0])
+    asks = decision.effect == "approve"
+    records = [(answer, answer.as_record()) for answer in decision.answers()]
+    return PreDecision(
+        action="pending_approval" if asks else decision.effect,
+        reason=decision.reason,
+        decision_source=decision.source,
+        decision_name=decision.name,
+        hooks_evaluated=[hook.as_record() for hook in decision.hooks],
+        contracts_evaluated=[it for answer, it in records if not answer.contract.shadow],
+        observed=decision.effect == "allow" and bool(decision.waived),
+        policy_error=decision.policy_error or judged.ledger_failed,
+        shadow_results=[it for answer, it in records if answer.contract.shadow],
+        approval_timeout=decision.timeout,
+        approval_timeout_effect=decision.timeout_effect,
+        approval_message=decision.reason if asks else None,
+    )
 
 
 async def _settle(raw: Any) -> Any:

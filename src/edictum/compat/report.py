@@ -21,7 +21,7 @@ from edictum._factories import take_language
 from edictum.contracts._language import Language
 from edictum.errors import EdictumConfigError
 
-SKIPPED = {"node_modules", "__pycache__", "site-packages"}
+LEFT_OUT = {"node_modules", "__pycache__", "site-packages"}
 # What to write in place of a name of 0.19, or of one that is not here.
 NAMES = {
     "Decision": "Write Verdict.",
@@ -47,6 +47,19 @@ ATTRIBUTES = {
     "block_reasons": "Write deny_reasons.",
     "rules_evaluated": "Write contracts_evaluated.",
     "observe_results": "Write shadow_results.",
+}
+# Calls to look at unless they have this keyword.
+CALLS = {
+    "pre_execute": (
+        "",
+        "pre_execute() only reads",
+        "Write guard.begin(): a reading and a count of your own are a race.",
+    ),
+    "SemanticKernelAdapter": (
+        "terminate_on_deny",
+        "terminate_on_deny is False unless stated",
+        "A run goes on after a denial here. Write terminate_on_deny=True to end it.",
+    ),
 }
 BEHAVIOUR = {
     "max_attempts": "max_attempts=N lets N attempts through; the older library let N-1.",
@@ -91,7 +104,7 @@ def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
             continue
         for path in root.rglob("*"):
             parts = path.relative_to(root).parts
-            is_skipped = any(part in SKIPPED or part.startswith(".") for part in parts)
+            is_skipped = any(part in LEFT_OUT or part.startswith(".") for part in parts)
             if path.suffix in (".py", ".yaml", ".yml") and path.is_file() and not is_skipped:
                 yield path
 
@@ -104,13 +117,17 @@ def _examine_bundle(file: str, content: bytes, language: Language) -> Iterator[C
     from edictum.contracts._problems import BundleError
 
     try:
-        _, problems = examine(content, file, language)
-        errors, warnings = problems.errors, problems.warnings
+        bundle, problems = examine(content, file, language)
     except BundleError as exc:
-        errors, warnings = list(exc.problems), []
-    for must, several in ((True, errors), (False, warnings)):
+        yield from (Change(file, it.line, it.message, it.hint) for it in exc.problems)
+        return
+    for must, several in ((True, problems.errors), (False, problems.warnings)):
         for problem in several:
             yield Change(file, problem.line, problem.message, problem.hint, must)
+    if bundle is not None and bundle.mode is None:
+        what = "'defaults.mode' is missing, enforce is assumed"
+        advice = "Other implementations refuse the bundle; write 'defaults: {mode: enforce}'."
+        yield Change(file, 1, what, advice, False)
 
 
 # --- Python ---------------------------------------------------------------------------------------
@@ -190,18 +207,13 @@ def _examine_call(node: ast.Call) -> Iterator[tuple[str, str, bool]]:
     called = node.func
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     given = {keyword.arg for keyword in node.keywords}
-    if name in MAKERS:
-        for old, new in KEYWORDS.items():
-            if old in given:
-                yield f"{name}({old}=...) is a keyword of 0.19", f"Write {new}=.", True
+    for old in sorted(KEYWORDS.keys() & given) if name in MAKERS else ():
+        yield f"{name}({old}=...) is a keyword of 0.19", f"Write {KEYWORDS[old]}=.", True
     if name == "block" and _is_named(called, "HookDecision"):
         yield "HookDecision.block is a name of 0.19", "Write HookDecision.deny.", True
-    if name == "pre_execute":
-        advice = "Write guard.begin(): a reading and a count of your own are a race."
-        yield "pre_execute() only reads", advice, False
-    if name == "SemanticKernelAdapter" and "terminate_on_deny" not in given:
-        advice = "A run goes on after a denial here. Write terminate_on_deny=True to end it."
-        yield "terminate_on_deny is False unless stated", advice, False
+    unless, what, advice = CALLS.get(name, ("", "", ""))
+    if what and unless not in given:
+        yield what, advice, False
     for keyword in sorted(BEHAVIOUR.keys() & given):
         yield f"{keyword}= is used", BEHAVIOUR[keyword], False
 
@@ -226,7 +238,7 @@ def _examine_attribute(node: ast.Attribute) -> Iterator[tuple[str, str, bool]]:
 # --- Command line ---------------------------------------------------------------------------------
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def run_report(arguments: Sequence[str] | None = None) -> int:
     """Print what was found; return 1 if something must change, and 2 if it cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m edictum.compat.report", description=__doc__)
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
@@ -250,4 +262,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_report())

@@ -6,9 +6,9 @@ from edictum.compat.bundles import (
     ComposedBundle,
     compile_contracts,
     compose_bundles,
-    load_bundle,
-    load_bundle_string,
 )
+from edictum.compat.bundles import read_bundle as load_bundle
+from edictum.compat.bundles import read_bundle_string as load_bundle_string
 
 __all__ = [
     "BundleHash",
