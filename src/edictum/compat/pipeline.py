@@ -101,8 +101,6 @@ class GovernancePipeline:
 def _describe(judged: Judged) -> PreDecision:
     """Return a judged call in the older form."""
     decision = judged.decision
-    if judged.full and decision.effect != "deny":
-        decision = decision.deny("operation_limit", "session", judged.full[0])
     asks = decision.effect == "approve"
     records = [(answer, answer.as_record()) for answer in decision.answers()]
     return PreDecision(

@@ -21,7 +21,7 @@ from edictum._factories import take_language
 from edictum.contracts._language import Language
 from edictum.errors import EdictumConfigError
 
-LEFT_OUT = {"node_modules", "__pycache__", "site-packages"}
+IGNORED_FOLDERS = {"node_modules", "__pycache__", "site-packages"}
 # What to write in place of a name of 0.19, or of one that is not here.
 NAMES = {
     "Decision": "Write Verdict.",
@@ -104,7 +104,7 @@ def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
             continue
         for path in root.rglob("*"):
             parts = path.relative_to(root).parts
-            is_skipped = any(part in LEFT_OUT or part.startswith(".") for part in parts)
+            is_skipped = any(part in IGNORED_FOLDERS or part.startswith(".") for part in parts)
             if path.suffix in (".py", ".yaml", ".yml") and path.is_file() and not is_skipped:
                 yield path
 
