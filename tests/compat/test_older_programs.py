@@ -361,7 +361,11 @@ def test_layers_of_plain_data_compose() -> None:
         "observability": {"stdout": True},
         "contracts": [stricter, {**stricter, "id": "more"}],
     }
-    candidate = {"observe_alongside": True, "contracts": [{**stricter, "id": "no-secrets"}]}
+    candidate = {
+        "observe_alongside": True,
+        "tools": {"u": {"side_effect": "pure"}},
+        "contracts": [stricter],
+    }
     before = json.dumps([base, layer, candidate])
     composed = compose_bundles((base, "base"), (layer, "layer"), (candidate, "candidate"))
     assert json.dumps([base, layer, candidate]) == before
@@ -369,7 +373,10 @@ def test_layers_of_plain_data_compose() -> None:
     ids = ["no-secrets", "no-keys", "inside", "few", "more", "no-secrets:candidate"]
     assert [it["id"] for it in bundle["contracts"]] == ids
     assert bundle["contracts"][0]["when"] == stricter["when"]
-    assert (bundle["defaults"]["mode"], set(bundle["tools"])) == ("observe", {"read_file", "t"})
+    assert (bundle["defaults"]["mode"], set(bundle["tools"])) == (
+        "observe",
+        {"read_file", "t", "u"},
+    )
     assert bundle["contracts"][-1]["_shadow"] is True
     assert bundle["observability"] == {"stdout": True}
     (override,) = report.overridden_contracts

@@ -168,7 +168,8 @@ class Contract:
         """The function of the call that says whether ``check`` is asked; None for always."""
         return getattr(self.check, "only_when", None)
 
-    if not TYPE_CHECKING:  # a type checker would believe that every name exists
+    # hidden from type checkers, which would believe that every name exists
+    if not TYPE_CHECKING:  # pragma: no branch
 
         def __getattr__(self, name: str) -> Any:
             field = OLDER_NAMES.get(name)
