@@ -35,6 +35,7 @@ TRACED = (
     "approval",
     "harness",
     "typing",
+    "compat/test_older_programs.py",
     "contracts/test_redacted_results.py",
     "contracts/test_postconditions.py",
     "contracts/test_bundle_settings.py",

@@ -155,14 +155,17 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "edictum.sessions._four_verb_ledger": ("MemoryBackend", "StorageBackend"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+# importable for programs written for the older library, but not offered
+_OLDER = dict.fromkeys(("GovernancePipeline", "PostDecision", "PreDecision"), "edictum.pipeline")
 
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOME_OF:
+        home = _HOME_OF.get(name) or _OLDER.get(name)
+        if home is None:
             raise AttributeError(f"module 'edictum' has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+        value = globals()[name] = getattr(import_module(home), name)
         return value
 
 

@@ -164,6 +164,8 @@ def parse_layers(layers: Sequence[Layer], language: Language) -> tuple[Bundle, C
     if problems:
         raise BundleError(problems)
     bundle, report = compose(bundles)
+    if bundle.mode is None and language.mode is None:
+        logger.info("%s: 'defaults.mode' is missing, enforce is assumed.", bundle.source)
     _log_warnings(report.warnings)
     return bundle, report
 

@@ -61,6 +61,21 @@ def classify_finding(contract_id: str, message: str) -> str:
     )
 
 
+def build_findings(post_decision: Any) -> list[Finding]:
+    """Return the findings of an older ``PostDecision``: one for each contract that objected."""
+    return [
+        Finding(
+            type=classify_finding(record["name"], record["message"] or ""),
+            contract_id=record["name"],
+            field=record.get("metadata", {}).get("field", "output"),
+            message=record["message"] or "",
+            metadata=record.get("metadata", EMPTY),
+        )
+        for record in post_decision.contracts_evaluated
+        if not record["passed"]
+    ]
+
+
 def finding(answer: Answer, *, happened: bool = False) -> Finding:
     """Return the finding for a postcondition's objection. ``happened``: the tool has changed
     something, even if its result is not shown.

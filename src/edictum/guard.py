@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, assert_never, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, assert_never, overload
 
 from edictum._checks import (
     check_callables,
@@ -59,8 +59,10 @@ from edictum._options import (
 )
 from edictum._watching import Watch
 from edictum.approval.port import ApprovalBackend
+from edictum.audit.composite import CompositeSink
 from edictum.audit.memory import DEFAULT_EVENTS, CollectingAuditSink
 from edictum.audit.sinks import AuditSink
+from edictum.compat.guard import OlderGuard
 from edictum.contracts._language import Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.contracts._tool_check import ToolFindings, check_contracts, check_tool
@@ -76,7 +78,7 @@ from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.turn import lifecycle_in_turn
 from edictum.core.limits import OperationLimits, tightest
 from edictum.core.parameters import refer_to
-from edictum.core.policy import Plan, Policy
+from edictum.core.policy import Plan, Policy, ToolEntry
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.turn import OpenedCall, TurnPort
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
@@ -162,7 +164,7 @@ class PendingCall:
 pending_call = maker(PendingCall)
 
 
-class Edictum:
+class Edictum(OlderGuard):
     """The gate between an agent and its tools.
 
     ``run`` returns the tool's value or raises; ``dispatch`` returns the typed outcome and does not
@@ -406,7 +408,7 @@ class Edictum:
         self,
         tool_name: str,
         args: Mapping[str, Any],
-        fn: Callable[..., Any],
+        fn: Callable[..., Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> Any:
         """Govern one call and return the tool's value.
@@ -432,7 +434,7 @@ class Edictum:
         self,
         tool_name: str,
         args: Mapping[str, Any],
-        fn: Callable[..., Any],
+        fn: Callable[..., Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> Any:
         """Do as ``run`` does, from synchronous code."""
@@ -511,10 +513,7 @@ class Edictum:
         if turn is not None:
             return self._start_in_turn(state, pending, turn)
         if not callable(pending.fn):
-            raise EdictumInputError(
-                f"The tool {pending.tool_name!r} is {pending.fn!r}, not a function.",
-                hint="Pass the function that does the work.",
-            )
+            pending = _take_tool_callable(pending)
         plan = state.policy.plan(pending.tool_name)
         run = self._make_run(state, plan, pending, self._session_id)
         if state.fast_path is not None and FLOW_OPTIONS.isdisjoint(pending.options):
@@ -670,6 +669,14 @@ class Edictum:
                 state.policy, wiring, state.config, state.base, state.language
             )
 
+    def _describe_tool(self, name: str, entry: ToolEntry) -> None:
+        """Put another entry into the table of tools, from now on and across ``reload``."""
+        with self._lock:
+            state = self._state
+            base = replace(state.base, tools={**state.base.tools, name: entry})
+            policy = state.policy.with_tool(name, entry)
+            self._state = _make_state(policy, state.wiring, state.config, base, state.language)
+
     def session(self, session_id: str | None = None) -> Session:
         """Return the counters of a session; by default the guard's own."""
         return Session(
@@ -698,8 +705,10 @@ class Edictum:
         return self._state.wiring.local_sink
 
     @property
-    def audit_sink(self) -> tuple[AuditSink, ...]:
-        return cast("tuple[AuditSink, ...]", (self.local_sink, *self._state.wiring.sinks))
+    def audit_sink(self) -> AuditSink:
+        """The in-memory sink, or a CompositeSink of it and the guard's others."""
+        sinks = self._state.wiring.sinks
+        return CompositeSink([self.local_sink, *sinks]) if sinks else self.local_sink
 
     @property
     def policy(self) -> Policy:
@@ -782,6 +791,18 @@ class Edictum:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+
+def _take_tool_callable(pending: PendingCall) -> PendingCall:
+    """Return the call with the function under its older name, or raise if there is none."""
+    options: dict[str, Any] = dict(pending.options)
+    fn = pending.fn if pending.fn is not None else options.pop("tool_callable", None)
+    if not callable(fn):
+        raise EdictumInputError(
+            f"The tool {pending.tool_name!r} is {fn!r}, not a function.",
+            hint="Pass the function that does the work.",
+        )
+    return replace(pending, fn=fn, options=options)
 
 
 def _open_ticket(call: ToolCall, driver: CallDriver, step: RunTool | ToolOutcome) -> Ticket:

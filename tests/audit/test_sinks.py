@@ -301,7 +301,9 @@ def test_a_guard_takes_one_sink_several_or_none() -> None:
         guard = Edictum(audit_sink=given)
         guard.dispatch_sync("t", {}, lambda: 1)
         assert len(guard.local_sink.events) == 2
-        assert guard.audit_sink[0] is guard.local_sink
+        sinks = getattr(guard.audit_sink, "sinks", [guard.audit_sink])
+        assert sinks[0] is guard.local_sink
+        assert sinks[1:] == ([given] if given is one else list(given or []))
     assert (len(one.events), len(two.events)) == (6, 4)
     assert isinstance(one, AuditSink)
 

@@ -74,7 +74,10 @@ class TestFromYaml:
         guard = Edictum.from_yaml(str(file))
         guard.dispatch_sync("read_file", {"path": ".env"}, read)
         (record,) = guard.local_sink.last().contracts_evaluated
-        assert (record["tags"], record["metadata"]) == (["secrets"], {"severity": "high"})
+        assert (record["tags"], record["metadata"]) == (
+            ["secrets"],
+            {"severity": "high", "tags": ["secrets"]},
+        )
 
     def test_the_version_is_the_hash_of_the_bytes(self, file: Path) -> None:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -103,6 +106,19 @@ class TestFromYaml:
         guard, report = Edictum.from_yaml(file, return_report=True)
         assert isinstance(guard, Edictum)
         assert report == CompositionReport()
+
+    @pytest.mark.parametrize("defaults", ["", "defaults: {}\n"])
+    def test_a_missing_mode_is_enforce_and_said(
+        self, defaults: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        text = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: n}\ntools: {}\n"
+        caplog.set_level("INFO", "edictum")
+        assert Edictum.from_yaml_string(text + defaults).mode == "enforce"
+        assert "'defaults.mode' is missing, enforce is assumed" in caplog.text
+        caplog.clear()
+        Edictum.from_yaml_string(text + defaults, mode="enforce")
+        Edictum.from_yaml_string(text + "defaults: {mode: enforce}\n", text)
+        assert not caplog.text
 
     def test_something_else_is_refused(self) -> None:
         with pytest.raises(EdictumConfigError, match="A bundle is int"):

@@ -774,3 +774,29 @@ def test_sub_agents_count_in_the_session_above():
 
 def test_a_tool_can_run_in_a_process():
     assert Edictum().run_sync("parse", {"s": "[1]"}, json.loads, run_in="process") == [1]
+
+
+# --- Moving ---------------------------------------------------------------------------------------
+
+
+def test_claims_cannot_be_changed():
+    with pytest.raises(TypeError):
+        Principal(claims={"a": 1}).claims["a"] = 2
+
+
+def test_evaluate_lists_candidates_without_being_changed_by_them():
+    bundle = (
+        "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: n}\ndefaults: {mode: enforce}\n"
+        "contracts:\n  - id: a\n    type: pre\n    tool: t\n    when: {args.a: {equals: %d}}\n"
+        '    then: {effect: deny, message: "No."}\n'
+    )
+    guard = Edictum.from_yaml_string(bundle % 1, bundle % 2 + "observe_alongside: true\n")
+    result = guard.evaluate("t", {"a": 2})
+    assert result.verdict == "allow"
+    shown = [(it.contract_id, it.passed, it.observed) for it in result.contracts]
+    assert shown == [("a", True, False), ("a:candidate", False, True)]
+
+
+def test_the_condition_of_a_contract_can_be_read():
+    contract = precondition("t", when=lambda call: call.args["n"] > 1)(lambda call: Verdict.pass_())
+    assert contract.when(create_envelope("t", {"n": 2})) is True

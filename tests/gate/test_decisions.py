@@ -303,7 +303,7 @@ def test_tags_and_metadata_of_contract_and_verdict_are_recorded() -> None:
             "passed": False,
             "message": "no",
             "tags": ["pii"],
-            "metadata": {"owner": "sec", "code": 7},
+            "metadata": {"tags": ["pii"], "owner": "sec", "code": 7},
         }
     ]
 

@@ -52,7 +52,10 @@ LAYERS = [
         "_options",
         "_callers",
     },
-    {"guard", "registry", "hooks", "limits", "session", "storage"},
+    {
+        *("guard", "registry", "hooks", "limits", "session", "storage"),
+        *("envelope", "pipeline", "yaml_engine"),
+    },
     {"harness", "testing"},
     {"adapters", "cli", "console", "__main__"},
 ]

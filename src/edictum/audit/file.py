@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from edictum._audit_event import AuditEvent
-from edictum.audit.sinks import event_line, takes_entries
+from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import BackendError, EdictumConfigError
@@ -53,7 +53,7 @@ class FileAuditSink:
         self._torn = False  # the last line lacks its end, so the next one starts on a new line
 
     @takes_entries
-    def emit(self, event: AuditEvent | Entry) -> None:
+    def emit(self, event: AuditEvent | Entry) -> Written:
         """Append one line, all of it at once, so that lines of several processes do not mix.
 
         The rest of a line for which the disk has no room is not written later, because it could end
@@ -74,6 +74,7 @@ class FileAuditSink:
                     os.fsync(file.fileno())
             except OSError as exc:
                 raise self._unwritable(exc) from exc
+        return WRITTEN
 
     def open(self) -> None:
         """Open the file now, to learn before the first event whether it can be written."""

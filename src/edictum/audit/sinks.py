@@ -7,7 +7,7 @@ is reported in the outcome's notes and in the log.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from edictum._audit_event import AuditEvent
@@ -21,6 +21,20 @@ Emit = TypeVar("Emit", bound=Callable[..., Any])
 @runtime_checkable
 class AuditSink(Protocol):
     def emit(self, event: AuditEvent, /) -> Awaitable[None] | None: ...
+
+
+class Written:
+    """What ``emit`` of a sink returns that has written the event: it may be awaited, and need not
+    be. There is one of them, ``WRITTEN``.
+    """
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from ()
+
+
+WRITTEN = Written()
 
 
 def takes_entries(emit: Emit) -> Emit:

@@ -7,7 +7,7 @@ import threading
 from typing import TextIO
 
 from edictum._audit_event import AuditEvent
-from edictum.audit.sinks import event_line, takes_entries
+from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.execution.forks import protect
@@ -25,7 +25,8 @@ class StdoutAuditSink:
         protect(self)
 
     @takes_entries
-    def emit(self, event: AuditEvent | Entry) -> None:
+    def emit(self, event: AuditEvent | Entry) -> Written:
         line = event_line(event, self._redaction)
         with self._lock:
             print(line, file=self._stream or sys.stdout, flush=True)
+        return WRITTEN

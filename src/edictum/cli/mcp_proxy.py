@@ -117,7 +117,7 @@ def _make_guard(options: argparse.Namespace) -> Edictum:
     if options.mode is not None:
         given["mode"] = options.mode
     guard: Edictum = Edictum.from_yaml(*options.contracts, **given)
-    for sink in guard.audit_sink:
+    for sink in getattr(guard.audit_sink, "sinks", ()):
         if isinstance(sink, FileAuditSink):
             sink.open()
     return guard

@@ -75,7 +75,11 @@ class BashClassifier:
 
 
 class ToolCatalog:
-    """Side effects of tools by name or glob; a guard takes the same as ``tools={...}``."""
+    """Side effects of tools by name or glob; a guard takes the same as ``tools={...}``.
+
+    The name is the older library's. The registry of a turn, with the tools themselves, is
+    ``edictum.harness.ToolRegistry``.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[str, ToolEntry] = {}

@@ -95,7 +95,7 @@ class _Grammar:
                 "apiVersion": Field(words(API_VERSION), required=True),
                 "kind": Field(words(self.words.kind), required=True),
                 "metadata": Field(Record(metadata), required=True),
-                "defaults": Field(Record(defaults, any_of=(tuple(defaults),))),
+                "defaults": Field(Record(defaults)),
                 "tools": Field(MapOf(TOOL_ENTRY, may_be_empty=True)),
                 contracts: Field(Each(self.contract(), may_be_empty=True)),
                 "success": Field(Each(SUCCESS_RULE, may_be_empty=True)),

@@ -115,7 +115,8 @@ def _parse_builtin(text: str, root: str, path: Steps, custom: tuple[str, ...]) -
     if check is None:
         known = [*ROOTS, *custom]
         # Suggest the whole selector when only its root is misspelt.
-        hint = suggest(root, known).replace("'?", f"{text[len(root) :]}'?")
+        rest = text[len(root) :]
+        hint = suggest(root, known).replace("'?", f"{rest}'?").replace("'tool'?", "'tool.name'?")
         message = f"unknown selector '{text}'"
         raise SelectorError(message, f"{hint}A selector starts with one of: {join_words(known)}.")
     check(text, path)

@@ -95,6 +95,20 @@ def shorten_message(message: str) -> str:
     return text if len(text) <= MESSAGE_MAX_CHARS else text[: MESSAGE_MAX_CHARS - 3] + "..."
 
 
+# How programs written for the older library read contracts, which were functions with attributes.
+OLDER_NAMES = {
+    "_edictum_type": "record_type",
+    "_edictum_observe": "shadow",
+    **{
+        f"_edictum_{name}": name
+        for name in (
+            *("id", "tool", "tools", "when", "effect", "source", "mode", "shadow", "tags"),
+            *("metadata", "timeout", "timeout_effect"),
+        )
+    },
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
     """One rule. ``check`` gets the call (pre, sandbox), the session, or the call and the result.
@@ -148,6 +162,21 @@ class Contract:
     @property
     def record_type(self) -> str:
         return RECORD_TYPES[self.kind]
+
+    @property
+    def when(self) -> Callable[[Any], bool] | None:
+        """The function of the call that says whether ``check`` is asked; None for always."""
+        return getattr(self.check, "only_when", None)
+
+    # hidden from type checkers, which would believe that every name exists
+    if not TYPE_CHECKING:  # pragma: no branch
+
+        def __getattr__(self, name: str) -> Any:
+            field = OLDER_NAMES.get(name)
+            if field is None:
+                raise AttributeError(f"'Contract' object has no attribute {name!r}", obj=self)
+            value = self.tools[0] if field == "tool" else getattr(self, field)
+            return list(value) if isinstance(value, tuple) else value
 
     def is_observed(self, guard_mode: Mode) -> bool:
         """Whether the contract only reports what it would have done."""
@@ -218,6 +247,7 @@ def _only_when(check: Check, when: Callable[[Any], bool]) -> Check:
     def check_when(call: Any, *rest: Any) -> Verdict | Awaitable[Verdict]:
         return check(call, *rest) if when(call) else SKIPPED
 
+    vars(check_when)["only_when"] = when
     return check_when
 
 

@@ -49,7 +49,9 @@ class Answer:
         }
         if self.contract.tags:
             entry["tags"] = list(self.contract.tags)
-        if metadata := {**self.contract.metadata, **self.verdict.metadata}:
+        # filters of log lines look for the tags among the metadata
+        inner = {"tags": entry["tags"]} if self.contract.tags else {}
+        if metadata := {**inner, **self.contract.metadata, **self.verdict.metadata}:
             entry["metadata"] = metadata
         if self.observed:
             entry["observed"] = True

@@ -273,6 +273,12 @@ class Policy:
             memo={},
         )
 
+    def with_tool(self, name: str, entry: ToolEntry) -> Policy:
+        """Return the policy with another entry for a tool."""
+        given = {slot: getattr(self, slot) for slot in self.__slots__ if not slot.startswith("_")}
+        changed = {"tools": {**self.tools, name: entry}, "bundle_digest": self._bundle_digest}
+        return Policy(**given | changed)
+
     def is_listed(self, tool: str) -> bool:
         """Whether the table has an entry for this tool, by name or by glob."""
         return tool in self.tools or bool(self._tools.matching(tool))

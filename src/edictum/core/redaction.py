@@ -130,6 +130,16 @@ class RedactionPolicy:
         """Return whether the built-in secrets are all that is looked for."""
         return self._detect and not (self._custom or self.detectors or self._of_bundle)
 
+    def cap_payload(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Take result and arguments out of an event that is too large, and return the event.
+
+        Sinks written for the older library call it; events are bounded without it.
+        """
+        if len(dumps(event)) > MAX_PAYLOAD:
+            event.pop("result_summary", None)
+            event |= {"_truncated": True, "tool_args": {"_redacted": "payload exceeded 32KB"}}
+        return event
+
     def redact_result(self, result: Any, max_length: int = MAX_SUMMARY) -> str:
         """Return a result as a short text for the audit. It is redacted before it is cut, so that
         a cut cannot bare half a secret.

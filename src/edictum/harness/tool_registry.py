@@ -21,7 +21,10 @@ from edictum.success import error_key
 
 
 class ToolRegistry:
-    """The tools that a turn may use, one spec per name."""
+    """The tools that a turn may use, one spec per name.
+
+    ``edictum.ToolRegistry`` is another class: the older library's table of side effects.
+    """
 
     def __init__(self, tools: Iterable[ToolSpec | Callable[..., Any]] = ()) -> None:
         self._specs: dict[str, ToolSpec] = {}

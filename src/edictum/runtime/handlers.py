@@ -16,7 +16,7 @@ from inspect import isawaitable
 from typing import Any
 
 from edictum.approval.port import takes_raw_args
-from edictum.audit.sinks import emitter_of
+from edictum.audit.sinks import WRITTEN, emitter_of
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import (
@@ -144,7 +144,7 @@ class EffectHandlers:
             except USER_ERRORS as exc:
                 failures.append((sink, exc))
             else:
-                if emitted is not None and isawaitable(emitted):
+                if emitted is not WRITTEN and emitted is not None and isawaitable(emitted):
                     waiting.append((sink, emitted))
         if waiting:
             return _Emission(failures, waiting)
