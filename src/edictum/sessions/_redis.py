@@ -203,15 +203,18 @@ class RedisStore:
         """
         if op.kind not in ("reserve", "settle", "renew"):
             return None
-        known, parents = self.notes.get(_session_of(op)), _parents_of(op.step)
-        if not (known or parents):
+        found, parents = self.notes.get(_session_of(op)), _parents_of(op.step)
+        if parents:
+            root, above = parents[-1], parents[:-1]
+        elif found is not None:
+            root, above = found.root, found.above
+        else:
             return None
-        root = parents[-1] if parents else known.root  # type: ignore[union-attr]  # one is there
-        above = parents[:-1] if parents else known.above  # type: ignore[union-attr]  # as above
+        known = found if found is not None and found.root == root else None
         if op.kind == "reserve" and only_looks(op.step):
-            return None if known and known.root == root else ChildNote(root, above)
+            return None if known else ChildNote(root, above)
         keeps_ms = _lifetime_of(op.step, self.ttl_ms)
-        if known and known.root == root:
+        if known:
             if keeps_ms <= known.keeps_ms and time.monotonic() < known.due_s:
                 return None
             keeps_ms = max(keeps_ms, known.keeps_ms)
